@@ -1,0 +1,232 @@
+"""Drivers: one small interface in front of every kind of database.
+
+A driver is made once for each resource and owns its connection pools. Every query runs on a connection of its own until
+its stream is closed. All blocking calls take a ``Cancellation``: when it fires, the statement is cancelled in the
+database, the blocked call raises the cause, and the connection goes back to its pool (or is thrown away where its state is
+unknown). Foreign exceptions are translated to ``dai.errors`` here and nowhere else.
+
+Statement parameters are ``?`` in the SQL (``??`` for a literal question mark operator, as in JDBC; only where parameters
+are given) and are always bound by the database, never pasted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from dai.cancellation import Cancellation
+from dai.loading import Table
+from dai.stream import Stream
+
+DRIVERS = Table(
+    "driver",
+    "dai.drivers",
+    {
+        "postgresql": "dai.drivers.postgresql:PostgreSQL",
+        "sqlite": "dai.drivers.sqlite:SQLite",
+        "duckdb": "dai.drivers.duckdb:DuckDB",
+        "mariadb": "dai.drivers.mariadb:MariaDB",
+        "mysql": "dai.drivers.mariadb:MariaDB",
+        "any": "dai.drivers.any:AnyDatabase",
+    },
+    extras={"mariadb": "mariadb", "mysql": "mariadb"},
+)
+"""By the backend part of an SQLAlchemy URL (``postgresql+psycopg://`` is ``postgresql``); ``any`` takes the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverOptions:
+    """``pool_size``: connections at most; ``pool_wait``: seconds to wait for one before BusyError; ``connect_wait``:
+    seconds to wait for the database before DatabaseUnavailableError; ``batch_bytes``: about how large a fetched batch may
+    be; ``idle``: seconds after which an unused connection is checked again before use."""
+
+    pool_size: int = 16
+    pool_wait: float = 30.0
+    connect_wait: float = 10.0
+    batch_bytes: int = 8 << 20
+    idle: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``type`` is the source's own type name, ``arrow`` the Arrow type a query of the column gives."""
+
+    name: str
+    type: str
+    arrow: str
+    nullable: bool = True
+    default: str | None = None
+    precision: int | None = None
+    scale: int | None = None
+    length: int | None = None
+    autoincrement: bool = False
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    columns: tuple[str, ...]
+    table: str
+    referred_columns: tuple[str, ...]
+    schema: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    name: str
+    columns: tuple[str, ...]
+    unique: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """``rows`` is the database's own estimate (None: it has none); ``kind`` is ``table`` or ``view``."""
+
+    name: str
+    columns: tuple[Column, ...]
+    schema: str | None = None
+    kind: str = "table"
+    primary_key: tuple[str, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    indexes: tuple[Index, ...] = ()
+    rows: int | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """From the database's own statistics; None where it keeps none. ``low`` and ``high`` are text forms."""
+
+    distinct: float | None = None
+    null_fraction: float | None = None
+    low: str | None = None
+    high: str | None = None
+    width: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """``rows`` and ``size_bytes`` are estimates."""
+
+    rows: int | None
+    size_bytes: int | None = None
+    columns: dict[str, ColumnStatistics] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What a stored procedure gave: result sets in order, and the out parameters by their position (from 1)."""
+
+    results: tuple[Stream, ...]
+    out: dict[int, Any]
+
+
+class Session(ABC):
+    """Statements that share one connection and one transaction; see ``Driver.transaction``."""
+
+    @abstractmethod
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
+        """The tuples of one query; must be read or closed before the next statement of the session."""
+
+    @abstractmethod
+    def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
+        """Runs a statement, once or for each row of parameters; the number of rows changed, summed."""
+
+
+class Driver(ABC):
+    """``dialect`` is the sqlglot/SQLAlchemy name of the SQL spoken; ``product`` its name and version for people.
+
+    Every method raises StatementError (with position where the database says one), DatabaseUnavailableError, BusyError (no
+    connection came free within ``pool_wait``), ParameterError (a value that cannot be bound) or the cancellation's cause.
+    """
+
+    dialect: str
+
+    @classmethod
+    @abstractmethod
+    def connect(cls, url: str, options: DriverOptions) -> Driver:
+        """A driver for the SQLAlchemy URL. Makes no connection yet. Errors name neither password nor host."""
+
+    @abstractmethod
+    def product(self) -> str:
+        """Name and version, from the database."""
+
+    @abstractmethod
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+    ) -> Stream:
+        """The tuples of one query, in a read-only transaction where the database has them.
+
+        The statement has been accepted and its schema is known when this returns; batches come as they are fetched,
+        about ``batch_bytes`` (or exactly at most ``batch_rows`` rows) each, one read ahead at most. Anything but one
+        single query raises NotAQueryError before it runs. Every type arrives losslessly or raises DataError naming the
+        column and a cast that helps. Closing the stream stops the statement at once.
+        """
+
+    @abstractmethod
+    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> AbstractContextManager[Session]:
+        """One transaction: committed at the end of the block, rolled back when an exception or a cancellation leaves it."""
+
+    def update(
+        self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None, *, cancellation: Cancellation
+    ) -> int:
+        """One statement in a transaction of its own, run once or for each row of parameters: rows changed, summed."""
+        with self.transaction(cancellation=cancellation) as session:
+            return session.update(sql, parameter_rows)
+
+    @abstractmethod
+    def call(
+        self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
+    ) -> AbstractContextManager[CallResult]:
+        """A stored procedure; parameters are (mode, value) with mode ``in``, ``out`` or ``inout``, by position. Committed at
+        the end of the block. ParameterError where the database has no procedures."""
+
+    @abstractmethod
+    def load(
+        self,
+        table: str,
+        stream: Stream,
+        *,
+        cancellation: Cancellation,
+        create: bool = False,
+        transactional: bool = True,
+    ) -> int:
+        """Rows loaded by the database's bulk path; columns match by name, in any order. ``create`` makes the table from the
+        stream's schema first. Transactional: all rows or none. Otherwise in portions, and an error says how many rows
+        stayed. Closes the stream."""
+
+    @abstractmethod
+    def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
+        """Tables and views whose name, or ``schema.name``, matches the SQL LIKE pattern; system tables left out."""
+
+    @abstractmethod
+    def statistics(self, table: str) -> Statistics:
+        """What the database knows without reading the table. NotFoundError suggests the nearest name."""
+
+    @abstractmethod
+    def check(self) -> float:
+        """Connects and runs a trivial query: seconds it took. Raises DatabaseUnavailableError."""
+
+    @abstractmethod
+    def pool_state(self) -> dict[str, int]:
+        """``open``, ``idle``, ``limit``: for metrics and leak tests."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes all connections; queries under way fail."""
+
+
+def driver_for(url: str, options: DriverOptions | None = None) -> Driver:
+    """The driver of an SQLAlchemy URL."""
+    backend = url.split(":", 1)[0].split("+", 1)[0]
+    kind: type[Driver] = DRIVERS[backend if backend in DRIVERS else "any"]
+    return kind.connect(url, options or DriverOptions())

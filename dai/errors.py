@@ -1,0 +1,234 @@
+"""Every error that is raised on purpose.
+
+::
+
+    DaiError                    code                    HTTP status
+    ├─ RequestError             bad-request             400   a request that no retry will mend
+    │  ├─ DocumentError         invalid-document        400   a perform document, with line and element
+    │  ├─ StatementError        sql-error               400   the database refused the SQL; a position where it says one
+    │  │  └─ NotAQueryError     not-a-query             400   something else than a query where only a query may stand
+    │  ├─ ParameterError        bad-parameter           400   a value that does not fit its place
+    │  ├─ DataError             bad-data                400   data that cannot be read, converted or written
+    │  │  └─ EncodingError      cannot-encode           400   a value the format cannot carry, with column and row
+    │  ├─ ConfigurationError    bad-configuration       500   found at start, never because of a request
+    │  └─ MissingDependencyError  missing-dependency    500   an optional package is not installed
+    ├─ DeniedError              denied                  403
+    ├─ NotFoundError            not-found               404
+    ├─ NotAcceptableError       not-acceptable          406
+    ├─ ConflictError            conflict                409
+    ├─ GoneError                gone                    410   a block that was acknowledged, a result destroyed
+    ├─ TooLargeError            too-large               413
+    ├─ LimitError               limit-exceeded          422   a configured limit on rows, bytes or seconds was reached
+    ├─ BusyError                busy                    503   with retry_after seconds
+    ├─ CancelledError           cancelled               499   somebody asked for the work to stop
+    ├─ ClosedError              stream-closed           500   a neighbour's failure closed this stream: never a cause
+    ├─ DatabaseUnavailableError database-unavailable    503   no connection, or it was lost half-way
+    ├─ TruncatedError           truncated               502   a transfer ended before its end was seen (client side)
+    └─ InternalError            internal                500   anything unforeseen: only a correlation id leaves the server
+
+A foreign exception is translated once, at the boundary where it arises (a driver, a format, the HTTP client), with
+``raise … from``. The stable ``code`` is the ``type`` of an RFC 9457 problem document and the ``error@id`` of a response.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class DaiError(Exception):
+    """Base of the tree.
+
+    ``detail`` says what and where, ``hint`` what to try. Both may leave the server: they never hold a path, a secret,
+    a host of ours or a stack.
+    """
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "Internal error"
+
+    def __init__(self, detail: str = "", *, hint: str | None = None, **extra: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.hint = hint
+        self.extra = extra
+
+    def __str__(self) -> str:
+        text = self.detail or self.title
+        return f"{text}\n{self.hint}" if self.hint else text
+
+    def problem(self, instance: str | None = None) -> dict[str, Any]:
+        """The RFC 9457 problem document; members without a value are left out."""
+        members = {
+            "type": self.code,
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail or None,
+            "hint": self.hint,
+            "instance": instance,
+            **self.extra,
+        }
+        return {name: value for name, value in members.items() if value is not None}
+
+
+class RequestError(DaiError):
+    code, status, title = "bad-request", 400, "Bad request"
+
+
+class DocumentError(RequestError):
+    """A perform document that is refused before anything runs. ``line`` counts from 1."""
+
+    code, status, title = "invalid-document", 400, "Invalid perform document"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        line: int | None = None,
+        element: str | None = None,
+        expected: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(detail, hint=hint, line=line, element=element, expected=expected)
+        self.line, self.element, self.expected = line, element, expected
+
+
+class StatementError(RequestError):
+    """The database refused a statement.
+
+    ``position`` is the 1-based character offset into the SQL the caller sent, where the database says one;
+    ``sqlstate`` the five characters of SQL:2016 part 2, where it has them. The caller's own SQL is quoted with a caret.
+    """
+
+    code, status, title = "sql-error", 400, "The database refused the statement"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        sql: str | None = None,
+        position: int | None = None,
+        sqlstate: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        marked = caret(sql, position) if sql and position else None
+        super().__init__(detail, hint=hint, position=position, sqlstate=sqlstate, excerpt=marked)
+        self.position, self.sqlstate = position, sqlstate
+
+    def __str__(self) -> str:
+        parts = (self.detail or self.title, self.extra.get("excerpt"), self.hint)
+        return "\n".join(part for part in parts if part)
+
+
+class NotAQueryError(StatementError):
+    code, title = "not-a-query", "Not a query"
+
+
+class ParameterError(RequestError):
+    code, title = "bad-parameter", "Bad parameter"
+
+
+class DataError(RequestError):
+    code, title = "bad-data", "Bad data"
+
+
+class EncodingError(DataError):
+    """A value that the chosen format cannot carry; names its column and its row (from 1)."""
+
+    code, title = "cannot-encode", "A value cannot travel in this format"
+
+    def __init__(
+        self, detail: str, *, column: str | None = None, row: int | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(detail, hint=hint, column=column, row=row)
+
+
+class ConfigurationError(RequestError):
+    code, status, title = "bad-configuration", 500, "Bad configuration"
+
+
+class MissingDependencyError(RequestError):
+    code, status, title = "missing-dependency", 500, "An optional package is not installed"
+
+
+class DeniedError(DaiError):
+    code, status, title = "denied", 403, "Denied"
+
+
+class NotFoundError(DaiError):
+    code, status, title = "not-found", 404, "Not found"
+
+
+class NotAcceptableError(DaiError):
+    code, status, title = "not-acceptable", 406, "No acceptable representation"
+
+
+class ConflictError(DaiError):
+    code, status, title = "conflict", 409, "Conflict"
+
+
+class GoneError(DaiError):
+    code, status, title = "gone", 410, "Gone"
+
+
+class TooLargeError(DaiError):
+    code, status, title = "too-large", 413, "Too large"
+
+
+class LimitError(DaiError):
+    code, status, title = "limit-exceeded", 422, "A limit was reached"
+
+
+class BusyError(DaiError):
+    """The service does all it may at once; the same request may be sent again after ``retry_after`` seconds."""
+
+    code, status, title = "busy", 503, "Busy"
+
+    def __init__(self, detail: str, *, retry_after: int = 1, hint: str | None = None) -> None:
+        super().__init__(detail, hint=hint, retry_after=retry_after)
+        self.retry_after = retry_after
+
+
+class CancelledError(DaiError):
+    code, status, title = "cancelled", 499, "Cancelled"
+
+
+class ClosedError(DaiError):
+    code, title = "stream-closed", "A stream was closed by its neighbour"
+
+
+class DatabaseUnavailableError(DaiError):
+    code, status, title = "database-unavailable", 503, "The database cannot be reached"
+
+
+class TruncatedError(DaiError):
+    code, status, title = "truncated", 502, "The transfer ended before the result did"
+
+
+class InternalError(DaiError):
+    pass
+
+
+def caret(sql: str, position: int, width: int = 100) -> str:
+    """The line of ``sql`` that holds the 1-based character ``position``, and a caret below that character."""
+    index = min(max(position - 1, 0), len(sql))
+    start = sql.rfind("\n", 0, index) + 1
+    end = sql.find("\n", index)
+    line = sql[start : len(sql) if end < 0 else end]
+    column = index - start
+    left = max(0, column - width // 2)
+    shown = line[left : left + width].replace("\t", " ")
+    number = sql.count("\n", 0, index) + 1
+    prefix = f"line {number}: "
+    return f"{prefix}{shown}\n{' ' * (len(prefix) + column - left)}^"
+
+
+def _walk(kind: type[DaiError]) -> dict[str, type[DaiError]]:
+    found = {kind.code: kind} if kind is not DaiError else {}
+    for child in kind.__subclasses__():
+        found.update(_walk(child))
+    return found
+
+
+def by_code(code: str) -> type[DaiError]:
+    """The class of a stable error code: what a client raises for a problem document. Unknown codes are DaiError."""
+    return _walk(DaiError).get(code, DaiError)

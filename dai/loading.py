@@ -1,0 +1,64 @@
+"""Plain visible tables of name to ``module:Class``, loaded when a name is first used.
+
+Packages outside this one join through entry points of the table's group.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from dai.errors import ConfigurationError, MissingDependencyError
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """A hint that names the nearest known name, or all of them when none is near."""
+    close = difflib.get_close_matches(name, known, 1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(sorted(known))}."
+
+
+class Table(Mapping[str, Any]):
+    """Names to classes. ``extras`` names the optional extra that a module's missing dependency belongs to."""
+
+    def __init__(self, kind: str, group: str, entries: dict[str, str], extras: dict[str, str] | None = None) -> None:
+        self.kind, self.group = kind, group
+        self._own, self._extras = entries, extras or {}
+        self._loaded: dict[str, Any] = {}
+
+    @cached_property
+    def _entries(self) -> dict[str, str]:
+        outside = {point.name: point.value for point in entry_points(group=self.group)}
+        return {**outside, **self._own}
+
+    def __getitem__(self, name: str) -> Any:
+        """The class of that name.
+
+        Raises KeyError for an unknown name, MissingDependencyError where its module needs a package that is not there.
+        """
+        if name not in self._loaded:
+            module, _, attribute = self._entries[name].partition(":")
+            try:
+                self._loaded[name] = getattr(import_module(module), attribute)
+            except ModuleNotFoundError as error:
+                extra = self._extras.get(name)
+                hint = f"pip install 'dai[{extra}]'" if extra else None
+                raise MissingDependencyError(
+                    f"The {self.kind} {name!r} needs the Python package {error.name!r}.", hint=hint
+                ) from error
+        return self._loaded[name]
+
+    def named(self, name: str) -> Any:
+        """Like ``[name]``; an unknown name is a ConfigurationError that suggests the nearest known one."""
+        if name not in self._entries:
+            raise ConfigurationError(f"There is no {self.kind} {name!r}.", hint=nearest(name, list(self._entries)))
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)

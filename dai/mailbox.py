@@ -1,0 +1,190 @@
+"""The one queue: bounded, its blocks numbered from 0, re-readable until acknowledged.
+
+States and what moves between them::
+
+    open ──finish()──> finished ──the last block acknowledged──> drained
+      └──fail(cause)──> failed: a reader gets what was put before, then the cause
+
+A producer thread calls ``put`` and is held while ``capacity`` blocks (or more than ``capacity_bytes``, one block always
+fits) wait unacknowledged. A reader asks for block n, which acknowledges all before n; a lost reply is repaired by asking for n
+again. Readers wait in a thread (``get``) or on an event loop (``add_listener`` and ``poll``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from dai.cancellation import Cancellation
+from dai.errors import ClosedError, ConflictError, DaiError, GoneError
+from dai.stream import Block
+
+END = None
+"""What ``get`` and ``poll`` give for the number after the last block."""
+
+
+class Pending:
+    """What ``poll`` gives where the block is not there yet."""
+
+
+PENDING = Pending()
+
+
+class Mailbox:
+    """One stream's blocks between one producer and its reader; thread-safe."""
+
+    def __init__(self, capacity: int = 2, capacity_bytes: int = 64 << 20) -> None:
+        self.capacity, self.capacity_bytes = capacity, capacity_bytes
+        self._changed = threading.Condition()
+        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._held_bytes = 0
+        self._next = 0
+        self._acknowledged = 0
+        self._finished = False
+        self._cause: DaiError | None = None
+        self._listeners: dict[object, Callable[[], None]] = {}
+
+    @property
+    def expected(self) -> int:
+        """The number of the next block to put."""
+        return self._next
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Blocks and bytes that wait."""
+        with self._changed:
+            return len(self._blocks), self._held_bytes
+
+    @property
+    def ended(self) -> bool:
+        """Finished or failed: nothing will be put any more."""
+        return self._finished or self._cause is not None
+
+    @property
+    def drained(self) -> bool:
+        """Finished, and every block acknowledged."""
+        return self._finished and not self._blocks
+
+    def _full(self) -> bool:
+        return bool(self._blocks) and (len(self._blocks) >= self.capacity or self._held_bytes >= self.capacity_bytes)
+
+    def put(self, block: Block, cancellation: Cancellation, wait: float | None = None) -> bool:
+        """Put the next block, held while the mailbox is full. False if ``wait`` seconds passed first.
+
+        Raises the cancellation's cause, ClosedError when the reader is gone, ConflictError after the end.
+        """
+        deadline = None if wait is None else time.monotonic() + wait
+        with cancellation.on_cancel(self._wake), self._changed:
+            while self._full() and self._cause is None and not cancellation.cancelled:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._changed.wait(left)
+            cancellation.check()
+            if self._cause is not None:
+                raise ClosedError("The reader of this stream is gone.") from self._cause
+            if self._finished:
+                raise ConflictError("This stream has ended; nothing can be put any more.")
+            self._blocks[self._next] = block
+            self._next += 1
+            self._held_bytes += len(block)
+        self._notify()
+        return True
+
+    def finish(self) -> None:
+        """No more blocks will come."""
+        with self._changed:
+            self._finished = self._cause is None
+        self._notify()
+
+    def fail(self, cause: DaiError) -> None:
+        """The producer failed or the reader is gone: the first cause stays; held blocks can still be read."""
+        with self._changed:
+            if not self._finished and self._cause is None:
+                self._cause = cause
+        self._notify()
+
+    def discard(self, cause: DaiError) -> None:
+        """The reader is gone for good: forget the blocks and stop the producer."""
+        with self._changed:
+            self._blocks.clear()
+            self._held_bytes = 0
+            if self._cause is None:
+                self._cause = cause
+            self._finished = False
+        self._notify()
+
+    def poll(self, number: int) -> Block | Pending | None:
+        """Block ``number``, PENDING, or END. Acknowledges all blocks before it.
+
+        Raises GoneError for an acknowledged block, ConflictError for one far ahead, the producer's failure once all
+        that was put before has been read.
+        """
+        with self._changed:
+            if number < self._acknowledged:
+                raise GoneError(f"Block {number} was acknowledged; the first that is left is {self._acknowledged}.")
+            if number > self._next:
+                raise ConflictError(f"Block {number} was asked for, but the next to come is {self._next}.")
+            freed = False
+            while self._acknowledged < number:
+                block = self._blocks.pop(self._acknowledged)
+                self._held_bytes -= len(block)
+                self._acknowledged += 1
+                freed = True
+            if freed:
+                self._changed.notify_all()
+            if number in self._blocks:
+                return self._blocks[number]
+            if self._cause is not None:
+                raise self._cause
+            return END if self._finished else PENDING
+
+    def get(self, number: int, cancellation: Cancellation, wait: float | None = None) -> Block | Pending | None:
+        """Like ``poll``, but waits up to ``wait`` seconds (None: for ever) for the block to come."""
+        deadline = None if wait is None else time.monotonic() + wait
+        with cancellation.on_cancel(self._wake):
+            while True:
+                found = self.poll(number)
+                if found is not PENDING:
+                    return found
+                with self._changed:
+                    cancellation.check()
+                    if self._next <= number and not self.ended:
+                        left = None if deadline is None else deadline - time.monotonic()
+                        if left is not None and left <= 0:
+                            return PENDING
+                        self._changed.wait(left)
+
+    def blocks(self, cancellation: Cancellation) -> Iterator[Block]:
+        """All blocks from the first unacknowledged one, each acknowledged when the next is asked for."""
+        number = self._acknowledged
+        while True:
+            found = self.get(number, cancellation)
+            if found is END or isinstance(found, Pending):
+                return
+            yield found
+            number += 1
+
+    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """``listener`` is called, from any thread, whenever a block or the end arrives. Returns how to remove it."""
+        key = object()
+        with self._changed:
+            self._listeners[key] = listener
+        return lambda: self._remove(key)
+
+    def _remove(self, key: object) -> None:
+        with self._changed:
+            self._listeners.pop(key, None)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+            listeners = list(self._listeners.values())
+        for listener in listeners:
+            listener()

@@ -1,0 +1,201 @@
+"""The two things that flow between activities.
+
+A ``Stream`` is a schema and a pulled iterator of Arrow record batches: the only currency for tuples. A ``ByteStream`` is a
+media type and a pulled iterator of ``Block`` s of bytes: an encoded result, a file, a tokenised text. Both have one owner
+that closes them; pulling is the back-pressure; both may be pulled from any thread, one thread at a time.
+
+An ``Encoded`` byte stream remembers the tuples it is made of until it is first pulled. So a later consumer may still ask
+for blocks of another size, or for the tuples themselves, and nothing is encoded twice or decoded again.
+
+Field metadata (all optional, UTF-8) carries what Arrow's types do not: see ``TYPE_NAME`` and its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+import pyarrow as pa
+
+from dai.errors import DataError
+
+if TYPE_CHECKING:
+    from dai.formats import Format
+
+T = TypeVar("T")
+
+TYPE_NAME = b"dai.type"
+"""The source's own type name (``timestamptz``, ``bigint unsigned``, ``uuid``, ``numeric`` …)."""
+PRECISION = b"dai.precision"
+SCALE = b"dai.scale"
+TABLE = b"dai.table"
+SCHEMA_NAME = b"dai.schema"
+
+
+def _no_operation() -> None:
+    """What closing means for a source that holds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block: ``rows`` tuples (or strings), encoded; ``data`` is any buffer of bytes."""
+
+    data: bytes | memoryview | pa.Buffer
+    rows: int
+
+    def __len__(self) -> int:
+        return memoryview(self.data).nbytes
+
+
+class _Pulled(Generic[T]):
+    """An iterator with one owner that closes it; closing is idempotent and comes by itself at the end or a failure."""
+
+    def __init__(self, items: Iterable[T], close: Callable[[], None] = _no_operation) -> None:
+        self._items = iter(items)
+        self._close = close
+        self._open = True
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        if not self._open:
+            raise StopIteration
+        try:
+            return next(self._items)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Free everything below: generators first, then what ``close`` was given for. Never called while pulling."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            if isinstance(self._items, Generator | _Pulled):
+                self._items.close()
+        finally:
+            self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Stream(_Pulled[pa.RecordBatch]):
+    """Tuples: record batches that all have ``schema``. Batch sizes are the producer's choice; empty batches may occur."""
+
+    def __init__(
+        self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], close: Callable[[], None] = _no_operation
+    ) -> None:
+        super().__init__(batches, close)
+        self.schema = schema
+
+    @classmethod
+    def of(cls, data: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Stream:
+        """A stream over data in memory or over an Arrow reader, which it closes."""
+        if isinstance(data, pa.RecordBatch):
+            return cls(data.schema, [data])
+        if isinstance(data, pa.Table):
+            return cls(data.schema, data.to_batches())
+        return cls(data.schema, data, data.close)
+
+    def map(self, function: Callable[[pa.RecordBatch], pa.RecordBatch], schema: pa.Schema | None = None) -> Stream:
+        """The stream of ``function(batch)``; takes over this one. ``schema`` where the function changes it."""
+        return Stream(schema or self.schema, map(function, self), self.close)
+
+    def rebatch(self, rows: int) -> Stream:
+        """The same tuples in batches of exactly ``rows``, the last one shorter; slices where it can, copies where a
+        batch is put together from several. Takes over this stream. Holds at most one output batch and one input batch.
+        """
+        if rows < 1:
+            raise DataError(f"A block has at least one row, not {rows}.")
+        return Stream(self.schema, _rebatched(self, rows), self.close)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """For libraries that take an Arrow reader. Who asked still closes the stream; every batch is checked against
+        the schema (``from_batches`` does not)."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.checked())
+
+    def checked(self) -> Iterator[pa.RecordBatch]:
+        for batch in self:
+            if not batch.schema.equals(self.schema):
+                raise DataError(f"A batch has the schema {batch.schema}, the stream {self.schema}.")
+            yield batch
+
+    def table(self) -> pa.Table:
+        """All of it in memory; closes the stream."""
+        with self:
+            return pa.Table.from_batches(list(self), self.schema)
+
+
+def _rebatched(stream: Stream, rows: int) -> Iterator[pa.RecordBatch]:
+    held: list[pa.RecordBatch] = []
+    have = 0
+    for batch in stream:
+        start = 0
+        while batch.num_rows - start >= rows - have:
+            held.append(batch.slice(start, rows - have))
+            start += rows - have
+            yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            held, have = [], 0
+        if start < batch.num_rows:
+            held.append(batch.slice(start))
+            have += batch.num_rows - start
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+
+
+class ByteStream(_Pulled[Block]):
+    """Blocks of bytes of one media type."""
+
+    def __init__(self, media_type: str, blocks: Iterable[Block], close: Callable[[], None] = _no_operation) -> None:
+        super().__init__(blocks, close)
+        self.media_type = media_type
+
+    def reblock(self, size: int) -> ByteStream:
+        """The same bytes in blocks of ``size`` rows (or strings): blocks are joined, never cut. Takes over this one."""
+        return ByteStream(self.media_type, _joined(self, size), self.close)
+
+    def read(self) -> bytes:
+        """All of it in memory; closes the stream."""
+        with self:
+            return b"".join(memoryview(block.data) for block in self)
+
+
+def _joined(blocks: Iterable[Block], size: int) -> Iterator[Block]:
+    held: list[Block] = []
+    rows = 0
+    for block in blocks:
+        held.append(block)
+        rows += block.rows
+        if rows >= size:
+            yield Block(b"".join(memoryview(each.data) for each in held), rows)
+            held, rows = [], 0
+    if held:
+        yield Block(b"".join(memoryview(each.data) for each in held), rows)
+
+
+class Encoded(ByteStream):
+    """Tuples that will be encoded when first pulled, in blocks of ``blocksize`` rows (None: the format's choice)."""
+
+    def __init__(
+        self, tuples: Stream, format: Format, blocksize: int | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        self.tuples, self.format, self.blocksize, self.options = tuples, format, blocksize, options or {}
+        super().__init__(format.media_type, self._encode(), tuples.close)
+
+    def _encode(self) -> Iterator[Block]:
+        yield from self.format.encode(self.tuples, self.blocksize, **self.options)
+
+    def reblock(self, size: int) -> Encoded:
+        """Blocks of exactly ``size`` rows; the concatenated bytes of a text format stay the same."""
+        return Encoded(self.tuples, self.format, size, self.options)
+
+    def recoded(self, format: Format, options: dict[str, Any] | None = None) -> Encoded:
+        """The same tuples in another format, nothing having been pulled yet."""
+        return Encoded(self.tuples, format, self.blocksize, options)

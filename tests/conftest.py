@@ -1,0 +1,76 @@
+"""Fixtures every test may use: real database servers (one of each a session) and an empty database in each.
+
+`postgres_url` and `mariadb_url` are a fresh database a test; `postgres_module_url` and `mariadb_module_url` one a
+test module, for data that is loaded once and read by many tests.
+"""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.servers import MariaServer, PostgresServer, Server
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server. A test that stops or kills it starts it again."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaServer]:
+    """A MariaDB server. A test that stops or kills it starts it again."""
+    with MariaServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    with _database(postgres) as url:
+        yield url
+
+
+@pytest.fixture
+def mariadb_url(mariadb: MariaServer) -> Iterator[str]:
+    with _database(mariadb) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def postgres_module_url(postgres: PostgresServer) -> Iterator[str]:
+    with _database(postgres) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def mariadb_module_url(mariadb: MariaServer) -> Iterator[str]:
+    with _database(mariadb) as url:
+        yield url
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A SQLite file that does not exist yet."""
+    return f"sqlite:///{tmp_path / 'test.db'}"
+
+
+@pytest.fixture
+def duckdb_url(tmp_path: Path) -> str:
+    """A DuckDB file that does not exist yet."""
+    return f"duckdb:///{tmp_path / 'test.duckdb'}"
+
+
+@contextmanager
+def _database(server: Server) -> Iterator[str]:
+    name = f"test_{next(_numbers)}"
+    url = server.create_database(name)
+    try:
+        yield url
+    finally:
+        server.drop_database(name)

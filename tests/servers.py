@@ -1,0 +1,455 @@
+"""Real PostgreSQL and MariaDB servers for tests and benchmarks.
+
+Each server lives in a temporary directory of its own, listens on a free loopback port and on a Unix socket, and runs
+as an unprivileged user (the caller, or for root the system user that the database's package made). Nothing of an
+installed or running database is touched. A watchdog stops the server and removes the directory when the process that
+started it dies, however it dies.
+
+    with PostgresServer() as server:
+        psycopg.connect(server.dsn)
+
+`python -m tests.servers --seconds 600` starts one of each, prints the URLs and stops them on Ctrl-C or after the time.
+"""
+
+import argparse
+import contextlib
+import glob
+import os
+import pwd
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+USER = "dai"
+PASSWORD = "dai-secret"
+DATABASE = "dai"
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+# Below the range from which Linux takes the ports of outgoing connections (32768 and up): a server that is restarted
+# finds its port still free.
+PORTS = range(20_000, 32_000)
+
+# Ends the server once standard input closes, which the kernel does when the starting process is gone.
+WATCHDOG = """
+read _
+kill -s "$2" "$1" 2>/dev/null
+for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$1" 2>/dev/null || break; sleep 0.5; done
+rm -rf "$3"
+"""
+
+
+class ServerError(Exception):
+    """A database server could not be found, started or stopped."""
+
+
+@dataclass
+class Server:
+    """What both servers share: directory, port and the life of the process.
+
+    `settings` are server settings by name; they override the defaults of the class. The data survive `stop`, `kill`
+    and `restart`; `close` (or leaving the `with` block) stops the server and removes the directory.
+    """
+
+    settings: Mapping[str, str | int] = field(default_factory=dict)
+    port: int = field(init=False)
+    directory: Path = field(init=False)
+    process: subprocess.Popen[bytes] | None = field(init=False, default=None)
+    _watchdog: subprocess.Popen[bytes] | None = field(init=False, default=None)
+
+    # Set by each subclass.
+    product = ""
+    scheme = ""
+    system_user = ""
+    package = ""
+    stop_signal = signal.SIGTERM
+    watchdog_signal = "TERM"
+    defaults: Mapping[str, str | int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.port = _free_port()
+        self.directory = Path(tempfile.mkdtemp(prefix=f"dai-{self.scheme}-"))
+        try:
+            if self._user is not None:
+                os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
+            self._initialise()
+        except BaseException:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The SQLAlchemy style URL of the default database."""
+        return self.url_of(DATABASE)
+
+    def url_of(self, database: str) -> str:
+        """The URL of another database on this server."""
+        return f"{self.scheme}://{USER}:{PASSWORD}@127.0.0.1:{self.port}/{database}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server; raises ServerError when it does not run."""
+        if self.process is None or self.process.poll() is not None:
+            raise ServerError(f"{self.product} is not running")
+        return self.process.pid
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "server.log"
+
+    def start(self) -> None:
+        """Start the server and wait until it answers; raises ServerError with the end of its log after a minute."""
+        if self.process is not None:
+            raise ServerError(f"{self.product} is running already")
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self._spawn_options()
+            )
+        self._watchdog = subprocess.Popen(
+            ["sh", "-c", WATCHDOG, "sh", str(self.process.pid), self.watchdog_signal, str(self.directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise ServerError(f"{self.product} did not start:\n{_tail(self.log)}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End the server in order (connections are broken, nothing committed is lost). Harmless when stopped."""
+        if self.process is None:
+            return
+        self._end_watchdog()
+        if self.process.poll() is None:
+            self.process.send_signal(self.stop_signal)
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self.process = None
+
+    def kill(self) -> None:
+        """End the server and its children with SIGKILL, as a crash would. The next start recovers the data."""
+        if self.process is None:
+            return
+        self._end_watchdog()
+        try:
+            family = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            family = []
+        self.process.kill()
+        for child in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        self.process.wait(STOP_SECONDS)
+        psutil.wait_procs(family, timeout=STOP_SECONDS)
+        self.process = None
+
+    def restart(self) -> None:
+        """Stop and start: the same port, the same data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop the server and remove its directory."""
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def create_database(self, name: str) -> str:
+        """Create an empty database and return its URL."""
+        raise NotImplementedError
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database, breaking the connections that are open to it."""
+        raise NotImplementedError
+
+    def _initialise(self) -> None:
+        raise NotImplementedError
+
+    def _command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def _answers(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def _user(self) -> pwd.struct_passwd | None:
+        """Whom to run as: None means the caller."""
+        if os.geteuid() != 0:
+            return None
+        try:
+            return pwd.getpwnam(self.system_user)
+        except KeyError:
+            return pwd.getpwnam("nobody")
+
+    def _spawn_options(self) -> dict[str, Any]:
+        user = self._user
+        options: dict[str, Any] = {"cwd": self.directory, "start_new_session": True}
+        if user is not None:
+            options |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+            options["env"] = {**os.environ, "HOME": str(self.directory), "USER": user.pw_name, "LC_ALL": "C.UTF-8"}
+        return options
+
+    def _run(self, *command: str) -> None:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, **self._spawn_options())
+        if done.returncode != 0:
+            raise ServerError(f"{Path(command[0]).name} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+    def _write(self, name: str, text: str) -> Path:
+        path = self.directory / name
+        path.write_text(text)
+        if self._user is not None:
+            os.chown(path, self._user.pw_uid, self._user.pw_gid)
+        return path
+
+    def _end_watchdog(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.kill()
+            self._watchdog.communicate()
+            self._watchdog = None
+
+    def _binary(self, *names: str) -> str:
+        for name in names:
+            found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin")
+            if found is not None:
+                return found
+        versions = glob.glob(f"/usr/lib/postgresql/*/bin/{names[0]}")
+        if versions:
+            return max(versions, key=lambda path: int(path.split("/")[4]))
+        raise ServerError(f"{names[0]} is not installed: `make test` installs it (Debian package {self.package})")
+
+
+@dataclass
+class PostgresServer(Server):
+    """PostgreSQL; `dai` is a superuser."""
+
+    product = "PostgreSQL"
+    scheme = "postgresql"
+    system_user = "postgres"
+    package = "postgresql"
+    stop_signal = signal.SIGINT  # "fast": break connections, then shut down in order
+    watchdog_signal = "QUIT"  # "immediate": also removes the shared memory
+    defaults: Mapping[str, str | int] = field(
+        init=False,
+        default_factory=lambda: {
+            "max_connections": 300,
+            "shared_buffers": "128MB",
+            "fsync": "off",
+            "synchronous_commit": "off",
+            "full_page_writes": "off",
+            "autovacuum": "off",
+            "max_wal_size": "2GB",
+        },
+    )
+
+    @property
+    def dsn(self) -> str:
+        """libpq connection string over TCP, as psycopg and ADBC take it."""
+        return self.url
+
+    @property
+    def socket_dsn(self) -> str:
+        """libpq connection string over the Unix socket."""
+        return f"host={self.directory} port={self.port} user={USER} dbname={DATABASE}"
+
+    def create_database(self, name: str) -> str:
+        self._execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+        return self.url_of(name)
+
+    def drop_database(self, name: str) -> None:
+        self._execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def _execute(self, statement: str, database: str = DATABASE) -> None:
+        import psycopg
+
+        with psycopg.connect(self.url_of(database), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def _initialise(self) -> None:
+        password = self._write("password", PASSWORD)
+        self._run(
+            *(self._binary("initdb"), "--pgdata", str(self.directory / "data"), "--username", USER),
+            *("--pwfile", str(password), "--auth-local=trust", "--auth-host=scram-sha-256"),
+            *("--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"),
+        )
+
+    def _command(self) -> Sequence[str]:
+        settings = {**self.defaults, **self.settings}
+        settings |= {"listen_addresses": "127.0.0.1", "unix_socket_directories": str(self.directory)}
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        return [self._binary("postgres"), "-D", str(self.directory / "data"), "-p", str(self.port), *options]
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        try:
+            self._execute("SELECT 1", "postgres")
+            try:
+                self._execute("SELECT 1")
+            except psycopg.OperationalError:  # the first start: our database is not there yet
+                self._execute(f"CREATE DATABASE {DATABASE} TEMPLATE template0", "postgres")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+@dataclass
+class MariaServer(Server):
+    """MariaDB; `dai` has every privilege, and LOAD DATA LOCAL INFILE is allowed."""
+
+    product = "MariaDB"
+    scheme = "mariadb"
+    system_user = "mysql"
+    package = "mariadb-server"
+    defaults: Mapping[str, str | int] = field(
+        init=False,
+        default_factory=lambda: {
+            "max-connections": 300,
+            "local-infile": 1,
+            "innodb-buffer-pool-size": "128M",
+            "innodb-flush-log-at-trx-commit": 0,
+            "innodb-flush-method": "nosync",
+            "innodb-doublewrite": 0,
+            "innodb-log-file-size": "256M",
+            "max-allowed-packet": "64M",
+            "character-set-server": "utf8mb4",
+        },
+    )
+
+    @property
+    def dsn(self) -> dict[str, Any]:
+        """Keyword arguments for `MySQLdb.connect` over TCP."""
+        return {"host": "127.0.0.1", "port": self.port, "user": USER, "password": PASSWORD, "database": DATABASE}
+
+    @property
+    def socket_dsn(self) -> dict[str, Any]:
+        """Keyword arguments for `MySQLdb.connect` over the Unix socket."""
+        return {"unix_socket": str(self._socket), "user": USER, "password": PASSWORD, "database": DATABASE}
+
+    @property
+    def _socket(self) -> Path:
+        return self.directory / "server.sock"
+
+    def create_database(self, name: str) -> str:
+        self._execute(f"CREATE DATABASE `{name}`")
+        return self.url_of(name)
+
+    def drop_database(self, name: str) -> None:
+        import MySQLdb
+
+        # An open transaction would make the DROP wait for its metadata locks.
+        for (thread,) in self._execute(f"SELECT id FROM information_schema.processlist WHERE db = '{name}'"):
+            with contextlib.suppress(MySQLdb.OperationalError):  # 1094: gone in the meantime
+                self._execute(f"KILL CONNECTION {thread}")
+        self._execute(f"DROP DATABASE IF EXISTS `{name}`")
+
+    def _execute(self, statement: str) -> Sequence[tuple[Any, ...]]:
+        import MySQLdb
+
+        connection = MySQLdb.connect(**self.dsn, connect_timeout=5, autocommit=True)
+        try:
+            cursor = connection.cursor()
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+    def _initialise(self) -> None:
+        self._run(
+            *(self._binary("mariadb-install-db"), "--no-defaults", f"--datadir={self.directory / 'data'}"),
+            *("--auth-root-authentication-method=normal", "--skip-test-db"),
+        )
+        # Runs at every start, as the root of the database.
+        self._write(
+            "init.sql",
+            f"CREATE DATABASE IF NOT EXISTS {DATABASE};\n"
+            + "".join(
+                f"CREATE USER IF NOT EXISTS '{USER}'@'{host}' IDENTIFIED BY '{PASSWORD}';\n"
+                f"GRANT ALL PRIVILEGES ON *.* TO '{USER}'@'{host}' WITH GRANT OPTION;\n"
+                for host in ("127.0.0.1", "localhost")
+            ),
+        )
+
+    def _command(self) -> Sequence[str]:
+        settings = {**self.defaults, **self.settings}
+        settings |= {"bind-address": "127.0.0.1", "port": self.port, "socket": str(self._socket)}
+        settings |= {"datadir": str(self.directory / "data"), "init-file": str(self.directory / "init.sql")}
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        return [self._binary("mariadbd", "mysqld"), "--no-defaults", "--skip-name-resolve", *options]
+
+    def _answers(self) -> bool:
+        import MySQLdb
+
+        try:
+            self._execute("SELECT 1")
+        except MySQLdb.OperationalError:
+            return False
+        return True
+
+
+def _free_port() -> int:
+    for port in random.SystemRandom().sample(PORTS, 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise ServerError("no free loopback port was found")
+
+
+def _tail(path: Path, size: int = 4000) -> str:
+    return path.read_text(errors="replace")[-size:] if path.exists() else ""
+
+
+def main() -> None:
+    servers: dict[str, Callable[[], Server]] = {"postgresql": PostgresServer, "mariadb": MariaServer}
+    parser = argparse.ArgumentParser(prog="python -m tests.servers", description="Run throw-away database servers.")
+    parser.add_argument("products", nargs="*", choices=[*servers, []], help="which ones; all when none is named")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="stop after this time (default 3600)")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: exit(0))
+    running: list[Server] = []
+    try:
+        for product in arguments.products or servers:
+            running.append(servers[product]())
+            running[-1].start()
+            print(running[-1].url, flush=True)
+        time.sleep(arguments.seconds)
+    except KeyboardInterrupt:
+        print("stopping")
+    finally:
+        for server in running:
+            server.close()
+
+
+if __name__ == "__main__":
+    main()
