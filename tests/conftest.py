@@ -10,8 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.servers import MariaServer, PostgresServer, Server
+
+# No timed assertion: the machine may be busy.
+settings.register_profile("dai", deadline=None, print_blob=True)
+settings.load_profile("dai")
 
 _numbers = itertools.count(1)
 

@@ -1,0 +1,55 @@
+# Works on a fresh Debian or Ubuntu with make, git and python3. `make help` lists the commands.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+export PYTHON
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
+
+.PHONY: help demo test check format bench clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+demo: $(VENV)/.installed-demo ## a data service with demo data, asked in every way (no database needed)
+	$(BIN)/python -m dai.demo
+
+test: $(VENV)/.installed-test check ## every check, then every test, on real PostgreSQL and MariaDB
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/.installed-test ## format, lint, types, import contracts, generated files
+	scripts/check $(BIN)
+
+format: $(VENV)/.installed-test ## put the source in order
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed-bench ## tables and plots of perf/, on real databases
+	$(BIN)/python -m perf
+
+clean: ## remove what was built and installed here
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find dai dqp tests perf -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An installation is done once, and again when what it installs has changed.
+$(VENV)/.installed-demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -q -e .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml constraints.txt scripts/system-packages
+	scripts/system-packages test
+	$(MAKE) -s $(BIN)/python
+	$(PIP) install -q -e '.[test,check]'
+	@touch $@
+
+$(VENV)/.installed-bench: pyproject.toml constraints.txt $(VENV)/.installed-test
+	$(PIP) install -q -e '.[test,perf]'
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or later is needed; name one with: make PYTHON=python3.12" >&2; exit 1; }
+	scripts/system-packages venv
+	$(PYTHON) -m venv $(VENV)
