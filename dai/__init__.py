@@ -1,9 +1,10 @@
 """dai: a data service. People and programs submit perform documents (XML workflows) over HTTP to data resources; the
 activities run as one streaming pipeline; results leave as WebRowSet, CSV, Arrow, Parquet or JSON lines in blocks.
 
-The execution model, once: tuples are Arrow record batches and nothing else (``stream``). A pipeline is a chain of synchronous
-generators run in a worker thread; pulling is the back-pressure. A queue exists in one place (``mailbox``). Every
-request has one ``cancellation`` and one ``ExitStack`` (``pipeline``); the first cause of a failure wins.
+The execution model, once: tuples are Arrow record batches and nothing else (``stream``). A pipeline is a chain of
+synchronous generators run in a worker thread; pulling is the back-pressure. A queue exists in one place
+(``mailbox``). Every request has one ``cancellation`` and one ``ExitStack`` (``pipeline``); the first cause of a
+failure wins.
 
 Modules import downwards only::
 

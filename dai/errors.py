@@ -24,10 +24,12 @@
     ├─ ClosedError              stream-closed           500   a neighbour's failure closed this stream: never a cause
     ├─ DatabaseUnavailableError database-unavailable    503   no connection, or it was lost half-way
     ├─ TruncatedError           truncated               502   a transfer ended before its end was seen (client side)
-    └─ InternalError            internal                500   anything unforeseen: only a correlation id leaves the server
+    └─ InternalError            internal                500   anything unforeseen: only a correlation id leaves the
+    server
 
 A foreign exception is translated once, at the boundary where it arises (a driver, a format, the HTTP client), with
-``raise … from``. The stable ``code`` is the ``type`` of an RFC 9457 problem document and the ``error@id`` of a response.
+``raise … from``. The stable ``code`` is the ``type`` of an RFC 9457 problem document and the ``error@id`` of a
+response.
 """
 
 from __future__ import annotations

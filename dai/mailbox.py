@@ -6,8 +6,8 @@ States and what moves between them::
       └──fail(cause)──> failed: a reader gets what was put before, then the cause
 
 A producer thread calls ``put`` and is held while ``capacity`` blocks (or more than ``capacity_bytes``, one block always
-fits) wait unacknowledged. A reader asks for block n, which acknowledges all before n; a lost reply is repaired by asking for n
-again. Readers wait in a thread (``get``) or on an event loop (``add_listener`` and ``poll``).
+fits) wait unacknowledged. A reader asks for block n, which acknowledges all before n; a lost reply is repaired by
+asking for n again. Readers wait in a thread (``get``) or on an event loop (``add_listener`` and ``poll``).
 """
 
 from __future__ import annotations

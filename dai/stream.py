@@ -1,11 +1,12 @@
 """The two things that flow between activities.
 
-A ``Stream`` is a schema and a pulled iterator of Arrow record batches: the only currency for tuples. A ``ByteStream`` is a
-media type and a pulled iterator of ``Block`` s of bytes: an encoded result, a file, a tokenised text. Both have one owner
-that closes them; pulling is the back-pressure; both may be pulled from any thread, one thread at a time.
+A ``Stream`` is a schema and a pulled iterator of Arrow record batches: the only currency for tuples. A
+``ByteStream`` is a media type and a pulled iterator of ``Block`` s of bytes: an encoded result, a file, a
+tokenised text. Both have one owner that closes them; pulling is the back-pressure; both may be pulled from any
+thread, one thread at a time.
 
-An ``Encoded`` byte stream remembers the tuples it is made of until it is first pulled. So a later consumer may still ask
-for blocks of another size, or for the tuples themselves, and nothing is encoded twice or decoded again.
+An ``Encoded`` byte stream remembers the tuples it is made of until it is first pulled. So a later consumer may
+still ask for blocks of another size, or for the tuples themselves, and nothing is encoded twice or decoded again.
 
 Field metadata (all optional, UTF-8) carries what Arrow's types do not: see ``TYPE_NAME`` and its neighbours.
 """
@@ -87,7 +88,8 @@ class _Pulled(Generic[T]):
 
 
 class Stream(_Pulled[pa.RecordBatch]):
-    """Tuples: record batches that all have ``schema``. Batch sizes are the producer's choice; empty batches may occur."""
+    """Tuples: record batches that all have ``schema``. Batch sizes are the producer's choice; empty batches may
+    occur."""
 
     def __init__(
         self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], close: Callable[[], None] = _no_operation

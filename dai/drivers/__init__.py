@@ -2,11 +2,11 @@
 
 A driver is made once for each resource and owns its connection pools. Every query runs on a connection of its own until
 its stream is closed. All blocking calls take a ``Cancellation``: when it fires, the statement is cancelled in the
-database, the blocked call raises the cause, and the connection goes back to its pool (or is thrown away where its state is
-unknown). Foreign exceptions are translated to ``dai.errors`` here and nowhere else.
+database, the blocked call raises the cause, and the connection goes back to its pool (or is thrown away where its
+state is unknown). Foreign exceptions are translated to ``dai.errors`` here and nowhere else.
 
-Statement parameters are ``?`` in the SQL (``??`` for a literal question mark operator, as in JDBC; only where parameters
-are given) and are always bound by the database, never pasted.
+Statement parameters are ``?`` in the SQL (``??`` for a literal question mark operator, as in JDBC; only where
+parameters are given) and are always bound by the database, never pasted.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ DRIVERS = Table(
 @dataclass(frozen=True, slots=True)
 class DriverOptions:
     """``pool_size``: connections at most; ``pool_wait``: seconds to wait for one before BusyError; ``connect_wait``:
-    seconds to wait for the database before DatabaseUnavailableError; ``batch_bytes``: about how large a fetched batch may
-    be; ``idle``: seconds after which an unused connection is checked again before use."""
+    seconds to wait for the database before DatabaseUnavailableError; ``batch_bytes``: about how large a fetched
+    batch may be; ``idle``: seconds after which an unused connection is checked again before use."""
 
     pool_size: int = 16
     pool_wait: float = 30.0
@@ -140,8 +140,9 @@ class Session(ABC):
 class Driver(ABC):
     """``dialect`` is the sqlglot/SQLAlchemy name of the SQL spoken; ``product`` its name and version for people.
 
-    Every method raises StatementError (with position where the database says one), DatabaseUnavailableError, BusyError (no
-    connection came free within ``pool_wait``), ParameterError (a value that cannot be bound) or the cancellation's cause.
+    Every method raises StatementError (with position where the database says one), DatabaseUnavailableError,
+    BusyError (no connection came free within ``pool_wait``), ParameterError (a value that cannot be bound) or the
+    cancellation's cause.
     """
 
     dialect: str
@@ -174,7 +175,8 @@ class Driver(ABC):
 
     @abstractmethod
     def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> AbstractContextManager[Session]:
-        """One transaction: committed at the end of the block, rolled back when an exception or a cancellation leaves it."""
+        """One transaction: committed at the end of the block, rolled back when an exception or a cancellation
+        leaves it."""
 
     def update(
         self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None, *, cancellation: Cancellation
@@ -187,8 +189,8 @@ class Driver(ABC):
     def call(
         self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
     ) -> AbstractContextManager[CallResult]:
-        """A stored procedure; parameters are (mode, value) with mode ``in``, ``out`` or ``inout``, by position. Committed at
-        the end of the block. ParameterError where the database has no procedures."""
+        """A stored procedure; parameters are (mode, value) with mode ``in``, ``out`` or ``inout``, by position.
+        Committed at the end of the block. ParameterError where the database has no procedures."""
 
     @abstractmethod
     def load(
@@ -200,9 +202,9 @@ class Driver(ABC):
         create: bool = False,
         transactional: bool = True,
     ) -> int:
-        """Rows loaded by the database's bulk path; columns match by name, in any order. ``create`` makes the table from the
-        stream's schema first. Transactional: all rows or none. Otherwise in portions, and an error says how many rows
-        stayed. Closes the stream."""
+        """Rows loaded by the database's bulk path; columns match by name, in any order. ``create`` makes the table
+        from the stream's schema first. Transactional: all rows or none. Otherwise in portions, and an error says
+        how many rows stayed. Closes the stream."""
 
     @abstractmethod
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:

@@ -1,8 +1,9 @@
 """Result formats: record batches to blocks of bytes and back.
 
-An encoder takes batches and yields ``Block`` s; the concatenation of the blocks is the document, and for text formats it
-does not depend on the block size. A decoder takes any iterable of byte chunks and gives a ``Stream``. Neither holds more
-than one block. Adding a format is one module and one line here; the conformance tests run over the table.
+An encoder takes batches and yields ``Block`` s; the concatenation of the blocks is the document, and for text
+formats it does not depend on the block size. A decoder takes any iterable of byte chunks and gives a ``Stream``.
+Neither holds more than one block. Adding a format is one module and one line here; the conformance tests run over
+the table.
 """
 
 from __future__ import annotations
