@@ -129,7 +129,8 @@ class Element:
 class Activity:
     """Base of all activities. ``name`` is the activity's own name in the document, ``line`` where it stands.
 
-    ``raw`` names output elements that may not be end points. An activity without outputs is a sink: the pipeline
+    ``raw`` names output elements that may not be end points; ``tabular`` says whether an output of bytes is an encoded
+    result (None: as its port says). An activity without outputs is a sink: the pipeline
     runs it in a thread of its own and ``run`` returns when its work is done; any other ``run`` returns, at once, a
     source for each output, in order of declaration (one output: the source itself); all further work is done while
     it is pulled.
@@ -137,6 +138,7 @@ class Activity:
 
     example: ClassVar[str]
     raw: ClassVar[frozenset[str]] = frozenset()
+    tabular: ClassVar[Literal["yes", "no", "like its input"] | None] = None
     name: str
     line: int
 
@@ -224,7 +226,7 @@ class FieldSpec:
 
 
 @cache
-def fields_of(declared: type) -> tuple[FieldSpec, ...]:
+def fields_of(declared: type[Any]) -> tuple[FieldSpec, ...]:
     """The declared fields of an activity or element class, in order."""
     hints = typing.get_type_hints(declared)
     return tuple(_spec(field, hints[field.name]) for field in dataclasses.fields(declared) if "place" in field.metadata)

@@ -1,9 +1,9 @@
 """One way to stop work from another thread.
 
 A ``Cancellation`` is made for each request and handed down to whoever may block: drivers, mailboxes, deliveries. Each
-registers how to interrupt itself (``on_cancel``); whoever wants the work to stop calls ``cancel``. The blocked call then
-fails in its own thread, the generators unwind, and every ``with`` block closes what it holds: cancelling never closes
-anything itself.
+registers how to interrupt itself (``on_cancel``); whoever wants the work to stop calls ``cancel``. The blocked
+call then fails in its own thread, the generators unwind, and every ``with`` block closes what it holds: cancelling
+never closes anything itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Cancellation:
         for callback in callbacks:
             try:
                 callback()
-            except Exception:  # noqa: BLE001, S112 - an interrupt that comes too late is not an error
+            except Exception:  # noqa: BLE001 - an interrupt that comes too late is not an error
                 continue
 
     @contextmanager
