@@ -1,0 +1,141 @@
+"""Arrow IPC streams (https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from dai.errors import DataError, ParameterError, TruncatedError
+from dai.formats import PIECE_BYTES
+from dai.formats.blocks import ChunkReader, Sink, bounded, closing, plain
+from dai.stream import Block, Stream
+
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_CODECS = (None, "zstd", "lz4")
+
+
+class Arrow:
+    """Every Arrow type travels as it is; dictionaries and run ends become plain values.
+
+    The schema message is in the first block and the end-of-stream marker in the last, so that a stream that was cut is
+    noticed (the specification lets a writer leave the marker out; we do not take such a stream for whole).
+    """
+
+    name: ClassVar[str] = "arrow"
+    media_type: ClassVar[str] = "application/vnd.apache.arrow.stream"
+    suffix: ClassVar[str] = ".arrows"
+    binary: ClassVar[bool] = True
+
+    def encode(
+        self, stream: Stream, blocksize: int | None = None, *, compression: str | None = None, pieces: bool = False
+    ) -> Iterator[Block]:
+        """One record batch a block, or a batch of the stream a block without ``blocksize``.
+
+        ``compression`` of the buffers: ``zstd``, ``lz4`` or None. With ``pieces`` a batch is never much larger than
+        PIECE_BYTES, each leaves as soon as it is made, and the end marker follows as a piece without rows; without, a
+        block waits until it is known whether it is the last. Raises ParameterError for an unknown compression.
+        """
+        if compression not in _CODECS:
+            raise ParameterError(f"There is no Arrow compression {compression!r}.", hint="Known: zstd, lz4.")
+        return self._blocks(stream, blocksize, compression, pieces)
+
+    def _blocks(self, stream: Stream, blocksize: int | None, compression: str | None, pieces: bool) -> Iterator[Block]:
+        with stream:
+            tuples = plain(stream)
+            messages = _CompressedMessages(tuples.schema, compression) if compression else _Messages(tuples.schema)
+            if pieces:
+                for batch in bounded(tuples, blocksize, PIECE_BYTES):
+                    yield Block(messages.of(batch), batch.num_rows)
+                yield Block(messages.end(), 0)
+                return
+            held: pa.RecordBatch | None = None
+            for batch in tuples if blocksize is None else tuples.rebatch(blocksize):
+                if not batch.num_rows:
+                    continue
+                if held is not None:
+                    yield Block(messages.of(held), held.num_rows)
+                held = batch
+            if held is None:
+                yield Block(messages.end(), 0)
+            else:
+                yield Block(messages.of(held, last=True), held.num_rows)
+
+    def decode(self, chunks: Iterable[bytes]) -> Stream:
+        """Reads the schema at once and each batch when it is pulled; every batch is validated in full, for its offsets
+        are addresses. Buffers are slices of a chunk where it holds all of them.
+
+        Raises TruncatedError where the end-of-stream marker is missing, DataError for what is no Arrow stream and for
+        bytes behind its end. Closing the stream closes ``chunks``.
+        """
+        close = closing(chunks)
+        source = ChunkReader(chunks)
+        try:
+            try:
+                reader = pa.ipc.open_stream(pa.PythonFile(source, "r"))
+                schema = reader.schema
+            except (pa.ArrowException, OSError) as error:
+                raise _translated(source, error) from error
+            return plain(Stream(schema, _batches(reader, source), close))
+        except BaseException:
+            close()
+            raise
+
+
+class _Messages:
+    """Batches to encapsulated messages, the schema in front of the first."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._head: pa.Buffer | None = schema.serialize()
+
+    def of(self, batch: pa.RecordBatch, last: bool = False) -> pa.Buffer | bytes:
+        head, self._head = self._head, None
+        message = batch.serialize()
+        if head is None and not last:
+            return message
+        return b"".join((head or b"", message, _END if last else b""))
+
+    def end(self) -> bytes:
+        return b"".join((self._head or b"", _END))
+
+
+class _CompressedMessages(_Messages):
+    """The same with compressed buffers, which only a stream writer can write."""
+
+    def __init__(self, schema: pa.Schema, compression: str) -> None:
+        super().__init__(schema)
+        self._sink = Sink()
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, "w"), schema, options=options)
+
+    def of(self, batch: pa.RecordBatch, last: bool = False) -> bytes:
+        self._head = None
+        self._writer.write_batch(batch)
+        return self._sink.take() + (_END if last else b"")
+
+
+def _batches(reader: Any, source: ChunkReader) -> Iterator[pa.RecordBatch]:
+    row = 0
+    while True:
+        try:
+            batch = reader.read_next_batch()
+            batch.validate(full=True)
+        except StopIteration:
+            break
+        except (pa.ArrowException, OSError, MemoryError) as error:
+            raise _translated(source, error, row) from error
+        row += batch.num_rows
+        yield batch
+    if source.ended:
+        raise TruncatedError(f"The Arrow stream ends after {row} rows without its end-of-stream marker.")
+    if not source.exhausted():
+        raise DataError(f"Something follows the end of the Arrow stream after {row} rows.")
+
+
+def _translated(source: ChunkReader, error: Exception, row: int = 0) -> BaseException:
+    if source.failure is not None:
+        return source.failure
+    if source.ended:
+        return TruncatedError(f"The Arrow stream ends in the middle of a message, after {row} rows.")
+    return DataError(f"This is not an Arrow stream that can be read: after {row} rows, {error}")

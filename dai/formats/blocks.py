@@ -1,0 +1,230 @@
+"""Between batches and blocks: how tuples, and the text or bytes they became, are cut and joined, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dai.errors import DataError, EncodingError
+from dai.stream import Block, Stream
+
+
+def cut(batch: pa.RecordBatch, nbytes: int) -> Iterator[pa.RecordBatch]:
+    """Slices of about ``nbytes`` at most, or of one row; nothing is copied. An empty batch gives none."""
+    if batch.num_rows > 1 and batch.nbytes > nbytes:
+        half = batch.num_rows // 2
+        yield from cut(batch.slice(0, half), nbytes)
+        yield from cut(batch.slice(half), nbytes)
+    elif batch.num_rows:
+        yield batch
+
+
+def bounded(stream: Stream, rows: int | None, nbytes: int) -> Iterator[pa.RecordBatch]:
+    """The tuples in batches of ``rows``, fewer where that many would be more than about ``nbytes``. Without ``rows`` a
+    batch never waits for a later one. Holds one input and one output batch.
+    """
+    if rows is None:
+        for batch in stream:
+            yield from cut(batch, nbytes)
+        return
+    if rows < 1:
+        raise DataError(f"A block has at least one row, not {rows}.")
+    held: list[pa.RecordBatch] = []
+    have = size = 0
+    for batch in stream:
+        for piece in cut(batch, nbytes):
+            start = 0
+            while start < piece.num_rows:
+                part = piece.slice(start, rows - have)
+                start += part.num_rows
+                held.append(part)
+                have, size = have + part.num_rows, size + part.nbytes
+                if have == rows or size >= nbytes:
+                    yield joined(held)
+                    held, have, size = [], 0, 0
+    if held:
+        yield joined(held)
+
+
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def text_blocks(
+    head: bytes, texts: Iterable[pa.Array], blocksize: int | None, piece_bytes: int | None = None
+) -> Iterator[Block]:
+    """Blocks of exactly ``blocksize`` strings, the last one shorter, from arrays of one string a row; without
+    ``blocksize`` one block an array. They are slices of the arrays' bytes; only a block that spans arrays is joined.
+    ``head`` goes in front of the first block, and is all there is when there are no rows.
+
+    With ``piece_bytes`` a block that grows beyond so many bytes leaves in pieces, as several Blocks.
+    """
+    if blocksize is not None and blocksize < 1:
+        raise DataError(f"A block has at least one row, not {blocksize}.")
+    held: list[bytes | pa.Buffer] = [head] if head else []
+    have = rows = size = 0
+    first = True
+    for text in texts:
+        offsets, data = _extent(text)
+        start = 0
+        while start < len(text):
+            take = len(text) - start if blocksize is None else min(blocksize - have, len(text) - start)
+            begin = offsets[start]
+            held.append(data.slice(begin, offsets[start + take] - begin))
+            start, have, rows, size = start + take, have + take, rows + take, size + len(held[-1])
+            complete = blocksize is None or have == blocksize
+            if complete or (piece_bytes is not None and size >= piece_bytes):
+                yield Block(held[0] if len(held) == 1 else b"".join(held), rows)
+                held, rows, size, first = [], 0, 0, False
+                have = 0 if complete else have
+    if held or first:
+        yield Block(b"".join(held), rows)
+
+
+def _extent(text: pa.Array) -> tuple[list[int], pa.Buffer]:
+    """The n + 1 offsets of a string array as Python integers, and the bytes they point into."""
+    _, positions, data = text.buffers()
+    if not len(text):
+        return [0], pa.py_buffer(b"")
+    width = np.dtype(np.int64 if pa.types.is_large_string(text.type) else np.int32)
+    offsets = np.frombuffer(positions, width, len(text) + 1, text.offset * width.itemsize)
+    return offsets.tolist(), data if data is not None else pa.py_buffer(b"")
+
+
+class Sink:
+    """A binary file that a streaming writer writes to and whose bytes are taken out as they come."""
+
+    def __init__(self) -> None:
+        self._parts: list[pa.Buffer | bytes] = []
+        self._position = 0
+        self.closed = False
+
+    def write(self, data: pa.Buffer | bytes) -> int:
+        self._parts.append(data)
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def take(self) -> bytes:
+        """What was written since the last call."""
+        data = b"".join(self._parts)
+        self._parts = []
+        return data
+
+    def flush(self) -> None:
+        """Nothing waits elsewhere."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def plain_type(type: pa.DataType) -> pa.DataType:
+    """The type without dictionaries and run ends: how values are stored is nobody's business further down."""
+    if pa.types.is_dictionary(type) or pa.types.is_run_end_encoded(type):
+        return plain_type(type.value_type)
+    if pa.types.is_list(type):
+        return pa.list_(type.value_field.with_type(plain_type(type.value_type)))
+    if pa.types.is_large_list(type):
+        return pa.large_list(type.value_field.with_type(plain_type(type.value_type)))
+    return type
+
+
+def plain(stream: Stream) -> Stream:
+    """The same tuples without dictionary or run-end encoding; takes over ``stream``.
+
+    Raises EncodingError naming the column that Arrow cannot decode.
+    """
+    types = [plain_type(field.type) for field in stream.schema]
+    if types == stream.schema.types:
+        return stream
+    schema = pa.schema(
+        [field.with_type(type) for field, type in zip(stream.schema, types, strict=True)], stream.schema.metadata
+    )
+
+    def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = []
+        for field, column in zip(schema, batch.columns, strict=True):
+            try:
+                columns.append(column.cast(field.type))
+            except pa.ArrowException as error:
+                raise EncodingError(f"A {column.type} cannot be decoded: {error}", column=field.name) from error
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return stream.map(decoded, schema)
+
+
+def closing(source: Iterable[Any]) -> Callable[[], None]:
+    """What ends ``source`` early: its ``close`` where it has one."""
+    close: Callable[[], None] | None = getattr(source, "close", None)
+    return close or _nothing
+
+
+def _nothing() -> None:
+    """A list needs no closing."""
+
+
+class ChunkReader:
+    """The bytes of an iterable of chunks as the file that pyarrow reads from.
+
+    ``ended`` says that more was asked for than there was; ``failure`` is what the chunks raised, for it must come out
+    as it went in.
+    """
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._held = memoryview(b"")
+        self.closed = False
+        self.ended = False
+        self.failure: BaseException | None = None
+
+    def _more(self) -> bool:
+        """Holds the next chunk that is not empty; False at the end."""
+        try:
+            for chunk in self._chunks:
+                self._held = memoryview(chunk).cast("B")
+                if self._held.nbytes:
+                    return True
+        except BaseException as error:
+            self.failure = error
+            raise
+        self._held = memoryview(b"")
+        return False
+
+    def read(self, size: int) -> memoryview | bytearray:
+        """Exactly ``size`` bytes, fewer at the end. A slice where one chunk has them all, else one copy."""
+        if not self._held.nbytes and not self._more():
+            self.ended = self.ended or size > 0
+            return memoryview(b"")
+        if self._held.nbytes >= size:
+            taken, self._held = self._held[:size], self._held[size:]
+            return taken
+        parts, have = [self._held], self._held.nbytes
+        while have < size:
+            if not self._more():
+                self.ended = True
+                break
+            parts.append(self._held[: size - have])
+            have += parts[-1].nbytes
+        self._held = self._held[parts[-1].nbytes :]
+        return bytearray().join(parts)
+
+    def exhausted(self) -> bool:
+        """Whether nothing follows."""
+        return not self._held.nbytes and not self._more()
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,147 @@
+"""HTTP content codings (RFC 9110 section 8.4): which one a client gets, and streams through it, block by block.
+
+Every chunk is flushed, so what goes in comes out at once; the price is a few bytes a chunk.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import zstandard
+
+from dai.errors import DataError, NotAcceptableError, TruncatedError
+from dai.formats.blocks import closing
+
+IDENTITY = "identity"
+CODINGS = ("zstd", "gzip")
+"""What we offer, the better one first."""
+_ALIASES = {"x-gzip": "gzip"}
+_ZSTD_LEVEL = 3
+_GZIP_LEVEL = 6
+_ZSTD_WINDOW = 1 << 23
+"""RFC 9659: a decoder of the coding ``zstd`` need not support a window above 8 MiB."""
+_SLICE = 1024
+"""Input bytes at a time when decompressing. A byte becomes at most 32 KiB (zstd) or 1 KiB (gzip), so that a bomb from
+whatever sender takes 32 MiB at most before what it gave is handed on."""
+
+
+def negotiate(accept_encoding: str | None) -> str:
+    """The coding for a request's Accept-Encoding: the one of the highest weight, zstd before gzip before identity.
+
+    No header means identity. Raises NotAcceptableError where the header forbids all three (RFC 9110 section 12.5.3).
+    """
+    if accept_encoding is None:
+        return IDENTITY
+    weights: dict[str, float] = {}
+    for member in accept_encoding.split(","):
+        coding, *parameters = (part.strip().lower() for part in member.split(";"))
+        if coding:
+            weights[_ALIASES.get(coding, coding)] = _weight(parameters)
+    rest = weights.get("*")
+    offered = {coding: weights.get(coding, rest or 0.0) for coding in CODINGS}
+    # Identity is acceptable unless it is excluded, but only asked for where it is named.
+    offered[IDENTITY] = weights.get(IDENTITY, 0.0 if rest == 0.0 else 1e-4)
+    best = max(offered, key=lambda coding: offered[coding])
+    if not offered[best]:
+        raise NotAcceptableError(
+            "Accept-Encoding forbids every coding there is here.", hint=f"Known: {', '.join(CODINGS)}, {IDENTITY}."
+        )
+    return best
+
+
+def _weight(parameters: list[str]) -> float:
+    """The q-value among the parameters: 1 without one, 0 for one that is none."""
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                weight = float(value)
+            except ValueError:
+                return 0.0
+            return weight if 0.0 <= weight <= 1.0 else 0.0
+    return 1.0
+
+
+def compress(chunks: Iterable[Any], coding: str) -> Iterator[bytes]:
+    """One chunk of compressed bytes for each chunk (any buffer), decodable as soon as it is there, and one that ends
+    the coding. Closing the generator closes ``chunks``. Raises NotAcceptableError for an unknown coding.
+    """
+    if coding == IDENTITY:
+        return _passed(chunks)
+    if coding not in CODINGS:
+        raise _unknown(coding)
+    return _compressed(chunks, coding)
+
+
+def _unknown(coding: str) -> NotAcceptableError:
+    return NotAcceptableError(f"There is no content coding {coding!r}.", hint=f"Known: {', '.join(CODINGS)}.")
+
+
+def _passed(chunks: Iterable[Any]) -> Iterator[bytes]:
+    try:
+        yield from chunks
+    finally:
+        closing(chunks)()
+
+
+def _compressed(chunks: Iterable[Any], coding: str) -> Iterator[bytes]:
+    compressor: Any
+    if coding == "zstd":
+        compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compressobj()
+        flush = zstandard.COMPRESSOBJ_FLUSH_BLOCK
+    else:
+        compressor = zlib.compressobj(_GZIP_LEVEL, wbits=zlib.MAX_WBITS | 16)
+        flush = zlib.Z_SYNC_FLUSH
+    try:
+        for chunk in chunks:
+            data = compressor.compress(memoryview(chunk)) + compressor.flush(flush)
+            if data:
+                yield data
+        yield compressor.flush()
+    finally:
+        closing(chunks)()
+
+
+def decompress(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
+    """The bytes inside, each as soon as it can be known; several members or frames one after the other are read as one.
+
+    Raises TruncatedError where the coding does not come to its end, DataError for bytes that are none of it,
+    NotAcceptableError for an unknown coding. Closing the generator closes ``chunks``.
+    """
+    coding = _ALIASES.get(coding.lower(), coding.lower())
+    if coding == IDENTITY:
+        return _passed(chunks)
+    if coding not in CODINGS:
+        raise _unknown(coding)
+    return _decompressed(chunks, coding)
+
+
+def _decompressor(coding: str) -> Any:
+    if coding == "zstd":
+        return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+
+
+def _decompressed(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
+    decompressor: Any = None
+    try:
+        for chunk in chunks:
+            view = memoryview(chunk).cast("B")
+            for start in range(0, view.nbytes, _SLICE):
+                rest: Any = view[start : start + _SLICE]
+                while rest:
+                    decompressor = decompressor or _decompressor(coding)
+                    data = decompressor.decompress(rest)
+                    rest = decompressor.unused_data if decompressor.eof else b""
+                    if decompressor.eof:
+                        decompressor = None
+                    if data:
+                        yield data
+    except (zlib.error, zstandard.ZstdError) as error:
+        raise DataError(f"The body is not {coding}: {error}") from error
+    finally:
+        closing(chunks)()
+    if decompressor is not None:
+        raise TruncatedError(f"The {coding} coding of the body ends before it should.")
