@@ -1,0 +1,310 @@
+"""Configuration: one TOML file, each value overridable by the environment, read once into frozen values.
+
+``DAI_SERVICE__PORT=8081`` overrides ``port`` in ``[service]``, ``DAI_RESOURCES__BOOK__URL`` the ``url`` of
+``[resources.book]``: two underscores between levels, any case, ``_`` also for ``-``. Relative paths count from the
+directory of the file. A value ``env:NAME`` or ``file:PATH`` of a secret is replaced by what the variable or the file
+holds. Nothing else in the package reads the environment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from dai.errors import ConfigurationError
+from dai.loading import nearest
+
+PREFIX = "DAI_"
+SEPARATOR = "__"
+_FILE_DATABASES = frozenset({"sqlite", "duckdb"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceConfig:
+    """``state``: an SQLAlchemy URL for jobs; ``name`` tells services apart that share one state database;
+    ``results_directory``: where results of jobs are kept; ``grace``: seconds that running requests get at shutdown."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    name: str = "dai"
+    state: str = field(default="sqlite:///dai-state.db", repr=False)
+    results_directory: Path = Path("dai-results")
+    grace: float = 10.0
+
+    @property
+    def loopback(self) -> bool:
+        return self.host in {"127.0.0.1", "::1", "localhost"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitsConfig:
+    """What one service does at most; 0 means no limit for ``rows``, ``bytes``, ``seconds`` and ``result_bytes``.
+
+    ``concurrent`` requests run at once, ``queue`` more wait, at most ``queue_seconds``; ``jobs`` jobs run at once,
+    ``job_queue`` more wait. ``rows``, ``bytes`` and ``seconds`` are those of one request. ``document_bytes``,
+    ``document_depth`` and ``activities`` bound a perform document. A client asks for at most ``block_rows`` rows a
+    block, and pushes at most ``block_bytes`` a block. ``session_seconds`` after its last use a session ends,
+    ``job_seconds`` after its creation a job is destroyed. ``result_bytes`` is for all kept results together.
+    """
+
+    concurrent: int = 16
+    queue: int = 100
+    queue_seconds: float = 30.0
+    jobs: int = 8
+    job_queue: int = 1000
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 3600.0
+    document_bytes: int = 16 << 20
+    document_depth: int = 64
+    activities: int = 1000
+    block_rows: int = 1_000_000
+    block_bytes: int = 64 << 20
+    sessions: int = 1000
+    session_seconds: float = 600.0
+    job_seconds: float = 7 * 86400.0
+    result_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceConfig:
+    """A data resource: ``url`` (an SQL database), ``collections`` (XML documents) or ``directory`` (files).
+
+    ``url`` holds the password once ``password`` was resolved: it is never printed.
+    """
+
+    name: str
+    url: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    description: str | None = None
+    collections: Path | None = None
+    directory: Path | None = None
+    roles: Path | None = None
+    pool_size: int = 16
+    pool_wait: float = 30.0
+    connect_wait: float = 10.0
+
+    @property
+    def kind(self) -> str:
+        if self.url is not None:
+            return "database"
+        return "collections" if self.collections is not None else "directory"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationConfig:
+    """A virtual resource over tables in many data services. Its content belongs to the package that runs it."""
+
+    name: str
+    evaluators: tuple[str, ...] = ()
+    sources: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    service: ServiceConfig = ServiceConfig()
+    limits: LimitsConfig = LimitsConfig()
+    resources: Mapping[str, ResourceConfig] = field(default_factory=dict)
+    federations: Mapping[str, FederationConfig] = field(default_factory=dict)
+
+
+def load(path: Path | str, environment: Mapping[str, str] | None = None) -> Config:
+    """The configuration in the file ``path``, overridden by ``environment`` (the process's own unless given)."""
+    path = Path(path)
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"The configuration {path} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The configuration {path} is not TOML: {error}.") from error
+    return parse(document, path.parent, environment)
+
+
+def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapping[str, str] | None = None) -> Config:
+    """The configuration of a TOML document as Python values; relative paths count from ``base``."""
+    if environment is None:
+        import os
+
+        environment = os.environ
+    base = Path(base)
+    merged = _overridden(document, environment)
+    known = [each.name for each in dataclasses.fields(Config)]
+    for name, value in merged.items():
+        if name not in known:
+            raise ConfigurationError(f"There is no section [{name}].", hint=nearest(name, known))
+        if not isinstance(value, dict):
+            raise ConfigurationError(f"[{name}] must be a section, not {value!r}.")
+    service = _section(ServiceConfig, "service", merged.get("service", {}), base)
+    service = dataclasses.replace(
+        service, state=_database_url(_secret(service.state, "service.state", environment, base), "service.state", base)
+    )
+    limits = _section(LimitsConfig, "limits", merged.get("limits", {}), base)
+    _check_limits(limits)
+    resources = {}
+    for name, value in _named(merged, "resources"):
+        resources[name] = _resource(name, value, base, environment)
+    federations = {}
+    for name, value in _named(merged, "federations"):
+        if name in resources:
+            raise ConfigurationError(f"[federations.{name}]: there is a resource of this name already.")
+        federations[name] = _section(FederationConfig, f"federations.{name}", value, base, name=name)
+    return Config(service=service, limits=limits, resources=resources, federations=federations)
+
+
+def _named(document: dict[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:
+    entries = list(document.get(section, {}).items())
+    for name, value in entries:
+        if not isinstance(value, dict):
+            raise ConfigurationError(f"[{section}]: {name!r} must be a section [{section}.NAME].")
+        if not name or not all(character.isalnum() or character in "-_." for character in name) or name[0] == ".":
+            raise ConfigurationError(f"[{section}.{name}]: a name is made of letters, digits, '-', '_' and '.'.")
+    return entries
+
+
+def _resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[str, str]) -> ResourceConfig:
+    where = f"resources.{name}"
+    resource: ResourceConfig = _section(ResourceConfig, where, value, base, name=name)
+    given = [kind for kind in ("url", "collections", "directory") if getattr(resource, kind) is not None]
+    if len(given) != 1:
+        what = " and ".join(given) or "none of them"
+        raise ConfigurationError(f"[{where}] needs one of url, collections and directory, but has {what}.")
+    if resource.pool_size < 1:
+        raise ConfigurationError(f"{where}.pool_size must be at least 1.")
+    if resource.url is None:
+        return resource
+    url = _secret(resource.url, f"{where}.url", environment, base)
+    password = None
+    if resource.password is not None:
+        password = _secret(resource.password, f"{where}.password", environment, base)
+    return dataclasses.replace(resource, url=_database_url(url, f"{where}.url", base, password), password=None)
+
+
+def _database_url(text: str, where: str, base: Path, password: str | None = None) -> str:
+    """The URL with its password, and with an absolute path where the database is a file."""
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        hint = "It looks like postgresql://user@host/database or sqlite:///file.db."
+        raise ConfigurationError(f"{where} is not a database URL.", hint=hint) from None
+    given = url
+    if password is not None:
+        url = url.set(password=password)
+    database = url.database or ""
+    if url.get_backend_name() in _FILE_DATABASES and database not in ("", ":memory:") and database[:5] != "file:":
+        url = url.set(database=str((base / database).resolve()))
+    return text if url == given else url.render_as_string(hide_password=False)
+
+
+def _secret(value: str, where: str, environment: Mapping[str, str], base: Path) -> str:
+    """What a reference ``env:NAME`` or ``file:PATH`` stands for; any other text is itself."""
+    kind, _, name = value.partition(":")
+    if kind == "env":
+        if name not in environment:
+            raise ConfigurationError(f"{where}: the environment variable {name!r} is not set.")
+        return environment[name]
+    if kind == "file":
+        try:
+            return (base / name).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{where}: the file {name!r} cannot be read.") from error
+    return value
+
+
+def _overridden(document: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    merged: dict[str, Any] = {
+        section: {name: dict(each) if isinstance(each, dict) else each for name, each in value.items()}
+        if isinstance(value, dict)
+        else value
+        for section, value in document.items()
+    }
+    for variable, text in environment.items():
+        if not variable.upper().startswith(PREFIX) or SEPARATOR not in variable:
+            continue
+        levels = variable[len(PREFIX) :].lower().split(SEPARATOR)
+        place: Any = merged
+        for level in levels[:-1]:
+            place = place.setdefault(_known_as(level, place), {})
+            if not isinstance(place, dict):
+                raise ConfigurationError(f"{variable}: {level!r} is a value, not a section.")
+        if not all(levels):
+            raise ConfigurationError(f"{variable} names no value.")
+        place[_known_as(levels[-1], place)] = _Override(text, variable)
+    return merged
+
+
+class _Override(str):
+    """A value from the environment: text that is read as what its place wants."""
+
+    def __new__(cls, text: str, variable: str) -> _Override:
+        made = super().__new__(cls, text)
+        made.variable = variable
+        return made
+
+    variable: str
+
+
+def _known_as(level: str, place: Mapping[str, Any]) -> str:
+    for name in place:
+        if name.lower().replace("-", "_").replace(".", "_") == level:
+            return name
+    return level
+
+
+def _section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **given: Any) -> Any:
+    hints = typing.get_type_hints(kind)
+    known = [each.name for each in dataclasses.fields(kind) if each.name not in given]
+    found: dict[str, Any] = dict(given)
+    for name, value in values.items():
+        key = name.replace("-", "_")
+        if key not in known:
+            source = f" ({value.variable})" if isinstance(value, _Override) else ""
+            raise ConfigurationError(f"[{where}] has no key {name!r}{source}.", hint=nearest(key, known))
+        found[key] = _value(value, hints[key], f"{where}.{name}", base)
+    return kind(**found)
+
+
+def _value(value: Any, hint: Any, where: str, base: Path) -> Any:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        (hint,) = [each for each in typing.get_args(hint) if each is not type(None)]
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise ConfigurationError(f"{where} must be a list.")
+        return tuple(value)
+    wanted = {int: "a whole number", float: "a number", str: "text", Path: "a path"}[hint]
+    wrong = ConfigurationError(f"{where} must be {wanted}, not {_shown(value)}.")
+    if isinstance(value, _Override) and hint in (int, float):
+        try:
+            return hint(value)
+        except ValueError:
+            raise wrong from None
+    if isinstance(value, bool):
+        raise wrong
+    if hint is Path and isinstance(value, str):
+        return (base / value).resolve()
+    if hint is float and isinstance(value, int):
+        return float(value)
+    if not isinstance(value, hint):
+        raise wrong
+    return str(value) if hint is str else value
+
+
+def _shown(value: Any) -> str:
+    return repr(str(value)) if isinstance(value, str) else repr(value)
+
+
+def _check_limits(limits: LimitsConfig) -> None:
+    may_be_zero = {"queue", "job_queue", "rows", "bytes", "seconds", "result_bytes", "sessions"}
+    for each in dataclasses.fields(limits):
+        value = getattr(limits, each.name)
+        if value < 0 or (value == 0 and each.name not in may_be_zero):
+            least = "0 or more" if each.name in may_be_zero else "more than 0"
+            raise ConfigurationError(f"limits.{each.name} must be {least}, not {value}.")

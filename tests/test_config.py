@@ -1,0 +1,143 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dai.config import Config, load, parse
+from dai.errors import ConfigurationError
+
+
+def config(document: dict[str, Any], base: Path | str = "/base", **environment: str) -> Config:
+    return parse(document, base, environment)
+
+
+def test_defaults_bind_to_loopback_only() -> None:
+    made = config({})
+    assert made.service.host == "127.0.0.1"
+    assert made.service.loopback
+    assert not config({"service": {"host": "0.0.0.0"}}).service.loopback
+
+
+def test_a_file_with_everything(tmp_path: Path) -> None:
+    (tmp_path / "dai.toml").write_text(
+        """
+        [service]
+        port = 9000
+        state = "sqlite:///state/jobs.db"
+        results_directory = "kept"
+        [limits]
+        concurrent = 3
+        seconds = 5
+        [resources.book]
+        url = "sqlite:///book.db"
+        [resources.notes]
+        collections = "xml-store"
+        [resources.exports]
+        directory = "exports"
+        [federations.lab]
+        evaluators = ["local"]
+        [[federations.lab.sources]]
+        alias = "go"
+        resource = "goterms"
+        """
+    )
+    made = load(tmp_path / "dai.toml", {})
+    assert made.service.port == 9000
+    assert made.service.state == f"sqlite:///{tmp_path}/state/jobs.db"
+    assert made.service.results_directory == tmp_path / "kept"
+    assert made.limits.concurrent == 3
+    assert made.limits.seconds == 5.0
+    assert made.resources["book"].url == f"sqlite:///{tmp_path}/book.db"
+    assert [made.resources[name].kind for name in ("book", "notes", "exports")] == [
+        "database",
+        "collections",
+        "directory",
+    ]
+    assert made.resources["notes"].collections == tmp_path / "xml-store"
+    assert made.federations["lab"].sources[0]["alias"] == "go"
+
+
+@pytest.mark.parametrize("url", ["sqlite:////var/x.db", "sqlite://", "sqlite:///:memory:", "duckdb:////x.duckdb"])
+def test_absolute_and_memory_databases_stay(url: str) -> None:
+    assert config({"resources": {"a": {"url": url}}}).resources["a"].url == url
+
+
+def test_the_environment_overrides() -> None:
+    made = config(
+        {"service": {"port": 1}, "resources": {"My-Book": {"url": "sqlite://"}}},
+        DAI_SERVICE__PORT="81",
+        DAI_LIMITS__SECONDS="2.5",
+        DAI_RESOURCES__MY_BOOK__URL="sqlite:////other.db",
+        DAI_RESOURCES__NEW__URL="sqlite:////new.db",
+        DAI_CONFIG="no value of ours: one level",
+        OTHER__THING="ignored",
+    )
+    assert made.service.port == 81
+    assert made.limits.seconds == 2.5
+    assert made.resources["My-Book"].url == "sqlite:////other.db"
+    assert made.resources["new"].url == "sqlite:////new.db"
+
+
+def test_secrets_by_reference_are_put_into_the_url_and_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("p@ss/word\n")
+    for reference in ("env:DB_PASSWORD", "file:password"):
+        resource = config(
+            {"resources": {"a": {"url": "postgresql://me@db.internal/x", "password": reference}}},
+            tmp_path,
+            DB_PASSWORD="p@ss/word",
+        ).resources["a"]
+        assert resource.url == "postgresql://me:p%40ss%2Fword@db.internal/x"
+        assert "word" not in repr(resource)
+        assert "internal" not in repr(resource)
+
+
+def test_a_whole_url_may_be_a_secret() -> None:
+    made = config({"resources": {"a": {"url": "env:A_URL"}}}, A_URL="postgresql://u:p@h/d")
+    assert made.resources["a"].url == "postgresql://u:p@h/d"
+
+
+@pytest.mark.parametrize(
+    ("document", "environment", "says"),
+    [
+        ({"servce": {}}, {}, r"no section \[servce\].*'service'"),
+        ({"service": 3}, {}, "must be a section"),
+        ({"service": {"prot": 1}}, {}, r"\[service\] has no key 'prot'.*'port'"),
+        ({"limits": {"row": 1}}, {}, "no key 'row'.*'rows'"),
+        ({}, {"DAI_SERVICE__PROT": "1"}, "'prot'.*DAI_SERVICE__PROT.*'port'"),
+        ({}, {"DAI_SERVICE__PORT": "many"}, "service.port must be a whole number, not 'many'"),
+        ({"service": {"port": "80"}}, {}, "service.port must be a whole number, not '80'"),
+        ({"service": {"port": True}}, {}, "service.port must be a whole number"),
+        ({"limits": {"concurrent": 0}}, {}, "limits.concurrent must be more than 0"),
+        ({"limits": {"rows": -1}}, {}, "limits.rows must be 0 or more"),
+        ({"resources": {"a": 1}}, {}, "must be a section"),
+        ({"resources": {"a b": {"url": "sqlite://"}}}, {}, "a name is made of"),
+        ({"resources": {"a": {}}}, {}, "needs one of url, collections and directory"),
+        ({"resources": {"a": {"url": "sqlite://", "directory": "x"}}}, {}, "url and directory"),
+        ({"resources": {"a": {"ulr": "sqlite://"}}}, {}, "no key 'ulr'.*'url'"),
+        ({"resources": {"a": {"url": "nothing like it"}}}, {}, "resources.a.url is not a database URL"),
+        ({"resources": {"a": {"url": "sqlite://", "pool_size": 0}}}, {}, "pool_size must be at least 1"),
+        ({"resources": {"a": {"url": "postgresql://h/d", "password": "env:NO"}}}, {}, "variable 'NO' is not set"),
+        ({"resources": {"a": {"url": "postgresql://h/d", "password": "file:no"}}}, {}, "'no' cannot be read"),
+        ({"resources": {"a": {"url": "sqlite://"}}, "federations": {"a": {}}}, {}, "resource of this name already"),
+        ({"federations": {"a": {"evaluators": "local"}}}, {}, "federations.a.evaluators must be a list"),
+    ],
+)
+def test_what_is_wrong_is_said(document: dict[str, Any], environment: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        config(document, **environment)
+    assert re.search(says, str(caught.value), re.DOTALL), str(caught.value)
+
+
+def test_a_bad_url_is_not_repeated_in_the_message() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        config({"resources": {"a": {"url": "secret-without-scheme"}}})
+    assert "secret" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("[service\n")
+    with pytest.raises(ConfigurationError, match="is not TOML"):
+        load(tmp_path / "bad.toml")
