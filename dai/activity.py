@@ -25,7 +25,6 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from dai.cancellation import Cancellation
@@ -126,6 +125,7 @@ class Element:
     """Base of what stands inside an activity: ``<sqlParameter position="1" from="x">…</sqlParameter>``."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Activity:
     """Base of all activities. ``name`` is the activity's own name in the document, ``line`` where it stands.
 
@@ -139,11 +139,17 @@ class Activity:
     example: ClassVar[str]
     raw: ClassVar[frozenset[str]] = frozenset()
     tabular: ClassVar[Literal["yes", "no", "like its input"] | None] = None
-    name: str
-    line: int
+    name: str = ""
+    line: int = 0
 
     def run(self, context: Context) -> Source | tuple[Source, ...] | None:
         raise TypeError(f"{type(self).__name__} does not say what it does")
+
+    @property
+    def element(self) -> str:
+        """Its element name: the class name, its first letter small."""
+        kind = type(self).__name__
+        return kind[0].lower() + kind[1:]
 
     def inputs(self) -> Iterator[Input[Any]]:
         """Every input, those of nested elements included, in order of declaration."""
@@ -225,11 +231,16 @@ class FieldSpec:
     required: bool
 
 
-@cache
 def fields_of(declared: type[Any]) -> tuple[FieldSpec, ...]:
     """The declared fields of an activity or element class, in order."""
-    hints = typing.get_type_hints(declared)
-    return tuple(_spec(field, hints[field.name]) for field in dataclasses.fields(declared) if "place" in field.metadata)
+    if declared not in _fields:
+        hints = typing.get_type_hints(declared)
+        fields = dataclasses.fields(declared)
+        _fields[declared] = tuple(_spec(field, hints[field.name]) for field in fields if "place" in field.metadata)
+    return _fields[declared]
+
+
+_fields: dict[type[Any], tuple[FieldSpec, ...]] = {}
 
 
 def _spec(field: dataclasses.Field[Any], hint: Any) -> FieldSpec:

@@ -155,7 +155,7 @@ def _dialect_of(root: etree._Element) -> Dialect:
 
 
 def _line(node: etree._Element) -> int:
-    return int(node.sourceline or 0)  # type: ignore[call-overload]
+    return int(getattr(node, "sourceline", None) or 0)
 
 
 _schemas: dict[Dialect, etree.XMLSchema] = {}
@@ -169,7 +169,8 @@ def _validate(root: etree._Element, dialect: Dialect) -> None:
         schema = _schemas[dialect]
         if schema.validate(root):
             return
-        first = next(iter(schema.error_log))
+        log: Any = schema.error_log
+        first = log[0]
     node = next((each for each in root.iter() if each.sourceline == first.line), root)
     raise _schema_error(first.message, first.line, dialect, node)
 
@@ -199,9 +200,7 @@ def _member(node: etree._Element) -> Activity | Group:
     if local == "sequence" or local == "flow":
         return Group(local, tuple(_member(below) for below in node))  # type: ignore[arg-type]
     values = _build(node, ACTIVITIES[local])
-    activity: Activity = ACTIVITIES[local](**values)
-    object.__setattr__(activity, "name", node.get("name"))
-    object.__setattr__(activity, "line", _line(node))
+    activity: Activity = ACTIVITIES[local](**values, name=node.get("name"), line=_line(node))
     return activity
 
 

@@ -88,7 +88,7 @@ def link(dialect: Dialect, root: Group, documentation: str | None, session: Sess
     for activity in activities:
         if activity.name in twice and activity is not next(each for each in activities if each.name == activity.name):
             raise DocumentError(
-                f"Two activities have the name {activity.name!r}.", line=activity.line, element=_element(activity)
+                f"Two activities have the name {activity.name!r}.", line=activity.line, element=activity.element
             )
     producers: dict[str, Activity] = {}
     for activity in activities:
@@ -107,7 +107,7 @@ def link(dialect: Dialect, root: Group, documentation: str | None, session: Sess
                 raise DocumentError(
                     f"{activity.name!r} takes its input from {source.link!r}, but nothing has an output of that name.",
                     line=source.line or activity.line,
-                    element=_element(activity),
+                    element=activity.element,
                     hint=nearest(source.link, list(producers)) if producers else None,
                 )
             consumers[source.link].append(activity.name)
@@ -126,10 +126,6 @@ def link(dialect: Dialect, root: Group, documentation: str | None, session: Sess
         session,
         any(not any(True for _ in activity.outputs()) for activity in activities),
     )
-
-
-def _element(activity: Activity) -> str:
-    return type(activity).__name__[0].lower() + type(activity).__name__[1:]
 
 
 def _flattened(group: Group) -> Iterator[Activity]:
@@ -151,7 +147,7 @@ def _ordered(activities: tuple[Activity, ...], producers: Mapping[str, Activity]
         names = error.args[1]
         first = next(each for each in activities if each.name == names[0])
         raise DocumentError(
-            f"The links run in a circle: {' → '.join(reversed(names))}.", line=first.line, element=_element(first)
+            f"The links run in a circle: {' → '.join(reversed(names))}.", line=first.line, element=first.element
         ) from error
 
 
@@ -175,7 +171,7 @@ def _check_steps(steps: tuple[tuple[Activity, ...], ...], producers: Mapping[str
                         f"The sequence runs {activity.name!r} before {producers[source.link].name!r}, whose output "
                         "it takes.",
                         line=activity.line,
-                        element=_element(activity),
+                        element=activity.element,
                     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from dai.activity import ACTIVITIES, Activity, Element, fields_of
+from dai.activity import ACTIVITIES, Activity, Element, FieldSpec, fields_of
 from dai.perform_graph import GDS, Dialect
 
 _XSD_TYPES = {str: "xs:string", int: "xs:integer", float: "xs:double", bool: "xs:boolean"}
@@ -85,7 +85,7 @@ def _xsd_type(declared: type, indent: str, *attributes: str) -> str:
         else:
             children.extend(_xsd_child(name, spec, indent + "    ") for name in spec.place.names)
     mixing = ' mixed="true"' if mixed else ""
-    lines = [f"{indent}<xs:complexType{' mixed=' + chr(34) + 'true' + chr(34) if mixed else ''}>\n"]
+    lines = [f"{indent}<xs:complexType{mixing}>\n"]
     if children:
         lines.append(f'{indent}  <xs:choice minOccurs="0" maxOccurs="unbounded">\n')
         lines.extend(children)

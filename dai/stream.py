@@ -186,18 +186,32 @@ class Encoded(ByteStream):
     """Tuples that will be encoded when first pulled, in blocks of ``blocksize`` rows (None: the format's choice)."""
 
     def __init__(
-        self, tuples: Stream, format: Format, blocksize: int | None = None, options: dict[str, Any] | None = None
+        self,
+        tuples: Stream,
+        format: Format,
+        blocksize: int | None = None,
+        options: dict[str, Any] | None = None,
+        watch: Callable[[Iterator[Block]], Iterator[Block]] = iter,
     ) -> None:
         self.tuples, self.format, self.blocksize, self.options = tuples, format, blocksize, options or {}
+        self.watch = watch
         super().__init__(format.media_type, self._encode(), tuples.close)
 
     def _encode(self) -> Iterator[Block]:
-        yield from self.format.encode(self.tuples, self.blocksize, **self.options)
+        yield from self.watch(self.format.encode(self.tuples, self.blocksize, **self.options))
 
     def reblock(self, size: int) -> Encoded:
         """Blocks of exactly ``size`` rows; the concatenated bytes of a text format stay the same."""
-        return Encoded(self.tuples, self.format, size, self.options)
+        return Encoded(self.tuples, self.format, size, self.options, self.watch)
 
     def recoded(self, format: Format, options: dict[str, Any] | None = None) -> Encoded:
         """The same tuples in another format, nothing having been pulled yet."""
-        return Encoded(self.tuples, format, self.blocksize, options)
+        return Encoded(self.tuples, format, self.blocksize, options, self.watch)
+
+    def in_pieces(self) -> Encoded:
+        """The same bytes, large blocks cut into pieces: for a consumer that only wants the bytes in order."""
+        return Encoded(self.tuples, self.format, self.blocksize, {**self.options, "pieces": True}, self.watch)
+
+    def watched(self, watch: Callable[[Iterator[Block]], Iterator[Block]]) -> Encoded:
+        """``watch`` sees the blocks pass, whatever their form in the end."""
+        return Encoded(self.tuples, self.format, self.blocksize, self.options, watch)

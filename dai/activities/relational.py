@@ -1,0 +1,270 @@
+"""Statements: query, update, stored procedure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import decimal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+from xml.sax.saxutils import escape
+
+from dai.activity import FRAGMENT, Activity, Context, Element, Input, Output, attribute, child, input, output, text
+from dai.drivers import CallResult
+from dai.errors import ParameterError
+from dai.formats import format_named
+from dai.stream import Block, ByteStream, Stream
+
+Converted = Literal["string", "integer", "double", "decimal", "boolean", "date", "time", "timestamp", "binary", "null"]
+
+_CONVERSIONS: dict[str, Callable[[str], Any]] = {
+    "integer": int,
+    "double": float,
+    "decimal": decimal.Decimal,
+    "boolean": lambda value: {"true": True, "1": True, "false": False, "0": False}[value],
+    "date": datetime.date.fromisoformat,
+    "time": datetime.time.fromisoformat,
+    "timestamp": datetime.datetime.fromisoformat,
+    "binary": lambda value: base64.b64decode(value, validate=True),
+    "null": lambda _: None,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlParameter(Element):
+    """A value for the ``?`` at ``position`` (from 1): the element's text, converted to ``type`` where one is
+    given, or what comes ``from`` an output, one value for each execution; of tuples the named ``column``, or the
+    first for the first parameter fed by that output, the second for the second, and so on. ``mode`` is for
+    procedures."""
+
+    position: int = attribute()
+    source: Input[Stream] | None = input(default=None)
+    column: str | None = attribute(default=None)
+    type: Converted | None = attribute(default=None)
+    mode: Literal["in", "out", "inout"] = attribute(default="in")
+    content: str = text(default="")
+    value: Any = None
+
+    def constant(self) -> Any:
+        """The value that stands in the document."""
+        if self.value is not None or self.type is None or self.type == "string":
+            return self.value if self.value is not None else self.content
+        try:
+            return _CONVERSIONS[self.type](self.content.strip())
+        except (ValueError, KeyError, decimal.InvalidOperation, binascii.Error) as error:
+            raise ParameterError(f"Parameter {self.position} is no {self.type}: {self.content.strip()!r}.") from error
+
+
+def in_order(parameters: Sequence[SqlParameter]) -> list[SqlParameter]:
+    """By position; positions must run from 1 without a gap."""
+    ordered = sorted(parameters, key=lambda each: each.position)
+    if [each.position for each in ordered] != list(range(1, len(ordered) + 1)):
+        found = ", ".join(str(each.position) for each in ordered)
+        raise ParameterError(f"The positions of the parameters are {found}; they run from 1 without a gap.")
+    return ordered
+
+
+def parameter_rows(parameters: Sequence[SqlParameter], context: Context) -> Iterator[tuple[Any, ...]] | None:
+    """The rows of values that streams feed, or None where every parameter is a constant.
+
+    Streams advance together; ParameterError where one ends before another.
+    """
+    if not any(each.source for each in parameters):
+        return None
+    columns: list[Iterator[Any] | None] = []
+    fed: dict[str, int] = {}
+    for each in parameters:
+        if each.source is None:
+            columns.append(None)
+            continue
+        place = fed[each.source.link] = fed.get(each.source.link, -1) + 1
+        columns.append(_values(context.tuples(each.source), each, place))
+    return _rows(parameters, columns)
+
+
+def _values(stream: Stream, parameter: SqlParameter, place: int) -> Iterator[Any]:
+    if parameter.column is not None:
+        place = stream.schema.get_field_index(parameter.column)
+    if not 0 <= place < len(stream.schema):
+        wanted = repr(parameter.column) if parameter.column else "for it"
+        names = ", ".join(stream.schema.names)
+        raise ParameterError(f"Parameter {parameter.position}: there is no column {wanted}; there are {names}.")
+    with stream:
+        for batch in stream:
+            yield from batch.column(place).to_pylist()
+
+
+def _rows(parameters: Sequence[SqlParameter], columns: list[Iterator[Any] | None]) -> Iterator[tuple[Any, ...]]:
+    constants = [None if column else each.constant() for each, column in zip(parameters, columns, strict=True)]
+    missing = object()
+    while True:
+        row = [next(column, missing) if column else constants[place] for place, column in enumerate(columns)]
+        ended = [column is not None and value is missing for column, value in zip(columns, row, strict=True)]
+        if not any(ended):
+            yield tuple(row)
+            continue
+        if any(column is not None and not over for column, over in zip(columns, ended, strict=True)):
+            short = next(each.position for each, over in zip(parameters, ended, strict=True) if over)
+            raise ParameterError(f"The values of parameter {short} ended before those of the others.")
+        return
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlQueryStatement(Activity):
+    """Runs one query and streams its tuples.
+
+    Parameters are bound by position. Where a stream feeds one, the query runs once for each tuple of values and
+    the results follow each other. Anything but a query is refused and changes nothing. ``webRowSetStream`` may be
+    an end point; the raw ``resultStream`` of the 2005/10 dialect needs a consumer.
+    """
+
+    example: ClassVar[str] = """
+        <sqlQueryStatement name="statement">
+          <sqlParameter position="1" type="integer">10</sqlParameter>
+          <expression>select id, name from littleblackbook where id &lt; ? order by id</expression>
+          <webRowSetStream name="output"/>
+        </sqlQueryStatement>"""
+    raw: ClassVar[frozenset[str]] = frozenset({"resultStream"})
+
+    parameters: tuple[SqlParameter, ...] = child("sqlParameter", default=())
+    expression: str = child()
+    result: Output[Stream] = output("webRowSetStream", "resultStream")
+
+    def run(self, context: Context) -> Stream:
+        ordered = in_order(self.parameters)
+        rows = parameter_rows(ordered, context)
+        if rows is None:
+            values = [each.constant() for each in ordered]
+            return context.driver.query(self.expression, values, cancellation=context.cancellation)
+        first = next(rows, None)
+        # without any values the query is only asked for its columns
+        values = list(first) if first is not None else [None] * len(ordered)
+        stream = context.driver.query(self.expression, values, cancellation=context.cancellation)
+        if first is None:
+            stream.close()
+            return Stream(stream.schema, ())
+        return Stream(stream.schema, self._each(stream, rows, context), stream.close)
+
+    def _each(self, stream: Stream, rows: Iterator[tuple[Any, ...]], context: Context) -> Iterator[Any]:
+        yield from stream
+        for row in rows:
+            with context.driver.query(self.expression, row, cancellation=context.cancellation) as following:
+                yield from following
+
+
+def counted(count: Callable[[], int], more: str = "") -> ByteStream:
+    """``<resultStream updateCount="N"/>``, the work being done when it is pulled."""
+
+    def blocks() -> Iterator[Block]:
+        yield Block(f'<resultStream updateCount="{count()}"{more}/>'.encode(), 1)
+
+    return ByteStream(FRAGMENT, blocks())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlUpdateStatement(Activity):
+    """Runs a statement that changes data and gives the number of rows changed.
+
+    Where streams feed its parameters it runs once for each tuple of values, all in one transaction, and the counts
+    are summed.
+    """
+
+    example: ClassVar[str] = """
+        <sqlUpdateStatement name="update">
+          <sqlParameter position="1">07000 000001</sqlParameter>
+          <expression>update littleblackbook set phone = ? where id = 1</expression>
+          <resultStream name="count"/>
+        </sqlUpdateStatement>"""
+    tabular: ClassVar[Literal["no"]] = "no"
+
+    parameters: tuple[SqlParameter, ...] = child("sqlParameter", default=())
+    expression: str = child()
+    result: Output[ByteStream] = output("resultStream")
+
+    def run(self, context: Context) -> ByteStream:
+        ordered = in_order(self.parameters)
+        rows = parameter_rows(ordered, context)
+        if rows is None and ordered:
+            rows = iter([tuple(each.constant() for each in ordered)])
+        return counted(lambda: context.driver.update(self.expression, rows, cancellation=context.cancellation))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredProcedure(Element):
+    """The procedure's name, with its schema where it needs one."""
+
+    name: str = attribute()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlStoredProcedure(Activity):
+    """Calls a stored procedure; committed when all that it gives has been read.
+
+    One result set without out parameters is a stream of tuples like a query's. Otherwise the result is XML: each
+    out parameter as ``<parameter position="…">``, each result set as a WebRowSet, in ``<resultStream>``.
+    """
+
+    example: ClassVar[str] = """
+        <sqlStoredProcedure name="call">
+          <storedProcedure name="people_in"/>
+          <sqlParameter position="1">Southampton</sqlParameter>
+          <resultStream name="people"/>
+        </sqlStoredProcedure>"""
+
+    procedure: StoredProcedure = child("storedProcedure")
+    parameters: tuple[SqlParameter, ...] = child("sqlParameter", default=())
+    result: Output[Stream] = output("resultStream")
+
+    def run(self, context: Context) -> Stream | ByteStream:
+        values = [(each.mode, None if each.mode == "out" else each.constant()) for each in in_order(self.parameters)]
+        calling = context.driver.call(self.procedure.name, values, cancellation=context.cancellation)
+        result = calling.__enter__()
+        transaction = _Once(calling)
+        context.closing(transaction)
+        if len(result.results) == 1 and not result.out:
+            (only,) = result.results
+            return Stream(only.schema, transaction.around(only), transaction.close)
+        return ByteStream(FRAGMENT, transaction.around(_call_document(result)), transaction.close)
+
+
+class _Once:
+    """A context manager left once: well when the items are all read, rolled back when they were not."""
+
+    def __init__(self, manager: AbstractContextManager[Any]) -> None:
+        self._manager: AbstractContextManager[Any] | None = manager
+
+    def around(self, items: Iterator[Any]) -> Iterator[Any]:
+        yield from items
+        if self._manager is not None:
+            manager, self._manager = self._manager, None
+            manager.__exit__(None, None, None)
+
+    def close(self) -> None:
+        if self._manager is not None:
+            manager, self._manager = self._manager, None
+            abandoned = GeneratorExit()
+            manager.__exit__(GeneratorExit, abandoned, None)
+
+
+def _call_document(result: CallResult) -> Iterator[Block]:
+    yield Block(b"<resultStream>", 0)
+    for position, value in result.out.items():
+        content = "<null/>" if value is None else escape(str(value))
+        yield Block(f'<parameter position="{position}">{content}</parameter>'.encode(), 0)
+    for stream in result.results:
+        yield from embedded(stream)
+    yield Block(b"</resultStream>", 0)
+
+
+def embedded(stream: Stream) -> Iterator[Block]:
+    """The stream as a WebRowSet inside another document: without its XML declaration."""
+    first = True
+    for block in format_named("webrowset").encode(stream):
+        data = bytes(memoryview(block.data))
+        if first and data.startswith(b"<?xml"):
+            data = data[data.index(b"?>") + 2 :].lstrip()
+        first = False
+        yield Block(data, block.rows)

@@ -1,0 +1,55 @@
+"""The session's ends: what a client or another service pulls from and pushes into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from dai.activity import Activity, Context, Input, Output, input, output
+from dai.errors import DaiError, InternalError
+from dai.stream import ByteStream
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputStream(Activity):
+    """A stream of the session, by this activity's name, from which blocks are pulled.
+
+    The producer is held while the reader is behind; when the reader goes away for good the pipeline is stopped.
+    """
+
+    example: ClassVar[str] = """
+        <outputStream name="results">
+          <fromLocal from="document"/>
+        </outputStream>"""
+
+    source: Input[ByteStream] = input("fromLocal")
+
+    def run(self, context: Context) -> None:
+        mailbox = context.session.output(self.name)
+        try:
+            for block in context.bytes(self.source):
+                mailbox.put(block, context.cancellation)
+        except DaiError as error:
+            mailbox.fail(error)
+            raise
+        except BaseException:
+            mailbox.fail(InternalError("The service failed while it made this stream."))
+            raise
+        mailbox.finish()
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputStream(Activity):
+    """A stream of the session, by this activity's name, into which blocks are pushed."""
+
+    example: ClassVar[str] = """
+        <inputStream name="upload">
+          <toLocal name="uploaded"/>
+        </inputStream>"""
+    tabular: ClassVar[Literal["no"]] = "no"
+
+    result: Output[ByteStream] = output("toLocal")
+
+    def run(self, context: Context) -> ByteStream:
+        mailbox = context.session.input(self.name)
+        return ByteStream("application/octet-stream", mailbox.blocks(context.cancellation))
