@@ -1,0 +1,44 @@
+"""``python -m perf [NAME …] [--rounds N] [--rows N]``: runs benchmarks, prints and writes their reports."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+from perf.world import world
+
+BENCHMARKS = {
+    "bulk": "1 M rows x 10 columns: Arrow and WebRowSet against the bare drivers",
+    "goterm": "protein_goterm whole, and pulled in blocks, against psycopg",
+    "latency": "a one-row query against a bare FastAPI handler; validation of a document",
+    "stages": "queries of 100 to 1 M rows: time per stage",
+    "blocks": "the block-size curve in seven access modes and three formats",
+    "wire": "bytes on the wire per format and compression",
+    "memory": "memory against rows and block sizes",
+    "users": "concurrent users: percentiles and saturation",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m perf", description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", choices=[[], *BENCHMARKS], help="; ".join(map(" - ".join, BENCHMARKS.items()))
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the large table")
+    options = parser.parse_args()
+    missed = []
+    with world(options.rows) as running:
+        for name in options.names or BENCHMARKS:
+            report = import_module(f"perf.{name}").run(running, options.rounds)
+            print(report.write(), flush=True)
+            missed += [
+                f"{name}: {what} is {value:.3g}, the goal {limit:g}"
+                for what, value, limit, met in report.goals
+                if not met
+            ]
+    print("\n".join(missed) or "every goal met")
+
+
+if __name__ == "__main__":
+    main()
