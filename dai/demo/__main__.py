@@ -1,0 +1,126 @@
+"""``python -m dai.demo``: a data service over embedded databases, asked in every way; then it stops.
+
+Loads the demo data into SQLite and DuckDB in a temporary directory, starts ``dai serve`` in front of them on a free loopback
+port, runs the documents of ``examples``, queries in every format, pulls a result by block, and shows what a mistake looks
+like.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dai
+from dai.demo.load import load
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+START_SECONDS = 30.0
+SHOWN_LINES = 24
+
+
+def main() -> None:
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="dai-demo-") as directory:
+        urls = {name: f"{name}:///{Path(directory) / f'demo.{name}'}" for name in ("sqlite", "duckdb")}
+        for name, url in urls.items():
+            _title(f"Demo data into {name}")
+            for table, rows in load(url).items():
+                print(f"{rows:>8,} rows  {table}")
+        with _service(Path(directory), urls) as base:
+            for name in urls:
+                _show(base, name)
+                _stream(base, name)
+    print(f"\nDone in {time.perf_counter() - began:.1f} s; everything is stopped and removed.")
+    print("Next: dai serve YOUR-DATABASE-URL; see README.md.")
+
+
+def _title(text: str) -> None:
+    print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n== {text}", flush=True)
+
+
+@contextmanager
+def _service(directory: Path, urls: dict[str, str]) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = directory / "dai.toml"
+    resources = "".join(f'[resources.{name}]\nurl = "{url}"\n' for name, url in urls.items())
+    config.write_text(f'[service]\nport = {port}\nstate = "sqlite:///state.db"\n{resources}')
+    log = directory / "service.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dai", "serve", "--config", str(config)], stdout=output, stderr=output
+        )
+    base = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not _answers(base):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"The service did not start:\n{log.read_text()[-2000:]}")
+            time.sleep(0.05)
+        yield base
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _answers(base: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{base}/health/ready", timeout=1):
+        return True
+    return False
+
+
+def _show(base: str, name: str) -> None:
+    """Each step is the command that a reader would type, so that it can be typed again."""
+    query = "select id, name, phone from littleblackbook where id <= ? order by id"
+    _run("resources", "--server", base)
+    _run("query", f"{base}/{name}", query, "3")
+    for form in ("csv", "json", "webrowset"):
+        _run("query", f"{base}/{name}", query, "2", "--format", form)
+    for document in ("query", "query-2005", "fan-out", "update", "schema"):
+        _run("perform", str(EXAMPLES / f"{document}.xml"), "--server", base, "--resource", name)
+    _run("perform", str(EXAMPLES / "mistake.xml"), "--server", base, "--resource", name, expected=1)
+
+
+def _run(*arguments: str, expected: int = 0) -> None:
+    shown = " ".join(shlex.quote(each.replace(str(EXAMPLES), "examples")) for each in arguments)
+    _title(f"dai {shown}")
+    ended = subprocess.run([sys.executable, "-m", "dai", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    lines = ended.stdout.decode().splitlines()
+    print("\n".join(line[:160] for line in lines[:SHOWN_LINES]))
+    if len(lines) > SHOWN_LINES:
+        print(f"… and {len(lines) - SHOWN_LINES} lines more")
+    if ended.returncode != expected:
+        raise SystemExit(f"dai {arguments[0]} ended with {ended.returncode}.")
+
+
+def _stream(base: str, name: str) -> None:
+    """The same from Python: a whole table at once, and block by block through a session."""
+    data = dai.connect(f"{base}/{name}")
+    for sql in ("select * from protein_goterm", "select * from protein_interaction"):
+        _title(f"dai.connect({base + '/' + name!r}).query({sql!r}).arrow()")
+        began = time.perf_counter()
+        table = data.query(sql).arrow()
+        print(f"{table.num_rows:,} rows, {table.nbytes:,} bytes in {time.perf_counter() - began:.3f} s")
+    _title("examples/blocks.xml: blocks of 1,000 rows pulled from the session's stream")
+    with data.session() as session:
+        session.perform((EXAMPLES / "blocks.xml").read_bytes())
+        sizes = [block.num_rows for block in session.pull("goterms")]
+    print(f"{len(sizes)} blocks, {sum(sizes):,} rows")
+
+
+if __name__ == "__main__":
+    main()
