@@ -23,6 +23,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +56,7 @@ class ServerError(Exception):
 
 
 @dataclass
-class Server:
+class Server(ABC):
     """What both servers share: directory, port and the life of the process.
 
     `settings` are server settings by name; they override the defaults of the class. The data survive `stop`, `kill`
@@ -183,22 +184,22 @@ class Server:
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    @abstractmethod
     def create_database(self, name: str) -> str:
         """Create an empty database and return its URL."""
-        raise NotImplementedError
 
+    @abstractmethod
     def drop_database(self, name: str) -> None:
         """Drop a database, breaking the connections that are open to it."""
-        raise NotImplementedError
 
-    def _initialise(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _initialise(self) -> None: ...
 
-    def _command(self) -> Sequence[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _command(self) -> Sequence[str]: ...
 
-    def _answers(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _answers(self) -> bool: ...
 
     @property
     def _user(self) -> pwd.struct_passwd | None:
