@@ -24,6 +24,7 @@
     ├─ ClosedError              stream-closed           500   a neighbour's failure closed this stream: never a cause
     ├─ DatabaseUnavailableError database-unavailable    503   no connection, or it was lost half-way
     ├─ TruncatedError           truncated               502   a transfer ended before its end was seen (client side)
+    ├─ UnreachableError         unreachable             504   no service answers at the address (client side)
     └─ InternalError            internal                500   anything unforeseen: only a correlation id leaves the
     server
 
@@ -204,6 +205,10 @@ class DatabaseUnavailableError(DaiError):
 
 class TruncatedError(DaiError):
     code, status, title = "truncated", 502, "The transfer ended before the result did"
+
+
+class UnreachableError(DaiError):
+    code, status, title = "unreachable", 504, "No service answers"
 
 
 class InternalError(DaiError):

@@ -1,0 +1,84 @@
+"""The client of a data service: queries and perform documents over HTTP, results as they stream.
+
+::
+
+    import dai
+    book = dai.connect("http://127.0.0.1:8080/book")
+    table = book.query("select name, phone from littleblackbook where id < ?", 100).arrow()
+    for batch in book.query("select * from littleblackbook", blocksize=1000):
+        ...
+
+A request's life: ``service`` (Resource) → ``transport`` (connection, retries, errors) → ``body`` (bytes, never short)
+→ ``result`` or ``response`` (what the bytes mean). Nothing of the server is imported, and pyarrow only when tuples are
+read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from dai.client.documents import activity, document, element
+from dai.client.jobs import Job, Jobs
+from dai.client.progress import Progress
+from dai.client.response import Response, ResponseResult
+from dai.client.result import Result
+from dai.client.service import Resource, Schema, Service
+from dai.client.session import Pull, Session
+from dai.client.transport import Options
+from dai.errors import NotFoundError, RequestError
+
+__all__ = [
+    "Job",
+    "Jobs",
+    "Options",
+    "Progress",
+    "Pull",
+    "Resource",
+    "Response",
+    "ResponseResult",
+    "Result",
+    "Schema",
+    "Service",
+    "Session",
+    "activity",
+    "connect",
+    "document",
+    "element",
+]
+
+
+def connect(url: str, **options: Any) -> Resource:
+    """The data resource at ``http://host:port/name`` or ``http://host:port/resources/name``; the only one of the
+    service at ``http://host:port``. ``options`` are those of ``Options``: connect, read, retries, compression, ….
+
+    Raises UnreachableError where no service answers, NotFoundError with the nearest name, RequestError for what is no
+    address.
+    """
+    base, name = parted(url)
+    service = Service(base, Options(**options))
+    if name is not None:
+        return service.resource(name)
+    names = [str(each["name"]) for each in service.resources()]
+    if len(names) != 1:
+        listed = "\n".join(f"  {service.url}/{each}" for each in names)
+        raise NotFoundError(
+            f"{service.url} has {len(names)} resources; say which.",
+            hint=listed or "It has none: see its configuration.",
+        )
+    return service.resource(names[0])
+
+
+def parted(url: str) -> tuple[str, str | None]:
+    """Address of the service and name of the resource: what follows the last ``/resources/``, else the last step of the
+    path."""
+    if "://" not in url:
+        raise RequestError(f"{url!r} is not an address.", hint=f"Did you mean 'http://{url}'?")
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    before, found, name = path.rpartition("/resources/")
+    if not found:
+        before, _, name = path.rpartition("/")
+        if name == "resources":
+            name = ""
+    return f"{parts.scheme}://{parts.netloc}{before}", unquote(name) or None

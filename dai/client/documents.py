@@ -1,0 +1,82 @@
+"""Perform documents from what a caller has: bytes, text, a file, elements.
+
+``document(activity("sqlQueryStatement", element("expression", "select 1"), element("resultStream", name="rows"),
+name="query"), …)`` builds one without writing XML by hand.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from dai.errors import RequestError
+
+NAMESPACE = "http://ogsadai.org.uk/namespaces/2003/07/gds/types"
+
+
+def element(tag: str, *content: ElementTree.Element | str, **attributes: Any) -> ElementTree.Element:
+    """``<tag attributes>content</tag>``. ``from_`` is the attribute ``from``, since Python keeps that word; True and
+    False are written as XML writes them."""
+    built = ElementTree.Element(tag, {name.rstrip("_"): _text(value) for name, value in attributes.items()})
+    for each in content:
+        if isinstance(each, str):
+            if len(built):
+                raise RequestError(f"The text {each!r} stands after an element in <{tag}>; text comes first.")
+            built.text = (built.text or "") + each
+        else:
+            built.append(each)
+    return built
+
+
+activity = element
+"""An activity is an element with a ``name``."""
+
+
+def document(*activities: ElementTree.Element, documentation: str | None = None) -> bytes:
+    """The perform document of these activities."""
+    root = ElementTree.Element("gridDataServicePerform", {"xmlns": NAMESPACE})
+    if documentation is not None:
+        root.append(element("documentation", documentation))
+    root.extend(activities)
+    return _serialised(root)
+
+
+def as_bytes(given: Any) -> bytes:
+    """The document in ``given``: bytes; text that begins with ``<``; a path; an element of ElementTree or lxml.
+
+    Raises RequestError for anything else, OSError where a file cannot be read.
+    """
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    if isinstance(given, str):
+        if given.lstrip("\ufeff \t\r\n").startswith("<"):
+            return _encoded(given)
+        raise RequestError(
+            f"{given[:60]!r} is not an XML document.", hint="For a file give a pathlib.Path, for SQL use .query(…)."
+        )
+    if isinstance(given, os.PathLike):
+        return Path(given).read_bytes()
+    if hasattr(given, "getroot"):
+        given = given.getroot()
+    if hasattr(given, "tag") and hasattr(given, "iter"):
+        return _serialised(given)
+    raise RequestError(f"A perform document is bytes, text, a path or an element, not {type(given).__name__}.")
+
+
+def _serialised(root: Any) -> bytes:
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written
+
+
+def _encoded(text: str) -> bytes:
+    text = text.lstrip("\ufeff \t\r\n")
+    if text.startswith("<?xml"):
+        # The text is UTF-8 from here on, whatever its declaration said.
+        text = text.partition("?>")[2].lstrip()
+    return text.encode()
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

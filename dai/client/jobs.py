@@ -1,0 +1,159 @@
+"""Jobs: work that goes on in the service, followed with the phases of UWS (IVOA Universal Worker Service 1.1)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from dai.client.problems import from_problem
+from dai.client.progress import Asked
+from dai.client.result import Result, media_type
+from dai.errors import CancelledError, ConflictError, DaiError, LimitError, NotFoundError, RequestError
+from dai.loading import nearest
+
+if TYPE_CHECKING:
+    from dai.client.service import Service
+
+FINISHED = frozenset({"COMPLETED", "ERROR", "ABORTED"})
+LONG_POLL = 20
+"""Seconds a waiting request is held by the service."""
+
+
+class Job:
+    """One job. What it says of itself is what the service said last; ``refresh`` asks again."""
+
+    def __init__(self, service: Service, id: str, properties: Mapping[str, Any] | None = None) -> None:
+        self._service, self.id = service, id
+        self._properties = properties
+
+    @property
+    def _path(self) -> str:
+        return f"/jobs/{quote(self.id, safe='')}"
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """Everything the service says of the job: owner, times, destruction time, progress, outputs."""
+        if self._properties is None:
+            self.refresh()
+        assert self._properties is not None
+        return self._properties
+
+    @property
+    def phase(self) -> str:
+        """PENDING, QUEUED, EXECUTING, COMPLETED, ERROR or ABORTED."""
+        return str(self.properties.get("phase", "UNKNOWN"))
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in FINISHED
+
+    @property
+    def progress(self) -> list[Mapping[str, Any]]:
+        """For each activity now: its status, rows, blocks, bytes and seconds."""
+        return list(self.refresh().properties.get("progress") or self.properties.get("activities") or [])
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the results."""
+        listed = self.properties.get("outputs") or self.properties.get("results") or []
+        return [str(each["name"]) if isinstance(each, Mapping) else str(each) for each in listed]
+
+    @property
+    def error(self) -> DaiError | None:
+        """Why the job failed or stopped; None while it has not."""
+        problem = self.properties.get("error")
+        if isinstance(problem, Mapping):
+            return from_problem(problem)
+        if self.phase == "ABORTED":
+            return CancelledError(f"Job {self.id} was aborted.")
+        return DaiError(str(problem or f"Job {self.id} failed.")) if self.phase == "ERROR" else None
+
+    def refresh(self, wait: int = 0) -> Job:
+        """Ask the service, which holds its answer up to ``wait`` seconds while nothing changes."""
+        query = f"?wait={wait}" if wait else ""
+        self._properties = self._service.get(self._path + query)
+        return self
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Until the job has ended, however it ended. Ctrl-C aborts the job.
+
+        Raises LimitError when it has not ended after ``timeout`` seconds; the job goes on.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while not self.refresh(self._held(deadline)).finished:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise LimitError(
+                        f"Job {self.id} is {self.phase} after {timeout:g} seconds; it goes on.",
+                        hint="Call .wait() again, or .abort() it.",
+                    )
+        except KeyboardInterrupt:
+            self.abort()
+            raise
+        return self
+
+    @staticmethod
+    def _held(deadline: float | None) -> int:
+        return LONG_POLL if deadline is None else max(0, min(LONG_POLL, round(deadline - time.monotonic())))
+
+    def result(
+        self, name: str | None = None, *, format: str = "arrow", blocksize: int | None = None, progress: Asked = None
+    ) -> Result:
+        """The result ``name`` (the only one where there is one), once the job has completed. Raises its error."""
+        self.wait()
+        if (error := self.error) is not None:
+            raise error
+        names = self.outputs
+        if name is None:
+            if len(names) != 1:
+                raise RequestError(
+                    f"Job {self.id} has {len(names)} results.", hint=f"Name one: {', '.join(names)}." if names else None
+                )
+            name = names[0]
+        elif names and name not in names:
+            raise NotFoundError(f"Job {self.id} has no result {name!r}.", hint=nearest(name, names))
+        query = f"?blocksize={blocksize}" if blocksize else ""
+        reply = self._service.transport.send(
+            "GET", f"{self._path}/outputs/{quote(name, safe='')}{query}", headers={"Accept": media_type(format)}
+        )
+        return self._service.result(reply, format, blocksize, progress)
+
+    def abort(self) -> None:
+        """Stop the work, in the database too. A job that has ended stays as it is."""
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        try:
+            with self._service.transport.send("POST", f"{self._path}/phase", b"PHASE=ABORT", headers).body:
+                pass
+        except ConflictError:
+            if not self.refresh().finished:
+                raise
+        self._properties = None
+
+    def delete(self) -> None:
+        """Stop the work if it still runs and destroy the results."""
+        with self._service.transport.send("DELETE", self._path).body:
+            pass
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}: {self.phase}>"
+
+
+class Jobs(Iterable[Job]):
+    """The jobs a service keeps: iterate, or take one by its id."""
+
+    def __init__(self, service: Service, resource: str | None = None) -> None:
+        self._service, self._resource = service, resource
+
+    def __iter__(self) -> Iterator[Job]:
+        listed = self._service.get("/jobs")
+        for each in listed.get("jobs", []) if isinstance(listed, Mapping) else listed:
+            if self._resource is None or each.get("resource") in (None, self._resource):
+                yield Job(self._service, str(each["id"]), each)
+
+    def __getitem__(self, id: str) -> Job:
+        return Job(self._service, id).refresh()
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self)) or "<no jobs>"

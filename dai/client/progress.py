@@ -1,0 +1,89 @@
+"""How far a transfer is: one line that is written over on a terminal or in a notebook, nothing elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TextIO
+
+FIRST = 0.5
+"""Seconds before a line appears: what is over sooner needs none."""
+EVERY = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """``rows`` decoded (0 for raw bytes) and ``bytes`` received in ``seconds``."""
+
+    rows: int
+    bytes: int
+    seconds: float
+    finished: bool
+
+    def __str__(self) -> str:
+        rate = self.bytes / 1e6 / self.seconds if self.seconds else 0.0
+        rows = f"{self.rows:,} rows, " if self.rows else ""
+        return f"{rows}{self.bytes / 1e6:,.1f} MB, {rate:,.1f} MB/s, {self.seconds:,.1f} s"
+
+
+Report = Callable[[Progress], None]
+Asked = Report | bool | None
+"""True: a line on stderr; False: nothing; None: a line where somebody watches; a function is called instead."""
+
+
+class Line:
+    """Writes over one line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._width = 0
+
+    def __call__(self, progress: Progress) -> None:
+        text = "" if progress.finished else str(progress)
+        self._stream.write("\r" + text.ljust(self._width) + ("\r" if progress.finished else ""))
+        self._stream.flush()
+        self._width = len(text)
+
+
+class Meter:
+    """Calls the report at most every EVERY seconds, and once at the end if it was called before."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._report = _report(asked)
+        self._started = time.monotonic()
+        self._due = self._started + (0.0 if callable(asked) else FIRST)
+        self._shown = False
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def update(self, rows: int, received: int, finished: bool = False) -> None:
+        if self._report is None:
+            return
+        now = time.monotonic()
+        if finished:
+            if self._shown:
+                self._report(Progress(rows, received, now - self._started, True))
+            self._report = None
+        elif now >= self._due:
+            self._due, self._shown = now + EVERY, True
+            self._report(Progress(rows, received, now - self._started, False))
+
+
+def _report(asked: Asked) -> Report | None:
+    if callable(asked):
+        return asked
+    if asked or (asked is None and _watched()):
+        return Line(sys.stderr)
+    return None
+
+
+def _watched() -> bool:
+    if sys.stderr is not None and sys.stderr.isatty():
+        return True
+    # Only a notebook's kernel has loaded this.
+    kernel = sys.modules.get("ipykernel.kernelapp")
+    return kernel is not None and bool(kernel.IPKernelApp.initialized())

@@ -1,0 +1,249 @@
+"""A data service and its resources, from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
+from urllib.parse import quote
+
+from dai.client.documents import as_bytes
+from dai.client.jobs import Job, Jobs
+from dai.client.progress import Asked
+from dai.client.response import Response
+from dai.client.result import MEDIA_TYPES, Result, media_type
+from dai.client.session import Session
+from dai.client.transport import Options, Reply, Transport
+from dai.errors import DataError, NotFoundError
+from dai.loading import nearest
+
+DEFAULT = Options()
+ASYNCHRONOUS = {"Prefer": "respond-async"}
+
+
+class Service:
+    """A data service at ``http://host:port``."""
+
+    def __init__(self, base: str, options: Options = DEFAULT) -> None:
+        self.transport = Transport(base, options)
+
+    @property
+    def url(self) -> str:
+        return self.transport.base
+
+    def get(self, path: str) -> Any:
+        """What the service says at ``path``, from JSON."""
+        reply = self.transport.send("GET", path, headers={"Accept": "application/json"})
+        with reply.body:
+            return reply.json()
+
+    def resources(self) -> list[Mapping[str, Any]]:
+        """Name and properties of every data resource."""
+        listed = self.get("/resources")
+        return list(listed["resources"] if isinstance(listed, Mapping) else listed)
+
+    def resource(self, name: str) -> Resource:
+        """The resource of that name. Raises NotFoundError with the nearest name, UnreachableError where no service
+        answers."""
+        try:
+            return Resource(self, name, self.get(f"/resources/{quote(name, safe='')}"))
+        except NotFoundError as error:
+            names = [str(each["name"]) for each in self.resources()]
+            hint = nearest(name, names) if names else "The service has none."
+            raise NotFoundError(f"The service at {self.url} has no resource {name!r}.", hint=hint) from error
+
+    def jobs(self) -> Jobs:
+        return Jobs(self)
+
+    def result(self, reply: Reply, format: str | None, blocksize: int | None, progress: Asked) -> Result:
+        """The result in a reply; its form is what the reply says it is."""
+        said = [form for form, kind in MEDIA_TYPES.items() if kind == reply.media_type]
+        return Result(reply.body, said[0] if said else None, blocksize=blocksize, progress=progress)
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def __repr__(self) -> str:
+        return f"<Service {self.url}>"
+
+
+class Resource:
+    """A data resource: a database behind a service."""
+
+    def __init__(self, service: Service, name: str, properties: Mapping[str, Any]) -> None:
+        self.service, self.name, self.properties = service, name, properties
+        self._path = f"/resources/{quote(name, safe='')}"
+
+    @property
+    def url(self) -> str:
+        return self.service.url + self._path
+
+    def query(
+        self,
+        sql: str,
+        *parameters: Any,
+        blocksize: int | None = None,
+        format: str = "arrow",
+        progress: Asked = None,
+    ) -> Result:
+        """The result of a query, streamed as it is read. ``?`` in the SQL stands for the ``parameters``, bound by the
+        database. ``blocksize``: rows a block. The database has accepted the statement when this returns.
+
+        Raises StatementError with a caret into the SQL, NotAQueryError, BusyError after several attempts.
+        """
+        headers = {"Content-Type": "application/json", "Accept": media_type(format)}
+        reply = self.service.transport.send("POST", f"{self._path}/query", _query(sql, parameters, blocksize), headers)
+        return self.service.result(reply, format, blocksize, progress)
+
+    @overload
+    def perform(
+        self,
+        document: Any,
+        output: None = None,
+        *,
+        format: str | None = None,
+        blocksize: int | None = None,
+        session: str | None = None,
+        progress: Asked = None,
+    ) -> Response: ...
+
+    @overload
+    def perform(
+        self,
+        document: Any,
+        output: str,
+        *,
+        format: str | None = None,
+        blocksize: int | None = None,
+        session: str | None = None,
+        progress: Asked = None,
+    ) -> Result: ...
+
+    def perform(
+        self,
+        document: Any,
+        output: str | None = None,
+        *,
+        format: str | None = None,
+        blocksize: int | None = None,
+        session: str | None = None,
+        progress: Asked = None,
+    ) -> Response | Result:
+        """Run a perform document: bytes, text, a path or an element (``dai.client.documents`` builds them).
+
+        Gives its ``Response``; with ``output``, the result of that end point alone, in ``format`` where that is given.
+        A document without end points goes on as the response's ``job``. Raises DocumentError with line and element,
+        and whatever struck before the first block.
+        """
+        accept = media_type(format) if format and output else "application/xml" if output is None else "*/*"
+        headers = {"Content-Type": "application/xml", "Accept": accept}
+        path = f"{self._path}/perform" + _parameters(output=output, blocksize=blocksize, session=session)
+        reply = self.service.transport.send("POST", path, as_bytes(document), headers)
+        if output is not None:
+            return self.service.result(reply, format, blocksize, progress)
+        response = Response(reply.body, blocksize=blocksize, progress=progress)
+        if reply.status == 202:
+            response.job = Job(self.service, _id(reply))
+        return response
+
+    def submit(
+        self, sql_or_document: Any, *parameters: Any, blocksize: int | None = None, session: str | None = None
+    ) -> Job:
+        """Run a query (text that is not XML) or a perform document as a job, which outlives this program."""
+        transport = self.service.transport
+        if isinstance(sql_or_document, str) and not sql_or_document.lstrip("\ufeff \t\r\n").startswith("<"):
+            headers = {"Content-Type": "application/json", **ASYNCHRONOUS}
+            body = _query(sql_or_document, parameters, blocksize)
+            reply = transport.send("POST", f"{self._path}/query", body, headers)
+        else:
+            headers = {"Content-Type": "application/xml", **ASYNCHRONOUS}
+            path = f"{self._path}/perform" + _parameters(blocksize=blocksize, session=session)
+            reply = transport.send("POST", path, as_bytes(sql_or_document), headers)
+        with reply.body:
+            reply.body.read_all()
+        return Job(self.service, _id(reply))
+
+    def schema(self) -> Schema:
+        """Tables with their columns, keys and row estimates."""
+        return Schema(self.service.get(f"{self._path}/schema"))
+
+    def jobs(self) -> Jobs:
+        """The service's jobs on this resource."""
+        return Jobs(self.service, self.name)
+
+    def session(self, timeout: float | None = None) -> Session:
+        """A session on this resource's service; ``timeout``: seconds after its last use that it ends by itself."""
+        import json
+
+        body = json.dumps({"timeout": timeout} if timeout else {}).encode()
+        reply = self.service.transport.send("POST", "/sessions", body, {"Content-Type": "application/json"})
+        with reply.body:
+            return Session(self, str(reply.json()["id"]))
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self.service.close()
+
+    def __repr__(self) -> str:
+        product = self.properties.get("product")
+        return f"<Resource {self.name} at {self.service.url}{f': {product}' if product else ''}>"
+
+
+class Schema(Sequence[Mapping[str, Any]]):
+    """The tables of a resource; ``schema["flights"]`` by name, printed as a list."""
+
+    def __init__(self, document: Any) -> None:
+        self._tables: list[Mapping[str, Any]] = list(document["tables"] if isinstance(document, Mapping) else document)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, str):
+            return self._tables[key]
+        for table in self._tables:
+            if table["name"] == key:
+                return table
+        raise NotFoundError(f"There is no table {key!r}.", hint=nearest(key, [str(each["name"]) for each in self]))
+
+    def __repr__(self) -> str:
+        return "\n".join(map(_described, self._tables)) or "<no tables>"
+
+
+def _described(table: Mapping[str, Any]) -> str:
+    columns = ", ".join(f"{column['name']} {column['type']}" for column in table.get("columns", []))
+    rows = table.get("rows")
+    estimate = f" (about {rows:,} rows)" if isinstance(rows, int) else ""
+    return f"{table['name']}{estimate}: {columns}"
+
+
+def _query(sql: str, parameters: Sequence[Any], blocksize: int | None) -> bytes:
+    import json
+
+    body: dict[str, Any] = {"sql": sql}
+    if parameters:
+        body["parameters"] = list(map(_value, parameters))
+    if blocksize is not None:
+        body["blocksize"] = blocksize
+    try:
+        return json.dumps(body, ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        raise DataError(f"A parameter cannot be sent: {error}.") from error
+
+
+def _value(value: Any) -> Any:
+    """JSON's own types as they are; dates, decimals, UUIDs … as the text that databases read."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes):
+        raise DataError("Binary parameters cannot be sent in a query.", hint="Write them as text, decoded in the SQL.")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _parameters(**given: Any) -> str:
+    said = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in given.items() if value is not None)
+    return f"?{said}" if said else ""
+
+
+def _id(reply: Reply) -> str:
+    location = str(reply.headers.get("location", ""))
+    return location.rstrip("/").rpartition("/")[2]

@@ -1,0 +1,204 @@
+"""Sessions: named streams between requests, pulled and pushed in numbered blocks.
+
+A block that was lost on its way is asked for, or sent, again under its number; so a retry never loses or repeats one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+from dai.client.body import PIECE
+from dai.client.progress import Asked
+from dai.client.result import Result, media_type
+from dai.client.transport import Reply
+from dai.errors import DaiError, DataError
+
+if TYPE_CHECKING:
+    from dai.client.response import Response
+    from dai.client.service import Resource
+
+HELD = 20
+"""Seconds the service holds a request for a block that is not there yet."""
+BACK_PRESSURE = frozenset({429})
+
+
+class Pull:
+    """The blocks of a stream, as bytes, in order; each that is asked for acknowledges those before it.
+
+    Also the source of a ``Result``: ``session.pull("x").result().arrow()``.
+    """
+
+    def __init__(self, session: Session, stream: str, count: int = 1, start: int = 0) -> None:
+        self._session, self._path, self._count = session, session.stream_path(stream), count
+        self.next = start
+        """Number of the next block to ask for."""
+        self.media_type: str | None = None
+        self.received = 0
+        self._left = memoryview(b"")
+        self._ended = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (block := self.block()) is not None:
+            yield block
+
+    def block(self) -> bytes | None:
+        """The next block (``count`` of them, joined), None after the last one. Raises the producer's error."""
+        query = f"?wait={HELD}" + (f"&count={self._count}" if self._count > 1 else "")
+        while not self._ended:
+            reply = self._session.transport.send("GET", f"{self._path}/blocks/{self.next}{query}")
+            with reply.body:
+                data = reply.body.read_all()
+            if reply.status == 200:
+                self.received += len(data)
+                self.media_type = self.media_type or reply.media_type
+                self.next += int(reply.headers.get("x-dai-blocks", 1))
+                return data
+            # 202: not there yet, ask again; 204: after the last.
+            self._ended = reply.status == 204
+        return None
+
+    def result(self, progress: Asked = None) -> Result:
+        """What is left of the stream as a result."""
+        return Result(self, None, progress=progress)
+
+    def read1(self, size: int = PIECE) -> bytes:
+        while not self._left:
+            block = self.block()
+            if block is None:
+                return b""
+            self._left = memoryview(block)
+        taken, self._left = bytes(self._left[:size]), self._left[size:]
+        return taken
+
+    def readinto(self, buffer: memoryview) -> int:
+        count = 0
+        while count < len(buffer) and (piece := self.read1(len(buffer) - count)):
+            buffer[count : count + len(piece)] = piece
+            count += len(piece)
+        return count
+
+    def close(self) -> None:
+        """Ask for no more. The stream stays in its session."""
+        self._ended, self._left = True, memoryview(b"")
+
+
+class Session:
+    """A context manager: leaving it ends the session, which stops and frees everything in it."""
+
+    def __init__(self, resource: Resource, id: str) -> None:
+        self.resource, self.id = resource, id
+        self.transport = resource.service.transport
+        self._open = True
+
+    def stream_path(self, stream: str) -> str:
+        return f"/sessions/{quote(self.id, safe='')}/streams/{quote(stream, safe='')}"
+
+    def perform(self, document: Any, **options: Any) -> Response | Result:
+        """Like ``Resource.perform``, in this session: its streams outlive the request."""
+        answer: Response | Result = self.resource.perform(document, session=self.id, **options)
+        return answer
+
+    def pull(self, stream: str, count: int = 1, start: int = 0) -> Pull:
+        """The blocks of an outputStream, ``count`` a request, from block ``start``."""
+        return Pull(self, stream, count, start)
+
+    def push(
+        self,
+        stream: str,
+        batches: Any,
+        *,
+        format: str = "webrowset",
+        blocksize: int | None = None,
+        first: int = 0,
+        last: bool = True,
+    ) -> int:
+        """Push into an inputStream and end it (unless ``last`` is False); gives the number of the next block.
+
+        ``batches``: a table, record batches or a reader of them, encoded as ``format`` in blocks of ``blocksize`` rows;
+        or blocks of bytes, sent as they are. Held back while the reader is slower; Ctrl-C leaves the stream open.
+        """
+        headers = {"Content-Type": media_type(format)}
+        number = first
+        held: bytes | memoryview | None = None
+        for block in _blocks(batches, format, blocksize):
+            if held is not None:
+                self._put(stream, number, held, headers, last=False)
+                number += 1
+            held = block
+        if held is not None or last:
+            self._put(stream, number, held or b"", headers, last=last)
+            number += 1
+        return number
+
+    def _put(self, stream: str, number: int, block: bytes | memoryview, headers: dict[str, str], *, last: bool) -> None:
+        path = f"{self.stream_path(stream)}/blocks/{number}" + ("?last=true" if last else "")
+        while True:
+            reply: Reply = self.transport.send("PUT", path, block, headers, BACK_PRESSURE)
+            with reply.body:
+                reply.body.read_all()
+            if reply.status != 429:
+                return
+            time.sleep(reply.retry_after or 0.1)
+
+    def close(self) -> None:
+        """End the session: what still runs in it stops."""
+        if self._open:
+            self._open = False
+            with self.transport.send("DELETE", f"/sessions/{quote(self.id, safe='')}", accepted=frozenset({404})).body:
+                pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.close()
+        except DaiError:
+            # The first failure counts; a session that cannot be ended ends by its time-out.
+            if kind is None:
+                raise
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} of {self.resource!r}>"
+
+
+def _blocks(batches: Any, format: str, blocksize: int | None) -> Iterator[bytes | memoryview]:
+    if isinstance(batches, bytes):
+        yield batches
+        return
+    import pyarrow as pa
+
+    from dai.formats import format_named
+    from dai.stream import Stream
+
+    if isinstance(batches, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        stream = Stream.of(batches)
+    elif isinstance(batches, Iterable):
+        iterator = iter(batches)
+        first = next(iterator, None)
+        if first is None:
+            return
+        if not isinstance(first, pa.RecordBatch):
+            yield from _raw(first, iterator)
+            return
+        stream = Stream(first.schema, _chained(first, iterator))
+    else:
+        raise DataError(f"Blocks are record batches or bytes, not {type(batches).__name__}.")
+    with stream:
+        for block in format_named(format).encode(stream, blocksize):
+            yield memoryview(block.data)
+
+
+def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
+
+
+def _raw(first: Any, rest: Iterator[Any]) -> Iterator[bytes | memoryview]:
+    for each in _chained(first, rest):
+        if not isinstance(each, bytes | bytearray | memoryview):
+            raise DataError(f"Blocks are record batches or bytes, not {type(each).__name__}.")
+        yield bytes(each)
