@@ -24,7 +24,7 @@ START_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class World:
-    """``service`` is the base URL; its resources are ``pg`` and ``maria``. ``mixed_rows`` rows stand in table ``mixed``."""
+    """``service`` is the base URL; its resources are ``pg`` and ``maria``; table ``mixed`` has ``mixed_rows``."""
 
     postgres: PostgresServer
     mariadb: MariaServer

@@ -1,8 +1,8 @@
 """``python -m dai.demo``: a data service over embedded databases, asked in every way; then it stops.
 
-Loads the demo data into SQLite and DuckDB in a temporary directory, starts ``dai serve`` in front of them on a free loopback
-port, runs the documents of ``examples``, queries in every format, pulls a result by block, and shows what a mistake looks
-like.
+Loads the demo data into SQLite and DuckDB in a temporary directory, starts ``dai serve`` in front of them on a
+free loopback port, runs the documents of ``examples``, queries in every format, pulls a result by block, and shows
+what a mistake looks like.
 """
 
 from __future__ import annotations
