@@ -1,0 +1,125 @@
+"""What SQLite's own schema tables say about tables and views."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dai.drivers import Column, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers.ddl import like
+from dai.drivers.sqlite_values import declared_type, type_name
+from dai.errors import NotFoundError
+from dai.loading import nearest
+
+Run = Callable[..., list[tuple[Any, ...]]]
+
+_NAMES = (
+    "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+)
+
+
+def names(run: Run) -> list[str]:
+    return [name for name, _ in run(f"{_NAMES} ORDER BY name")]
+
+
+def column_names(run: Run) -> list[str]:
+    """Of all tables."""
+    return [name for (name,) in run(f"SELECT DISTINCT i.name FROM ({_NAMES}) m, pragma_table_xinfo(m.name) i")]
+
+
+def declared_types(run: Run, table: str) -> dict[str, str]:
+    """Declared types of the columns that can be written, by name. NotFoundError suggests the nearest table."""
+    name = _found(run, table)
+    return {row[1]: row[2] for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[6] == 0}
+
+
+def tables(run: Run, pattern: str) -> tuple[TableInfo, ...]:
+    return tuple(
+        _table(run, name, kind)
+        for name, kind in run(f"{_NAMES} ORDER BY name")
+        if like(pattern, name) or like(pattern, f"main.{name}")
+    )
+
+
+def statistics(run: Run, table: str) -> Statistics:
+    """Row counts come from ANALYZE; without it SQLite knows none."""
+    name = _found(run, table)
+    return Statistics(rows=_rows(run, name))
+
+
+def _found(run: Run, table: str) -> str:
+    known = names(run)
+    bare = table.removeprefix("main.")
+    for name in known:
+        if name == table or name.casefold() == bare.casefold():
+            return name
+    raise NotFoundError(f"There is no table {table!r}.", hint=nearest(bare, known) if known else None)
+
+
+def _table(run: Run, name: str, kind: str) -> TableInfo:
+    info = run("SELECT * FROM pragma_table_xinfo(?)", (name,))
+    keys = sorted((row[5], row[1]) for row in info if row[5])
+    primary = tuple(column for _, column in keys)
+    rowid = len(primary) == 1 and any(row[1] == primary[0] and row[2].upper() == "INTEGER" for row in info)
+    return TableInfo(
+        name=name,
+        columns=tuple(_column(row, autoincrement=rowid and row[1] == primary[0]) for row in info if row[6] != 1),
+        kind=kind,
+        primary_key=primary,
+        foreign_keys=_foreign_keys(run, name),
+        indexes=tuple(
+            Index(
+                index, tuple(str(row[2]) for row in run("SELECT * FROM pragma_index_info(?)", (index,))), bool(unique)
+            )
+            for index, unique, origin in run('SELECT name, "unique", origin FROM pragma_index_list(?)', (name,))
+            if origin != "pk"
+        ),
+        rows=_rows(run, name),
+    )
+
+
+def _column(row: Sequence[Any], *, autoincrement: bool) -> Column:
+    _, name, declared, not_null, default, key = row[:6]
+    arrow = declared_type(declared)
+    size = [int(digits) for digits in re.findall(r"\d+", declared.partition("(")[2])]
+    is_decimal = arrow is not None and pa.types.is_decimal(arrow)
+    return Column(
+        name=name,
+        type=type_name(declared, arrow or pa.string()) if declared else "",
+        arrow=str(arrow or pa.string()),
+        nullable=not (not_null or key),
+        default=default,
+        precision=size[0] if is_decimal and size else None,
+        scale=(size[1] if len(size) > 1 else 0) if is_decimal and size else None,
+        length=size[0] if size and arrow == pa.string() else None,
+        autoincrement=autoincrement,
+    )
+
+
+def _foreign_keys(run: Run, name: str) -> tuple[ForeignKey, ...]:
+    found: dict[int, list[Sequence[Any]]] = {}
+    for row in run("SELECT * FROM pragma_foreign_key_list(?) ORDER BY id, seq", (name,)):
+        found.setdefault(row[0], []).append(row)
+    return tuple(
+        ForeignKey(
+            columns=tuple(row[3] for row in rows),
+            table=rows[0][2],
+            referred_columns=tuple(row[4] for row in rows) if rows[0][4] is not None else _primary_key(run, rows[0][2]),
+        )
+        for rows in found.values()
+    )
+
+
+def _primary_key(run: Run, name: str) -> tuple[str, ...]:
+    keys = sorted((row[5], row[1]) for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[5])
+    return tuple(column for _, column in keys)
+
+
+def _rows(run: Run, name: str) -> int | None:
+    if not run("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat1'"):
+        return None
+    found = run("SELECT stat FROM sqlite_stat1 WHERE tbl = ?", (name,))
+    return max((int(stat.split()[0]) for (stat,) in found if stat), default=None)
