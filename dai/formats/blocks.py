@@ -7,17 +7,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dai.errors import DataError, EncodingError
+from dai.formats import values
 from dai.stream import Block, Stream
 
+TEXT_BYTES = 1 << 20
+"""Tuples are turned into text about so many bytes at a time: they stay in the processor's cache, and leave early."""
+_TEXT_ROWS = 1 << 15
 
-def cut(batch: pa.RecordBatch, nbytes: int) -> Iterator[pa.RecordBatch]:
-    """Slices of about ``nbytes`` at most, or of one row; nothing is copied. An empty batch gives none."""
-    if batch.num_rows > 1 and batch.nbytes > nbytes:
+
+def cut(batch: pa.RecordBatch, nbytes: int, rows: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Slices of about ``nbytes`` and of ``rows`` at most, or of one row; nothing is copied. No rows, no slices."""
+    if batch.num_rows > 1 and (batch.nbytes > nbytes or (rows is not None and batch.num_rows > rows)):
         half = batch.num_rows // 2
-        yield from cut(batch.slice(0, half), nbytes)
-        yield from cut(batch.slice(half), nbytes)
+        yield from cut(batch.slice(0, half), nbytes, rows)
+        yield from cut(batch.slice(half), nbytes, rows)
     elif batch.num_rows:
         yield batch
 
@@ -39,10 +45,14 @@ def bounded(stream: Stream, rows: int | None, nbytes: int) -> Iterator[pa.Record
             start = 0
             while start < piece.num_rows:
                 part = piece.slice(start, rows - have)
+                if held and size + part.nbytes > nbytes:
+                    yield joined(held)
+                    held, have, size = [], 0, 0
+                    continue
                 start += part.num_rows
                 held.append(part)
                 have, size = have + part.num_rows, size + part.nbytes
-                if have == rows or size >= nbytes:
+                if have == rows:
                     yield joined(held)
                     held, have, size = [], 0, 0
     if held:
@@ -51,6 +61,40 @@ def bounded(stream: Stream, rows: int | None, nbytes: int) -> Iterator[pa.Record
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def no_columns(rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without columns that still counts its rows."""
+    empty = pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return empty.replace_schema_metadata(schema.metadata)
+
+
+def check_text(schema: pa.Schema) -> None:
+    """EncodingError for the first column of a type that has no text form."""
+    for field in schema:
+        try:
+            values.canonical_type(field.type)
+        except DataError as error:
+            raise EncodingError(f"Column {field.name!r}: {error.detail}", column=field.name, hint=error.hint) from error
+
+
+def row_texts(stream: Stream, row_text: Callable[[pa.RecordBatch], pa.Array]) -> Iterator[pa.Array]:
+    """``row_text`` of the stream's batches, in slices of a good size. What Arrow cannot do is an EncodingError."""
+    row = 1
+    for batch in stream:
+        for piece in cut(batch, TEXT_BYTES, _TEXT_ROWS):
+            try:
+                yield row_text(piece)
+            except (pa.ArrowException, OverflowError) as error:
+                last = row + piece.num_rows - 1
+                raise EncodingError(f"Rows {row} to {last} cannot be written: {error}", row=row) from error
+            row += piece.num_rows
+
+
+def byte_view(text: pa.Array) -> Any:
+    """The bytes of all values of a string array, one after the other, as a numpy array of uint8."""
+    offsets, data = _buffers(text)
+    return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]] if len(text) else np.zeros(0, np.uint8)
 
 
 def text_blocks(
@@ -68,12 +112,13 @@ def text_blocks(
     have = rows = size = 0
     first = True
     for text in texts:
-        offsets, data = _extent(text)
+        positions, data = _buffers(text)
+        offsets = positions.tolist() if blocksize is not None and blocksize < len(text) else positions
         start = 0
         while start < len(text):
             take = len(text) - start if blocksize is None else min(blocksize - have, len(text) - start)
-            begin = offsets[start]
-            held.append(data.slice(begin, offsets[start + take] - begin))
+            begin = int(offsets[start])
+            held.append(data.slice(begin, int(offsets[start + take]) - begin))
             start, have, rows, size = start + take, have + take, rows + take, size + len(held[-1])
             complete = blocksize is None or have == blocksize
             if complete or (piece_bytes is not None and size >= piece_bytes):
@@ -84,14 +129,14 @@ def text_blocks(
         yield Block(b"".join(held), rows)
 
 
-def _extent(text: pa.Array) -> tuple[list[int], pa.Buffer]:
-    """The n + 1 offsets of a string array as Python integers, and the bytes they point into."""
+def _buffers(text: pa.Array) -> tuple[Any, pa.Buffer]:
+    """The n + 1 offsets of a string array, and the bytes they point into."""
     _, positions, data = text.buffers()
     if not len(text):
-        return [0], pa.py_buffer(b"")
+        return np.zeros(1, np.int64), pa.py_buffer(b"")
     width = np.dtype(np.int64 if pa.types.is_large_string(text.type) else np.int32)
     offsets = np.frombuffer(positions, width, len(text) + 1, text.offset * width.itemsize)
-    return offsets.tolist(), data if data is not None else pa.py_buffer(b"")
+    return offsets, data if data is not None else pa.py_buffer(b"")
 
 
 class Sink:
@@ -150,7 +195,8 @@ def plain(stream: Stream) -> Stream:
         columns = []
         for field, column in zip(schema, batch.columns, strict=True):
             try:
-                columns.append(column.cast(field.type))
+                whole = pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column
+                columns.append(whole.cast(field.type))
             except pa.ArrowException as error:
                 raise EncodingError(f"A {column.type} cannot be decoded: {error}", column=field.name) from error
         return pa.RecordBatch.from_arrays(columns, schema=schema)

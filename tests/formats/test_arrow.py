@@ -1,0 +1,142 @@
+"""Arrow streams: what other readers and writers make of them, compression, hostile bytes."""
+
+import io
+import os
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from dai.errors import DataError, EncodingError, ParameterError, TruncatedError
+from dai.formats.arrow import Arrow
+from dai.stream import Stream
+from tests.formats.tables import every_type, mixed, same
+
+ARROW = Arrow()
+
+
+def document(table: pa.Table, blocksize: int | None = None, **options: object) -> bytes:
+    return b"".join(memoryview(block.data) for block in ARROW.encode(Stream.of(table), blocksize, **options))  # type: ignore[arg-type]
+
+
+def written_by_pyarrow(table: pa.Table, **options: object) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+def test_pyarrow_reads_what_we_write_and_we_what_it_writes(compression: str | None) -> None:
+    table = every_type()
+    ours = pa.ipc.open_stream(document(table, 2, compression=compression)).read_all()
+    assert same(ours, table)
+    assert same(ARROW.decode([written_by_pyarrow(table, compression=compression)]).table(), table)
+
+
+def test_compression_compresses() -> None:
+    table = mixed(5000)
+    plain = len(document(table))
+    assert len(document(table, compression="zstd")) < plain / 2
+    assert len(document(table, compression="lz4")) < plain / 1.2
+
+
+def test_unknown_compression() -> None:
+    with pytest.raises(ParameterError, match="brotli"):
+        ARROW.encode(Stream.of(mixed(1)), compression="brotli")
+
+
+def test_a_block_is_one_record_batch() -> None:
+    batches = list(pa.ipc.open_stream(document(mixed(250), 100)))
+    assert [batch.num_rows for batch in batches] == [100, 100, 50]
+
+
+def test_without_a_block_size_batches_stay_as_they_are() -> None:
+    table = mixed(30)
+    stream = Stream(table.schema, table.to_batches(max_chunksize=12))
+    assert [block.rows for block in ARROW.encode(stream)] == [12, 12, 6]
+
+
+def test_pieces_leave_before_the_next_batch_is_pulled() -> None:
+    pulled = []
+
+    def batches() -> object:
+        for number in range(3):
+            pulled.append(number)
+            yield from mixed(10).to_batches()
+
+    blocks = ARROW.encode(Stream(mixed(1).schema, batches()), 10, pieces=True)  # type: ignore[arg-type]
+    assert next(blocks).rows == 10
+    assert pulled == [0]
+
+
+def test_a_large_block_becomes_several_record_batches_with_pieces() -> None:
+    table = pa.table({"x": pa.array(range(2_000_000), pa.int64())})
+    blocks = list(ARROW.encode(Stream.of(table), 2_000_000, pieces=True))
+    assert max(len(block) for block in blocks) < 5 << 20
+    assert same(ARROW.decode([memoryview(block.data) for block in blocks]).table(), table)  # type: ignore[misc]
+
+
+def test_a_stream_without_its_end_marker_is_truncated() -> None:
+    whole = document(mixed(20), 10)
+    assert same(ARROW.decode([whole]).table(), mixed(20))
+    with pytest.raises(TruncatedError, match="20 rows"):
+        ARROW.decode([whole[:-8]]).table()
+
+
+def test_bytes_behind_the_end_are_refused() -> None:
+    with pytest.raises(DataError, match="follows the end"):
+        ARROW.decode([document(mixed(20)), b"x"]).table()
+
+
+def test_offsets_that_point_elsewhere_are_refused() -> None:
+    """An offset is an address: a batch whose offsets were not checked would read foreign memory."""
+    table = pa.table({"text": pa.array(["abcd", "efgh"])})
+    whole = document(table)
+    offsets = (0).to_bytes(4, "little") + (4).to_bytes(4, "little") + (8).to_bytes(4, "little")
+    assert whole.count(offsets) == 1
+    hostile = whole.replace(offsets, (0).to_bytes(4, "little") + (4).to_bytes(4, "little") + b"\xff\xff\xff\x7f")
+    with pytest.raises(DataError):
+        ARROW.decode([hostile]).table()
+
+
+def test_text_that_is_no_utf8_is_refused() -> None:
+    hostile = document(pa.table({"text": ["abcdefgh"]})).replace(b"abcdefgh", b"abc\xffefgh")
+    with pytest.raises(DataError):
+        ARROW.decode([hostile]).table()
+
+
+def test_random_damage_gives_an_error_or_a_valid_table() -> None:
+    whole = document(every_type(), 3)
+    for _ in range(300):
+        place, value = os.urandom(3), os.urandom(1)
+        at = int.from_bytes(place, "little") % len(whole)
+        damaged = whole[:at] + value + whole[at + 1 :]
+        try:
+            ARROW.decode([damaged]).table().validate(full=True)
+        except (DataError, TruncatedError):
+            continue
+
+
+def test_stored_forms_become_values() -> None:
+    values = pa.array(["x", "x", None])
+    table = pa.table({"ree": pc.run_end_encode(values), "d": values.dictionary_encode()})
+    expected = pa.table({"ree": values, "d": values})
+    assert same(ARROW.decode([document(table)]).table(), expected)
+    # Somebody else's dictionaries, with a delta.
+    other = written_by_pyarrow(pa.table({"d": values.dictionary_encode()}), emit_dictionary_deltas=True)
+    assert same(ARROW.decode([other]).table(), pa.table({"d": values}))
+
+
+def test_a_dictionary_inside_a_list() -> None:
+    type_ = pa.list_(pa.dictionary(pa.int8(), pa.string()))
+    table = pa.table({"d": pa.array([["a", "b"], None], type_)})
+    decoded = ARROW.decode([document(table)]).table()
+    assert same(decoded, pa.table({"d": pa.array([["a", "b"], None])}))
+
+
+def test_run_ends_deep_inside_are_refused_by_name() -> None:
+    inner = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), pc.run_end_encode(pa.array(["a", "a"])))
+    with pytest.raises(EncodingError) as caught:
+        document(pa.table({"deep": inner}))
+    assert caught.value.extra["column"] == "deep"
