@@ -183,10 +183,14 @@ def _schema_error(message: str, line: int, dialect: Dialect, node: etree._Elemen
     expected = expected.strip(" .").removeprefix("one of").strip(" ()") or ""
     hint = None
     if "This element is not expected" in text:
-        known = list(ACTIVITIES) if "sqlQueryStatement" in expected else [each.strip() for each in expected.split(",")]
+        parent = node.getparent()
+        among_activities = parent is None or _local(parent) in (dialect.request, "sequence", "flow")
+        known = (
+            [*ACTIVITIES, "sequence", "flow"] if among_activities else [each.strip() for each in expected.split(",")]
+        )
         detail = f"The element {element!r} is not expected here."
         hint = nearest(element, [each for each in known if each]) if any(known) else None
-        expected = "an activity" if "sqlQueryStatement" in expected else expected
+        expected = "an activity" if among_activities else expected
     return DocumentError(detail.strip(), line=line, element=element, expected=expected or None, hint=hint)
 
 

@@ -73,7 +73,8 @@ def _status(reports: tuple[Report, ...]) -> str:
 def _result(end: EndPoint, source: Source, running: Running) -> Iterator[bytes]:
     """One end point. Its status word is what is known when the element opens: COMPLETED or ERROR where the whole
     content is there by then (two pieces of lookahead), PROCESSING otherwise; how it ended stands in the activity's
-    result.""" if isinstance(source, Stream):
+    result."""
+    if isinstance(source, Stream):
         source = Encoded(source, format_named("webrowset"), running.environment.blocksize)
     binary = source.format.binary if isinstance(source, Encoded) else _is_binary(source)
     encoding = ' encoding="base64"' if binary else ""
