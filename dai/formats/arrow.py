@@ -75,7 +75,8 @@ class Arrow:
             try:
                 reader = pa.ipc.open_stream(pa.PythonFile(source, "r"))
                 schema = reader.schema
-            except (pa.ArrowException, OSError) as error:
+                _ = schema.names  # those that are no UTF-8 fail here, not in whoever reads them first
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise _translated(source, error) from error
             return plain(Stream(schema, _batches(reader, source), close))
         except BaseException:

@@ -2,8 +2,8 @@
 
 Records end with CRLF, the last one too. A field is quoted only where it must be: where it holds a quote, a comma or a
 line break, and where it is the empty string, so that NULL (an empty field without quotes) stays different. The header
-and the records of a table without columns are empty lines. A document whose first value begins with U+FEFF is preceded by
-another one, for readers take the first for a byte order mark.
+and the records of a table without columns are empty lines. A document whose first value begins with U+FEFF is preceded
+by another one, for readers take the first for a byte order mark.
 
 CSV says neither what its columns are nor where it ends. A document cut inside a quoted field or with too few fields in
 its last record is refused; one cut elsewhere looks whole, so the transport must say that it was complete.

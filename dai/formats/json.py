@@ -39,7 +39,6 @@ _INFER_BYTES = 1 << 22
 _ROW_BYTES = 1 << 28
 """A row may be this long."""
 _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
-_SPECIAL = (b'"NaN"', b'"Infinity"', b'"-Infinity"')
 
 
 class JsonLines:
@@ -248,7 +247,7 @@ def _with_bare_floats(part: bytes, wire: pa.Schema) -> bytes:
     """``"NaN"`` and infinities of float columns without quotes, as pyarrow.json reads them. A quote behind a brace or a
     comma opens a key, for one inside a string is escaped.
     """
-    if not any(special in part for special in _SPECIAL):
+    if b"NaN" not in part and b"Infinity" not in part:
         return part
     keys = [re.escape(orjson.dumps(field.name)) for field in wire if pa.types.is_floating(field.type)]
     if not keys:
