@@ -11,7 +11,7 @@ import binascii
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
@@ -149,6 +149,7 @@ class Response:
         self._depth = 0
         self._error: dict[str, Any] | None = None
         self._rest = b""
+        self._copy: BinaryIO | None = None
         self._status: str | None = None
         self._failure: DaiError | None = None
         self.job: Any = None
@@ -171,6 +172,17 @@ class Response:
             self.advance()
         return self
 
+    def copy_to(self, file: BinaryIO) -> None:
+        """Write the document itself to ``file`` as it arrives, to its end; of its results words and errors are kept.
+
+        To be called before anything was read.
+        """
+        self._copy = file
+        while not self.complete:
+            self.advance()
+            for result in self.results._seen.values():
+                result.close()
+
     def check(self) -> Self:
         """Read to the end of the document and raise the first cause of a failure, if it tells of one."""
         self.read_all()
@@ -185,6 +197,8 @@ class Response:
         try:
             piece = self._source.read1()
             self._meter.update(0, self._source.received)
+            if self._copy is not None:
+                self._copy.write(piece)
             self._parser.Parse(piece, not piece)
         except expat.ExpatError as error:
             self.close()

@@ -1,0 +1,55 @@
+"""The commands: ``dai`` or ``python -m dai``. Exit codes: 0 well, 1 the service or the database said no, 2 the command
+line or the configuration is wrong, 130 Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import dai
+from dai.commands import FAILED, INTERRUPTED, USAGE, ask, generate, look, run
+from dai.commands.output import UsageError
+from dai.errors import ConfigurationError, DaiError
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="dai", description="A data service: serve databases, ask them, follow jobs.")
+    made.add_argument("--version", action="version", version=f"dai {dai.__version__}")
+    commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for group in (run, ask, look, generate):
+        group.add(commands)
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; gives its exit code, with what went wrong told on stderr."""
+    arguments = parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except (UsageError, ConfigurationError) as error:
+        return _told(error, USAGE)
+    except DaiError as error:
+        return _told(error, FAILED)
+    except KeyboardInterrupt:
+        print("dai: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who read our output has seen enough (`| head`). What is still buffered cannot be written at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        return _told(error, FAILED)
+    return code
+
+
+def _told(error: Exception, code: int) -> int:
+    first, *rest = str(error).split("\n")
+    print("\n".join([f"dai: {first}", *(f"     {line}" for line in rest)]), file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

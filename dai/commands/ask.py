@@ -1,0 +1,129 @@
+"""``dai query`` and ``dai perform``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dai.client import Resource, Response, Result, connect
+from dai.commands import FAILED, OK, SERVER
+from dai.commands.output import UsageError, add_options, chosen, write
+from dai.errors import DaiError
+
+PARAMETERS = """Parameters stand for the ? of the statement, in order. A number, true, false and null are taken as such;
+"quoted" and anything else is text."""
+
+
+def add(commands: Any) -> None:
+    query = commands.add_parser("query", help="run a query and show or save its result", epilog=PARAMETERS)
+    query.add_argument("resource", help="its address, or its name at --server")
+    query.add_argument("sql")
+    query.add_argument("parameters", nargs="*", metavar="parameter", type=_parameter)
+    _server(query)
+    add_options(query)
+    query.set_defaults(run=run_query)
+
+    perform = commands.add_parser("perform", help="run a perform document (XML)")
+    perform.add_argument("file", help="the document; - reads it from the standard input")
+    perform.add_argument("--resource", help="its address, or its name at --server; the only one where there is one")
+    perform.add_argument("--end-point", metavar="NAME", help="only this result, in --format")
+    perform.add_argument("--async", dest="background", action="store_true", help="run it as a job and say which")
+    _server(perform)
+    add_options(perform)
+    perform.set_defaults(run=run_perform)
+
+
+def _server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--server", default=SERVER, metavar="URL", help="the data service (default: %(default)s)")
+
+
+def resource_named(name: str | None, server: str) -> Resource:
+    """A resource by its address, by its name at ``server``, or the only one there."""
+    if name is None:
+        return connect(server)
+    return connect(name if "://" in name else f"{server.rstrip('/')}/resources/{name}")
+
+
+def _parameter(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return text if isinstance(value, dict | list) else value
+
+
+def run_query(arguments: argparse.Namespace) -> int:
+    form = chosen(arguments.format, arguments.output)
+    resource = resource_named(arguments.resource, arguments.server)
+    result = resource.query(
+        arguments.sql,
+        *arguments.parameters,
+        blocksize=arguments.blocksize,
+        format="arrow" if form == "table" else form,
+    )
+    write(result, form, arguments.output)
+    return OK
+
+
+def run_perform(arguments: argparse.Namespace) -> int:
+    document = _read(arguments.file)
+    if arguments.background:
+        job = resource_named(arguments.resource, arguments.server).submit(document, blocksize=arguments.blocksize)
+        print(job.id)
+        print(f"Follow it with: dai jobs {job.id} --wait", file=sys.stderr)
+        return OK
+    if arguments.end_point is not None:
+        return _one_end_point(arguments, document)
+    if arguments.format is not None:
+        raise UsageError("A response document has no other format.", hint="Name one result with --end-point NAME.")
+    resource = resource_named(arguments.resource, arguments.server)
+    with resource.perform(document, blocksize=arguments.blocksize) as response:
+        return _show(response, arguments.output)
+
+
+def _read(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"The document {file} cannot be read: {error.strerror}.") from error
+
+
+def _one_end_point(arguments: argparse.Namespace, document: bytes) -> int:
+    form = chosen(arguments.format, arguments.output)
+    resource = resource_named(arguments.resource, arguments.server)
+    wanted = "arrow" if form == "table" else form
+    result: Result = resource.perform(document, arguments.end_point, format=wanted, blocksize=arguments.blocksize)
+    write(result, form, arguments.output)
+    return OK
+
+
+def _show(response: Response, output: Path | None) -> int:
+    """The response document as it arrives; the exit code is what it says."""
+    if output is None:
+        code = _copied(response, sys.stdout.buffer)
+    else:
+        part = output.with_name(output.name + ".part")
+        try:
+            with part.open("wb") as file:
+                code = _copied(response, file)
+            part.replace(output)
+        finally:
+            part.unlink(missing_ok=True)
+    if response.job is not None:
+        print(f"It goes on as a job; follow it with: dai jobs {response.job.id} --wait", file=sys.stderr)
+    return code
+
+
+def _copied(response: Response, file: BinaryIO) -> int:
+    response.copy_to(file)
+    try:
+        response.check()
+    except DaiError as error:
+        print(f"dai: {error}", file=sys.stderr)
+        return FAILED
+    return OK

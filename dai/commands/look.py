@@ -1,0 +1,106 @@
+"""``dai resources`` and ``dai jobs``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from dai.client import Job, Service
+from dai.commands import FAILED, OK, SERVER
+from dai.commands.output import UsageError, add_options, chosen, write
+from dai.commands.table import lines
+
+
+def add(commands: Any) -> None:
+    resources = commands.add_parser("resources", help="the data resources of a service, or the tables of one")
+    resources.add_argument("name", nargs="?", help="show this one's tables")
+    _server(resources)
+    resources.set_defaults(run=run_resources)
+
+    jobs = commands.add_parser("jobs", help="the jobs of a service; or one: follow, fetch, abort, destroy")
+    jobs.add_argument("id", nargs="?")
+    action = jobs.add_mutually_exclusive_group()
+    action.add_argument("--wait", action="store_true", help="until it has ended; Ctrl-C aborts it")
+    action.add_argument("--result", nargs="?", const="", metavar="NAME", help="fetch its result (in --format)")
+    action.add_argument("--abort", action="store_true", help="stop the work, in the database too")
+    action.add_argument("--delete", action="store_true", help="stop the work and destroy the results")
+    _server(jobs)
+    add_options(jobs)
+    jobs.set_defaults(run=run_jobs)
+
+
+def _server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--server", default=SERVER, metavar="URL", help="the data service (default: %(default)s)")
+
+
+def run_resources(arguments: argparse.Namespace) -> int:
+    service = Service(arguments.server)
+    if arguments.name is not None:
+        print(service.resource(arguments.name).schema())
+        return OK
+    rows = [
+        [str(each["name"]), str(each.get("product") or each.get("kind") or ""), str(each.get("description") or "")]
+        for each in service.resources()
+    ]
+    for line in lines(["name", "product", "description"], rows):
+        print(line)
+    return OK
+
+
+def run_jobs(arguments: argparse.Namespace) -> int:
+    service = Service(arguments.server)
+    if arguments.id is None:
+        if arguments.wait or arguments.abort or arguments.delete or arguments.result is not None:
+            raise UsageError("Which job? This needs its id.", hint="`dai jobs` lists them.")
+        rows = [
+            [job.id, job.phase, *(_said(job, name) for name in ("resource", "created", "ended"))]
+            for job in service.jobs()
+        ]
+        for line in lines(["job", "phase", "resource", "created", "ended"], rows):
+            print(line)
+        return OK
+    job = service.jobs()[arguments.id]
+    if arguments.abort:
+        job.abort()
+    elif arguments.delete:
+        job.delete()
+        return OK
+    elif arguments.wait:
+        job.wait()
+    elif arguments.result is not None:
+        form = chosen(arguments.format, arguments.output)
+        wanted = "arrow" if form == "table" else form
+        write(
+            job.result(arguments.result or None, format=wanted, blocksize=arguments.blocksize), form, arguments.output
+        )
+        return OK
+    return _print(job)
+
+
+def _said(job: Job, name: str) -> str:
+    return str(job.properties.get(name) or "")
+
+
+def _print(job: Job) -> int:
+    print(f"job      {job.id}\nphase    {job.phase}")
+    for name, value in job.properties.items():
+        if isinstance(value, str | int | float) and name not in ("id", "phase") and value != "":
+            print(f"{name:<8} {value}")
+    if job.outputs:
+        print(f"outputs  {', '.join(job.outputs)}")
+    activities = job.progress
+    if activities:
+        names = ("activity", "status", "rows", "blocks", "bytes", "seconds")
+        rows = [[_cell(each.get(name)) for name in names] for each in activities]
+        for line in lines(names, rows, right=range(2, len(names))):
+            print(line)
+    if job.phase == "ERROR" and (error := job.error) is not None:
+        print(f"error    {error}")
+        return FAILED
+    return OK
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value or "")

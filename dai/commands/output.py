@@ -1,0 +1,105 @@
+"""Where a result goes: a table on the terminal, or its bytes into a file or a pipe."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dai.client.result import Result, first_rows, shown
+from dai.commands import table
+from dai.errors import RequestError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMATS = ("table", "webrowset", "csv", "arrow", "parquet", "json")
+BINARY = frozenset({"arrow", "parquet"})
+SUFFIXES = {".xml": "webrowset", ".csv": "csv", ".arrow": "arrow", ".arrows": "arrow", ".parquet": "parquet"}
+SUFFIXES |= {".json": "json", ".jsonl": "json", ".ndjson": "json"}
+SHOWN, COUNTED = 40, 100_000
+
+
+class UsageError(RequestError):
+    """The command line asks for what cannot be."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """--format, --output, --blocksize."""
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="form of the result; without it: what the name of --output says, a table on a terminal, CSV in a pipe",
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write to this file; it appears when it is whole")
+    parser.add_argument("--blocksize", type=positive, metavar="N", help="rows a block")
+
+
+def positive(text: str) -> int:
+    value = int(text) if text.isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return value
+
+
+def chosen(form: str | None, output: Path | None) -> str:
+    """The form that was asked for, or that fits where it goes. Refuses binary forms on a terminal."""
+    if form is None and output is not None:
+        form = SUFFIXES.get(output.suffix.lower())
+        if form is None:
+            raise UsageError(f"{output.name!r} does not say its format.", hint=f"Add --format {'|'.join(FORMATS[1:])}.")
+    if form is None:
+        form = "table" if sys.stdout.isatty() else "csv"
+    if form in BINARY and output is None and sys.stdout.isatty():
+        raise UsageError(f"{form} is binary and would spoil the terminal.", hint="Add --output FILE, or pipe it.")
+    if form == "table" and output is not None:
+        raise UsageError("A table shows the first rows only.", hint="Choose another --format for a file.")
+    return form
+
+
+def write(result: Result, form: str, output: Path | None) -> None:
+    """The result to its end, or as a table its first rows. Raises what reading raises: nothing is cut short silently,
+    and no part of a file is left."""
+    with result:
+        if form == "table":
+            print_table(result)
+        elif output is not None:
+            size = result.save(output)
+            print(f"{output}: {size:,} bytes", file=sys.stderr)
+        else:
+            for piece in result.chunks():
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+
+
+def print_table(result: Result) -> None:
+    """The first SHOWN rows, and the number of all, where it is at most COUNTED."""
+    schema = result.schema
+    kept: list[pa.RecordBatch] = []
+    counted = 0
+    for batch in result:
+        if counted < SHOWN:
+            kept.append(batch)
+        counted += batch.num_rows
+        if counted > COUNTED:
+            break
+    rows = [[shown(value) for value in row] for row in first_rows(kept, SHOWN)]
+    numbers = [index for index, field in enumerate(schema) if _is_number(field.type)]
+    if len(schema):
+        for line in table.lines([shown(name) for name in schema.names], rows, right=numbers):
+            print(line)
+    print(_count(counted, len(rows), result.complete))
+
+
+def _count(counted: int, printed: int, complete: bool) -> str:
+    if not complete:
+        return f"(the first {printed} of more than {COUNTED:,} rows; the rest was not read: use --output FILE)"
+    total = "1 row" if counted == 1 else f"{counted:,} rows"
+    return f"({total})" if printed == counted else f"(the first {printed} of {total}; for all of them: --format csv)"
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))

@@ -1,0 +1,89 @@
+"""``dai serve`` and ``dai check-config``."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dai.commands import FAILED, OK
+from dai.commands.output import UsageError
+from dai.errors import DaiError
+
+if TYPE_CHECKING:
+    from dai.config import Config
+
+DEFAULT_FILE = "dai.toml"
+ONE_LINER = """With a database URL in place of a file the database is served as the resource `data`, on loopback, e.g.
+dai serve sqlite:///book.db, dai serve postgresql://user@localhost/lab"""
+
+
+def add(commands: Any) -> None:
+    serve = commands.add_parser("serve", help="run the data service", epilog=ONE_LINER)
+    serve.add_argument("source", nargs="?", metavar="URL", help="a database to serve as the resource `data`")
+    serve.add_argument("--config", metavar="FILE", help=f"the configuration (default: {DEFAULT_FILE})")
+    serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    serve.add_argument("--port", type=_port, help="port to listen on, 0 for a free one (default: 8080)")
+    serve.set_defaults(run=run_serve)
+
+    check = commands.add_parser("check-config", help="read the configuration, connect to everything, and report")
+    check.add_argument("file", nargs="?", default=DEFAULT_FILE, help="(default: %(default)s)")
+    check.set_defaults(run=run_check)
+
+
+def _port(text: str) -> int:
+    port = int(text) if text.isdigit() else -1
+    if not 0 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
+    return port
+
+
+def configuration(source: str | None, file: str | None) -> Config:
+    """Of a TOML file, or of one database. Raises UsageError for both, ConfigurationError for what is wrong in it."""
+    from dai import config
+
+    if source is not None and "://" not in source and file is None:
+        # `dai serve dai.toml` means the file.
+        source, file = None, source
+    if source is not None and file is not None:
+        raise UsageError("A database URL and --config exclude each other.", hint="Put the URL into the file.")
+    if source is not None:
+        return config.parse({"resources": {"data": {"url": source}}})
+    path = Path(file or DEFAULT_FILE)
+    if file is None and not path.exists():
+        raise UsageError(
+            f"There is no {DEFAULT_FILE} here.", hint="Name one with --config FILE, or serve a database:\n" + ONE_LINER
+        )
+    return config.load(path)
+
+
+def run_serve(arguments: argparse.Namespace) -> int:
+    loaded = configuration(arguments.source, arguments.config)
+    given = {name: getattr(arguments, name) for name in ("host", "port") if getattr(arguments, name) is not None}
+    from dai.api.serve import serve
+
+    return serve(replace(loaded, service=replace(loaded.service, **given)))
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    from dai.drivers import DriverOptions, driver_for
+
+    loaded = configuration(None, arguments.file)
+    print(f"{arguments.file} is well-formed: {len(loaded.resources)} resource(s).")
+    failed = 0
+    for name, resource in loaded.resources.items():
+        if resource.url is None:
+            continue
+        options = DriverOptions(pool_size=1, pool_wait=resource.pool_wait, connect_wait=resource.connect_wait)
+        try:
+            driver = driver_for(resource.url, options)
+            try:
+                seconds = driver.check()
+                print(f"  {name}: {driver.product()}, answers in {seconds * 1000:.1f} ms")
+            finally:
+                driver.close()
+        except DaiError as error:
+            failed += 1
+            print(f"  {name}: " + str(error).replace("\n", "\n    "))
+    return FAILED if failed else OK
