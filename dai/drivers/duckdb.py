@@ -1,0 +1,417 @@
+"""DuckDB in this process, through its relation API, which streams Arrow batches.
+
+Statements reach no file, extension or setting (``enable_external_access`` is off and the configuration locked), queries
+run in read-only transactions. DuckDB keeps one instance a file and process; connections of the pool are its cursors.
+Types that Arrow does not have (or not losslessly) are cast in the query's outermost projection: see ``_projection``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NoReturn
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from duckdb import DuckDBPyConnection, StatementType
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from dai.cancellation import Cancellation
+from dai.drivers import CallResult, Driver, DriverOptions, Session, Statistics, TableInfo, bulk
+from dai.drivers import duckdb_tables as schema_of
+from dai.drivers.ddl import create_table, matched, quoted, quoted_table
+from dai.drivers.duckdb_types import projected, target
+from dai.drivers.interrupts import interruptible
+from dai.drivers.pool import Limit, Pool
+from dai.drivers.positions import of_name
+from dai.drivers.rows import MOST_ROWS, field
+from dai.drivers.statements import Bound, bind_markers, single_query
+from dai.errors import (
+    ConfigurationError,
+    ConflictError,
+    DatabaseUnavailableError,
+    DataError,
+    NotAQueryError,
+    ParameterError,
+    StatementError,
+)
+from dai.stream import Stream
+
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False}
+_QUERIES = {StatementType.SELECT, StatementType.EXPLAIN}
+_COUNTED = {StatementType.INSERT, StatementType.UPDATE, StatementType.DELETE, StatementType.MERGE_INTO}
+_REFUSED = {
+    StatementType.TRANSACTION,
+    StatementType.ATTACH,
+    StatementType.DETACH,
+    StatementType.SET,
+    StatementType.VARIABLE_SET,
+    StatementType.PRAGMA,
+    StatementType.LOAD,
+    StatementType.EXTENSION,
+    StatementType.COPY,
+    StatementType.COPY_DATABASE,
+    StatementType.EXPORT,
+}
+_VECTOR_ROWS = 2048
+
+
+class DuckDB(Driver):
+    dialect = "duckdb"
+
+    def __init__(self, path: str, options: DriverOptions) -> None:
+        self._path, self._options = path, options
+        self._root: DuckDBPyConnection | None = None
+        self._opening = threading.Lock()
+        self._pool: Pool[DuckDBPyConnection] = Pool(
+            self._cursor,
+            lambda cursor: cursor.close(),
+            limit=Limit(options.pool_size, options.pool_wait),
+            idle=options.idle,
+            interrupt=lambda cursor: cursor.interrupt(),
+        )
+
+    @classmethod
+    def connect(cls, url: str, options: DriverOptions) -> DuckDB:
+        try:
+            path = make_url(url).database
+        except (ArgumentError, ValueError) as error:
+            raise ConfigurationError("The URL of the DuckDB database cannot be read.") from error
+        return cls(path or ":memory:", options)
+
+    def product(self) -> str:
+        return f"DuckDB {duckdb.__version__}"
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+    ) -> Stream:
+        single_query(sql, self.dialect)
+        cursor = self._pool.take(cancellation)
+
+        def release(broken: bool) -> None:
+            with contextlib.suppress(duckdb.Error):
+                cursor.execute("ROLLBACK")
+            if broken:
+                self._pool.discard(cursor)
+            else:
+                self._pool.give_back(cursor)
+
+        try:
+            with _translated():
+                cursor.execute("BEGIN TRANSACTION READ ONLY")
+            return self._stream(cursor, sql, parameters, cancellation, batch_rows, release)
+        except (StatementError, ParameterError, DataError):
+            release(False)
+            raise
+        except BaseException:
+            release(True)
+            raise
+
+    @contextmanager
+    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> Iterator[Session]:
+        with self._pool.connection(cancellation) as cursor:
+            session = _Session(self, cursor, cancellation)
+            with _translated():
+                cursor.execute(f"BEGIN TRANSACTION{' READ ONLY' if read_only else ''}")
+            try:
+                yield session
+                session.finish()
+                cancellation.check()
+                with _translated():
+                    cursor.execute("COMMIT")
+            except BaseException:
+                session.finish()
+                with contextlib.suppress(duckdb.Error):
+                    cursor.execute("ROLLBACK")
+                raise
+
+    def call(
+        self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
+    ) -> AbstractContextManager[CallResult]:
+        raise ParameterError("DuckDB has no stored procedures.", hint="Send the statements themselves.")
+
+    def load(
+        self,
+        table: str,
+        stream: Stream,
+        *,
+        cancellation: Cancellation,
+        create: bool = False,
+        transactional: bool = True,
+    ) -> int:
+        def prepare(session: Session, create: bool) -> bulk.Insert:
+            return self._insert(session, table, stream.schema, create)
+
+        return bulk.load(self, stream, prepare, cancellation=cancellation, create=create, transactional=transactional)
+
+    def _insert(self, session: Session, table: str, schema: pa.Schema, create: bool) -> bulk.Insert:
+        if not isinstance(session, _Session):
+            raise TypeError("A session of another driver.")
+        if create:
+            session.update(create_table(table, schema, self.dialect))
+        types = schema_of.column_types(session.cursor, table)
+        names = matched(schema.names, list(types), table)
+        columns = ", ".join(quoted(name, self.dialect) for name in names)
+        statement = f"INSERT INTO {quoted_table(table, self.dialect)} ({columns}) SELECT * FROM dai_load"
+        wanted = [target(column, types[name]) for column, name in zip(schema, names, strict=True)]
+
+        def insert(batch: pa.RecordBatch, row: int) -> int:
+            arrays = []
+            for column, type, name in zip(batch.columns, wanted, names, strict=True):
+                try:
+                    arrays.append(column.cast(type))
+                except pa.ArrowInvalid as error:
+                    raise DataError(
+                        f"Column {name!r}, rows {row} to {row + batch.num_rows - 1}: a {column.type} does not fit "
+                        f"a {type}.",
+                        column=name,
+                    ) from error
+            return session.insert(statement, pa.table(arrays, names=[str(at) for at in range(len(arrays))]))
+
+        return insert
+
+    def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
+        with self._pool.connection(Cancellation()) as cursor, _translated():
+            return schema_of.tables(cursor, pattern)
+
+    def statistics(self, table: str) -> Statistics:
+        with self._pool.connection(Cancellation()) as cursor, _translated():
+            return schema_of.statistics(cursor, table)
+
+    def check(self) -> float:
+        start = time.perf_counter()
+        with self._pool.connection(Cancellation()) as cursor, _translated():
+            cursor.execute("SELECT 1").fetchall()
+        return time.perf_counter() - start
+
+    def pool_state(self) -> dict[str, int]:
+        return self._pool._limit.state()
+
+    def close(self) -> None:
+        self._pool.close()
+        with self._opening:
+            if self._root is not None:
+                self._root.close()
+
+    def _cursor(self) -> DuckDBPyConnection:
+        with self._opening, _translated():
+            if self._root is None:
+                root = duckdb.connect(self._path, config=_CONFIG)
+                with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
+                    root.execute("SET GLOBAL TimeZone = 'UTC'")
+                root.execute("SET GLOBAL lock_configuration = true")
+                self._root = root
+            return self._root.cursor()
+
+    def _stream(
+        self,
+        cursor: DuckDBPyConnection,
+        sql: str,
+        parameters: Sequence[Any],
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        release: Callable[[bool], None],
+    ) -> Stream:
+        query = single_query(sql, self.dialect)
+        bound = bind_markers(query, "qmark", self.dialect) if parameters else Bound(query, 0)
+        if parameters and bound.count != len(parameters):
+            raise ParameterError(f"The statement has {bound.count} parameter markers for {len(parameters)} values.")
+        with _translated(sql, bound), interruptible(cancellation, cursor.interrupt):
+            statements = cursor.extract_statements(bound.sql)
+            if len(statements) != 1 or statements[0].type not in _QUERIES:
+                raise NotAQueryError(
+                    "This is not one single query: nothing was run.",
+                    sql=sql,
+                    hint="Send one SELECT. A PIVOT must name its values: PIVOT t ON a IN (…).",
+                )
+            relation = cursor.sql(bound.sql, params=list(parameters) if parameters else None)
+            columns = [projected(at, name, type) for at, (name, type) in enumerate(_columns(relation), 1)]
+            if any(column.cast for column in columns):
+                relation = relation.project(", ".join(column.sql for column in columns))
+            reader = relation.to_arrow_reader(_VECTOR_ROWS)
+        schema = pa.schema([field(column.name, column.type, column.type_name) for column in columns])
+        broken = False
+
+        def read() -> pa.RecordBatch | None:
+            nonlocal broken
+            broken = True
+            with _translated(sql, bound), interruptible(cancellation, cursor.interrupt):
+                batch = next(reader, None)
+            broken = False
+            return batch
+
+        def close() -> None:
+            with contextlib.suppress(duckdb.Error, OSError):
+                reader.close()
+            release(broken)
+
+        try:
+            first = read()
+        except BaseException:
+            with contextlib.suppress(duckdb.Error, OSError):
+                reader.close()
+            raise
+        found = self._batches(first, read, schema)
+        stream = Stream(schema, found, close)
+        return stream if batch_rows is None else stream.rebatch(batch_rows)
+
+    def _batches(
+        self, first: pa.RecordBatch | None, read: Callable[[], pa.RecordBatch | None], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """DuckDB's vectors, the first as it comes, the others joined to about ``batch_bytes``."""
+        row, wanted = 1, 0
+        while first is not None:
+            parts, size = [_typed(first, schema, row)], first.nbytes
+            row += first.num_rows
+            rows = first.num_rows
+            first = None
+            while size < wanted and rows < MOST_ROWS and (first := read()) is not None:
+                parts.append(_typed(first, schema, row))
+                row, rows, size = row + first.num_rows, rows + first.num_rows, size + first.nbytes
+            yield parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+            wanted = self._options.batch_bytes
+            first = read()
+
+
+class _Session(Session):
+    def __init__(self, driver: DuckDB, cursor: DuckDBPyConnection, cancellation: Cancellation) -> None:
+        self._driver, self.cursor, self._cancellation = driver, cursor, cancellation
+        self._open: Stream | None = None
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
+        self.finish()
+        self._open = self._driver._stream(
+            self.cursor, sql, parameters, self._cancellation, None, release=lambda _: None
+        )
+        return self._open
+
+    def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
+        self.finish()
+        bound = Bound(sql, 0) if parameter_rows is None else bind_markers(sql, "qmark", "duckdb")
+        with _translated(sql, bound), interruptible(self._cancellation, self.cursor.interrupt):
+            statements = self.cursor.extract_statements(bound.sql)
+            if len(statements) != 1:
+                raise StatementError("Send one statement at a time.", sql=sql)
+            statement = statements[0]
+            if statement.type in _REFUSED:
+                raise StatementError(
+                    "The statement is not allowed here: it would reach files, settings or transactions.", sql=sql
+                )
+            changed = 0
+            for row in [()] if parameter_rows is None else parameter_rows:
+                self._cancellation.check()
+                result = self.cursor.execute(statement, list(row) or None)
+                if statement.type in _COUNTED:
+                    changed += _changed(result)
+            return changed
+
+    def insert(self, statement: str, rows: pa.Table) -> int:
+        self.finish()
+        with _translated(statement), interruptible(self._cancellation, self.cursor.interrupt):
+            self.cursor.register("dai_load", rows)
+            try:
+                self.cursor.execute(statement)
+            finally:
+                self.cursor.unregister("dai_load")
+        return int(rows.num_rows)
+
+    def finish(self) -> None:
+        if self._open is not None:
+            self._open.close()
+
+
+def _changed(result: DuckDBPyConnection) -> int:
+    """The count that DuckDB gives for a change, or the rows it returned."""
+    names = [column[0] for column in result.description or ()]
+    rows = result.fetchall()
+    return int(rows[0][0]) if names == ["Count"] and len(rows) == 1 else len(rows)
+
+
+def _columns(relation: Any) -> list[tuple[str, Any]]:
+    return list(zip(relation.columns, relation.types, strict=True))
+
+
+def _typed(batch: pa.RecordBatch, schema: pa.Schema, row: int) -> pa.RecordBatch:
+    """The batch in our types. DataError for infinite dates and timestamps, which Arrow does not have."""
+    arrays = []
+    for column, wanted in zip(batch.columns, schema, strict=True):
+        if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
+            width = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
+            most = (1 << (width.bit_width - 1)) - 1
+            at = pc.index_in(pa.array([most, -most], width), value_set=column.view(width)).drop_null()
+            if len(at):
+                raise DataError(
+                    f"Column {wanted.name!r}, row {row + at[0].as_py()}: infinity is not a moment in time.",
+                    hint=f'Select CAST("{wanted.name}" AS VARCHAR) to get the column as text.',
+                    column=wanted.name,
+                    row=row + at[0].as_py(),
+                )
+        arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@contextmanager
+def _translated(sql: str | None = None, bound: Bound | None = None) -> Iterator[None]:
+    try:
+        yield
+    except (duckdb.Error, OSError, pa.ArrowException) as error:
+        _raise(error, sql, bound)
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise ParameterError("A parameter does not fit any type of DuckDB.") from error
+
+
+def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
+    text = str(error)
+    if isinstance(error, duckdb.IOException | duckdb.FatalException) or text.startswith(("IO Error", "FATAL Error")):
+        raise DatabaseUnavailableError("The DuckDB database cannot be opened or read.") from error
+    if isinstance(error, duckdb.PermissionException):
+        raise StatementError("The statement is not allowed here: it would reach files.", sql=sql) from error
+    if isinstance(error, duckdb.TransactionException) and "onflict" in text:
+        raise ConflictError("Another transaction changed the same rows.", hint="Try again.") from error
+    if "Values were not provided" in text or isinstance(error, duckdb.NotImplementedException | TypeError):
+        raise ParameterError(f"A value is missing or has no type in DuckDB: {text.splitlines()[0]}") from error
+    if "to DECIMAL(38,0)" in text and "Could not cast value" in text:
+        raise DataError(
+            "A HUGEINT has more than 38 digits, which no decimal column can hold.",
+            hint="Cast the column AS VARCHAR to get it as text.",
+        ) from error
+    message, _, rest = text.partition("\n")
+    position = None
+    if sql is not None:
+        position = _position(text, sql)
+        if position is not None and bound is not None:
+            position = bound.original(position)
+        elif name := re.search(r'column "(.+?)"|with name (\S+)', message):
+            position = of_name(sql, name.group(1) or name.group(2), "duckdb")
+    hints = (line for line in rest.splitlines() if line.startswith(("Did you mean", "Candidate")))
+    hint = next((line for line in hints if '"pg_' not in line), None)
+    raise StatementError(message.partition(": ")[2] or message, sql=sql, position=position, hint=hint) from error
+
+
+def _position(text: str, sql: str) -> int | None:
+    """From the caret under the excerpt that DuckDB prints; a long line is cut with an ellipsis."""
+    found = re.search(r"^LINE (\d+): (.*)\n( *)\^", text, re.MULTILINE)
+    if found is None:
+        return None
+    number, excerpt = int(found.group(1)), found.group(2)
+    lines = sql.split("\n")
+    if number > len(lines):
+        return None
+    column = len(found.group(3)) - len(f"LINE {number}: ")
+    if excerpt.startswith("..."):
+        shift = lines[number - 1].find(excerpt.strip("."))
+        if shift < 0:
+            return None
+        column += shift - 3
+    return sum(len(line) + 1 for line in lines[: number - 1]) + column + 1

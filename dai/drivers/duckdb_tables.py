@@ -1,0 +1,136 @@
+"""What DuckDB's catalog functions say about tables and views."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from dai.drivers import Column, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers.ddl import like
+from dai.drivers.duckdb_types import arrow_type
+from dai.errors import NotFoundError
+from dai.loading import nearest
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+Key = tuple[str, str]
+"""Schema and table."""
+
+_NAMES = """
+SELECT schema_name, table_name, 'table', estimated_size, comment FROM duckdb_tables()
+WHERE NOT internal AND database_name = current_database()
+UNION ALL
+SELECT schema_name, view_name, 'view', NULL, comment FROM duckdb_views()
+WHERE NOT internal AND database_name = current_database() AND view_name <> 'dai_load'
+ORDER BY 1, 2
+"""
+_COLUMNS = """
+SELECT schema_name, table_name, column_name, data_type, is_nullable, column_default, numeric_precision, numeric_scale,
+       comment
+FROM duckdb_columns() WHERE database_name = current_database() AND NOT internal ORDER BY column_index
+"""
+_CONSTRAINTS = """
+SELECT schema_name, table_name, constraint_type, constraint_column_names, referenced_table, referenced_column_names,
+       constraint_name
+FROM duckdb_constraints() WHERE database_name = current_database()
+AND constraint_type IN ('PRIMARY KEY', 'FOREIGN KEY', 'UNIQUE')
+"""
+_INDEXES = """
+SELECT schema_name, table_name, index_name, is_unique, expressions FROM duckdb_indexes()
+WHERE database_name = current_database()
+"""
+
+
+def tables(cursor: DuckDBPyConnection, pattern: str) -> tuple[TableInfo, ...]:
+    columns, constraints, indexes = _by_table(cursor, _COLUMNS), _by_table(cursor, _CONSTRAINTS), _indexes(cursor)
+    found = []
+    for schema, name, kind, rows, comment in cursor.execute(_NAMES).fetchall():
+        if not (like(pattern, name) or like(pattern, f"{schema}.{name}")):
+            continue
+        key = (schema, name)
+        own = constraints[key]
+        found.append(
+            TableInfo(
+                name=name,
+                schema=None if schema == "main" else schema,
+                kind=kind,
+                columns=tuple(_column(cursor, *row) for row in columns[key]),
+                primary_key=next((tuple(row[1]) for row in own if row[0] == "PRIMARY KEY"), ()),
+                foreign_keys=tuple(
+                    ForeignKey(tuple(row[1]), row[2], tuple(row[3]), name=row[4])
+                    for row in own
+                    if row[0] == "FOREIGN KEY"
+                ),
+                indexes=(*(Index(row[4], tuple(row[1]), True) for row in own if row[0] == "UNIQUE"), *indexes[key]),
+                rows=rows,
+                comment=comment,
+            )
+        )
+    return tuple(found)
+
+
+def statistics(cursor: DuckDBPyConnection, table: str) -> Statistics:
+    schema, name = _found(cursor, table)
+    rows = cursor.execute(
+        "SELECT estimated_size FROM duckdb_tables() WHERE schema_name = ? AND table_name = ? "
+        "AND database_name = current_database()",
+        [schema, name],
+    ).fetchone()
+    return Statistics(rows=None if rows is None else rows[0])
+
+
+def column_types(cursor: DuckDBPyConnection, table: str) -> dict[str, str]:
+    """Types of the columns by name. NotFoundError suggests the nearest table."""
+    return {row[0]: row[1] for row in _by_table(cursor, _COLUMNS)[_found(cursor, table)]}
+
+
+def _found(cursor: DuckDBPyConnection, table: str) -> Key:
+    known = [(row[0], row[1]) for row in cursor.execute(_NAMES).fetchall()]
+    schema, _, name = table.rpartition(".")
+    for key in known:
+        if (key[0].casefold(), key[1].casefold()) == ((schema or "main").casefold(), name.casefold()):
+            return key
+    hint = nearest(table, [name if schema == "main" else f"{schema}.{name}" for schema, name in known])
+    raise NotFoundError(f"There is no table {table!r}.", hint=hint if known else None)
+
+
+def _by_table(cursor: DuckDBPyConnection, sql: str) -> dict[Key, list[tuple[Any, ...]]]:
+    found: dict[Key, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in cursor.execute(sql).fetchall():
+        found[(row[0], row[1])].append(row[2:])
+    return found
+
+
+def _indexes(cursor: DuckDBPyConnection) -> dict[Key, list[Index]]:
+    """``expressions`` is the text of a list."""
+    found: dict[Key, list[Index]] = defaultdict(list)
+    for schema, table, name, unique, expressions in cursor.execute(_INDEXES).fetchall():
+        columns = tuple(part.strip(" '\"") for part in expressions.strip("[]").split(","))
+        found[(schema, table)].append(Index(name, columns, unique))
+    return found
+
+
+def _column(
+    cursor: DuckDBPyConnection,
+    name: str,
+    type: str,
+    nullable: bool,
+    default: str | None,
+    precision: int,
+    scale: int,
+    comment: str | None,
+) -> Column:
+    is_decimal = type.startswith("DECIMAL")
+    arrow = "string" if type.startswith("ENUM") else str(arrow_type(cursor.dtype(type))[0])
+    return Column(
+        name=name,
+        type=type.lower() if type.endswith("]") else type.split("(")[0].lower(),
+        arrow=arrow,
+        nullable=nullable,
+        default=default,
+        precision=precision if is_decimal else None,
+        scale=scale if is_decimal else None,
+        autoincrement=bool(default and default.startswith("nextval(")),
+        comment=comment,
+    )

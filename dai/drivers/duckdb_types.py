@@ -1,0 +1,116 @@
+"""DuckDB's types and Arrow's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dai.drivers.ddl import quoted
+from dai.errors import DataError
+
+_UTC = pa.timestamp("us", "UTC")
+_PLAIN: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "utinyint": pa.uint8(),
+    "usmallint": pa.uint16(),
+    "uinteger": pa.uint32(),
+    "ubigint": pa.uint64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "varchar": pa.string(),
+    "blob": pa.binary(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamp with time zone": _UTC,
+    "interval": pa.month_day_nano_interval(),
+    "uuid": pa.string(),
+    "null": pa.null(),
+    '"null"': pa.null(),
+    "sqlnull": pa.null(),
+    "json": pa.string(),
+}
+_CAST: dict[str, tuple[str, pa.DataType]] = {
+    "hugeint": ("DECIMAL(38,0)", pa.decimal128(38, 0)),
+    "uhugeint": ("DECIMAL(38,0)", pa.decimal128(38, 0)),
+    "timestamp_s": ("TIMESTAMP", pa.timestamp("us")),
+    "timestamp_ms": ("TIMESTAMP", pa.timestamp("us")),
+}
+_NESTED = {"struct", "map", "union", "variant"}
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """One column of a query: what comes out, and the SQL that gives it (``cast``: it is more than the column)."""
+
+    name: str
+    type: pa.DataType
+    type_name: str
+    sql: str
+    cast: bool
+
+
+def projected(at: int, name: str, type: Any) -> Projected:
+    """Column number ``at`` (from 1) in a type Arrow carries losslessly; others as text, nested values as JSON."""
+    arrow, cast = arrow_type(type)
+    source = str(type).lower()
+    type_name = source.split("(")[0].strip('"') if not source.endswith("]") else source
+    expression = cast.format(f"#{at}") if cast else f"#{at}"
+    return Projected(name, arrow, type_name, f"{expression} AS {quoted(name or ' ', 'duckdb')}", bool(cast))
+
+
+def arrow_type(type: Any) -> tuple[pa.DataType, str]:
+    """The Arrow type of a DuckDB type, and the template of the expression that gives it (empty: as it is)."""
+    kind, name = type.id, str(type).lower()
+    if name in _PLAIN:
+        return _PLAIN[name], ""
+    if name in _CAST:
+        sql, arrow = _CAST[name]
+        return arrow, f"CAST({{}} AS {sql})"
+    if kind == "decimal":
+        (_, precision), (_, scale) = type.children
+        return pa.decimal128(precision, scale), ""
+    if kind in ("list", "array"):
+        child = type.children[0][1]
+        element, cast = arrow_type(child)
+        if child.id in _NESTED or (cast and child.id in ("list", "array")):
+            return pa.string(), "CAST(to_json({}) AS VARCHAR)"
+        if not cast and kind == "list":
+            return pa.list_(element), ""
+        sql = str(child)
+        if cast:
+            sql = next((to for name, (to, _) in _CAST.items() if name == str(child).lower()), "VARCHAR")
+        return pa.list_(element), f"CAST({{}} AS {sql}[])"
+    if kind in _NESTED:
+        return pa.string(), "CAST(to_json({}) AS VARCHAR)"
+    return pa.string(), "CAST({} AS VARCHAR)"
+
+
+def target(column: pa.Field, type: str) -> pa.DataType:
+    """The Arrow type in which a column of a stream is handed to a DuckDB column of ``type``: what DuckDB would cut
+    (nanoseconds) or does not read (decimal256) is cast before, where a loss is an error."""
+    have = column.type
+    if pa.types.is_dictionary(have):
+        have = have.value_type
+    if pa.types.is_time(have):
+        return pa.time64("us")
+    if pa.types.is_timestamp(have) and (have.tz is not None or type != "TIMESTAMP_NS"):
+        return pa.timestamp("us", have.tz)
+    if pa.types.is_duration(have):
+        return pa.duration("us")
+    if pa.types.is_decimal256(have):
+        if have.scale > 38:
+            raise DataError(f"The column {column.name!r} is a {have}: DuckDB's decimals have 38 digits.")
+        return pa.decimal128(38, have.scale)
+    if pa.types.is_float16(have):
+        return pa.float32()
+    if pa.types.is_date64(have):
+        return pa.date32()
+    return have
