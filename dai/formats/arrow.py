@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from dai.errors import DataError, ParameterError, TruncatedError
+from dai.errors import DaiError, DataError, ParameterError, TruncatedError
 from dai.formats import PIECE_BYTES
 from dai.formats.blocks import ChunkReader, Sink, bounded, closing, plain
 from dai.stream import Block, Stream
@@ -134,9 +134,9 @@ def _batches(reader: Any, source: ChunkReader) -> Iterator[pa.RecordBatch]:
         raise DataError(f"Something follows the end of the Arrow stream after {row} rows.")
 
 
-def _translated(source: ChunkReader, error: Exception, row: int = 0) -> BaseException:
+def _translated(source: ChunkReader, error: Exception, row: int = 0) -> DaiError:
     if source.failure is not None:
-        return source.failure
+        raise source.failure
     if source.ended:
         return TruncatedError(f"The Arrow stream ends in the middle of a message, after {row} rows.")
     return DataError(f"This is not an Arrow stream that can be read: after {row} rows, {error}")

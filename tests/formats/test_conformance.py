@@ -24,9 +24,13 @@ def format(request: pytest.FixtureRequest) -> Format:
     return format_named(request.param)
 
 
-def read(format: Format, chunks: Iterable[bytes], schema: pa.Schema) -> pa.Table:
+def decoded(format: Format, chunks: Iterable[bytes], schema: pa.Schema) -> Stream:
     options: dict[str, Any] = {"schema": schema} if format.name in WITHOUT_TYPES else {}
-    return format.decode(chunks, **options).table()
+    return format.decode(chunks, **options)
+
+
+def read(format: Format, chunks: Iterable[bytes], schema: pa.Schema) -> pa.Table:
+    return decoded(format, chunks, schema).table()
 
 
 def document(format: Format, table: pa.Table, blocksize: int | None = None, **options: Any) -> bytes:
@@ -35,11 +39,6 @@ def document(format: Format, table: pa.Table, blocksize: int | None = None, **op
 
 def through(format: Format, table: pa.Table) -> pa.Table:
     return read(format, [document(format, table)], table.schema)
-
-
-def comparable(format: Format, table: pa.Table) -> pa.Table:
-    """``table`` as the format's document describes it: WebRowSet knows java.sql types, not Arrow's."""
-    return table
 
 
 def test_the_class_says_what_it_is(format: Format) -> None:
@@ -81,14 +80,9 @@ def test_no_columns_still_count_their_rows(format: Format) -> None:
     for blocksize, rows in ((None, [5]), (2, [2, 2, 1])):
         blocks = list(format.encode(Stream.of(batch), blocksize))
         assert [block.rows for block in blocks] == rows
-        stream = _decoded(format, [bytes(block.data) for block in blocks], batch.schema)
+        stream = decoded(format, [bytes(block.data) for block in blocks], batch.schema)
         assert sum(each.num_rows for each in stream) == 5
     assert [block.rows for block in format.encode(Stream(batch.schema, []))] == [0]
-
-
-def _decoded(format: Format, chunks: Iterable[bytes], schema: pa.Schema) -> Stream:
-    options: dict[str, Any] = {"schema": schema} if format.name in WITHOUT_TYPES else {}
-    return format.decode(chunks, **options)
 
 
 def test_columns_of_one_name_stay_apart(format: Format) -> None:
@@ -113,7 +107,7 @@ def test_blocks_are_exact_and_make_the_document(format: Format, blocksize: int, 
 
 
 @pytest.mark.parametrize("blocksize", [None, 7, 1000])
-def test_pieces_make_the_document_too(format: Format, blocksize: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_make_the_document_too(format: Format, blocksize: int | None) -> None:
     table = mixed(250)
     blocks = list(format.encode(Stream.of(table), blocksize, pieces=True))
     assert sum(block.rows for block in blocks) == 250
@@ -176,15 +170,16 @@ def test_a_source_that_fails_fails_the_document(format: Format) -> None:
             list(format.encode(Stream(table.schema, batches()), 3, pieces=pieces))
 
 
-def test_a_transfer_that_fails_fails_the_stream(format: Format) -> None:
+@pytest.mark.parametrize("failure", [TruncatedError("the line is dead"), ConnectionResetError("the line is dead")])
+def test_a_transfer_that_fails_fails_the_stream(format: Format, failure: Exception) -> None:
     table = mixed(200)
     chunks = [bytes(block.data) for block in format.encode(Stream.of(table), 20)]
 
     def transfer() -> Iterator[bytes]:
         yield from chunks[:5]
-        raise TruncatedError("the line is dead")
+        raise failure
 
-    with pytest.raises(TruncatedError, match="the line is dead"):
+    with pytest.raises(type(failure), match="the line is dead"):
         read(format, transfer(), table.schema)
 
 
@@ -229,7 +224,7 @@ def test_closing_a_decoded_stream_closes_the_chunks(format: Format) -> None:
         finally:
             closed.append(True)
 
-    stream = _decoded(format, transfer(), table.schema)
+    stream = decoded(format, transfer(), table.schema)
     next(stream)
     stream.close()
     assert closed == [True]
