@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -216,17 +216,32 @@ _MARKERS: dict[Style, str] = {"qmark": "?", "format": "%s", "dollar": "${}", "nu
 def bind_markers(sql: str, style: Style, dialect: str) -> Bound:
     """``?`` written as the driver's marker, ``??`` as ``?``. In ``format`` every other ``%`` is doubled, in strings
     too, because drivers of that style format the whole text. Use it only where parameters are given."""
+    edits = _edits(sql, _MARKERS[style].format, dialect)
+    if style == "format":
+        edits += [(found.start(), found.end(), "%%") for found in re.finditer("%", sql)]
+        edits.sort()
+    return _edited(sql, edits)
+
+
+def replace_markers(sql: str, text: Callable[[int], str], dialect: str) -> Bound:
+    """``?`` replaced by ``text(n)``, n from 1, and ``??`` by ``?``."""
+    return _edited(sql, _edits(sql, text, dialect))
+
+
+def _edits(sql: str, text: Callable[[int], str], dialect: str) -> list[tuple[int, int, str]]:
     edits: list[tuple[int, int, str]] = []
     count = 0
     for kind, start, end in tokens(sql, dialect):
         if kind == "marker":
             count += 1
-            edits.append((start, end, _MARKERS[style].format(count)))
+            edits.append((start, end, text(count)))
         elif kind == "escaped":
             edits.append((start, end, "?"))
-    if style == "format":
-        edits += [(found.start(), found.end(), "%%") for found in re.finditer("%", sql)]
-        edits.sort()
+    return edits
+
+
+def _edited(sql: str, edits: list[tuple[int, int, str]]) -> Bound:
+    count = sum(sql[start:end] == "?" for start, end, _ in edits)
     parts, starts, shifts, at, written = [], [], [], 0, 0
     for start, end, text in edits:
         parts += [sql[at:start], text]

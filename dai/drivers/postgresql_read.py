@@ -1,0 +1,433 @@
+"""Queries: described once, then read by psycopg (few rows) or ADBC (many), both into the same Arrow schema.
+
+What a statement's description said is kept for a minute: its columns, their types, and the planner's estimate of the
+rows, which decides the path. Neither path trusts it: each compares what the database gives with what was kept, and
+``Stale`` has the caller describe the statement again before a row was handed over. A wrong estimate costs time only:
+psycopg streams in small chunks however many rows there are, and the number of rows seen corrects what is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import Any
+
+import adbc_driver_manager as adbc
+import psycopg
+import pyarrow as pa
+from adbc_driver_manager._reader import AdbcRecordBatchReader  # the reader of its dbapi: it alone keeps the SQLSTATE
+
+from dai.cancellation import Cancellation
+from dai.drivers.interrupts import interruptible
+from dai.drivers.pool import Pool
+from dai.drivers.postgresql_decode import decoded
+from dai.drivers.postgresql_errors import from_adbc, from_result
+from dai.drivers.postgresql_types import (
+    LOOKUP,
+    Shape,
+    TypeInfo,
+    Wanted,
+    finished,
+    missing,
+    projected,
+    shape,
+    uncast,
+)
+from dai.drivers.postgresql_wire import (
+    BEGIN_READ_ONLY,
+    ROLLBACK,
+    UNLOCK,
+    Execution,
+    Parameters,
+    described,
+    one_round_trip,
+)
+from dai.drivers.statements import Bound, bind_markers, keyword, replace_markers
+from dai.errors import DaiError
+from dai.stream import Stream
+
+DIALECT = "postgres"
+SMALL_ROWS = 2_000
+KEPT_SECONDS = 60.0
+CANCEL_SECONDS = 5.0
+KEPT_STATEMENTS = 1_000
+_COPYABLE = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})
+
+
+class Stale(Exception):
+    """What was kept about a statement is no longer so; nothing was handed over yet."""
+
+
+@dataclass(slots=True)
+class Description:
+    """``sql`` is what is sent, the caller's query inside it where a cast is needed."""
+
+    columns: tuple[Wanted, ...]
+    shapes: tuple[Shape, ...]
+    schema: pa.Schema
+    sql: str
+    inner: str
+    offset: int
+    parameter_types: tuple[str, ...]
+    rows: float
+    width: float
+    until: float
+
+    @property
+    def wrapped(self) -> bool:
+        return self.sql is not self.inner
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query as the caller sent it (``sql``) and with its markers numbered (``bound``)."""
+
+    sql: str
+    bound: Bound
+    parameters: Parameters
+
+    @property
+    def key(self) -> tuple[str, tuple[int, ...]]:
+        return self.bound.sql, self.parameters.oids
+
+    @property
+    def copyable(self) -> bool:
+        return keyword(self.sql, DIALECT) in _COPYABLE
+
+
+def prepared_query(sql: str, parameters: Parameters) -> Query:
+    bound = bind_markers(sql, "dollar", DIALECT) if parameters.values else Bound(sql, 0)
+    return Query(sql, bound, parameters)
+
+
+class Descriptions:
+    """The statements described last, for a short time; the types met, for good. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Any, Description] = OrderedDict()
+        self._types: dict[int, TypeInfo] = {}
+        self._lock = Lock()
+
+    def get(self, query: Query) -> Description | None:
+        with self._lock:
+            found = self._kept.get(query.key)
+            if found is None or found.until < time.monotonic():
+                return None
+            self._kept.move_to_end(query.key)
+            return found
+
+    def forget(self, query: Query) -> None:
+        with self._lock:
+            self._kept.pop(query.key, None)
+
+    def describe(
+        self, connection: psycopg.Connection[Any], query: Query, *, transaction: bool = True, plan: bool = True
+    ) -> Description:
+        """Asks the database; a round trip, and another one for types that were never met."""
+        inner = query.bound.sql
+        plan = plan and query.copyable
+        told = described(
+            connection,
+            inner.encode(),
+            query.parameters,
+            query.sql,
+            query.bound.original,
+            plan=plan,
+            transaction=transaction,
+        )
+        shapes = self.shapes(connection, told.columns, transaction=transaction)
+        if not query.copyable:  # SHOW, EXPLAIN and FETCH cannot stand in a subquery
+            shapes = tuple(uncast(each, column, self._types) for each, column in zip(shapes, told.columns, strict=True))
+        sql = projected(inner, shapes) if shapes else inner
+        parameter_types = self._parameter_types(connection, told.parameter_oids, transaction)
+        rows, width = _estimate(told.plan)
+        found = Description(
+            told.columns,
+            shapes,
+            pa.schema([each.field for each in shapes]),
+            inner if sql == inner else sql,
+            inner,
+            0 if sql == inner else sql.index(inner),
+            parameter_types,
+            rows,
+            width,
+            time.monotonic() + KEPT_SECONDS,
+        )
+        with self._lock:
+            self._kept[query.key] = found
+            while len(self._kept) > KEPT_STATEMENTS:
+                self._kept.popitem(last=False)
+        return found
+
+    def shapes(
+        self, connection: psycopg.Connection[Any], columns: tuple[Wanted, ...], *, transaction: bool
+    ) -> tuple[Shape, ...]:
+        while wanted := missing([column.oid for column in columns], self._types):
+            oids = "{" + ",".join(map(str, wanted)) + "}"
+            parameters = Parameters((oids.encode(),), (1028,))
+            (result,) = one_round_trip(connection, [(LOOKUP, parameters)], transaction=transaction)
+            for row in range(result.ntuples):
+                oid, name, element, base, kind = (_text(result.get_value(row, column)) for column in range(5))
+                self._types[int(oid)] = TypeInfo(name, int(element), int(base), kind)
+            for oid_wanted in wanted:  # gone in the meantime: only its text form is left
+                self._types.setdefault(oid_wanted, TypeInfo("text", 0, 0, "b"))
+        return tuple(shape(column, self._types) for column in columns)
+
+    def _parameter_types(
+        self, connection: psycopg.Connection[Any], oids: tuple[int, ...], transaction: bool
+    ) -> tuple[str, ...]:
+        """Their names as SQL writes them."""
+        if not oids:
+            return ()
+        array = "{" + ",".join(map(str, oids)) + "}"
+        sql = b"SELECT pg_catalog.format_type(o, NULL) FROM unnest($1::oid[]) WITH ORDINALITY AS u(o, n) ORDER BY n"
+        (result,) = one_round_trip(connection, [(sql, Parameters((array.encode(),), (1028,)))], transaction=transaction)
+        return tuple(_text(result.get_value(row, 0)) for row in range(result.ntuples))
+
+
+def _text(cell: bytes | None) -> str:
+    return "" if cell is None else cell.decode()
+
+
+def _estimate(plan: bytes | None) -> tuple[float, float]:
+    if plan is None:
+        return 0.0, 0.0
+    top = json.loads(plan)[0].get("Plan", {})
+    return float(top.get("Plan Rows", 0)), float(top.get("Plan Width", 0))
+
+
+def is_small(description: Description, batch_bytes: int) -> bool:
+    return description.rows <= SMALL_ROWS and description.rows * description.width <= batch_bytes
+
+
+def small(
+    connection: psycopg.Connection[Any],
+    query: Query,
+    description: Description,
+    *,
+    release: Callable[[bool], None],
+    cancellation: Cancellation,
+    batch_rows: int,
+    batch_bytes: int,
+    transaction: bool = True,
+) -> Stream:
+    """Rows streamed by libpq. ``release(clean)`` is called once, when the stream ends or is closed.
+
+    The first batch is read before this returns, so that what the database has against the statement is raised here.
+    """
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        clean = False
+        interrupt = partial(connection.cancel_safe, timeout=CANCEL_SECONDS)
+        inner = description.inner.encode() if description.wrapped else None
+        try:
+            with interruptible(cancellation, interrupt):
+                execution = Execution(
+                    connection, description.sql.encode(), query.parameters, inner=inner, transaction=transaction
+                )
+            chunks = execution.chunks()
+            seen, more = 0, True
+            while more:
+                held: list[Any] = []
+                rows = size = 0
+                # Registered only while it blocks: nobody calls back while the consumer has its turn.
+                with interruptible(cancellation, interrupt):
+                    while rows < batch_rows and size < batch_bytes:
+                        chunk = next(chunks, None)
+                        if chunk is None:
+                            more = False
+                            break
+                        if not seen and execution.columns != description.columns:
+                            raise Stale
+                        held.append(chunk)
+                        rows += chunk.ntuples
+                        size += _size(chunk)
+                seen += rows
+                if not more:
+                    clean = True
+                    if execution.failure is not None:
+                        raise _failure(execution.failure, query, description)
+                    if seen > SMALL_ROWS:
+                        description.rows = max(description.rows, float(seen))
+                    release(True)  # the connection is free before the last batch is looked at
+                batch = _batch(description, held)
+                for start in range(0, batch.num_rows, batch_rows):
+                    yield batch.slice(start, batch_rows)
+        finally:
+            if not clean and connection.info.transaction_status == _ACTIVE:
+                with suppress(Exception):
+                    interrupt()
+            release(clean and not cancellation.cancelled)
+
+    return begun(description.schema, batches())
+
+
+_ACTIVE = psycopg.pq.TransactionStatus.ACTIVE
+
+
+def begun(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Stream:
+    """A stream whose first batch is there already, and whose end is noticed when there is only that one."""
+    first = next(batches, None)
+
+    def all_of_them() -> Iterator[pa.RecordBatch]:
+        try:
+            if first is not None:
+                yield first
+                yield from batches
+        finally:
+            batches.close()  # type: ignore[attr-defined]
+
+    return Stream(schema, all_of_them(), batches.close)  # type: ignore[attr-defined]
+
+
+def _failure(result: Any, query: Query, description: Description) -> DaiError:
+    def position(at: int) -> int:
+        return query.bound.original(max(at - description.offset, 1))
+
+    return from_result(result, query.sql, position)
+
+
+def _size(chunk: Any) -> int:
+    """About how many bytes: as if all rows were as long as the first."""
+    if not chunk.ntuples:
+        return 0
+    return sum(len(chunk.get_value(0, column) or b"") for column in range(chunk.nfields)) * int(chunk.ntuples)
+
+
+def _batch(description: Description, chunks: list[Any]) -> pa.RecordBatch:
+    if not description.shapes:
+        rows = sum(chunk.ntuples for chunk in chunks)
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    arrays = []
+    for index, each in enumerate(description.shapes):
+        cells = [chunk.get_value(row, index) for chunk in chunks for row in range(chunk.ntuples)]
+        arrays.append(decoded(each, cells))
+    return pa.RecordBatch.from_arrays(arrays, schema=description.schema)
+
+
+def bulk(
+    pool: Pool[adbc.AdbcConnection],
+    query: Query,
+    description: Description,
+    *,
+    cancellation: Cancellation,
+    batch_rows: int,
+    batch_bytes: int,
+) -> Stream:
+    """Rows by COPY in binary through ADBC. Raises Stale when the columns are not those described.
+
+    COPY takes no parameters. They are bound as settings of this transaction (``set_config`` with bound values), and the
+    query reads them with ``current_setting``, cast to the type that the database said they have.
+    """
+    connection = pool.take(cancellation)
+    statement = adbc.AdbcStatement(connection)
+    clean = False
+    reader: AdbcRecordBatchReader | None = None
+    closed = False
+
+    def close() -> None:
+        nonlocal closed, reader
+        if closed:
+            return
+        closed = True
+        usable = clean
+        if not usable:
+            with suppress(Exception):
+                statement.cancel()  # or closing would read the rest
+        with suppress(Exception):
+            if reader is not None:
+                reader.close()
+            reader = None
+        with suppress(Exception):
+            statement.close()
+        if usable:
+            try:
+                for sql in (ROLLBACK, UNLOCK):
+                    run(connection, sql.decode())
+            except adbc.Error:
+                usable = False
+        (pool.give_back if usable else pool.discard)(connection)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal clean
+        while True:
+            try:
+                with interruptible(cancellation, statement.cancel):
+                    assert reader is not None
+                    batch = reader.read_next_batch()
+            except StopIteration:
+                clean = not cancellation.cancelled
+                return
+            except adbc.Error as error:
+                cancellation.check()
+                raise from_adbc(error, query.sql) from error
+            done = finished_batch(description, batch)
+            for start in range(0, done.num_rows, batch_rows):
+                yield done.slice(start, batch_rows)
+
+    try:
+        with interruptible(cancellation, statement.cancel):
+            run(connection, BEGIN_READ_ONLY.decode())
+            sql = description.sql
+            if query.parameters.values:
+                inner = _set_parameters(connection, query, description)
+                sql = sql.replace(description.inner, inner) if description.wrapped else inner
+            statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(batch_bytes)})
+            statement.set_sql_query(sql)
+            handle, _ = statement.execute_query()
+            reader = AdbcRecordBatchReader._import_from_c(handle.address)
+        if [storage(field.type) for field in reader.schema] != [each.wire_type for each in description.shapes]:
+            raise Stale
+    except BaseException as error:
+        close()
+        if isinstance(error, adbc.Error):
+            cancellation.check()
+            raise from_adbc(error, query.sql) from error
+        raise
+    return Stream(description.schema, batches(), close)
+
+
+def finished_batch(description: Description, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if not description.shapes:
+        return batch
+    arrays = [finished(each, batch.column(index)) for index, each in enumerate(description.shapes)]
+    return pa.RecordBatch.from_arrays(arrays, schema=description.schema)
+
+
+def storage(kind: pa.DataType) -> pa.DataType:
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def run(connection: adbc.AdbcConnection, sql: str) -> None:
+    """A statement without rows that matter."""
+    with adbc.AdbcStatement(connection) as statement:
+        statement.set_sql_query(sql)
+        statement.execute_update()
+
+
+def _set_parameters(connection: adbc.AdbcConnection, query: Query, description: Description) -> str:
+    """Binds the values; the query that reads them."""
+    values = [None if value is None else value.decode() for value in query.parameters.values]
+    given = [(number, value) for number, value in enumerate(values, 1) if value is not None]
+    if given:
+        calls = ", ".join(f"set_config('dai.p{number}', ${at}, true)" for at, (number, _) in enumerate(given, 1))
+        names = [f"p{number}" for number, _ in given]
+        row = pa.RecordBatch.from_arrays([pa.array([value], pa.string()) for _, value in given], names)
+        with adbc.AdbcStatement(connection) as statement:
+            statement.set_sql_query(f"SELECT {calls}")
+            statement.bind_stream(pa.RecordBatchReader.from_batches(row.schema, [row]))
+            handle, _ = statement.execute_query()
+            with AdbcRecordBatchReader._import_from_c(handle.address) as reader:
+                reader.read_all()
+
+    def text(number: int) -> str:
+        value = "NULL" if values[number - 1] is None else f"current_setting('dai.p{number}')"
+        return f"CAST({value} AS {description.parameter_types[number - 1]})"
+
+    return replace_markers(query.sql, text, DIALECT).sql
