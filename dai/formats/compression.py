@@ -18,11 +18,12 @@ IDENTITY = "identity"
 CODINGS = ("zstd", "gzip")
 """What we offer, the better one first."""
 _ALIASES = {"x-gzip": "gzip"}
-_ZSTD_LEVEL = 3
-_GZIP_LEVEL = 6
+_ZSTD_LEVEL = 1
+_GZIP_LEVEL = 1
+"""The fastest levels: on result rows the higher ones give a tenth at a third of the speed (zstd) or less (gzip)."""
 _ZSTD_WINDOW = 1 << 23
 """RFC 9659: a decoder of the coding ``zstd`` need not support a window above 8 MiB."""
-_SLICE = 1024
+_SLICE = {"zstd": 1 << 10, "gzip": 1 << 15}
 """Input bytes at a time when decompressing. A byte becomes at most 32 KiB (zstd) or 1 KiB (gzip), so that a bomb from
 whatever sender takes 32 MiB at most before what it gave is handed on."""
 
@@ -126,11 +127,12 @@ def _decompressor(coding: str) -> Any:
 
 def _decompressed(chunks: Iterable[bytes], coding: str) -> Iterator[bytes]:
     decompressor: Any = None
+    step = _SLICE[coding]
     try:
         for chunk in chunks:
             view = memoryview(chunk).cast("B")
-            for start in range(0, view.nbytes, _SLICE):
-                rest: Any = view[start : start + _SLICE]
+            for start in range(0, view.nbytes, step):
+                rest: Any = view[start : start + step]
                 while rest:
                     decompressor = decompressor or _decompressor(coding)
                     data = decompressor.decompress(rest)
