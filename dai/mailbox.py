@@ -6,8 +6,10 @@ States and what moves between them::
       └──fail(cause)──> failed: a reader gets what was put before, then the cause
 
 A producer thread calls ``put`` and is held while ``capacity`` blocks (or more than ``capacity_bytes``, one block always
-fits) wait unacknowledged. A reader asks for block n, which acknowledges all before n; a lost reply is repaired by
-asking for n again. Readers wait in a thread (``get``) or on an event loop (``add_listener`` and ``poll``).
+fits) wait unacknowledged. A producer over HTTP calls ``offer``, which never waits. A reader asks for block n, which
+acknowledges all before n; a lost reply is repaired by asking for n again. A reader that asks for several blocks at once
+needs all of them held until it has them, so ``poll_many`` lets the mailbox hold as many. Readers wait in a thread
+(``get``) or on an event loop (``add_listener`` and ``poll``).
 """
 
 from __future__ import annotations
@@ -58,6 +60,12 @@ class Mailbox:
             return len(self._blocks), self._held_bytes
 
     @property
+    def full(self) -> bool:
+        """The next block has to wait for the reader."""
+        with self._changed:
+            return self._full()
+
+    @property
     def ended(self) -> bool:
         """Finished or failed: nothing will be put any more."""
         return self._finished or self._cause is not None
@@ -90,6 +98,37 @@ class Mailbox:
             self._blocks[self._next] = block
             self._next += 1
             self._held_bytes += len(block)
+        self._notify()
+        return True
+
+    def offer(self, number: int, block: Block, last: bool = False) -> bool:
+        """Put block ``number`` without waiting; False while there is no room. A block that was put already is not put
+        again, so a producer may repeat itself after a lost reply; ``last`` ends the stream.
+
+        Raises ConflictError (with the number expected) for a block out of order, or for a new one after the end, and
+        ClosedError when the reader is gone.
+        """
+        with self._changed:
+            if self._cause is not None:
+                raise ClosedError("The reader of this stream is gone.") from self._cause
+            if number > self._next or (number == self._next and self._finished):
+                raise ConflictError(
+                    f"Block {number} was sent, but "
+                    + ("the stream has ended." if self._finished else f"block {self._next} is expected."),
+                    expected=self._next,
+                )
+            if number == self._next:
+                if self._full():
+                    return False
+                self._blocks[number] = block
+                self._next += 1
+                self._held_bytes += len(block)
+            if last:
+                if number != self._next - 1:
+                    raise ConflictError(
+                        f"Block {number} cannot be the last: {self._next} blocks were put.", expected=self._next
+                    )
+                self._finished = True
         self._notify()
         return True
 
@@ -135,11 +174,40 @@ class Mailbox:
                 freed = True
             if freed:
                 self._changed.notify_all()
-            if number in self._blocks:
-                return self._blocks[number]
-            if self._cause is not None:
-                raise self._cause
-            return END if self._finished else PENDING
+                listeners = list(self._listeners.values())
+            found = self._blocks.get(number)
+            cause, finished = self._cause, self._finished
+        if freed:
+            for listener in listeners:
+                listener()
+        if found is not None:
+            return found
+        if cause is not None:
+            raise cause
+        return END if finished else PENDING
+
+    def poll_many(self, number: int, count: int) -> tuple[list[Block], bool]:
+        """Up to ``count`` blocks from ``number``, and whether there is reason to wait for more of them. No block and no
+        reason to wait is the end. Acknowledges and raises as ``poll`` does."""
+        if count > self.capacity:
+            with self._changed:
+                self.capacity = count
+                self._changed.notify_all()
+        first = self.poll(number)
+        if isinstance(first, Pending):
+            return [], True
+        if first is END:
+            return [], False
+        with self._changed:
+            found = [first]
+            while len(found) < count and number + len(found) in self._blocks:
+                found.append(self._blocks[number + len(found)])
+            return found, len(found) < count and not self.ended and not self._full()
+
+    def is_last(self, number: int) -> bool:
+        """Block ``number`` is known to be the last one."""
+        with self._changed:
+            return self._finished and number == self._next - 1
 
     def get(self, number: int, cancellation: Cancellation, wait: float | None = None) -> Block | Pending | None:
         """Like ``poll``, but waits up to ``wait`` seconds (None: for ever) for the block to come."""
@@ -168,7 +236,8 @@ class Mailbox:
             number += 1
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """``listener`` is called, from any thread, whenever a block or the end arrives. Returns how to remove it."""
+        """``listener`` is called, from any thread, whenever a block or the end arrives or room is made.
+        Returns how to remove it."""
         key = object()
         with self._changed:
             self._listeners[key] = listener
