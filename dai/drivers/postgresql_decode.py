@@ -6,18 +6,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 
-from dai.drivers.postgresql_types import Shape, finished, out_of_range
-from dai.errors import DataError
+from dai.drivers.postgresql_types import DAY, Shape, bounds_refused, not_carried, out_of_range
 
 Cells = Sequence[bytes | None]
 
+FEW = 64
 _EPOCH_DAYS = 10_957  # from 1970 to 2000, where PostgreSQL counts from
-_EPOCH_MICROSECONDS = _EPOCH_DAYS * 86_400_000_000
+_EPOCH_MICROSECONDS = _EPOCH_DAYS * DAY
 _NUMBERS = {
     "bool": "?",
     "int2": "h",
@@ -35,9 +36,24 @@ _SHIFTS = {"date": (_EPOCH_DAYS, 32), "timestamp": (_EPOCH_MICROSECONDS, 64), "t
 
 
 def decoded(shape: Shape, cells: Cells) -> pa.Array:
-    """One column."""
-    if not shape.array:
-        return finished(shape, pa.array(_values(shape, cells), shape.wire_type))
+    """One column. Raises DataError for what Arrow cannot hold."""
+    if shape.array:
+        return _lists(shape, cells)
+    return _column(shape, _values(shape, cells), shape.field.type)
+
+
+def _column(shape: Shape, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_decimal(kind):
+        return pa.array(values, kind)
+    try:
+        if len(values) <= FEW:  # a cast costs more than these few objects
+            return pa.array([None if value is None else Decimal(value) for value in values], kind)
+        return pa.array(values, pa.string()).cast(kind)
+    except pa.ArrowInvalid as error:
+        raise not_carried(shape) from error
+
+
+def _lists(shape: Shape, cells: Cells) -> pa.Array:
     flat: list[bytes | None] = []
     offsets: list[int | None] = [0]
     for cell in cells:
@@ -46,8 +62,8 @@ def decoded(shape: Shape, cells: Cells) -> pa.Array:
         else:
             flat += _elements(shape, cell)
         offsets.append(len(flat))
-    values = pa.array(_values(shape, flat), shape.wire_type.value_type)
-    return finished(shape, pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values))
+    element = shape.field.type.value_type
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), _column(shape, _values(shape, flat), element))
 
 
 def _values(shape: Shape, cells: Cells) -> Sequence[Any]:
@@ -57,11 +73,15 @@ def _values(shape: Shape, cells: Cells) -> Sequence[Any]:
         values = _numbers(code, cells)
         if wire in _SHIFTS:
             return _shifted(shape, values)
+        if wire == "time" and any(value is not None and value >= DAY for value in values):
+            raise out_of_range(shape, "24:00:00")
         return values
     if wire == "jsonb":
         return [None if cell is None else cell[1:] for cell in cells]  # a version number stands before the text
     if wire == "interval":
         return [None if cell is None else _interval(shape, cell) for cell in cells]
+    if wire == "text" and pa.types.is_decimal(shape.field.type):
+        return [None if cell is None else cell.decode() for cell in cells]
     if wire == "numeric":
         return [None if cell is None else _numeric(cell) for cell in cells]
     if wire == "uuid":
@@ -115,12 +135,12 @@ def _elements(shape: Shape, cell: bytes) -> list[bytes | None]:
     dimensions = int.from_bytes(cell[:4], "big")
     if dimensions == 0:
         return []
-    if dimensions > 1:
-        raise DataError(
-            f"Column {shape.field.name!r} holds an array of {dimensions} dimensions.",
-            hint="Cast the column to text (column::text), or unnest it.",
+    count, lower = struct.unpack(">ii", cell[12:20])
+    if dimensions > 1 or lower != 1:
+        bounds = struct.unpack(f">{2 * dimensions}i", cell[12 : 12 + 8 * dimensions])
+        raise bounds_refused(
+            "".join(f"[{low}:{low + n - 1}]" for n, low in zip(bounds[::2], bounds[1::2], strict=True))
         )
-    count = int.from_bytes(cell[12:16], "big")
     found: list[bytes | None] = []
     at = 20
     for _ in range(count):

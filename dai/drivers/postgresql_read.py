@@ -37,7 +37,7 @@ from dai.drivers.postgresql_types import (
     missing,
     projected,
     shape,
-    uncast,
+    uncasts,
 )
 from dai.drivers.postgresql_wire import (
     BEGIN_READ_ONLY,
@@ -49,7 +49,7 @@ from dai.drivers.postgresql_wire import (
     one_round_trip,
 )
 from dai.drivers.statements import Bound, bind_markers, keyword, replace_markers
-from dai.errors import DaiError
+from dai.errors import DaiError, DataError
 from dai.stream import Stream
 
 DIALECT = "postgres"
@@ -64,24 +64,34 @@ class Stale(Exception):
     """What was kept about a statement is no longer so; nothing was handed over yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """What is sent: the caller's query, from ``offset`` on, inside the casts that ``shapes`` ask for."""
+
+    sql: str
+    shapes: tuple[Shape, ...]
+    offset: int
+    wrapped: bool
+
+    @classmethod
+    def of(cls, inner: str, shapes: tuple[Shape, ...]) -> Projection:
+        sql = projected(inner, shapes)
+        return cls(sql, shapes, 0 if sql is inner else sql.index(inner), sql is not inner)
+
+
 @dataclass(slots=True)
 class Description:
-    """``sql`` is what is sent, the caller's query inside it where a cast is needed."""
+    """``few`` is sent by psycopg, ``many`` by ADBC, which knows fewer types by itself."""
 
     columns: tuple[Wanted, ...]
-    shapes: tuple[Shape, ...]
     schema: pa.Schema
-    sql: str
     inner: str
-    offset: int
+    few: Projection
+    many: Projection
     parameter_types: tuple[str, ...]
     rows: float
     width: float
     until: float
-
-    @property
-    def wrapped(self) -> bool:
-        return self.sql is not self.inner
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +152,23 @@ class Descriptions:
             transaction=transaction,
         )
         shapes = self.shapes(connection, told.columns, transaction=transaction)
+        direct = uncasts(shapes, told.columns, self._types)
         if not query.copyable:  # SHOW, EXPLAIN and FETCH cannot stand in a subquery
-            shapes = tuple(uncast(each, column, self._types) for each, column in zip(shapes, told.columns, strict=True))
-        sql = projected(inner, shapes) if shapes else inner
+            if direct is None:
+                raise DataError(
+                    "The result has a column whose type cannot be read from a cursor.",
+                    hint="Cast it to text in the query of the cursor.",
+                )
+            shapes = direct
         parameter_types = self._parameter_types(connection, told.parameter_oids, transaction)
         rows, width = _estimate(told.plan)
+        many = Projection.of(inner, shapes)
         found = Description(
             told.columns,
-            shapes,
             pa.schema([each.field for each in shapes]),
-            inner if sql == inner else sql,
             inner,
-            0 if sql == inner else sql.index(inner),
+            many if direct is None else Projection(inner, direct, 0, False),
+            many,
             parameter_types,
             rows,
             width,
@@ -225,11 +240,11 @@ def small(
     def batches() -> Iterator[pa.RecordBatch]:
         clean = False
         interrupt = partial(connection.cancel_safe, timeout=CANCEL_SECONDS)
-        inner = description.inner.encode() if description.wrapped else None
+        inner = description.inner.encode() if description.few.wrapped else None
         try:
             with interruptible(cancellation, interrupt):
                 execution = Execution(
-                    connection, description.sql.encode(), query.parameters, inner=inner, transaction=transaction
+                    connection, description.few.sql.encode(), query.parameters, inner=inner, transaction=transaction
                 )
             chunks = execution.chunks()
             seen, more = 0, True
@@ -288,7 +303,7 @@ def begun(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Stream:
 
 def _failure(result: Any, query: Query, description: Description) -> DaiError:
     def position(at: int) -> int:
-        return query.bound.original(max(at - description.offset, 1))
+        return query.bound.original(max(at - description.few.offset, 1))
 
     return from_result(result, query.sql, position)
 
@@ -301,11 +316,12 @@ def _size(chunk: Any) -> int:
 
 
 def _batch(description: Description, chunks: list[Any]) -> pa.RecordBatch:
-    if not description.shapes:
+    shapes = description.few.shapes
+    if not shapes:
         rows = sum(chunk.ntuples for chunk in chunks)
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     arrays = []
-    for index, each in enumerate(description.shapes):
+    for index, each in enumerate(shapes):
         cells = [chunk.get_value(row, index) for chunk in chunks for row in range(chunk.ntuples)]
         arrays.append(decoded(each, cells))
     return pa.RecordBatch.from_arrays(arrays, schema=description.schema)
@@ -374,15 +390,14 @@ def bulk(
     try:
         with interruptible(cancellation, statement.cancel):
             run(connection, BEGIN_READ_ONLY.decode())
-            sql = description.sql
+            sql = description.many.sql
             if query.parameters.values:
-                inner = _set_parameters(connection, query, description)
-                sql = sql.replace(description.inner, inner) if description.wrapped else inner
+                sql = Projection.of(_set_parameters(connection, query, description), description.many.shapes).sql
             statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(batch_bytes)})
             statement.set_sql_query(sql)
             handle, _ = statement.execute_query()
             reader = AdbcRecordBatchReader._import_from_c(handle.address)
-        if [storage(field.type) for field in reader.schema] != [each.wire_type for each in description.shapes]:
+        if [storage(field.type) for field in reader.schema] != [each.wire_type for each in description.many.shapes]:
             raise Stale
     except BaseException as error:
         close()
@@ -394,9 +409,10 @@ def bulk(
 
 
 def finished_batch(description: Description, batch: pa.RecordBatch) -> pa.RecordBatch:
-    if not description.shapes:
+    shapes = description.many.shapes
+    if not shapes:
         return batch
-    arrays = [finished(each, batch.column(index)) for index, each in enumerate(description.shapes)]
+    arrays = [finished(each, batch.column(index)) for index, each in enumerate(shapes)]
     return pa.RecordBatch.from_arrays(arrays, schema=description.schema)
 
 

@@ -142,31 +142,38 @@ def _array(column: Wanted, element: int, metadata: dict[bytes, bytes]) -> Shape:
 _TEXT_IN_BINARY = frozenset({142, 705, 1790, 2275})  # xml, unknown, refcursor, cstring
 
 
-def uncast(plain: Shape, column: Wanted, types: dict[int, TypeInfo]) -> Shape:
-    """The shape of a column that no cast can be put around: decoded from its own binary form, where we know it."""
-    if plain.cast is None:
-        return plain
+def uncasts(shapes: Sequence[Shape], columns: Sequence[Wanted], types: dict[int, TypeInfo]) -> tuple[Shape, ...] | None:
+    """The shapes of columns without casts around them, decoded from their own binary form; None where we do not know
+    it of every column."""
+    found = [_uncast(shape, column, types) for shape, column in zip(shapes, columns, strict=True)]
+    return None if None in found else tuple(each for each in found if each is not None)
+
+
+def _uncast(shape: Shape, column: Wanted, types: dict[int, TypeInfo]) -> Shape | None:
+    if shape.cast is None:
+        return shape
     oid = _base(column.oid, types)
-    wire = plain.wire
-    if plain.array and types[oid].element in _ELEMENTS:
-        pass
+    wire = shape.wire
+    if shape.array:
+        if _base(types[oid].element, types) not in _ELEMENTS:
+            return None
     elif oid in _OWN_WIRE:
         wire = _OWN_WIRE[oid]
     elif not (oid in _TEXT_IN_BINARY or (oid in types and types[oid].kind == "e")):
-        raise DataError(
-            f"Column {column.name!r} is a {_name(column.oid, types)}, which cannot be read from a cursor.",
-            hint="Cast it to text in the query of the cursor.",
-        )
-    return Shape(plain.field, wire, plain.array, None, plain.declared)
+        return None
+    return Shape(shape.field, wire, shape.array, None, shape.declared)
 
 
 def array_refused(message: str) -> DataError | None:
     """The error of a statement that met an array a list cannot carry, told by the database's message."""
     if _ARRAY_MARK not in message:
         return None
-    dimensions = message.split(_ARRAY_MARK, 1)[1].rstrip('"')
+    return bounds_refused(message.split(_ARRAY_MARK, 1)[1].rstrip('"'))
+
+
+def bounds_refused(bounds: str) -> DataError:
     return DataError(
-        f"The result holds an array with the bounds {dimensions}; only arrays of one dimension that begin at 1 "
+        f"The result holds an array with the bounds {bounds}; only arrays of one dimension that begin at 1 "
         "travel as lists.",
         hint="Cast the column to text (column::text), or unnest it.",
     )
@@ -244,20 +251,25 @@ def finished(shape: Shape, array: pa.Array) -> pa.Array:
     try:
         return array.cast(wanted)
     except pa.ArrowInvalid as error:
-        raise DataError(
-            f"Column {shape.field.name!r} holds a value that {shape.declared or wanted} cannot carry "
-            "(NaN or an infinity).",
-            hint=f"Cast the column: {_quoted(shape)}::float8 or {_quoted(shape)}::text.",
-        ) from error
+        raise not_carried(shape) from error
 
 
-_DAY = 86_400_000_000
+def not_carried(shape: Shape) -> DataError:
+    """A numeric that is NaN or an infinity."""
+    return DataError(
+        f"Column {shape.field.name!r} holds NaN or an infinity, which {shape.declared or shape.field.type} "
+        "cannot carry.",
+        hint=f"Cast the column: {_quoted(shape)}::float8 or {_quoted(shape)}::text.",
+    )
+
+
+DAY = 86_400_000_000
 # The years 4713 BC to 5874897 (date) and to 294246 (what is left of a timestamp when it counts from 1970).
 _RANGES: dict[str, tuple[int, int]] = {
     "date": (-2_440_588, 2_145_042_905),
-    "timestamp": (-2_440_588 * _DAY, (1 << 63) - 1),
-    "timestamptz": (-2_440_588 * _DAY, (1 << 63) - 1),
-    "time": (0, _DAY - 1),
+    "timestamp": (-2_440_588 * DAY, (1 << 63) - 1),
+    "timestamptz": (-2_440_588 * DAY, (1 << 63) - 1),
+    "time": (0, DAY - 1),
 }
 
 

@@ -202,11 +202,10 @@ class Execution:
             pg.send_prepare(b"", inner, parameters.oids)
             pg.send_describe_prepared(b"")
         pg.send_query_params(sql, parameters.values, parameters.oids, None, 1)
-        pg.pipeline_sync()
         if transaction:
             pg.send_query_params(ROLLBACK, None)
             pg.send_query_params(UNLOCK, None)
-            pg.pipeline_sync()
+        pg.pipeline_sync()
         self._before = (1 if transaction else 0) + (2 if inner is not None else 0)
         self._described = inner is not None
         self.failure: PGresult | None = None
@@ -241,7 +240,13 @@ class Execution:
                     yield result
                 elif result.status == Status.PIPELINE_SYNC:
                     raise unavailable()
-        for result in drained(pg, 2 if self._transaction else 1):
+        for result in drained(pg, 1):
             if result.status == Status.FATAL_ERROR and self.failure is None:
                 self.failure = result
+        if self.failure is not None and self._transaction:
+            # After a failure the rest of the pipeline was skipped.
+            for sql in (ROLLBACK, UNLOCK):
+                pg.send_query_params(sql, None)
+            pg.pipeline_sync()
+            drained(pg, 1)
         pg.exit_pipeline_mode()
