@@ -39,7 +39,7 @@ class _Part:
 
     def feed(self, data: bytes) -> None:
         self.received += len(data)
-        if self._closed:
+        if self._closed or not data:
             return
         if self._streaming:
             self._pieces.append(data)
@@ -290,6 +290,8 @@ class Response:
                 self._failure = self._failure or failure
         elif self._open is not None and self._error is None:
             if self._depth == 1:
+                if self._rest and self._open._part.error is None:
+                    raise DataError(f"The binary data of {self._open.name!r} is not whole.")
                 self._open._part.complete = True
                 self._open, self._rest = None, b""
             else:

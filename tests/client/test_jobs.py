@@ -1,0 +1,106 @@
+import json
+
+import pytest
+
+from dai.client import Job, Service
+from dai.client.service import Resource
+from dai.client.testing import Scripted, ScriptedServer
+from dai.errors import CancelledError, LimitError, NotFoundError, RequestError, StatementError
+from tests.client.replies import TABLE, arrow, problem, said
+
+RUNNING = said({"id": "17", "phase": "EXECUTING", "progress": [{"activity": "q", "rows": 5}]})
+DONE = said({"id": "17", "phase": "COMPLETED", "outputs": [{"name": "rows"}]})
+ACCEPTED = Scripted(202, b"{}", {"Location": "http://other:1/jobs/17", "Content-Type": "application/json"})
+
+
+def job_of(server: ScriptedServer) -> Job:
+    return Job(Service(server.url), "17")
+
+
+def test_a_query_as_a_job() -> None:
+    with ScriptedServer(ACCEPTED, RUNNING, DONE, DONE, arrow()) as server:
+        resource = Resource(Service(server.url), "data", {})
+        job = resource.submit("select ?", 7, blocksize=3)
+        assert job.id == "17"
+        assert server.requests[0].headers["prefer"] == "respond-async"
+        assert json.loads(server.requests[0].body) == {"sql": "select ?", "parameters": [7], "blocksize": 3}
+        assert job.wait() is job
+        assert job.phase == "COMPLETED"
+        assert [each.target for each in server.requests[1:]] == ["/jobs/17?wait=20"] * 2
+        assert job.result().arrow().equals(TABLE)
+        assert server.requests[-1].target == "/jobs/17/outputs/rows"
+
+
+def test_a_document_as_a_job() -> None:
+    with ScriptedServer(ACCEPTED) as server:
+        Resource(Service(server.url), "data", {}).submit(" <perform/>")
+        assert server.requests[0].target == "/resources/data/perform"
+        assert server.requests[0].headers["prefer"] == "respond-async"
+
+
+def test_progress() -> None:
+    with ScriptedServer(RUNNING) as server:
+        job = job_of(server)
+        assert job.progress == [{"activity": "q", "rows": 5}]
+        assert not job.finished
+        assert job.error is None
+        assert repr(job) == "<Job 17: EXECUTING>"
+
+
+def test_a_failed_job_raises_its_error() -> None:
+    failed = {"id": "17", "phase": "ERROR", "error": {"type": "sql-error", "detail": "division by zero"}}
+    with ScriptedServer(said(failed)) as server, pytest.raises(StatementError, match="division by zero"):
+        job_of(server).result()
+    with ScriptedServer(said({"id": "17", "phase": "ABORTED"})) as server, pytest.raises(CancelledError):
+        job_of(server).result()
+
+
+def test_waiting_is_bounded_where_that_is_wanted() -> None:
+    with ScriptedServer(RUNNING) as server:
+        with pytest.raises(LimitError, match="EXECUTING after 0 seconds"):
+            job_of(server).wait(0)
+        assert server.requests[0].target == "/jobs/17"
+
+
+def test_an_interrupt_aborts_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ScriptedServer(RUNNING, Scripted(), said({"id": "17", "phase": "ABORTED"})) as server:
+        job = job_of(server)
+        refresh = job.refresh
+
+        def interrupted(wait: int = 0) -> Job:
+            refresh(wait)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(job, "refresh", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            job.wait()
+        assert server.requests[-1].method == "POST"
+        assert server.requests[-1].target == "/jobs/17/phase"
+        assert server.requests[-1].body == b"PHASE=ABORT"
+        monkeypatch.undo()
+        assert job.phase == "ABORTED"
+
+
+def test_aborting_what_has_ended_is_no_error() -> None:
+    with ScriptedServer(problem(409, type="conflict", detail="It has ended."), DONE) as server:
+        job_of(server).abort()
+
+
+def test_results_by_name() -> None:
+    two = said({"id": "17", "phase": "COMPLETED", "outputs": [{"name": "rows"}, {"name": "count"}]})
+    with ScriptedServer(two) as server:
+        with pytest.raises(RequestError, match=r"(?s)2 results.*rows, count"):
+            job_of(server).result()
+        with pytest.raises(NotFoundError, match="Did you mean 'rows'"):
+            job_of(server).result("row")
+
+
+def test_listing_and_deleting() -> None:
+    listed = said({"jobs": [{"id": "1", "phase": "QUEUED", "resource": "a"}, {"id": "2", "phase": "COMPLETED"}]})
+    with ScriptedServer(listed, listed, listed, Scripted(204)) as server:
+        service = Service(server.url)
+        assert [job.id for job in service.jobs()] == ["1", "2"]
+        assert repr(service.jobs()) == "<Job 1: QUEUED>\n<Job 2: COMPLETED>"
+        job = next(iter(service.jobs()))
+        job.delete()
+        assert (server.requests[-1].method, server.requests[-1].target) == ("DELETE", "/jobs/1")

@@ -1,0 +1,216 @@
+import csv
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dai.client import Progress, Result, Service
+from dai.client.result import MEDIA_TYPES
+from dai.client.testing import Scripted, ScriptedServer
+from dai.errors import DataError, MissingDependencyError, RequestError, TruncatedError
+from dai.formats import FORMATS, format_named
+from dai.stream import Stream
+from tests.client.replies import TABLE, arrow, arrow_bytes, pieces
+
+
+def result_of(server: ScriptedServer, blocksize: int | None = None, **options) -> Result:
+    service = Service(server.url)
+    return service.result(service.transport.send("GET", "/"), None, blocksize, options.get("progress", False))
+
+
+def encoded(form: str) -> Scripted:
+    data = b"".join(bytes(memoryview(block.data)) for block in format_named(form).encode(Stream.of(TABLE)))
+    return Scripted(body=pieces(data, 100), headers={"Content-Type": MEDIA_TYPES[form]})
+
+
+def test_the_media_types_are_those_of_the_formats() -> None:
+    assert {name: FORMATS[name].media_type.partition(";")[0] for name in MEDIA_TYPES} == MEDIA_TYPES
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 100_000])
+def test_an_arrow_result_as_table_and_data_frames(size: int) -> None:
+    with ScriptedServer(arrow(size)) as server:
+        result = result_of(server)
+        assert repr(result) == "<Result: arrow, not read yet>"
+        assert result.schema == TABLE.schema
+        assert result.arrow().equals(TABLE)
+        assert result.complete
+        assert result.rows == 25
+        assert result.received == len(arrow_bytes())
+        assert result.arrow() is result.arrow()
+        assert result.to_pandas()["id"].tolist() == list(range(25))
+        assert result.to_polars()["name"].to_list() == TABLE["name"].to_pylist()
+        assert repr(result) == "<Result: 25 rows × 2 columns: id int32, name string>"
+
+
+def test_blocks_have_the_size_that_was_asked_for() -> None:
+    with ScriptedServer(arrow()) as server:
+        assert [batch.num_rows for batch in result_of(server, blocksize=7)] == [7, 7, 7, 4]
+        assert [batch.num_rows for batch in result_of(server)] == [10, 10, 5]
+
+
+@pytest.mark.parametrize("form", ["webrowset", "csv", "parquet", "json"])
+def test_other_forms_are_decoded(form: str) -> None:
+    with ScriptedServer(encoded(form)) as server:
+        table = result_of(server).arrow()
+        assert table.column_names == ["id", "name"]
+        assert list(map(int, table["id"].to_pylist())) == list(range(25))
+        assert result_of(server).form == form
+
+
+def test_nothing_is_read_ahead_of_the_reader() -> None:
+    given = []
+
+    def slowly():
+        for piece in pieces(arrow_bytes(), 100):
+            given.append(piece)
+            yield piece
+
+    with ScriptedServer(Scripted(body=slowly(), headers={"Content-Type": MEDIA_TYPES["arrow"]}, held=True)) as server:
+        result = result_of(server)
+        first = next(iter(result))
+        assert first.num_rows == 10
+        result.close()
+        assert server.abandoned.wait(10)
+
+
+def test_a_reader_for_other_libraries() -> None:
+    with ScriptedServer(arrow()) as server, result_of(server).reader() as reader:
+        assert isinstance(reader, pa.RecordBatchReader)
+        assert reader.read_all().equals(TABLE)
+
+
+@pytest.mark.parametrize("end", [8, 9, 100, 300])
+def test_an_arrow_stream_without_its_end_is_no_result(end: int) -> None:
+    data = arrow_bytes()[:-end]
+    headers = {"Content-Type": MEDIA_TYPES["arrow"]}
+    with ScriptedServer(Scripted(body=[data], headers=headers), Scripted(body=data, headers=headers)) as server:
+        for _ in range(2):
+            with pytest.raises(TruncatedError):
+                result_of(server).arrow()
+
+
+def test_an_arrow_stream_that_breaks_off() -> None:
+    data = arrow_bytes()
+    with ScriptedServer(*(arrow_broken(data[:size]) for size in range(0, len(data), 97))) as server:
+        for _ in range(0, len(data), 97):
+            with pytest.raises(TruncatedError):
+                result_of(server).arrow()
+
+
+def arrow_broken(data: bytes) -> Scripted:
+    return Scripted(body=[data] if data else [], headers={"Content-Type": MEDIA_TYPES["arrow"]}, broken=True)
+
+
+@pytest.mark.parametrize("data", [b"this is no arrow stream at all", arrow_bytes() + b"more"])
+def test_what_is_no_arrow_stream(data: bytes) -> None:
+    reply = Scripted(body=data, headers={"Content-Type": MEDIA_TYPES["arrow"]})
+    with ScriptedServer(reply) as server, pytest.raises(DataError):
+        result_of(server).arrow()
+
+
+def test_bytes_and_files(tmp_path: Path) -> None:
+    path = tmp_path / "result.arrow"
+    with ScriptedServer(arrow()) as server:
+        assert result_of(server).bytes() == arrow_bytes()
+        assert result_of(server).save(path) == len(arrow_bytes())
+        assert path.read_bytes() == arrow_bytes()
+    with ScriptedServer(encoded("csv")) as server:
+        assert len(list(csv.reader(io.StringIO(result_of(server).text(), newline="")))) == 26
+
+
+def test_a_file_of_a_transfer_that_broke_off_does_not_appear(tmp_path: Path) -> None:
+    path = tmp_path / "result.arrow"
+    path.write_bytes(b"of yesterday")
+    with ScriptedServer(arrow(broken=True)) as server, pytest.raises(TruncatedError):
+        result_of(server).save(path)
+    assert os.listdir(tmp_path) == ["result.arrow"]
+    assert path.read_bytes() == b"of yesterday"
+
+
+def test_a_result_is_read_once() -> None:
+    with ScriptedServer(arrow()) as server:
+        result = result_of(server)
+        list(result)
+        for again in (result.arrow, result.bytes, lambda: list(result)):
+            with pytest.raises(RequestError):
+                again()
+        result = result_of(server)
+        result.bytes()
+        with pytest.raises(RequestError, match="streams past once"):
+            result.arrow()
+        assert repr(result) == "<Result: arrow, read>"
+
+
+def test_leaving_the_block_stops_the_service() -> None:
+    with ScriptedServer(arrow(held=True)) as server:
+        with result_of(server) as result:
+            assert result.schema
+        assert server.abandoned.wait(10)
+        with pytest.raises(RequestError):
+            result.arrow()
+
+
+def test_a_loop_that_is_interrupted_stops_the_service() -> None:
+    with ScriptedServer(arrow(held=True)) as server:
+
+        def interrupt(progress: Progress) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            result_of(server, progress=interrupt).arrow()
+        assert server.abandoned.wait(10)
+
+
+def test_html_escapes_what_it_shows_and_loses_nothing() -> None:
+    with ScriptedServer(arrow()) as server:
+        result = result_of(server)
+        shown = result._repr_html_()
+        assert "&lt;b&gt;1&amp;" in shown
+        assert "<b>" not in shown
+        assert "<small>int32</small>" in shown
+        assert "NULL" in shown
+        assert shown.count("<tr>") == 1 + 10
+        assert result.arrow().equals(TABLE)
+        assert "25 rows × 2 columns" in result._repr_html_()
+    with ScriptedServer(arrow()) as server:
+        result = result_of(server)
+        result.close()
+        assert "closed" in result._repr_html_()
+
+
+def test_wide_and_long_values_are_cut_in_html() -> None:
+    wide = pa.table({f"c{n}": ["x" * 1000] for n in range(30)})
+    data = arrow_bytes(wide)
+    with ScriptedServer(Scripted(body=data, headers={"Content-Type": MEDIA_TYPES["arrow"]})) as server:
+        shown = result_of(server)._repr_html_()
+        assert shown.count("<th>") == 20
+        assert "x" * 60 not in shown
+
+
+def test_missing_packages_are_named_with_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ScriptedServer(arrow()) as server:
+        monkeypatch.setitem(sys.modules, "polars", None)
+        with pytest.raises(MissingDependencyError, match=r"(?s)'polars'.*dai\[polars\]"):
+            result_of(server).to_polars()
+
+
+def test_progress_is_told_and_ends() -> None:
+    told: list[Progress] = []
+    with ScriptedServer(arrow()) as server:
+        result_of(server, progress=told.append).arrow()
+    assert told[0].rows == 10
+    assert told[-1].finished
+    assert told[-1].rows == 25
+    assert "25 rows" in str(told[-1])
+
+
+def test_connecting_imports_nothing_heavy() -> None:
+    code = "import sys, dai, dai.client; print([m for m in %r if m in sys.modules])"
+    heavy = ["pyarrow", "numpy", "fastapi", "sqlalchemy", "lxml", "uvicorn", "duckdb"]
+    done = subprocess.run([sys.executable, "-c", code % heavy], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,238 @@
+import gzip
+import socket
+import threading
+
+import pytest
+import zstandard
+
+from dai.client import Service
+from dai.client.testing import Scripted, ScriptedServer
+from dai.client.transport import Options, Transport
+from dai.errors import BusyError, InternalError, RequestError, StatementError, TruncatedError, UnreachableError
+from tests.client.replies import problem, said
+
+QUICK = Options(backoff=0.001, patience=0.01)
+QUERY = b'{"sql": "select 1"}'
+
+
+def read(transport: Transport, path: str = "/x") -> bytes:
+    with transport.send("GET", path).body as body:
+        return body.read_all()
+
+
+@pytest.mark.parametrize("body", [b"", b"abc", [b"abc", b"def" * 50_000], []])
+def test_a_body_is_read_whole_and_its_connection_used_again(body: bytes | list[bytes]) -> None:
+    with ScriptedServer(Scripted(body=body)) as server:
+        transport = Transport(server.url)
+        for _ in range(3):
+            assert read(transport) == (body if isinstance(body, bytes) else b"".join(body))
+        assert server.connections == 1
+        transport.close()
+
+
+def test_readinto_fills_the_buffer_across_chunks() -> None:
+    with ScriptedServer(Scripted(body=[b"abc", b"defg", b"h"])) as server:
+        buffer = bytearray(6)
+        with Transport(server.url).send("GET", "/").body as body:
+            assert body.readinto(memoryview(buffer)) == 6
+            assert buffer == b"abcdef"
+            assert body.readinto(memoryview(buffer)) == 2
+            assert buffer[:2] == b"gh"
+            assert body.readinto(memoryview(buffer)) == 0
+            assert body.ended
+            assert body.received == 8
+
+
+@pytest.mark.parametrize("body", [b"abc", [b"abc"], [b"abc" * 200_000], []])
+def test_a_transfer_that_breaks_off_is_noticed(body: bytes | list[bytes]) -> None:
+    with ScriptedServer(Scripted(body=body, broken=True)) as server:
+        transport = Transport(server.url)
+        with pytest.raises(TruncatedError, match="not the whole"):
+            read(transport)
+        with transport.send("GET", "/").body as reading, pytest.raises(TruncatedError):
+            reading.readinto(memoryview(bytearray(1_000_000)))
+
+
+def test_a_body_without_an_end_mark_is_not_taken_for_whole() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        connection, _ = listening.accept()
+        connection.recv(10_000)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\n\r\na,b\r\n")
+        connection.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with listening, pytest.raises(TruncatedError):
+        read(Transport(f"http://127.0.0.1:{listening.getsockname()[1]}"))
+    thread.join()
+
+
+def test_closing_a_body_before_its_end_closes_the_connection() -> None:
+    with ScriptedServer(Scripted(body=[b"abc"], held=True)) as server:
+        body = Transport(server.url).send("GET", "/").body
+        assert body.read1() == b"abc"
+        body.close()
+        assert server.abandoned.wait(10)
+        with pytest.raises(TruncatedError, match="closed before"):
+            body.read1()
+
+
+def test_an_interrupt_while_reading_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ScriptedServer(Scripted(body=[b"abc"], held=True)) as server:
+        body = Transport(server.url).send("GET", "/").body
+        response = body._plain._response
+
+        def interrupted(size: int) -> bytes:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(response, "read1", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            body.read1()
+        assert server.abandoned.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("compression", "compress"), [("zstd", zstandard.ZstdCompressor().compress), ("gzip", gzip.compress)]
+)
+def test_compressed_bodies(compression, compress) -> None:
+    data = b"0123456789" * 100_000
+    packed = compress(data)
+    half = len(packed) // 2
+    whole = Scripted(body=[packed[:half], packed[half:]], headers={"Content-Encoding": compression})
+    cut = Scripted(body=[packed[:half]], headers={"Content-Encoding": compression}, broken=True)
+    with ScriptedServer(whole, whole, cut) as server:
+        transport = Transport(server.url, Options(compression=compression))
+        assert read(transport) == data
+        with transport.send("GET", "/").body as body:
+            buffer = bytearray(len(data) + 1)
+            assert body.readinto(memoryview(buffer)) == len(data)
+        assert server.connections == 1
+        assert server.requests[0].headers["accept-encoding"] == compression
+        with pytest.raises(TruncatedError):
+            read(transport)
+
+
+def test_compression_is_not_asked_for_on_loopback() -> None:
+    with ScriptedServer(Scripted()) as server:
+        read(Transport(server.url))
+        assert server.requests[0].headers["accept-encoding"] == "identity"
+    assert Transport("http://example.org")._headers["Accept-Encoding"] == "zstd"
+    with pytest.raises(RequestError, match="no compression"):
+        Transport("http://example.org", Options(compression="rar"))
+
+
+def test_busy_is_tried_again_and_then_told() -> None:
+    busy = problem(503, type="busy", detail="All 16 places are taken.", retry_after=7)
+    with ScriptedServer(busy, busy, said("well")) as server:
+        reply = Transport(server.url, QUICK).send("POST", "/resources/data/query", QUERY)
+        assert reply.json() == "well"
+        assert [each.body for each in server.requests] == [QUERY] * 3
+        assert server.connections == 1
+    with ScriptedServer(busy) as server:
+        with pytest.raises(BusyError, match="All 16 places") as caught:
+            Transport(server.url, QUICK).send("POST", "/resources/data/query", QUERY)
+        assert caught.value.retry_after == 7
+        assert len(server.requests) == 1 + QUICK.retries
+
+
+def test_a_request_that_may_have_been_run_is_not_repeated() -> None:
+    lost = Scripted(status=0, broken=True)
+    with ScriptedServer(lost, said("well")) as server:
+        with pytest.raises(UnreachableError, match="closed the connection"):
+            Transport(server.url, QUICK).send("POST", "/jobs", b"{}")
+        assert len(server.requests) == 1
+    with ScriptedServer(lost, lost, said("well")) as server:
+        assert Transport(server.url, QUICK).send("GET", "/jobs").json() == "well"
+        assert len(server.requests) == 3
+
+
+def test_a_connection_closed_while_idle_is_replaced() -> None:
+    with ScriptedServer(Scripted(body=b"one")) as server:
+        transport = Transport(server.url, Options(retries=0))
+        read(transport)
+        # What a service does that closes idle connections: an end arrives.
+        transport._idle[0].sock.shutdown(socket.SHUT_RD)
+        with transport.send("POST", "/", b"x").body as body:
+            assert body.read_all() == b"one"
+        assert server.connections == 2
+
+
+def test_errors_become_their_classes() -> None:
+    refused = problem(
+        400,
+        type="sql-error",
+        title="The database refused the statement",
+        detail='relation "bok" does not exist',
+        position=15,
+        sqlstate="42P01",
+        excerpt="line 1: select * from bok\n                      ^",
+        hint="Did you mean 'book'?",
+        instance="4711",
+    )
+    with ScriptedServer(refused) as server:
+        with pytest.raises(StatementError) as caught:
+            Transport(server.url).send("POST", "/resources/data/query", QUERY)
+        assert str(caught.value).split("\n") == [
+            'relation "bok" does not exist',
+            "line 1: select * from bok",
+            "                      ^",
+            "Did you mean 'book'?",
+            "Correlation id: 4711",
+        ]
+        assert (caught.value.position, caught.value.sqlstate) == (15, "42P01")
+
+
+def test_an_error_as_a_response_document() -> None:
+    document = (
+        b'<gridDataServiceResponse xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">'
+        b'<error id="sql-error" activity="q">relation &lt;bok&gt; does not exist</error>'
+        b'<request id="4711" status="ERROR"/></gridDataServiceResponse>'
+    )
+    with ScriptedServer(Scripted(400, document, {"Content-Type": "application/xml"})) as server:
+        with pytest.raises(StatementError, match="relation <bok> does not exist") as caught:
+            Transport(server.url).send("POST", "/", QUERY)
+        assert caught.value.extra["activity"] == "q"
+
+
+@pytest.mark.parametrize("content", ["text/html", "application/json", "application/xml"])
+def test_what_is_no_data_service_is_said_to_be_none(content: str) -> None:
+    with (
+        ScriptedServer(Scripted(418, b"<p>I am a teapot", {"Content-Type": content})) as server,
+        pytest.raises(InternalError, match=r"status 418: <p>I am a teapot\n.*data service\?"),
+    ):
+        Transport(server.url).send("GET", "/")
+
+
+def test_where_nothing_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(UnreachableError, match="is `dai serve` running"):
+        Transport(f"http://127.0.0.1:{port}", QUICK).send("GET", "/")
+    with pytest.raises(UnreachableError, match=r"no host 'nowhere\.invalid'"):
+        Transport("http://nowhere.invalid", Options(retries=0)).send("GET", "/")
+
+
+def test_silence_is_bounded() -> None:
+    with ScriptedServer(Scripted(body=[b"abc"], held=True)) as server:
+        body = Transport(server.url, Options(read=0.05)).send("GET", "/").body
+        with pytest.raises(UnreachableError, match="sent nothing for too long"):
+            body.read_all()
+        assert server.abandoned.wait(10)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        transport = Transport(f"http://127.0.0.1:{deaf.getsockname()[1]}", Options(read=0.05, retries=0))
+        with pytest.raises(UnreachableError, match="did not answer in time"):
+            transport.send("GET", "/")
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "localhost:8080", "http://", "http://x:port"])
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(RequestError, match="address"):
+        Service(url)
+
+
+def test_a_path_before_the_service() -> None:
+    with ScriptedServer(said({"resources": [{"name": "a"}]})) as server:
+        assert Service(f"{server.url}/lab/").resources() == [{"name": "a"}]
+        assert server.requests[0].target == "/lab/resources"
