@@ -61,7 +61,8 @@ itself (``dai.perform``)."""
 
 FRAGMENT = "application/xml-fragment"
 """Media type of a byte stream that is XML to stand in the response as it is, such as ``<resultStream
-updateCount="3"/>``."""
+updateCount="3"/>``. Its elements are closed even when it fails half-way (``enclosed``), and it looks at the
+cancellation itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,19 +8,23 @@ never closes anything itself.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dai.errors import CancelledError, DaiError
 
+log = logging.getLogger("dai.cancellation")
+
 
 class Cancellation:
     """Thread-safe; the first cause wins and stays."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._callbacks: dict[object, Callable[[], None]] = {}
+        self._calling: dict[object, int] = {}
         self._cause: DaiError | None = None
 
     @property
@@ -39,27 +43,41 @@ class Cancellation:
     def cancel(self, cause: DaiError | None = None) -> None:
         """Stop the work, once. Callbacks run in the caller's thread; what one of them raises does not keep the others
         from being called."""
-        with self._lock:
+        with self._changed:
             if self._cause is not None:
                 return
             self._cause = cause or CancelledError("The work was cancelled.")
-            callbacks = list(self._callbacks.values())
-        for callback in callbacks:
+            keys = list(self._callbacks)
+        for key in keys:
+            with self._changed:
+                callback = self._callbacks.get(key)
+                if callback is None:
+                    continue
+                self._calling[key] = threading.get_ident()
             try:
                 callback()
-            except Exception:  # noqa: BLE001 - an interrupt that comes too late is not an error
-                continue
+            except Exception:
+                log.warning("an interrupt failed", exc_info=True)
+            finally:
+                with self._changed:
+                    del self._calling[key]
+                    self._changed.notify_all()
 
     @contextmanager
     def on_cancel(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Inside the block, ``cancel`` calls ``callback``. If it was cancelled already, raises the cause at once."""
+        """Inside the block, ``cancel`` calls ``callback``. If it was cancelled already, raises the cause at once.
+
+        After the block the callback neither runs nor will run: an interrupt never strikes what is done on the same
+        connection afterwards. So the callback must not wait for anything that is held while the block is left.
+        """
         key = object()
-        with self._lock:
-            if self._cause is None:
-                self._callbacks[key] = callback
-        self.check()
+        with self._changed:
+            self.check()
+            self._callbacks[key] = callback
         try:
             yield
         finally:
-            with self._lock:
-                self._callbacks.pop(key, None)
+            with self._changed:
+                del self._callbacks[key]
+                while self._calling.get(key, threading.get_ident()) != threading.get_ident():
+                    self._changed.wait()

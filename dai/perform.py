@@ -8,6 +8,7 @@ namespace and root. DTDs are refused before the document is parsed, so no entity
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -39,11 +40,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DocumentLimits:
-    """The largest document that is read: its bytes, the depth of its elements, the number of its activities."""
+    """The largest document that is read: its bytes, the depth of its elements, the number of its activities, and how
+    many of them may follow one another in a pipeline (each is a generator that pulls the one before)."""
 
     bytes: int = 4 << 20
     depth: int = 32
     activities: int = 500
+    chain: int = 100
 
 
 def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform:
@@ -68,14 +71,17 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
             session = _session(node)
         else:
             members.append(_member(node))
-    return link(dialect, Group("flow", tuple(members)), documentation, session)
+    return link(dialect, Group("flow", tuple(members)), documentation, session, limits.chain)
 
 
 def query(sql: str, parameters: Sequence[Any] = ()) -> Perform:
     """The document of one query, without XML: its end point is ``result``."""
     from dai.activities.relational import SqlParameter, SqlQueryStatement
 
-    values = tuple(SqlParameter(position=i, value=value) for i, value in enumerate(parameters, 1))
+    values = tuple(
+        SqlParameter(position=i, value=value, type="null" if value is None else None)
+        for i, value in enumerate(parameters, 1)
+    )
     activity = SqlQueryStatement(
         expression=sql, parameters=values, result=Output("result", "webRowSetStream"), name="query", line=0
     )
@@ -93,11 +99,7 @@ def _refuse_doctype(document: bytes) -> None:
     parser = expat.ParserCreate()
 
     def doctype(*_: object) -> None:
-        raise DocumentError(
-            "The document has a DTD; DTDs and entities are not accepted.",
-            line=parser.CurrentLineNumber,
-            hint="Remove the <!DOCTYPE …> declaration and write the text in place of its entities.",
-        )
+        raise _doctype(parser.CurrentLineNumber)
 
     def root(*_: object) -> None:
         raise _RootSeen
@@ -121,9 +123,20 @@ def _parsed(document: bytes) -> etree._Element:
         resolve_entities=False, load_dtd=False, no_network=True, remove_comments=True, remove_pis=True, huge_tree=False
     )
     try:
-        return etree.fromstring(document, parser)
+        root = etree.fromstring(document, parser)
     except etree.XMLSyntaxError as error:
         raise DocumentError(f"Not well-formed XML: {error.msg}.", line=error.lineno) from error
+    if root.getroottree().docinfo.internalDTD is not None:
+        raise _doctype(1)
+    return root
+
+
+def _doctype(line: int) -> DocumentError:
+    return DocumentError(
+        "The document has a DTD; DTDs and entities are not accepted.",
+        line=line,
+        hint="Remove the <!DOCTYPE …> declaration and write the text in place of its entities.",
+    )
 
 
 def _check_size(root: etree._Element, limits: DocumentLimits) -> None:
@@ -133,10 +146,13 @@ def _check_size(root: etree._Element, limits: DocumentLimits) -> None:
         if level > limits.depth:
             raise TooLargeError(f"Elements are nested deeper than the {limits.depth} levels allowed.")
         deepest = [below for node in deepest for below in node]
-    groups = ("sequence", "flow")
-    count = sum(1 for node in root.iter() if node.get("name") is not None and etree.QName(node).localname not in groups)
-    if len(root) > limits.activities or count > 8 * limits.activities:
-        raise TooLargeError(f"The document holds more than the {limits.activities} activities allowed.")
+    groups, count = [root], 0
+    for group in groups:
+        below = [node for node in group if _local(node) in ("sequence", "flow")]
+        groups.extend(below)
+        count += len(group) - len(below)
+        if count > limits.activities:
+            raise TooLargeError(f"The document holds more than the {limits.activities} activities allowed.")
 
 
 def _dialect_of(root: etree._Element) -> Dialect:
@@ -171,8 +187,18 @@ def _validate(root: etree._Element, dialect: Dialect) -> None:
             return
         log: Any = schema.error_log
         first = log[0]
-    node = next((each for each in root.iter() if each.sourceline == first.line), root)
-    raise _schema_error(first.message, first.line, dialect, node)
+    raise _schema_error(first.message, first.line, dialect, _node_at(root, first))
+
+
+def _node_at(root: etree._Element, entry: Any) -> etree._Element:
+    """The element an entry of the log speaks of."""
+    prefixes = {prefix: name for node in root.iter() for prefix, name in node.nsmap.items() if prefix is not None}
+    try:
+        found: Any = root.getroottree().xpath(entry.path, namespaces=prefixes) if entry.path else []
+    except etree.XPathError:
+        found = []
+    nodes = [each for each in found if isinstance(each, etree._Element)]
+    return nodes[0] if nodes else next((each for each in root.iter() if each.sourceline == entry.line), root)
 
 
 def _schema_error(message: str, line: int, dialect: Dialect, node: etree._Element) -> DocumentError:
@@ -195,8 +221,17 @@ def _schema_error(message: str, line: int, dialect: Dialect, node: etree._Elemen
 
 
 def _session(node: etree._Element) -> SessionRequest:
-    timeout = node.get("timeout")
-    return SessionRequest(node.get("id"), float(timeout) if timeout else None, node.get("end") in ("true", "1"))
+    timeout = float(node.get("timeout", "nan"))
+    if node.get("timeout") is not None and not 0 < timeout < math.inf:
+        raise DocumentError(
+            f"The session's timeout is {node.get('timeout')!r}.",
+            line=_line(node),
+            element="session",
+            expected="a positive number of seconds",
+        )
+    return SessionRequest(
+        node.get("id"), None if math.isnan(timeout) else timeout, _converted(node.get("end", "false"), bool)
+    )
 
 
 def _member(node: etree._Element) -> Activity | Group:

@@ -6,14 +6,14 @@ gives the frozen ``Perform``. Pure functions on values.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import Literal
 
 from dai.activity import Activity, fields_of
-from dai.errors import DocumentError
+from dai.errors import DocumentError, TooLargeError
 from dai.loading import nearest
 from dai.stream import Stream
 
@@ -80,16 +80,22 @@ class Group:
     members: tuple[Activity | Group, ...]
 
 
-def link(dialect: Dialect, root: Group, documentation: str | None, session: SessionRequest | None) -> Perform:
+def link(
+    dialect: Dialect, root: Group, documentation: str | None, session: SessionRequest | None, chain: int
+) -> Perform:
+    """``chain``: how many activities may follow one another. DocumentError with the line, TooLargeError."""
     activities = tuple(_flattened(root))
     if not activities and session is None:
         raise DocumentError("The document holds no activity.", line=1, expected="at least one activity")
-    twice = [name for name, count in Counter(each.name for each in activities).items() if count > 1]
+    named: dict[str, Activity] = {}
     for activity in activities:
-        if activity.name in twice and activity is not next(each for each in activities if each.name == activity.name):
+        if activity.name in named:
             raise DocumentError(
-                f"Two activities have the name {activity.name!r}.", line=activity.line, element=activity.element
+                f"Two activities have the name {activity.name!r}; the first is at line {named[activity.name].line}.",
+                line=activity.line,
+                element=activity.element,
             )
+        named[activity.name] = activity
     producers: dict[str, Activity] = {}
     for activity in activities:
         for port in activity.outputs():
@@ -112,6 +118,7 @@ def link(dialect: Dialect, root: Group, documentation: str | None, session: Sess
                 )
             consumers[source.link].append(activity.name)
     order = _ordered(activities, producers)
+    _check_chain(sorted(activities, key=lambda each: order[each.name]), producers, chain)
     steps = tuple(tuple(sorted(step, key=lambda each: order[each.name])) for step in _steps(root))
     _check_steps(steps, producers)
     ends = _end_points(activities, producers, consumers)
@@ -121,7 +128,7 @@ def link(dialect: Dialect, root: Group, documentation: str | None, session: Sess
         steps,
         ends,
         {link: tuple(names) for link, names in consumers.items()},
-        _components(activities, producers),
+        _components(activities, root, producers),
         documentation,
         session,
         any(not any(True for _ in activity.outputs()) for activity in activities),
@@ -209,12 +216,35 @@ def _tabular(link: str, producers: Mapping[str, Activity]) -> bool:
     return kinds.get(port.element) is Stream
 
 
-def _components(activities: tuple[Activity, ...], producers: Mapping[str, Activity]) -> dict[str, int]:
-    """Numbers the independent pipelines: what fails in one does not stop another."""
+def _components(activities: tuple[Activity, ...], root: Group, producers: Mapping[str, Activity]) -> dict[str, int]:
+    """Numbers the independent pipelines: what fails in one does not stop another. The members of a sequence belong
+    together: what follows a failed one must not run."""
     number = {activity.name: place for place, activity in enumerate(activities)}
-    for activity in activities:
-        for source in activity.inputs():
-            joined, other = number[activity.name], number[producers[source.link].name]
-            if joined != other:
-                number = {name: other if at == joined else at for name, at in number.items()}
+    together = [(activity.name, producers[source.link].name) for activity in activities for source in activity.inputs()]
+    for group in _groups(root):
+        if group.kind == "sequence":
+            names = [activity.name for activity in _flattened(group)]
+            together.extend(pairwise(names))
+    for one, another in together:
+        joined, other = number[one], number[another]
+        if joined != other:
+            number = {name: other if at == joined else at for name, at in number.items()}
     return number
+
+
+def _groups(group: Group) -> Iterator[Group]:
+    yield group
+    for member in group.members:
+        if isinstance(member, Group):
+            yield from _groups(member)
+
+
+def _check_chain(ordered: list[Activity], producers: Mapping[str, Activity], chain: int) -> None:
+    length: dict[str, int] = {}
+    for activity in ordered:
+        before = [length[producers[source.link].name] for source in activity.inputs()]
+        length[activity.name] = 1 + max(before, default=0)
+        if length[activity.name] > chain:
+            raise TooLargeError(
+                f"More than the {chain} activities allowed follow one another, up to {activity.name!r}."
+            )

@@ -22,6 +22,9 @@ def xsd(dialect: Dialect = GDS) -> bytes:
     text = f"""<?xml version="1.0" encoding="UTF-8"?>
 <xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" xmlns="{dialect.namespace}"
            targetNamespace="{dialect.namespace}" elementFormDefault="qualified">
+  <xs:simpleType name="name">
+    <xs:restriction base="xs:string"><xs:minLength value="1"/></xs:restriction>
+  </xs:simpleType>
   <xs:group name="activity">
     <xs:choice>
 {"".join(f'      <xs:element ref="{name}"/>{chr(10)}' for name in (*ACTIVITIES, "sequence", "flow"))}    </xs:choice>
@@ -58,10 +61,13 @@ def _xsd_group(name: str, about: str) -> str:
 """
 
 
+_NAME = '<xs:attribute name="{}" type="name" use="required"/>'
+
+
 def _xsd_activity(name: str, declared: type[Activity]) -> str:
     about = (declared.__doc__ or "").strip().split("\n\n")[0]
     about = " ".join(about.split()).replace("&", "&amp;").replace("<", "&lt;")
-    body = _xsd_type(declared, "    ", '<xs:attribute name="name" type="xs:string" use="required"/>')
+    body = _xsd_type(declared, "    ", _NAME.format("name"))
     return (
         f'  <xs:element name="{name}">\n'
         f"    <xs:annotation><xs:documentation>{about}</xs:documentation></xs:annotation>\n{body}  </xs:element>\n"
@@ -98,10 +104,7 @@ def _xsd_type(declared: type, indent: str, *attributes: str) -> str:
 def _xsd_child(name: str, spec: FieldSpec, indent: str) -> str:
     if spec.place.how in ("input", "output"):
         port = "from" if spec.place.how == "input" else "name"
-        return (
-            f'{indent}<xs:element name="{name}"><xs:complexType>'
-            f'<xs:attribute name="{port}" type="xs:string" use="required"/></xs:complexType></xs:element>\n'
-        )
+        return f'{indent}<xs:element name="{name}"><xs:complexType>{_NAME.format(port)}</xs:complexType></xs:element>\n'
     if isinstance(spec.kind, type) and issubclass(spec.kind, Element):
         return f'{indent}<xs:element name="{name}">\n{_xsd_type(spec.kind, indent + "  ")}{indent}</xs:element>\n'
     return f"{indent}{_xsd_value('element', name, spec.kind, '')}\n"

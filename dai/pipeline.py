@@ -2,8 +2,9 @@
 
 ``Running`` opens the activities of a step in link order, hands each output to its consumers, runs sinks in threads
 and yields the end points to whoever pulls. An exception that leaves an activity is recorded where it arose; the
-cancellation of that pipeline (the connected part of the document) then stops everything up and down stream,
-database statements included, while independent pipelines of the same document go on.
+cancellation of that pipeline (the connected part of the document; the members of a ``sequence`` belong together) then
+stops everything up and down stream, database statements included, while independent pipelines of the same document
+go on.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -21,20 +23,18 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from dai.activity import Activity, Input, Sessions, Source
+from dai.activity import FRAGMENT, Activity, Input, Sessions, Source
 from dai.cancellation import Cancellation
 from dai.drivers import Driver
 from dai.errors import ClosedError, DaiError, InternalError, RequestError
 from dai.fanout import FanOut
 from dai.formats import format_named
 from dai.perform_graph import EndPoint, Perform
+from dai.progress import Count, Progress, Report
 from dai.stream import Block, ByteStream, Encoded, Stream
 
 log = logging.getLogger("dai.pipeline")
 Item = TypeVar("Item", pa.RecordBatch, Block)
-
-UNSTARTED, PROCESSING, COMPLETED = "UNSTARTED", "PROCESSING", "COMPLETED"
-TERMINATED, ERROR = "TERMINATED", "ERROR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +49,6 @@ class Environment:
     scratch: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """How one activity stands. ``rows``, ``blocks`` and ``bytes`` left it so far; ``seconds`` were spent waiting
-    for it, its own inputs included. ``error`` is its own failure, or what closed it."""
-
-    activity: str
-    element: str
-    status: str = UNSTARTED
-    error: DaiError | None = None
-    rows: int = 0
-    blocks: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
-
-
 class Running:
     """A document at work; a context manager: leaving it closes everything, whatever happened.
 
@@ -72,11 +57,8 @@ class Running:
 
     def __init__(self, perform: Perform, environment: Environment) -> None:
         self.perform, self.environment = perform, environment
-        self.cause: DaiError | None = None
+        self.progress = Progress(perform)
         self._stack = ExitStack()
-        self._lock = threading.Lock()
-        self._reports = {each.name: Report(each.name, each.element) for each in perform.activities}
-        self._cancellations = {number: Cancellation() for number in set(perform.component.values())}
         self._place = {each.name: at for at, step in enumerate(perform.steps) for each in step}
         self._ready: dict[str, list[Source]] = {}
         self._ends: list[tuple[EndPoint, Source]] = []
@@ -97,35 +79,45 @@ class Running:
         activity raises; everything is closed then."""
         outer = self.environment.cancellation
         try:
-            self._stack.enter_context(outer.on_cancel(lambda: self._stop(outer.cause)))
+            self._stack.enter_context(outer.on_cancel(lambda: self.progress.stop(outer.cause)))
             self._open_step()
+            self.raise_cause()
+            outer.check()
+            self._start_sinks()
         except BaseException:
             self.close()
             raise
         return self
 
     def end_points(self) -> Iterator[tuple[EndPoint, Source]]:
-        """The end points in document order; pull each to its end (or its failure) before asking for the next. After the
-        last one everything else has run to its end too; ``cause`` is the first failure. Raises what opening a later
-        step raises."""
+        """The end points, step by step, in document order; pull each to its end (or its failure) before asking for the
+        next. What is asked for again goes on where it was left. After the last one everything else has run to its end
+        too, and ``cause`` is the first failure."""
         while True:
-            ends, self._ends = self._ends, []
-            yield from ends
+            while self._ends:
+                yield self._ends.pop(0)
             for kept in self._keep:
                 self._guarded(kept.drain)
             self._keep = []
             for sink in self._sinks:
                 sink.join()
             self._sinks = []
-            if self._next_step >= len(self.perform.steps) or self.cause is not None:
-                return
+            if self._next_step >= len(self.perform.steps):
+                break
             self._open_step()
+            self._start_sinks()
+        self.progress.settle()
 
     def finish(self) -> None:
         """Runs all that is left to its end; what comes to an end point is read and dropped. Raises the first cause."""
         for _, source in self.end_points():
-            self._guarded(lambda source=source: _exhaust(source))
+            self._guarded(partial(_exhaust, source))
         self.raise_cause()
+
+    @property
+    def cause(self) -> DaiError | None:
+        """The first failure."""
+        return self.progress.cause
 
     def raise_cause(self) -> None:
         if self.cause is not None:
@@ -133,44 +125,54 @@ class Running:
 
     def reports(self) -> tuple[Report, ...]:
         """How every activity stands now, in document order; from any thread."""
-        return tuple(self._reports.values())
+        return self.progress.reports()
 
     def close(self) -> None:
         """Stops what still runs and frees everything. Never while a source is being pulled."""
-        self._stop(self.environment.cancellation.cause or ClosedError("The request has ended."))
+        self.progress.stop(self.environment.cancellation.cause or ClosedError("The request has ended."))
         for sink in self._sinks:
             sink.join()
-        self._stack.close()
-        for name, report in self._reports.items():
-            if report.status in (UNSTARTED, PROCESSING):
-                self._reports[name] = replace(report, status=TERMINATED)
+        try:
+            self._stack.close()
+        finally:
+            self.progress.settle()
 
     # --- opening ----------------------------------------------------------------------------------------------------
 
     def _open_step(self) -> None:
-        step = self.perform.steps[self._next_step]
+        """What cannot be opened stops its own pipeline only."""
+        for activity in self._step(self._next_step):
+            if not self.progress.cancellation_of(activity.name).cancelled:
+                self.progress.started(activity.name)
+                if not _is_sink(activity):
+                    self._open_activity(activity)
         self._next_step += 1
-        sinks = []
-        for activity in step:
-            self._mark(activity.name, PROCESSING)
-            if not any(True for _ in activity.outputs()):
-                sinks.append(activity)
-                continue
-            try:
-                given = activity.run(_Context(self, activity))
-            except DaiError as error:
-                self._failed(activity.name, error)
-                raise
+        order = {end.name: place for place, end in enumerate(self.perform.end_points)}
+        self._ends.sort(key=lambda pair: order[pair[0].name])
+
+    def _start_sinks(self) -> None:
+        for activity in self._step(self._next_step - 1):
+            if _is_sink(activity) and not self.progress.cancellation_of(activity.name).cancelled:
+                thread = threading.Thread(target=self._run_sink, args=(activity,), name=f"sink {activity.name}")
+                thread.start()
+                self._sinks.append(thread)
+
+    def _step(self, number: int) -> tuple[Activity, ...]:
+        return self.perform.steps[number] if number < len(self.perform.steps) else ()
+
+    def _open_activity(self, activity: Activity) -> None:
+        try:
+            given = activity.run(_Context(self, activity))
             sources = given if isinstance(given, tuple) else (given,)
             for port, source in zip(activity.outputs(), sources, strict=True):
                 if source is None:
-                    raise InternalError(f"{activity.name!r} gave nothing for {port.link!r}.")
+                    raise TypeError(f"{activity.element} gave nothing for {port.element}")
                 self._stack.callback(source.close)
-                self._hand_over(activity, port.link, self._watched(activity.name, source))
-        for activity in sinks:
-            thread = threading.Thread(target=self._run_sink, args=(activity,), name=f"sink {activity.name}")
-            self._sinks.append(thread)
-            thread.start()
+                self._hand_over(activity, port.link, self._watched(activity.name, port.link, source))
+        except DaiError as error:
+            self.progress.failed(activity.name, error)
+        except Exception as error:  # noqa: BLE001 - the boundary of an activity
+            self.progress.failed(activity.name, _unforeseen(activity.name, error))
 
     def _hand_over(self, activity: Activity, link: str, source: Source) -> None:
         consumers = self.perform.consumers[link]
@@ -197,11 +199,11 @@ class Running:
         try:
             activity.run(_Context(self, activity))
         except DaiError as error:
-            self._failed(activity.name, error)
+            self.progress.failed(activity.name, error)
         except Exception as error:  # noqa: BLE001 - the boundary of a thread
-            self._failed(activity.name, _unforeseen(activity.name, error))
+            self.progress.failed(activity.name, _unforeseen(activity.name, error))
         else:
-            self._mark(activity.name, COMPLETED, seconds=time.perf_counter() - began)
+            self.progress.completed(activity.name, time.perf_counter() - began)
 
     def take(self, source: Input[Any]) -> Source:
         """What arrives at an input; each consumer takes its own once."""
@@ -209,81 +211,46 @@ class Running:
 
     # --- watching ---------------------------------------------------------------------------------------------------
 
-    def _watched(self, name: str, source: Source) -> Source:
+    def _watched(self, name: str, link: str, source: Source) -> Source:
         if isinstance(source, Encoded):
-            return source.watched(lambda blocks: self._watch(name, blocks))
+            return source.watched(lambda items: self._watch(name, link, items))
         if isinstance(source, Stream):
-            return Stream(source.schema, self._watch(name, source), source.close)
-        return ByteStream(source.media_type, self._watch(name, source), source.close)
+            return Stream(source.schema, self._watch(name, link, source), source.close)
+        checked = source.media_type != FRAGMENT
+        return ByteStream(source.media_type, self._watch(name, link, source, checked), source.close)
 
-    def _watch(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
-        rows = blocks = size = 0
-        seconds = 0.0
+    def _watch(self, name: str, link: str, items: Iterator[Item], checked: bool = True) -> Iterator[Item]:
+        """What leaves an activity passes here: counted, stopped by the cancellation, its failure recorded. A consumer
+        that wants no more closes the generator."""
+        cancellation = self.progress.cancellation_of(name)
+        count = Count()
         try:
             while True:
+                if checked:
+                    cancellation.check()
                 began = time.perf_counter()
-                try:
-                    item = next(items)
-                except StopIteration:
-                    break
-                finally:
-                    seconds += time.perf_counter() - began
-                rows += item.num_rows if isinstance(item, pa.RecordBatch) else item.rows
-                blocks += 1
-                size += item.nbytes if isinstance(item, pa.RecordBatch) else len(item)
-                self._mark(name, PROCESSING, rows=rows, blocks=blocks, bytes=size, seconds=seconds)
+                item = next(items, None)
+                count = count.after(item, time.perf_counter() - began)
+                self.progress.counted(name, link, count)
+                if item is None:
+                    return
                 yield item
-        except GeneratorExit:
-            pass  # the consumer has all it wants, or the request ends: close() says which
         except DaiError as error:
-            self._failed(name, error)
+            self.progress.failed(name, error)
             raise
         except Exception as error:
             unforeseen = _unforeseen(name, error)
-            self._failed(name, unforeseen)
+            self.progress.failed(name, unforeseen)
             raise unforeseen from error
-        else:
-            self._mark(name, COMPLETED, rows=rows, blocks=blocks, bytes=size, seconds=seconds)
         finally:
             close = getattr(items, "close", None)
             if close is not None:
                 close()
 
-    def _mark(self, name: str, status: str, **counts: Any) -> None:
-        self._reports[name] = replace(self._reports[name], status=status, **counts)
-
-    def _failed(self, name: str, error: DaiError) -> None:
-        """The first failure in a pipeline is its cause; what it makes fail further on was closed by it."""
-        cancellation = self.cancellation_of(name)
-        with self._lock:
-            if self._reports[name].status == ERROR:
-                return
-            first = not cancellation.cancelled and not isinstance(error, ClosedError)
-            if self.cause is None:
-                self.cause = self.environment.cancellation.cause or error
-            status = ERROR if first else TERMINATED
-            closed = error if first else ClosedError("This stream was closed because another activity failed.")
-            self._reports[name] = replace(self._reports[name], status=status, error=closed)
-        cancellation.cancel(error)
-
-    def _stop(self, cause: DaiError | None) -> None:
-        for cancellation in self._cancellations.values():
-            cancellation.cancel(cause)
-
-    def _guarded(self, work: Any) -> None:
+    def _guarded(self, work: Callable[[], object]) -> None:
         """A failure has been recorded by the activity it arose in; the rest of the document goes on."""
-        try:
+        with suppress(DaiError):
             work()
-        except DaiError as error:
-            self.note(error)
-
-    def note(self, error: DaiError) -> None:
-        """A failure seen by whoever pulls; the first one is the cause."""
-        if self.cause is None:
-            self.cause = error
-
-    def cancellation_of(self, name: str) -> Cancellation:
-        return self._cancellations[self.perform.component[name]]
 
     def closing(self, thing: Any) -> Any:
         if isinstance(thing, AbstractContextManager) and not isinstance(thing, Stream | ByteStream):
@@ -297,7 +264,7 @@ class _Context:
 
     def __init__(self, running: Running, activity: Activity) -> None:
         self._running = running
-        self.cancellation = running.cancellation_of(activity.name)
+        self.cancellation = running.progress.cancellation_of(activity.name)
         self.session = running.environment.session
         self.blocksize = running.environment.blocksize
 
@@ -312,7 +279,7 @@ class _Context:
         if isinstance(arrived, Stream):
             return arrived
         if isinstance(arrived, Encoded):
-            return arrived.tuples
+            return arrived.unencoded()
         decoded = _decoded(arrived)
         return Stream(decoded.schema, self._running.closing(decoded), arrived.close)
 
@@ -331,9 +298,15 @@ class _Context:
 def _decoded(arrived: ByteStream) -> Stream:
     """Bytes that came from outside as tuples: an Arrow IPC stream by its first bytes, WebRowSet otherwise."""
     chunks = (bytes(memoryview(block.data)) for block in arrived)
-    first = next(chunks, b"")
+    first = b""
+    while len(first) < 4 and (chunk := next(chunks, None)) is not None:
+        first += chunk
     name = "arrow" if first.startswith(b"\xff\xff\xff\xff") else "webrowset"
     return format_named(name).decode(chain((first,), chunks))
+
+
+def _is_sink(activity: Activity) -> bool:
+    return not any(True for _ in activity.outputs())
 
 
 def _exhaust(source: Source) -> None:

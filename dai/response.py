@@ -1,8 +1,9 @@
 """The response document: ``gridDataServiceResponse`` (2003/07) or ``response`` (2005/10), streamed.
 
-The end points come first, each as it is pulled; then the activities, when how they ended is known. Text stands as
-CDATA, binary data as base64, XML fragments as they are. A failure half-way closes what is open and stands as
+The end points come first, each as it is pulled; then the activities and the request, when how they ended is known. Text
+stands as CDATA, binary data as base64, XML fragments as they are. A failure half-way closes what is open and stands as
 ``error`` in the result it struck, so that the document stays well-formed and the reader sees it.
+``schemas/response-*.xsd`` describe it.
 """
 
 from __future__ import annotations
@@ -10,38 +11,45 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from xml.sax.saxutils import escape, quoteattr
 
 from dai.activity import FRAGMENT, Source
 from dai.errors import DaiError, EncodingError
 from dai.formats import format_named
 from dai.perform_graph import Dialect, EndPoint, Perform
-from dai.pipeline import COMPLETED, ERROR, PROCESSING, TERMINATED, UNSTARTED, Report, Running
+from dai.pipeline import Running
+from dai.progress import COMPLETED, ERROR, PROCESSING, Report, overall
 from dai.stream import Block, ByteStream, Encoded, Stream
 
 MEDIA_TYPE = "application/xml"
-WITH_ERROR = "_WITH_ERROR"
 
-_FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]")
+_CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r")
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
-def document(running: Running, session: str, request: str) -> Iterator[bytes]:
-    """The whole response of an opened ``Running``, however it ends; yields at least one chunk a block."""
-    dialect = running.perform.dialect
-    yield _head(dialect, session)
-    try:
-        for end, source in running.end_points():
-            yield from _result(end, source, running)
-    except DaiError:
-        pass  # a later step could not be opened: its activity's report says why
+def document(running: Running, session: str | None, request: str) -> Iterator[bytes]:
+    """The whole response of an opened ``Running``, however it ends; yields at least one chunk a block.
+
+    The first chunk holds the beginning of the first end point, if there is one: when it has come and
+    ``running.cause`` is set, nothing has been delivered, and the cause's own HTTP status can still be given.
+    """
+    perform = running.perform
+    waiting = _head(perform.dialect, session)
+    missing = {end.name: end for end in perform.end_points}
+    for end, source in running.end_points():
+        del missing[end.name]
+        for chunk in _result(end, source, running):
+            yield waiting + chunk
+            waiting = b""
     reports = running.reports()
-    for report in reports:
-        yield _activity_result(report)
-    yield _tail(dialect, request, _status(reports))
+    status = {report.activity: report for report in reports}
+    unopened = b"".join(_activity_result(status[end.activity], end.name) for end in missing.values())
+    activities = b"".join(_activity_result(report) for report in reports)
+    yield waiting + unopened + activities + _tail(perform.dialect, request, overall(perform, reports))
 
 
-def processing(perform: Perform, session: str, request: str) -> bytes:
+def processing(perform: Perform, session: str | None, request: str) -> bytes:
     """The answer to a document that goes on by itself as a job."""
     results = b"".join(_activity_result(Report(each.name, each.element)) for each in perform.activities)
     return _head(perform.dialect, session) + results + _tail(perform.dialect, request, PROCESSING)
@@ -63,47 +71,45 @@ def _tail(dialect: Dialect, request: str, status: str) -> bytes:
     return f'<request id={quoteattr(request)} status="{status}"/>\n</{dialect.response}>\n'.encode()
 
 
-def _status(reports: tuple[Report, ...]) -> str:
-    words = {report.status for report in reports}
-    if ERROR in words:
-        return f"{COMPLETED}{WITH_ERROR}" if COMPLETED in words else ERROR
-    return next((word for word in (TERMINATED, PROCESSING, UNSTARTED) if word in words), COMPLETED)
-
-
 def _result(end: EndPoint, source: Source, running: Running) -> Iterator[bytes]:
     """One end point. Its status word is what is known when the element opens: COMPLETED or ERROR where the whole
-    content is there by then (two pieces of lookahead), PROCESSING otherwise; how it ended stands in the activity's
-    result."""
+    content is there by then (it is one block), PROCESSING otherwise; how it ended stands in the activity's result."""
     if isinstance(source, Stream):
         source = Encoded(source, format_named("webrowset"), running.environment.blocksize)
     binary = source.format.binary if isinstance(source, Encoded) else _is_binary(source)
+    blocks = iter(source.in_pieces() if isinstance(source, Encoded) else source)
     encoding = ' encoding="base64"' if binary else ""
-    content = _content(source, binary)
+    error: DaiError | None = None
+    ahead: list[Block] = []
     try:
-        ahead: list[bytes] = []
-        status, error = COMPLETED, None
         try:
-            ahead.extend(islice(content, 3))
-            if len(ahead) == 3:
-                status = PROCESSING
+            for block in islice(blocks, 2):
+                ahead.append(block)  # noqa: PERF402 - what came before a failure is kept
         except DaiError as early:
-            status, error = ERROR, early
-        yield f'<result name={quoteattr(end.name)} status="{status}"{encoding}>'.encode() + b"".join(ahead)
+            error = early
+        going_on = len(ahead) == 2 and error is None
+        content = _content(chain(ahead, blocks if going_on else ()), source, binary)
+        begun: list[bytes] = []
+        try:
+            begun.extend(islice(content, 1 if going_on else None))
+        except DaiError as early:
+            error = error or early
+        status = ERROR if error is not None else PROCESSING if going_on else COMPLETED
+        yield f'<result name={quoteattr(end.name)} status="{status}"{encoding}>'.encode() + b"".join(begun)
         if error is None:
             try:
                 yield from content
             except DaiError as late:
                 error = late
         if error is not None:
-            running.note(error)
-            yield _error(error, end.activity)
+            running.progress.failed(end.activity, error)
+            yield _error(error, running.progress.culprit(end.activity))
         yield b"</result>\n"
     finally:
         source.close()
 
 
-def _content(source: ByteStream, binary: bool) -> Iterator[bytes]:
-    blocks: Iterator[Block] = source.in_pieces() if isinstance(source, Encoded) else source
+def _content(blocks: Iterator[Block], source: ByteStream, binary: bool) -> Iterator[bytes]:
     if binary:
         return _base64(blocks)
     if source.media_type == FRAGMENT:
@@ -112,7 +118,7 @@ def _content(source: ByteStream, binary: bool) -> Iterator[bytes]:
 
 
 def _is_binary(source: ByteStream) -> bool:
-    kind = source.media_type.split(";")[0]
+    kind = source.media_type.split(";")[0].strip()
     return not (kind.startswith("text/") or kind.endswith(("xml", "json")) or kind == FRAGMENT)
 
 
@@ -126,28 +132,52 @@ def _cdata(blocks: Iterator[Block], clean: bool) -> Iterator[bytes]:
             data = bytes(memoryview(block.data))
             if not clean:
                 data = kept + data
-                # brackets at the end may be the first two of a "]]>" that the next block completes
-                keep = len(data) - len(data.rstrip(b"]"))
-                data, kept = data[: len(data) - keep], data[len(data) - keep :]
-                data = _cdata_text(data)
+                end = _whole(data)
+                data, kept = _cdata_text(data[:end]), data[end:]
             yield opening + data
             opening = b""
+        last = _cdata_text(kept)
     except DaiError:
         if not opening:
             yield b"]]>"
         raise
-    yield opening + kept + b"]]>"
+    yield opening + last + b"]]>"
+
+
+def _whole(data: bytes) -> int:
+    """How much of the text does not depend on what follows it: all but brackets that may begin a ``]]>``, and all but
+    the first bytes of a character."""
+    end = len(data.rstrip(b"]"))
+    if end < len(data):
+        return end
+    for back in range(1, min(4, len(data) + 1)):
+        lead = data[-back]
+        if lead >= 0xC0:
+            return len(data) - back if back < (2 if lead < 0xE0 else 3 if lead < 0xF0 else 4) else len(data)
+        if lead < 0x80:
+            break
+    return len(data)
 
 
 def _cdata_text(data: bytes) -> bytes:
-    if (found := _FORBIDDEN.search(data)) is not None:
+    """The text inside a CDATA section. EncodingError for what XML 1.0 cannot carry."""
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise EncodingError("The text is not UTF-8.", hint=_ELSEWHERE) from error
+    if len(data.translate(None, _CONTROL)) < len(data) or b"\xef\xbf\xbe" in data or b"\xef\xbf\xbf" in data:
+        found = _FORBIDDEN.search(data.decode())
+        assert found is not None
         raise EncodingError(
-            f"The text holds the character U+{data[found.start()]:04X}, which XML cannot carry.",
-            hint="Ask for this end point alone (?output=NAME), or for WebRowSet with a replacement policy.",
+            f"The text holds the character U+{ord(found[0]):04X}, which XML cannot carry.", hint=_ELSEWHERE
         )
     data = data.replace(b"]]>", b"]]]]><![CDATA[>")
     # a parser turns a raw carriage return into a line feed
     return data.replace(b"\r", b"]]>&#13;<![CDATA[") if b"\r" in data else data
+
+
+_ELSEWHERE = "Ask for this end point alone (?output=NAME), or for WebRowSet with a replacement policy."
 
 
 def _base64(blocks: Iterator[Block]) -> Iterator[bytes]:
@@ -160,15 +190,13 @@ def _base64(blocks: Iterator[Block]) -> Iterator[bytes]:
     yield base64.b64encode(rest)
 
 
-def _activity_result(report: Report) -> bytes:
+def _activity_result(report: Report, name: str | None = None) -> bytes:
     error = _error(report.error, report.activity) if report.error is not None else b""
-    name, status = quoteattr(report.activity), report.status
-    if error:
-        return f'<result name={name} status="{status}">'.encode() + error + b"</result>\n"
-    return f'<result name={name} status="{status}"/>\n'.encode()
+    start = f'<result name={quoteattr(name or report.activity)} status="{report.status}"'.encode()
+    return start + (b">" + error + b"</result>\n" if error else b"/>\n")
 
 
 def _error(error: DaiError, activity: str | None = None) -> bytes:
     at = f" activity={quoteattr(activity)}" if activity else ""
-    message = _FORBIDDEN.sub(b"?", escape(str(error)).encode())
+    message = escape(_FORBIDDEN.sub("?", str(error))).encode("utf-8", "replace")
     return f"<error id={quoteattr(error.code)}{at}>".encode() + message + b"</error>"

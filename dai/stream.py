@@ -191,7 +191,7 @@ class Encoded(ByteStream):
         format: Format,
         blocksize: int | None = None,
         options: dict[str, Any] | None = None,
-        watch: Callable[[Iterator[Block]], Iterator[Block]] = iter,
+        watch: Callable[[Iterator[Any]], Iterator[Any]] = iter,
     ) -> None:
         self.tuples, self.format, self.blocksize, self.options = tuples, format, blocksize, options or {}
         self.watch = watch
@@ -212,6 +212,11 @@ class Encoded(ByteStream):
         """The same bytes, large blocks cut into pieces: for a consumer that only wants the bytes in order."""
         return Encoded(self.tuples, self.format, self.blocksize, {**self.options, "pieces": True}, self.watch)
 
-    def watched(self, watch: Callable[[Iterator[Block]], Iterator[Block]]) -> Encoded:
-        """``watch`` sees the blocks pass, whatever their form in the end."""
-        return Encoded(self.tuples, self.format, self.blocksize, self.options, watch)
+    def watched(self, watch: Callable[[Iterator[Any]], Iterator[Any]]) -> Encoded:
+        """``watch``, too, sees the blocks pass, whatever their form in the end."""
+        inner = self.watch
+        return Encoded(self.tuples, self.format, self.blocksize, self.options, lambda items: watch(inner(items)))
+
+    def unencoded(self) -> Stream:
+        """The tuples themselves, nothing having been pulled yet; who watches sees the batches pass."""
+        return Stream(self.tuples.schema, self.watch(self.tuples), self.tuples.close)

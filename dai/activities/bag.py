@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from dai.activities.relational import SqlParameter, embedded, in_order
+from dai.activities.relational import SqlParameter, embedded, enclosed, in_order
 from dai.activity import FRAGMENT, Activity, Context, Element, Output, attribute, child, output
 from dai.stream import Block, ByteStream
 
@@ -41,19 +41,16 @@ class SqlBag(Activity):
     result: Output[ByteStream] = output("resultStream")
 
     def run(self, context: Context) -> ByteStream:
-        return ByteStream(FRAGMENT, self._blocks(context))
+        return ByteStream(FRAGMENT, enclosed("resultStream", self._results(context)))
 
-    def _blocks(self, context: Context) -> Iterator[Block]:
-        yield Block(b"<resultStream>", 0)
+    def _results(self, context: Context) -> Iterator[Block]:
         with context.driver.transaction(cancellation=context.cancellation) as session:
             for position, each in enumerate(self.statements, 1):
+                context.cancellation.check()
                 values = [parameter.constant() for parameter in in_order(each.parameters)]
                 if each.returns == "rows":
-                    yield Block(f'<statement position="{position}">'.encode(), 0)
                     with session.query(each.expression, values) as stream:
-                        yield from embedded(stream)
-                    yield Block(b"</statement>", 0)
+                        yield from enclosed(f'statement position="{position}"', embedded(stream))
                 else:
                     count = session.update(each.expression, [values] if values else None)
                     yield Block(f'<statement position="{position}" updateCount="{count}"/>'.encode(), 1)
-        yield Block(b"</resultStream>", 0)

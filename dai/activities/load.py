@@ -41,14 +41,13 @@ class SqlBulkLoadRowSet(Activity):
     result: Output[ByteStream] = output("resultStream")
 
     def run(self, context: Context) -> ByteStream:
-        stream = context.tuples(self.rows)
         table = self.into.table if self.into else f"rowset_{secrets.token_hex(6)}"
         transactional = self.into.transactional if self.into else True
 
         def load() -> int:
             return context.driver.load(
                 table,
-                stream,
+                context.tuples(self.rows),
                 cancellation=context.cancellation,
                 create=self.into is None,
                 transactional=transactional,

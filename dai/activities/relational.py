@@ -6,20 +6,24 @@ import base64
 import binascii
 import datetime
 import decimal
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 from xml.sax.saxutils import escape
 
+import pyarrow as pa
+
 from dai.activity import FRAGMENT, Activity, Context, Element, Input, Output, attribute, child, input, output, text
 from dai.drivers import CallResult
-from dai.errors import ParameterError
+from dai.errors import DataError, EncodingError, ParameterError
 from dai.formats import format_named
 from dai.stream import Block, ByteStream, Stream
 
 Converted = Literal["string", "integer", "double", "decimal", "boolean", "date", "time", "timestamp", "binary", "null"]
 
+NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _CONVERSIONS: dict[str, Callable[[str], Any]] = {
     "integer": int,
     "double": float,
@@ -152,7 +156,27 @@ class SqlQueryStatement(Activity):
         yield from stream
         for row in rows:
             with context.driver.query(self.expression, row, cancellation=context.cancellation) as following:
-                yield from following
+                yield from _conformed(following, stream.schema)
+
+
+def _conformed(following: Stream, schema: pa.Schema) -> Stream:
+    """The tuples with the types that the first execution had; they may differ where a database gives each value its
+    own type."""
+    if following.schema.equals(schema):
+        return following
+
+    def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return pa.RecordBatch.from_arrays(
+                [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)], schema=schema
+            )
+        except (pa.ArrowException, ValueError) as error:
+            raise DataError(
+                "The query gives other types of columns for a later tuple of parameters than for the first.",
+                hint="Cast the columns of the query.",
+            ) from error
+
+    return following.map(conform, schema)
 
 
 def counted(count: Callable[[], int], more: str = "") -> ByteStream:
@@ -227,7 +251,9 @@ class SqlStoredProcedure(Activity):
         if len(result.results) == 1 and not result.out:
             (only,) = result.results
             return Stream(only.schema, transaction.around(only), transaction.close)
-        return ByteStream(FRAGMENT, transaction.around(_call_document(result)), transaction.close)
+        return ByteStream(
+            FRAGMENT, enclosed("resultStream", transaction.around(_call_document(result))), transaction.close
+        )
 
 
 class _Once:
@@ -250,21 +276,45 @@ class _Once:
 
 
 def _call_document(result: CallResult) -> Iterator[Block]:
-    yield Block(b"<resultStream>", 0)
     for position, value in result.out.items():
-        content = "<null/>" if value is None else escape(str(value))
+        if value is None:
+            content = "<null/>"
+        elif isinstance(value, bytes):
+            content = base64.b64encode(value).decode()
+        elif (found := NOT_XML.search(str(value))) is not None:
+            raise EncodingError(
+                f"The out parameter {position} holds the character U+{ord(found[0]):04X}, which XML cannot carry."
+            )
+        else:
+            content = escape(str(value), {"\r": "&#13;"})
         yield Block(f'<parameter position="{position}">{content}</parameter>'.encode(), 0)
     for stream in result.results:
         yield from embedded(stream)
-    yield Block(b"</resultStream>", 0)
+
+
+def enclosed(start: str, content: Iterable[Block]) -> Iterator[Block]:
+    """The element ``<start>`` around ``content``; it is closed, too, when that fails half-way."""
+    end = Block(f"</{start.split()[0]}>".encode(), 0)
+    yield Block(f"<{start}>".encode(), 0)
+    try:
+        yield from content
+    except Exception:
+        yield end
+        raise
+    yield end
 
 
 def embedded(stream: Stream) -> Iterator[Block]:
-    """The stream as a WebRowSet inside another document: without its XML declaration."""
-    first = True
-    for block in format_named("webrowset").encode(stream):
-        data = bytes(memoryview(block.data))
-        if first and data.startswith(b"<?xml"):
-            data = data[data.index(b"?>") + 2 :].lstrip()
-        first = False
-        yield Block(data, block.rows)
+    """The stream as a WebRowSet inside another document: without its XML declaration, and closed when it fails."""
+    begun = False
+    try:
+        for block in format_named("webrowset").encode(stream):
+            data = bytes(memoryview(block.data))
+            if not begun and data.startswith(b"<?xml"):
+                data = data[data.index(b"?>") + 2 :].lstrip()
+            begun = True
+            yield Block(data, block.rows)
+    except Exception:
+        if begun:
+            yield Block(b"</data></webRowSet>", 0)
+        raise

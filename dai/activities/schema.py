@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from dai.activities.relational import counted
+from dai.activities.relational import NOT_XML, counted
 from dai.activity import Activity, Context, Element, Output, attribute, child, output
 from dai.drivers import TableInfo
+from dai.drivers.ddl import quoted, quoted_table
 from dai.errors import ParameterError
 from dai.stream import Block, ByteStream
 
@@ -68,6 +69,11 @@ def _document(tables: tuple[TableInfo, ...]) -> Iterator[Block]:
     yield Block(b"</databaseSchema>\n", 0)
 
 
+def _carried(text: str) -> str:
+    """A comment or default as XML can carry it."""
+    return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def _attributes(**values: object) -> str:
     """Attributes that have a value; camelCase from Python's names."""
     shown = []
@@ -75,7 +81,7 @@ def _attributes(**values: object) -> str:
         if value is None:
             continue
         head, *rest = name.split("_")
-        text = str(value).lower() if isinstance(value, bool) else str(value)
+        text = str(value).lower() if isinstance(value, bool) else _carried(str(value))
         shown.append(f" {head}{''.join(each.title() for each in rest)}={quoteattr(text)}")
     return "".join(shown)
 
@@ -84,7 +90,7 @@ def _table(table: TableInfo) -> Iterator[str]:
     known = _attributes(name=table.name, schema=table.schema, kind=table.kind, row_estimate=table.rows)
     yield f"  <table{known}>\n"
     if table.comment:
-        yield f"    <comment>{escape(table.comment)}</comment>\n"
+        yield f"    <comment>{escape(_carried(table.comment))}</comment>\n"
     for position, column in enumerate(table.columns, 1):
         known = _attributes(
             name=column.name,
@@ -144,7 +150,7 @@ class CreateTable(Element):
         keys = [quoted(column.name, dialect) for column in self.columns if column.primary_key]
         if keys:
             parts.append(f"PRIMARY KEY ({', '.join(keys)})")
-        return f"CREATE TABLE {quoted(self.table, dialect)} ({', '.join(parts)})"
+        return f"CREATE TABLE {quoted_table(self.table, dialect)} ({', '.join(parts)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,13 +160,7 @@ class DropTable(Element):
     table: str = attribute("tableName")
 
     def sql(self, dialect: str) -> str:
-        return f"DROP TABLE {quoted(self.table, dialect)}"
-
-
-def quoted(name: str, dialect: str) -> str:
-    """A table or column name as the dialect writes it; ``schema.table`` is two names."""
-    mark = "`" if dialect in ("mysql", "mariadb") else '"'
-    return ".".join(f"{mark}{part.replace(mark, mark * 2)}{mark}" for part in name.split("."))
+        return f"DROP TABLE {quoted_table(self.table, dialect)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +183,7 @@ class RelationalResourceManagement(Activity):
 
     def run(self, context: Context) -> ByteStream:
         dialect = context.driver.dialect
-        statements = [each.sql(dialect) for each in (*self.create, *self.drop)]
+        statements = [*(each.sql(dialect) for each in self.create), *(each.sql(dialect) for each in self.drop)]
         if not statements:
             raise ParameterError("Neither a table to create nor one to drop is named.")
 

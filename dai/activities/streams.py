@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dai.activity import Activity, Context, Input, Output, input, output
-from dai.errors import DaiError, InternalError
+from dai.errors import ClosedError, DaiError, InternalError
 from dai.stream import ByteStream
 
 
@@ -40,7 +40,10 @@ class OutputStream(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class InputStream(Activity):
-    """A stream of the session, by this activity's name, into which blocks are pushed."""
+    """A stream of the session, by this activity's name, into which blocks are pushed.
+
+    Who pushes is held while the pipeline is behind, and refused once the request has ended.
+    """
 
     example: ClassVar[str] = """
         <inputStream name="upload">
@@ -52,4 +55,9 @@ class InputStream(Activity):
 
     def run(self, context: Context) -> ByteStream:
         mailbox = context.session.input(self.name)
-        return ByteStream("application/octet-stream", mailbox.blocks(context.cancellation))
+
+        def close() -> None:
+            if not mailbox.drained:
+                mailbox.discard(ClosedError("The request that read this stream has ended."))
+
+        return ByteStream("application/octet-stream", mailbox.blocks(context.cancellation), close)
