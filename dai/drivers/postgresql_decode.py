@@ -6,19 +6,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pyarrow as pa
+from psycopg import pq
 
-from dai.drivers.postgresql_types import DAY, Shape, bounds_refused, not_carried, out_of_range
+from dai.drivers.postgresql_types import DAY, NUMERIC, Shape, bounds_refused, not_carried, out_of_range
 
 Cells = Sequence[bytes | None]
 
-FEW = 64
 _EPOCH_DAYS = 10_957  # from 1970 to 2000, where PostgreSQL counts from
 _EPOCH_MICROSECONDS = _EPOCH_DAYS * DAY
+_numeric_loader = psycopg.adapters.get_loader(NUMERIC, pq.Format.BINARY)
+assert _numeric_loader is not None
+_load_numeric: Callable[[bytes], Any] = _numeric_loader(NUMERIC).load
 _NUMBERS = {
     "bool": "?",
     "int2": "h",
@@ -46,8 +49,8 @@ def _column(shape: Shape, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if not pa.types.is_decimal(kind):
         return pa.array(values, kind)
     try:
-        if len(values) <= FEW:  # a cast costs more than these few objects
-            return pa.array([None if value is None else Decimal(value) for value in values], kind)
+        if shape.wire == "numeric":
+            return pa.array(values, kind)
         return pa.array(values, pa.string()).cast(kind)
     except pa.ArrowInvalid as error:
         raise not_carried(shape) from error
@@ -80,31 +83,14 @@ def _values(shape: Shape, cells: Cells) -> Sequence[Any]:
         return [None if cell is None else cell[1:] for cell in cells]  # a version number stands before the text
     if wire == "interval":
         return [None if cell is None else _interval(shape, cell) for cell in cells]
-    if wire == "text" and pa.types.is_decimal(shape.field.type):
-        return [None if cell is None else cell.decode() for cell in cells]
     if wire == "numeric":
-        return [None if cell is None else _numeric(cell) for cell in cells]
+        decimals = [None if cell is None else _load_numeric(cell) for cell in cells]
+        if pa.types.is_decimal(shape.field.type):
+            return decimals
+        return [None if value is None else format(value, "f") for value in decimals]
     if wire == "uuid":
         return [None if cell is None else str(UUID(bytes=cell)) for cell in cells]
     return cells
-
-
-_SIGNS = {0x4000: "-", 0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
-
-
-def _numeric(cell: bytes) -> str:
-    """Groups of four decimal digits, the first weighing 10000 ** weight, to as many decimals as the scale says."""
-    count, weight, sign, scale = struct.unpack(">HhHH", cell[:8])
-    if sign >= 0xC000:
-        return _SIGNS[sign]
-    groups = struct.unpack(f">{count}H", cell[8:])
-    digits = "".join(f"{group:04d}" for group in groups)
-    point = 4 * (weight + 1)
-    if point <= 0:
-        digits, point = "0" * (4 - point) + digits, 4
-    digits = digits.ljust(point + scale, "0")
-    whole = digits[:point].lstrip("0") or "0"
-    return f"{_SIGNS.get(sign, '')}{whole}{'.' if scale else ''}{digits[point : point + scale]}"
 
 
 def _numbers(code: str, cells: Cells) -> Sequence[Any]:

@@ -242,10 +242,9 @@ def small(
         interrupt = partial(connection.cancel_safe, timeout=CANCEL_SECONDS)
         inner = description.inner.encode() if description.few.wrapped else None
         try:
-            with interruptible(cancellation, interrupt):
-                execution = Execution(
-                    connection, description.few.sql.encode(), query.parameters, inner=inner, transaction=transaction
-                )
+            execution = Execution(
+                connection, description.few.sql.encode(), query.parameters, inner=inner, transaction=transaction
+            )
             chunks = execution.chunks()
             seen, more = 0, True
             while more:

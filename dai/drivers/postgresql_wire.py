@@ -191,30 +191,35 @@ class Execution:
         inner: bytes | None = None,
         transaction: bool = True,
     ) -> None:
-        self._pg = pg = connection.pgconn
+        self._pg = connection.pgconn
+        self._sql, self._parameters, self._inner = sql, parameters, inner
         self._transaction = transaction
         self.columns: tuple[Wanted, ...] = ()
         """Of ``inner`` where it is given."""
-        pg.enter_pipeline_mode()
-        if transaction:
-            pg.send_query_params(BEGIN_READ_ONLY, None)
-        if inner is not None:
-            pg.send_prepare(b"", inner, parameters.oids)
-            pg.send_describe_prepared(b"")
-        pg.send_query_params(sql, parameters.values, parameters.oids, None, 1)
-        if transaction:
-            pg.send_query_params(ROLLBACK, None)
-            pg.send_query_params(UNLOCK, None)
-        pg.pipeline_sync()
         self._before = (1 if transaction else 0) + (2 if inner is not None else 0)
         self._described = inner is not None
         self.failure: PGresult | None = None
 
+    def _send(self) -> None:
+        pg, parameters = self._pg, self._parameters
+        pg.enter_pipeline_mode()
+        if self._transaction:
+            pg.send_query_params(BEGIN_READ_ONLY, None)
+        if self._inner is not None:
+            pg.send_prepare(b"", self._inner, parameters.oids)
+            pg.send_describe_prepared(b"")
+        pg.send_query_params(self._sql, parameters.values, parameters.oids, None, 1)
+        if self._transaction:
+            pg.send_query_params(ROLLBACK, None)
+            pg.send_query_params(UNLOCK, None)
+        pg.pipeline_sync()
+
     def chunks(self) -> Iterator[PGresult]:
-        """At least one result, so that the columns are always told. A refusal ends it and stands in ``failure``.
+        """Sends it; at least one result, so that the columns are told. A refusal ends it and stands in ``failure``.
 
         When it ends the connection is clean; when it is left before, the connection has to be thrown away.
         """
+        self._send()
         pg = self._pg
         skipped = 0
         while skipped < self._before:
