@@ -1,4 +1,4 @@
-"""``python -m perf [NAME …] [--rounds N] [--rows N]``: runs benchmarks, prints and writes their reports."""
+"""``python -m perf [NAME …] [--rounds N] [--rows N] [--blocksize N …]``: runs benchmarks, prints and writes reports."""
 
 from __future__ import annotations
 
@@ -26,9 +26,12 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the large table")
+    parser.add_argument(
+        "--blocksize", type=int, nargs="+", default=[100, 10_000], help="rows a block that concurrent users ask for"
+    )
     options = parser.parse_args()
     missed = []
-    with world(options.rows) as running:
+    with world(options.rows, tuple(options.blocksize)) as running:
         for name in options.names or BENCHMARKS:
             report = import_module(f"perf.{name}").run(running, options.rounds)
             print(report.write(), flush=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import adbc_driver_postgresql.dbapi as adbc
+import adbc_driver_postgresql.dbapi as adbc  # type: ignore[import-untyped]
 import MySQLdb
 import psycopg
 from sqlalchemy import make_url

@@ -11,17 +11,12 @@ from typing import Any
 import psycopg
 
 import dai
+from perf.blocks import pipeline, pulled
 from perf.harness import Report, measured, median, ratio, shown
 from perf.world import World
 
 ROWS = 16_803
 SQL = "select * from protein_goterm"
-DOCUMENT = f"""<gridDataServicePerform xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">
-  <sqlQueryStatement name="statement"><expression>{SQL}</expression><resultStream name="tuples"/></sqlQueryStatement>
-  <sqlResultsToXML name="toXML"><resultSet from="tuples"/><webRowSet name="document"/></sqlResultsToXML>
-  <blockAggregator name="aggregate"><input from="document"/><blocksize size="%d"/><output name="blocks"/></blockAggregator>
-  <outputStream name="goterms"><fromLocal from="blocks"/></outputStream>
-</gridDataServicePerform>"""
 
 
 def run(world: World, rounds: int) -> Report:
@@ -35,8 +30,8 @@ def run(world: World, rounds: int) -> Report:
             "WebRowSet, synchronous, to the last byte": lambda: _drained(resource.query(SQL, format="webrowset")),
             "WebRowSet, synchronous, decoded": lambda: _whole(resource.query(SQL, format="webrowset")),
             "Arrow, synchronous, into a table": lambda: _whole(resource.query(SQL)),
-            "WebRowSet, pulled in blocks of 100": lambda: pulled(resource, DOCUMENT % 100),
-            "WebRowSet, pulled in blocks of 1,000": lambda: pulled(resource, DOCUMENT % 1000),
+            "WebRowSet, pulled in blocks of 100": lambda: pulled(resource, pipeline(SQL, 100, "webrowset"), ROWS),
+            "WebRowSet, pulled in blocks of 1,000": lambda: pulled(resource, pipeline(SQL, 1000, "webrowset"), ROWS),
         }
         seconds = measured(cases, rounds, warm=2)
     report.text(f"PostgreSQL, warm, medians of {rounds} rounds; pulled blocks are decoded too, one request a block.")
@@ -66,10 +61,3 @@ def _drained(result: Any) -> None:
 
 def _whole(result: Any) -> None:
     assert result.arrow().num_rows == ROWS
-
-
-def pulled(resource: Any, document: str, rows: int = ROWS) -> None:
-    """All blocks of the stream, one request each, decoded."""
-    with resource.session() as session:
-        session.perform(document)
-        assert sum(block.num_rows for block in session.pull("goterms")) == rows

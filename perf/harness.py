@@ -17,6 +17,9 @@ import matplotlib as mpl
 mpl.use("svg")
 import matplotlib.pyplot as plt
 
+# Equal figures give equal files.
+mpl.rcParams["svg.hashsalt"] = "dai"
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -82,10 +85,14 @@ class Report:
         """A figure the project holds itself to: at most (or at least) ``limit``."""
         self.goals.append((what, measured, limit, measured >= limit if at_least else measured <= limit))
 
-    def plot(self, name: str, draw: Callable[[Any], None], alt: str) -> None:
-        """Saves what ``draw(axes)`` draws beside the table."""
-        figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
-        draw(axes)
+    def plot(self, name: str, draw: Callable[[Any], None], alt: str, panels: tuple[int, int] = (1, 1)) -> None:
+        """Saves what ``draw(axes)`` draws beside the table; ``axes`` is a list where ``panels`` (down, across) are
+        several."""
+        down, across = panels
+        figure, axes = plt.subplots(
+            down, across, figsize=(8 if across == 1 else 4 * across, 5 if down == 1 else 3 * down), layout="constrained"
+        )
+        draw(axes if panels == (1, 1) else list(axes.flat))
         RESULTS.mkdir(exist_ok=True)
         figure.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})
         plt.close(figure)

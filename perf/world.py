@@ -24,20 +24,22 @@ START_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class World:
-    """``service`` is the base URL; its resources are ``pg`` and ``maria``; table ``mixed`` has ``mixed_rows``."""
+    """``service`` is the base URL; its resources are ``pg`` and ``maria``; table ``mixed`` has ``mixed_rows``;
+    concurrent users ask for ``blocksizes`` rows a block."""
 
     postgres: PostgresServer
     mariadb: MariaServer
     service: str
     process: psutil.Process
     mixed_rows: int
+    blocksizes: tuple[int, ...]
 
     def resource(self, name: str) -> str:
         return f"{self.service}/{name}"
 
 
 @contextmanager
-def world(mixed_rows: int = 1_000_000) -> Iterator[World]:
+def world(mixed_rows: int = 1_000_000, blocksizes: tuple[int, ...] = (100, 10_000)) -> Iterator[World]:
     """Starts everything, loads the demo data into both databases, stops everything."""
     with (
         PostgresServer({"shared_buffers": "512MB"}) as postgres,
@@ -47,7 +49,7 @@ def world(mixed_rows: int = 1_000_000) -> Iterator[World]:
             load(url)
             load(url, ["mixed"], mixed_rows)
         with service({"pg": postgres.url, "maria": mariadb.url}) as (base, process):
-            yield World(postgres, mariadb, base, process, mixed_rows)
+            yield World(postgres, mariadb, base, process, mixed_rows, blocksizes)
 
 
 @contextmanager

@@ -1,0 +1,197 @@
+"""Where the time of a query goes: 100 to 1 M rows of ``mixed``, stage by stage, beside the bare drivers.
+
+The stages of the service are timed in this process, along the very path a request takes (``dai.perform.parse`` →
+``dai.pipeline.Running`` → the format's blocks): *parse* reads the XML, *validate* is the rest of ``dai.perform.parse``;
+*execute* lasts until the database has accepted the statement, *fetch* is waiting for its tuples, *encode* what the
+format adds. *Send* is what the same request takes beyond these through the running service, until the client has the
+last byte: HTTP, the hand-over between threads, the socket. Connections are pooled, so *connect* is nothing; a direct
+driver connects each time, as a script does, and its *execute* brings the whole result over, which *fetch* then turns
+into Python values.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import MySQLdb
+import psycopg
+from lxml import etree
+
+import dai
+from dai.cancellation import Cancellation
+from dai.client import Resource, activity, document, element
+from dai.drivers import Driver, driver_for
+from dai.mailbox import Mailbox
+from dai.perform import parse
+from dai.pipeline import Environment, Running
+from perf.harness import Report, median, shown
+from perf.world import World
+
+ROWS = (100, 300, 1_000, 3_000, 10_000, 1_000_000)
+STAGES = ("validate", "parse", "connect", "execute", "fetch", "encode", "send")
+ENCODERS = {"WebRowSet": ("sqlResultsToXML", "webRowSet"), "Arrow": ("sqlResultsToArrow", "arrow")}
+FEW = 3
+"""Rounds for the largest number of rows."""
+Stages = dict[str, float]
+
+
+def run(world: World, rounds: int) -> Report:
+    report = Report("stages", "Time per stage")
+    report.text((__doc__ or "").split("\n\n", 1)[1].replace("``", "`").strip())
+    report.text(
+        f"Medians of {rounds} rounds ({min(rounds, FEW)} for the largest), warm, in milliseconds; *whole* is the "
+        "request as the client sees it, not the sum: where the service fetches ahead, encodes and sends at the same "
+        "time it is less than the stages one after the other, and *send* is nothing."
+    )
+    bars: dict[int, dict[str, Stages]] = {}
+    with _cases(world) as cases:
+        for count in sorted({min(rows, world.mixed_rows) for rows in ROWS}):
+            bars[count] = _measured(cases, count, min(rounds, FEW) if count == max(ROWS) else rounds)
+            report.text(f"## {count:,} rows")
+            report.table(
+                ["", *STAGES, "whole"],
+                [
+                    [case, *(_milliseconds(stages.get(stage)) for stage in STAGES), shown(stages["whole"])]
+                    for case, stages in bars[count].items()
+                ],
+            )
+    down = -(-len(bars) // 3)
+    report.plot("stages", lambda panels: _draw(panels, bars), "time per stage and number of rows", panels=(down, 3))
+    return report
+
+
+def _measured(cases: dict[str, Callable[[str], Stages]], count: int, rounds: int) -> dict[str, Stages]:
+    """Median of each stage; the cases take turns."""
+    sql = f"select * from mixed limit {count}"
+    found: dict[str, list[Stages]] = {case: [] for case in cases}
+    for number in range(rounds + 1):
+        for case, run_once in cases.items():
+            stages = run_once(sql)
+            if number:
+                found[case].append(stages)
+    return {
+        case: {stage: median([each[stage] for each in each_round]) for stage in each_round[0]}
+        for case, each_round in found.items()
+    }
+
+
+@contextmanager
+def _cases(world: World) -> Iterator[dict[str, Callable[[str], Stages]]]:
+    drivers = {"PostgreSQL": driver_for(world.postgres.url), "MariaDB": driver_for(world.mariadb.url)}
+    resources = {"PostgreSQL": dai.connect(world.resource("pg")), "MariaDB": dai.connect(world.resource("maria"))}
+    cases: dict[str, Callable[[str], Stages]] = {
+        "psycopg": lambda sql: _direct(sql, lambda: psycopg.connect(world.postgres.dsn)),
+        "mysqlclient": lambda sql: _direct(sql, lambda: MySQLdb.connect(**world.mariadb.dsn)),
+    }
+    for product, driver in drivers.items():
+        for form in ENCODERS:
+            cases[f"{product}, {form}"] = _service(driver, resources[product], form)
+    try:
+        yield cases
+    finally:
+        for resource in resources.values():
+            resource.close()
+        for driver in drivers.values():
+            driver.close()
+
+
+def _direct(sql: str, connect: Callable[[], Any]) -> Stages:
+    stages: Stages = {}
+    began = time.perf_counter()
+    with _lapped(stages, "connect"):
+        connection = connect()
+    try:
+        with connection.cursor() as cursor:
+            with _lapped(stages, "execute"):
+                cursor.execute(sql)
+            with _lapped(stages, "fetch"):
+                cursor.fetchall()
+        stages["whole"] = time.perf_counter() - began
+    finally:
+        connection.close()
+    return stages
+
+
+def _service(driver: Driver, resource: Resource, form: str) -> Callable[[str], Stages]:
+    def run_once(sql: str) -> Stages:
+        perform = _document(sql, form)
+        stages = staged(driver, perform)
+        with _lapped(stages, "whole"):
+            for _ in resource.perform(perform, "document").chunks():
+                continue
+        stages["send"] = max(0.0, stages["whole"] - sum(stages[stage] for stage in STAGES if stage in stages))
+        return stages
+
+    return run_once
+
+
+def staged(driver: Driver, perform: bytes) -> Stages:
+    """Seconds of each stage of a document of two activities, ``query`` and ``encode``, run in this process."""
+    stages: Stages = {"connect": 0.0}
+    with _lapped(stages, "parse"):
+        etree.fromstring(perform)
+    with _lapped(stages, "validate"):
+        parsed = parse(perform)
+    stages["validate"] -= stages["parse"]
+    running = Running(parsed, Environment(driver, NoSession(), Cancellation()))
+    with running:
+        with _lapped(stages, "execute"):
+            running.open()
+        for _, blocks in running.end_points():
+            for _ in blocks:
+                continue
+        running.raise_cause()
+        seconds = {each.activity: each.seconds for each in running.reports()}
+    stages["fetch"] = seconds["query"]
+    stages["encode"] = seconds["encode"] - seconds["query"]
+    return stages
+
+
+class NoSession:
+    """The session of a request that names none: its streams are nobody else's."""
+
+    id = "none"
+
+    def output(self, name: str) -> Mailbox:
+        return Mailbox()
+
+    def input(self, name: str) -> Mailbox:
+        return Mailbox()
+
+
+def _document(sql: str, form: str) -> bytes:
+    encoder, result = ENCODERS[form]
+    return document(
+        activity("sqlQueryStatement", element("expression", sql), element("resultStream", name="tuples"), name="query"),
+        activity(encoder, element("resultSet", from_="tuples"), element(result, name="document"), name="encode"),
+    )
+
+
+@contextmanager
+def _lapped(stages: Stages, stage: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    stages[stage] = time.perf_counter() - began
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:,.0f}"
+
+
+def _draw(panels: list[Any], bars: dict[int, dict[str, Stages]]) -> None:
+    for axes, (count, cases) in zip(panels, bars.items(), strict=False):
+        left = dict.fromkeys(cases, 0.0)
+        for stage in STAGES:
+            widths = [stages.get(stage, 0.0) * 1e3 for stages in cases.values()]
+            axes.barh(list(cases), widths, left=list(left.values()), label=stage)
+            left = {case: left[case] + width for case, width in zip(cases, widths, strict=True)}
+        whole = [stages["whole"] * 1e3 for stages in cases.values()]
+        axes.plot(whole, list(cases), "k|", markersize=12, label="whole")
+        axes.invert_yaxis()
+        axes.set(title=f"{count:,} rows", xlabel="ms")
+    panels[0].legend(fontsize="x-small")
+    for axes in panels[len(bars) :]:
+        axes.set_axis_off()

@@ -1,0 +1,131 @@
+"""Concurrent users: what they get a second, and how long they wait, up to saturation and beyond.
+
+One locust run for each number of users and block size, on this machine: the users share its cores with the service and
+the database, so the figures are of the machine as a whole. Users do not pause between requests.
+"""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perf.harness import Report
+from perf.world import World
+
+USERS = (1, 2, 5, 10, 20, 50, 100, 200)
+SECONDS = 8
+ROWS = 4_716
+LOCUSTFILE = Path(__file__).with_name("locustfile.py")
+# As in the locustfile, which is not imported: gevent would replace the standard library's calls in this process.
+WHOLE, STREAM, REFUSED = "query", "stream", "busy: refused"
+
+
+@dataclass(frozen=True)
+class Level:
+    """What ``users`` users saw in one run; milliseconds, and answers that were whole a second."""
+
+    users: int
+    answers: int
+    rate: float
+    p50: float
+    p95: float
+    p99: float
+    refused: int
+    failed: int
+
+
+def run(world: World, rounds: int) -> Report:
+    report = Report("users", "Concurrent users")
+    report.text(
+        f"protein_interaction ({ROWS:,} rows) as WebRowSet from PostgreSQL, {SECONDS} s a level, no pauses. Refused "
+        "are the answers 503 with Retry-After, which the users obey; failed is everything else that was not a whole "
+        "answer. Percentiles are of whole results: one request, or, pulled, all requests of its session."
+    )
+    curves: dict[str, list[Level]] = {}
+    for mode, size in [*(("whole", size) for size in world.blocksizes), ("pull", max(world.blocksizes))]:
+        title = f"{'one request' if mode == 'whole' else 'pulled'}, blocks of {size:,}"
+        levels = [level(world.service, users, mode, size) for users in USERS]
+        curves[title] = levels
+        report.text(f"## {title}")
+        report.table(
+            ["users", "answers", "answers/s", "rows/s", "p50 ms", "p95 ms", "p99 ms", "refused", "failed"],
+            [
+                [
+                    *(each.users, each.answers, f"{each.rate:.1f}", f"{each.rate * ROWS:,.0f}"),
+                    *(f"{each.p50:.0f}", f"{each.p95:.0f}", f"{each.p99:.0f}", each.refused, each.failed),
+                ]
+                for each in levels
+            ],
+        )
+        report.goal(f"{title}: failures", sum(each.failed for each in levels), 0)
+    report.plot("users", lambda panels: _draw(panels, curves), "throughput and latency against users", panels=(1, 2))
+    return report
+
+
+def level(service: str, users: int, mode: str, blocksize: int) -> Level:
+    """One locust run, in a process of its own (gevent replaces the standard library's blocking calls)."""
+    with tempfile.TemporaryDirectory() as directory:
+        command = [
+            *(sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--host", service),
+            *(
+                "-u",
+                str(users),
+                "-r",
+                str(users),
+                "-t",
+                f"{SECONDS}s",
+                "--stop-timeout",
+                "30",
+                "--csv",
+                str(Path(directory) / "level"),
+            ),
+            *("--resource", "pg", "--mode", mode, "--blocksize", str(blocksize), "--only-summary"),
+            *("--exit-code-on-error", "0", "--loglevel", "WARNING"),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"locust failed:\n{done.stderr[-2000:]}")
+        stats = _rows(Path(directory) / "level_stats.csv")
+        failures = _rows(Path(directory) / "level_failures.csv")
+    name = WHOLE if mode == "whole" else STREAM
+    found = next((row for row in stats if row["Name"] == name), None)
+    refused = sum(int(row["Occurrences"]) for row in failures if row["Error"].endswith(REFUSED))
+    failed = sum(int(row["Occurrences"]) for row in failures) - refused
+    if found is None:
+        never = float("nan")
+        return Level(users, 0, 0.0, never, never, never, refused, failed)
+    asked = int(found["Request Count"])
+    answers = asked - int(found["Failure Count"])
+    rate = float(found["Requests/s"]) * answers / asked
+    p50, p95, p99 = (float(found[key]) for key in ("50%", "95%", "99%"))
+    return Level(users, answers, rate, p50, p95, p99, refused, failed)
+
+
+def _rows(path: Path) -> list[Mapping[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _draw(panels: list[Any], curves: dict[str, list[Level]]) -> None:
+    rate, wait = panels
+    for title, levels in curves.items():
+        users = [each.users for each in levels]
+        (line,) = rate.plot(users, [each.rate for each in levels], marker=".", label=title)
+        for percentile, style in (("p50", "-"), ("p95", "--"), ("p99", ":")):
+            figures = [getattr(each, percentile) for each in levels]
+            wait.plot(users, figures, style, color=line.get_color(), marker=".", label=f"{percentile}, {title}")
+    for axes, what in ((rate, "whole answers a second"), (wait, "milliseconds until the last byte")):
+        axes.set(xscale="log", xlabel="users", ylabel=what)
+        axes.set_xticks(USERS, [str(users) for users in USERS])
+        axes.minorticks_off()
+        axes.grid(visible=True, alpha=0.3)
+    rate.set(ylim=(0, None))
+    wait.set(yscale="log")
+    rate.legend(fontsize="small")
+    wait.legend(fontsize="x-small")
