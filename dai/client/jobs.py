@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from dai.client.problems import from_problem
 from dai.client.progress import Asked
-from dai.client.result import Result, media_type
+from dai.client.result import Result, form_of, media_type
+from dai.client.resume import Resumed, resumable
 from dai.errors import CancelledError, ConflictError, DaiError, LimitError, NotFoundError, RequestError
 from dai.loading import nearest
 
@@ -101,7 +102,10 @@ class Job:
     def result(
         self, name: str | None = None, *, format: str = "arrow", blocksize: int | None = None, progress: Asked = None
     ) -> Result:
-        """The result ``name`` (the only one where there is one), once the job has completed. Raises its error."""
+        """The result ``name`` (the only one where there is one), once the job has completed. Raises its error.
+
+        A download that breaks off goes on where it was, as often as the transport retries.
+        """
         self.wait()
         if (error := self.error) is not None:
             raise error
@@ -115,10 +119,11 @@ class Job:
         elif names and name not in names:
             raise NotFoundError(f"Job {self.id} has no result {name!r}.", hint=nearest(name, names))
         query = f"?blocksize={blocksize}" if blocksize else ""
-        reply = self._service.transport.send(
-            "GET", f"{self._path}/outputs/{quote(name, safe='')}{query}", headers={"Accept": media_type(format)}
-        )
-        return self._service.result(reply, format, blocksize, progress)
+        transport, path = self._service.transport, f"{self._path}/outputs/{quote(name, safe='')}{query}"
+        headers = {"Accept": media_type(format)}
+        reply = transport.send("GET", path, headers=headers)
+        source = Resumed(transport, path, headers, reply) if resumable(reply) else reply.body
+        return Result(source, form_of(reply.media_type), blocksize=blocksize, progress=progress)
 
     def abort(self) -> None:
         """Stop the work, in the database too. A job that has ended stays as it is."""

@@ -36,6 +36,11 @@ def media_type(form: str) -> str:
     return MEDIA_TYPES[form]
 
 
+def form_of(kind: str) -> str | None:
+    """The form of a media type; None where the bytes have to tell."""
+    return next((form for form, known in MEDIA_TYPES.items() if known == kind), None)
+
+
 class Source(Protocol):
     """Where a result's bytes come from: a reply's body, an end point of a response, a session's stream."""
 

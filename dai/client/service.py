@@ -10,7 +10,7 @@ from dai.client.documents import as_bytes
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Asked
 from dai.client.response import Response
-from dai.client.result import MEDIA_TYPES, Result, media_type
+from dai.client.result import Result, form_of, media_type
 from dai.client.session import Session
 from dai.client.transport import Options, Reply, Transport
 from dai.errors import DataError, NotFoundError
@@ -54,11 +54,6 @@ class Service:
     def jobs(self) -> Jobs:
         return Jobs(self)
 
-    def result(self, reply: Reply, format: str | None, blocksize: int | None, progress: Asked) -> Result:
-        """The result in a reply; its form is what the reply says it is."""
-        said = [form for form, kind in MEDIA_TYPES.items() if kind == reply.media_type]
-        return Result(reply.body, said[0] if said else None, blocksize=blocksize, progress=progress)
-
     def close(self) -> None:
         self.transport.close()
 
@@ -92,7 +87,7 @@ class Resource:
         """
         headers = {"Content-Type": "application/json", "Accept": media_type(format)}
         reply = self.service.transport.send("POST", f"{self._path}/query", _query(sql, parameters, blocksize), headers)
-        return self.service.result(reply, format, blocksize, progress)
+        return _result(reply, blocksize, progress)
 
     @overload
     def perform(
@@ -139,7 +134,7 @@ class Resource:
         path = f"{self._path}/perform" + _parameters(output=output, blocksize=blocksize, session=session)
         reply = self.service.transport.send("POST", path, as_bytes(document), headers)
         if output is not None:
-            return self.service.result(reply, format, blocksize, progress)
+            return _result(reply, blocksize, progress)
         response = Response(reply.body, blocksize=blocksize, progress=progress)
         if reply.status == 202:
             response.job = Job(self.service, _id(reply))
@@ -214,6 +209,11 @@ def _described(table: Mapping[str, Any]) -> str:
     rows = table.get("rows")
     estimate = f" (about {rows:,} rows)" if isinstance(rows, int) else ""
     return f"{table['name']}{estimate}: {columns}"
+
+
+def _result(reply: Reply, blocksize: int | None, progress: Asked) -> Result:
+    """The result in a reply; its form is what the reply says it is."""
+    return Result(reply.body, form_of(reply.media_type), blocksize=blocksize, progress=progress)
 
 
 def _query(sql: str, parameters: Sequence[Any], blocksize: int | None) -> bytes:

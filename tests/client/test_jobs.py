@@ -1,12 +1,15 @@
 import json
+import re
+from pathlib import Path
 
 import pytest
 
-from dai.client import Job, Service
+from dai.client import Job, Options, Service
+from dai.client.result import MEDIA_TYPES
 from dai.client.service import Resource
-from dai.client.testing import Scripted, ScriptedServer
-from dai.errors import CancelledError, LimitError, NotFoundError, RequestError, StatementError
-from tests.client.replies import TABLE, arrow, problem, said
+from dai.client.testing import Request, Scripted, ScriptedServer
+from dai.errors import CancelledError, LimitError, NotFoundError, RequestError, StatementError, TruncatedError
+from tests.client.replies import TABLE, arrow, arrow_bytes, problem, said
 
 RUNNING = said({"id": "17", "phase": "EXECUTING", "progress": [{"activity": "q", "rows": 5}]})
 DONE = said({"id": "17", "phase": "COMPLETED", "outputs": [{"name": "rows"}]})
@@ -104,3 +107,50 @@ def test_listing_and_deleting() -> None:
         job = next(iter(service.jobs()))
         job.delete()
         assert (server.requests[-1].method, server.requests[-1].target) == ("DELETE", "/jobs/1")
+
+
+class Losing:
+    """A service that keeps a result and loses the connection after ``step`` bytes, whatever it is asked for."""
+
+    def __init__(self, data: bytes, step: int, changes: bool = False) -> None:
+        self.data, self.step, self.changes, self.asked = data, step, changes, 0
+
+    def __call__(self, request: Request) -> Scripted:
+        if "/outputs/" not in request.target:
+            return DONE
+        self.asked += 1
+        start = 0
+        headers = {"Content-Type": MEDIA_TYPES["arrow"], "ETag": '"1"', "Accept-Ranges": "bytes"}
+        if wanted := request.headers.get("range"):
+            assert request.headers["if-range"] == '"1"'
+            if self.changes:
+                return Scripted(200, self.data, headers)
+            start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])
+            headers["Content-Range"] = f"bytes {start}-{len(self.data) - 1}/{len(self.data)}"
+        piece = self.data[start : start + self.step]
+        return Scripted(206 if start else 200, piece, headers, broken=start + self.step < len(self.data))
+
+
+def service_of(server: ScriptedServer) -> Service:
+    return Service(server.url, Options(backoff=0.001))
+
+
+def test_a_result_whose_transfer_breaks_off_is_read_on(tmp_path: Path) -> None:
+    losing = Losing(arrow_bytes(), 100)
+    with ScriptedServer(losing) as server:
+        job = Job(service_of(server), "17")
+        assert job.result().bytes() == arrow_bytes()
+        assert losing.asked == -(-len(arrow_bytes()) // 100)
+        job.result().save(tmp_path / "result")
+        assert (tmp_path / "result").read_bytes() == arrow_bytes()
+
+
+def test_a_result_of_tuples_is_read_on() -> None:
+    with ScriptedServer(Losing(arrow_bytes(), 300)) as server:
+        assert Job(service_of(server), "17").result().arrow().equals(TABLE)
+
+
+def test_a_result_that_changed_or_never_comes_is_not_put_together() -> None:
+    for losing in (Losing(arrow_bytes(), 300, changes=True), Losing(arrow_bytes(), 0)):
+        with ScriptedServer(losing) as server, pytest.raises(TruncatedError):
+            Job(service_of(server), "17").result().bytes()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dai.client import Progress, Result, Service
-from dai.client.result import MEDIA_TYPES
+from dai.client.result import MEDIA_TYPES, form_of
 from dai.client.testing import Scripted, ScriptedServer
 from dai.errors import DataError, MissingDependencyError, RequestError, TruncatedError
 from dai.formats import FORMATS, format_named
@@ -19,7 +19,8 @@ from tests.client.replies import TABLE, arrow, arrow_bytes, pieces
 
 def result_of(server: ScriptedServer, blocksize: int | None = None, **options) -> Result:
     service = Service(server.url)
-    return service.result(service.transport.send("GET", "/"), None, blocksize, options.get("progress", False))
+    reply = service.transport.send("GET", "/")
+    return Result(reply.body, form_of(reply.media_type), blocksize=blocksize, progress=options.get("progress", False))
 
 
 def encoded(form: str) -> Scripted:

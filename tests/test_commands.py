@@ -1,0 +1,290 @@
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dai.__main__ import main, parser
+from dai.client.result import MEDIA_TYPES
+from dai.client.testing import Scripted, ScriptedServer
+from dai.commands import FAILED, INTERRUPTED, OK, USAGE
+from dai.commands.table import cut, lines, width
+from tests.client.replies import DATA, arrow, problem, said
+
+CSV = Scripted(body=b"id,name\r\n1,a\r\n", headers={"Content-Type": "text/csv"})
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Whether standard output is a terminal."""
+
+    def pretend(it_is: bool) -> None:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: it_is, raising=False)
+
+    return pretend
+
+
+def test_a_query_as_a_table(capsys, terminal) -> None:
+    terminal(True)
+    with ScriptedServer(DATA, arrow()) as server:
+        assert main(["query", f"{server.url}/data", "select ?, ?, ?", "5", "x", '"5"']) == OK
+        assert json.loads(server.requests[-1].body)["parameters"] == [5, "x", "5"]
+    said, told = capsys.readouterr()
+    shown = said.splitlines()
+    assert shown[0] == "id  name"
+    assert shown[1] == "──  ──────"
+    assert shown[2] == " 0  NULL"
+    assert shown[3] == " 1  <b>1&"
+    assert shown[-1] == "(25 rows)"
+    assert told == ""
+
+
+def test_of_a_long_result_the_first_rows(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dai.commands.output.SHOWN", 3)
+    with ScriptedServer(DATA, arrow(), DATA, arrow(held=True)) as server:
+        arguments = ["query", "data", "select 1", "--server", server.url, "--format", "table"]
+        assert main(arguments) == OK
+        assert capsys.readouterr().out.splitlines()[-1].startswith("(the first 3 of 25 rows")
+        monkeypatch.setattr("dai.commands.output.COUNTED", 5)
+        assert main(arguments) == OK
+        assert "more than 5 rows; the rest was not read" in capsys.readouterr().out
+        # What is not read is not computed either.
+        assert server.abandoned.wait(10)
+
+
+def test_in_a_pipe_csv(capsysbinary) -> None:
+    with ScriptedServer(DATA, CSV) as server:
+        assert main(["query", "data", "select 1", "--server", server.url]) == OK
+        assert server.requests[-1].headers["accept"] == "text/csv"
+    assert capsysbinary.readouterr().out == b"id,name\r\n1,a\r\n"
+
+
+@pytest.mark.parametrize(("suffix", "form"), [("xml", "webrowset"), ("parquet", "parquet"), ("jsonl", "json")])
+def test_into_a_file(tmp_path: Path, capsys, suffix: str, form: str) -> None:
+    path = tmp_path / f"result.{suffix}"
+    with ScriptedServer(DATA, Scripted(body=b"data", headers={"Content-Type": MEDIA_TYPES[form]})) as server:
+        assert main(["query", f"{server.url}/data", "select 1", "--output", str(path), "--blocksize", "7"]) == OK
+        assert server.requests[-1].headers["accept"] == MEDIA_TYPES[form]
+        assert json.loads(server.requests[-1].body)["blocksize"] == 7
+    assert path.read_bytes() == b"data"
+    assert capsys.readouterr().err.endswith("4 bytes\n")
+
+
+def test_binary_forms_do_not_spoil_a_terminal(capsys, terminal) -> None:
+    terminal(True)
+    assert main(["query", "http://127.0.0.1:1/data", "select 1", "--format", "arrow"]) == USAGE
+    assert "binary" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["querry"],
+        ["query", "data"],
+        ["query", "data", "select 1", "--format", "xls"],
+        ["query", "data", "select 1", "--blocksize", "0"],
+        ["serve", "--port", "70000"],
+        ["jobs", "1", "--abort", "--delete"],
+    ],
+)
+def test_wrong_usage_of_the_line(capsys, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == USAGE
+    assert "usage: dai" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["query", "data", "select 1", "--output", "result.xyz"], "does not say its format"),
+        (["query", "data", "select 1", "--output", "a.csv", "--format", "table"], "first rows only"),
+        (["perform", "/nowhere.xml"], "cannot be read: No such file"),
+        (["jobs", "--abort"], "needs its id"),
+        (["serve", "sqlite:///x.db", "--config", "dai.toml"], "exclude each other"),
+        (["serve"], "There is no dai.toml here"),
+        (["check-config", "nowhere.toml"], "cannot be read"),
+    ],
+)
+def test_wrong_usage_is_told(
+    capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == USAGE
+    assert message in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []
+
+
+def test_errors_are_told_without_a_traceback(capsys) -> None:
+    refused = problem(
+        400, type="sql-error", detail="no such table: bok", excerpt="line 1: select * from bok\n" + " " * 22 + "^"
+    )
+    with ScriptedServer(DATA, refused) as server:
+        assert main(["query", f"{server.url}/data", "select * from bok"]) == FAILED
+    assert capsys.readouterr().err.splitlines() == [
+        "dai: no such table: bok",
+        "     line 1: select * from bok",
+        "     " + " " * 22 + "^",
+    ]
+
+
+def test_an_interrupt_has_its_exit_code(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dai.commands.ask.connect", interrupted)
+    assert main(["query", "data", "select 1"]) == INTERRUPTED
+    assert capsys.readouterr().err == "dai: interrupted\n"
+
+
+RESPONSE = (
+    b'<gridDataServiceResponse xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">'
+    b'<result name="rows"><![CDATA[id\n1\n]]>%b</result><request id="7" status="%b"/></gridDataServiceResponse>'
+)
+ERROR = b'<error id="sql-error" activity="q">division by zero</error>'
+
+
+def performed(error: bytes = b"", status: int = 200) -> Scripted:
+    body = RESPONSE % (error, b"ERROR" if error else b"COMPLETED")
+    headers = {"Content-Type": "application/xml"} | ({"Location": "/jobs/9"} if status == 202 else {})
+    return Scripted(status, [body[:100], body[100:]], headers)
+
+
+def test_performing_a_document(tmp_path: Path, capsysbinary, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = tmp_path / "perform.xml"
+    document.write_bytes(b"<perform/>")
+    answer = tmp_path / "response.xml"
+    with ScriptedServer(
+        DATA, performed(), DATA, performed(), DATA, performed(ERROR), DATA, performed(status=202)
+    ) as server:
+        at = ["--resource", f"{server.url}/data"]
+        assert main(["perform", str(document), *at]) == OK
+        assert server.requests[-1].body == b"<perform/>"
+        assert capsysbinary.readouterr().out == RESPONSE % (b"", b"COMPLETED")
+        assert main(["perform", str(document), *at, "--output", str(answer)]) == OK
+        assert answer.read_bytes() == RESPONSE % (b"", b"COMPLETED")
+        assert main(["perform", str(document), *at]) == FAILED
+        assert b"dai: division by zero" in capsysbinary.readouterr().err
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"<from-stdin/>")))
+        assert main(["perform", "-", *at]) == OK
+        assert server.requests[-1].body == b"<from-stdin/>"
+        assert b"dai jobs 9 --wait" in capsysbinary.readouterr().err
+        assert main(["perform", str(document), *at, "--format", "csv"]) == USAGE
+
+
+def test_performing_for_one_end_point(tmp_path: Path, capsys) -> None:
+    document = tmp_path / "perform.xml"
+    document.write_bytes(b"<perform/>")
+    resources = said({"resources": [{"name": "data"}]})
+    with ScriptedServer(resources, DATA, arrow()) as server:
+        # One resource needs no name.
+        options = ["--server", server.url, "--end-point", "rows", "--format", "table"]
+        assert main(["perform", str(document), *options]) == OK
+        assert server.requests[-1].target == "/resources/data/perform?output=rows"
+    assert capsys.readouterr().out.splitlines()[-1] == "(25 rows)"
+
+
+def test_performing_as_a_job(tmp_path: Path, capsys) -> None:
+    document = tmp_path / "perform.xml"
+    document.write_bytes(b"<perform/>")
+    with ScriptedServer(DATA, performed(status=202)) as server:
+        assert main(["perform", str(document), "--resource", f"{server.url}/data", "--async"]) == OK
+        assert server.requests[-1].headers["prefer"] == "respond-async"
+    assert capsys.readouterr().out == "9\n"
+
+
+def test_resources_and_their_tables(capsys) -> None:
+    listed = said({"resources": [{"name": "book", "product": "SQLite 3.50"}, {"name": "lab"}]})
+    schema = said({"tables": [{"name": "littleblackbook", "columns": [{"name": "id", "type": "integer"}]}]})
+    with ScriptedServer(listed, DATA, schema) as server:
+        assert main(["resources", "--server", server.url]) == OK
+        assert "book  SQLite 3.50" in capsys.readouterr().out
+        assert main(["resources", "book", "--server", server.url]) == OK
+        assert capsys.readouterr().out == "littleblackbook: id integer\n"
+
+
+def test_jobs(capsys) -> None:
+    running = {"id": "17", "phase": "EXECUTING", "progress": [{"activity": "q", "rows": 12345, "seconds": 0.5}]}
+    failed = {"id": "17", "phase": "ERROR", "error": {"type": "sql-error", "detail": "division by zero"}}
+    done = {"id": "17", "phase": "COMPLETED", "outputs": ["rows"]}
+    at = ["--server"]
+    with ScriptedServer(said({"jobs": [running]})) as server:
+        assert main(["jobs", *at, server.url]) == OK
+        assert "17   EXECUTING" in capsys.readouterr().out
+    with ScriptedServer(said(running)) as server:
+        assert main(["jobs", "17", *at, server.url]) == OK
+        assert "12,345" in capsys.readouterr().out
+    with ScriptedServer(said(running), said(failed)) as server:
+        assert main(["jobs", "17", "--wait", *at, server.url]) == FAILED
+        assert "division by zero" in capsys.readouterr().out
+    with ScriptedServer(said(done), said(done), CSV) as server:
+        assert main(["jobs", "17", "--result", *at, server.url]) == OK
+        assert server.requests[-1].target == "/jobs/17/outputs/rows"
+        capsys.readouterr()
+    with ScriptedServer(said(running), Scripted(204)) as server:
+        assert main(["jobs", "17", "--delete", *at, server.url]) == OK
+        assert server.requests[-1].method == "DELETE"
+
+
+def test_check_config_connects(tmp_path: Path, capsys) -> None:
+    good = tmp_path / "good.toml"
+    good.write_text('[resources.book]\nurl = "sqlite:///book.db"\n')
+    (tmp_path / "book.db").touch()
+    assert main(["check-config", str(good)]) == OK
+    assert "book: SQLite" in capsys.readouterr().out
+    bad = tmp_path / "bad.toml"
+    bad.write_text('[resources.lab]\nurl = "postgresql://127.0.0.1:1/lab"\nconnect_wait = 0.5\npool_wait = 0.5\n')
+    assert main(["check-config", str(bad)]) == FAILED
+    assert "lab: " in capsys.readouterr().out
+
+
+def test_the_schema_of_documents(capsysbinary, tmp_path: Path) -> None:
+    from dai.perform import xsd
+
+    assert main(["schemas"]) == OK
+    assert capsysbinary.readouterr().out == xsd()
+    assert main(["schemas", "--check", "--directory", str(tmp_path)]) == FAILED
+    assert b"perform.xsd is stale" in capsysbinary.readouterr().err
+    assert main(["schemas", "--write", "--directory", str(tmp_path)]) == OK
+    assert (tmp_path / "schemas/perform.xsd").read_bytes() == xsd()
+    assert main(["schemas", "--check", "--directory", str(tmp_path)]) == OK
+
+
+def test_generated_files_are_fresh() -> None:
+    root = Path(__file__).parent.parent
+    assert main(["schemas", "--check", "--directory", str(root)]) == OK
+
+
+def test_every_command_has_help() -> None:
+    [commands] = [action for action in parser()._actions if hasattr(action, "choices") and action.choices]
+    assert {each.dest for each in commands._choices_actions} == set(commands.choices)
+    assert all(each.help for each in commands._choices_actions)
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    with ScriptedServer(DATA, Scripted(body=[b"x" * 100_000] * 100, headers={"Content-Type": "text/csv"})) as server:
+        code = f"import sys; from dai.__main__ import main; sys.exit(main(['query', '{server.url}/data', 'select 1']))"
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.read(10) == b"x" * 10
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert process.wait() == FAILED
+
+
+def test_tables_fit_their_terminal() -> None:
+    rows = [["1", "a long text that does not fit"], ["22", "日本語日本語日本語日本語"]]
+    shown = list(lines(["id", "name"], rows, right=[0], columns=20))
+    assert all(width(line) <= 20 for line in shown)
+    assert shown[2] == " 1  a long text tha…"
+    assert width("日本") == 4
+    assert width("e\u0301") == 1
+    assert cut("日本語", 4) == "日…"
+    assert list(lines(["x"], [], columns=0)) == ["x", "─"]
