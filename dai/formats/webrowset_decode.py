@@ -36,31 +36,34 @@ _ROW_BYTES = 1 << 26
 
 def decoded(chunks: Iterable[bytes]) -> Stream:
     """See ``WebRowSet.decode``."""
+    return _decoded(chunks, by_parser=False)
+
+
+def decoded_by_parser(chunks: Iterable[bytes]) -> Stream:
+    """The same by lxml alone: what the fast way is tested and measured against."""
+    return _decoded(chunks, by_parser=True)
+
+
+def _decoded(chunks: Iterable[bytes], by_parser: bool) -> Stream:
     close = closing(chunks)
     try:
         source = iter(chunks)
         reader = Reader()
-        head, rest = _head(source)
+        head, rest = (b"", b"") if by_parser else _head(source)
         reader.feed(head)
         canonical = bool(head) and reader.in_data
-        ready: list[pa.RecordBatch] = []
         while not reader.in_data:
-            if (chunk := rest or next(source, None)) is None:
+            if not rest and (chunk := next(source, None)) is not None:
+                rest = bytes(chunk)
+            elif not rest:
                 reader.close()
-                break
+            reader.feed(rest)
             rest = b""
-            reader.feed(bytes(chunk))
-        ready.extend(reader.batches())
         batches = _canonical(reader, source, rest) if canonical else _parsed(reader, source, rest)
-        return Stream(reader.schema, _chained(ready, batches), close)
+        return Stream(reader.schema, batches, close)
     except BaseException:
         close()
         raise
-
-
-def _chained(first: list[pa.RecordBatch], then: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from first
-    yield from then
 
 
 def _head(source: Iterator[bytes]) -> tuple[bytes, bytes]:
