@@ -186,10 +186,13 @@ class Response:
     def check(self) -> Self:
         """Read to the end of the document and raise the first cause of a failure, if it tells of one."""
         self.read_all()
-        errors = [result.error for result in self.results.values() if result.error is not None]
-        causes = [error for error in errors if error.code != "stream-closed"] or errors
-        if failure := self._failure or (causes[0] if causes else None):
-            raise failure
+        failed = [result for result in self.results.values() if result.error is not None]
+        # The activity that failed before those that were stopped because of it.
+        failed.sort(key=lambda result: (result.status != "ERROR", result.status == "TERMINATED"))
+        if self._failure is not None:
+            raise self._failure
+        if failed and (error := failed[0].error) is not None:
+            raise error
         return self
 
     def advance(self) -> None:

@@ -165,10 +165,15 @@ class Resource:
         """The service's jobs on this resource."""
         return Jobs(self.service, self.name)
 
-    def session(self, timeout: float | None = None) -> Session:
-        """A session on this resource's service; ``timeout``: seconds after its last use that it ends by itself."""
+    def session(self, timeout: float | None = None, *, id: str | None = None) -> Session:
+        """A new session on this resource's service; ``timeout``: seconds after its last use that it ends by itself.
+
+        With ``id`` (a response's ``session``) one that is there already: leaving that does not end it.
+        """
         import json
 
+        if id is not None:
+            return Session(self, id, own=False)
         body = json.dumps({"timeout": timeout} if timeout else {}).encode()
         reply = self.service.transport.send("POST", "/sessions", body, {"Content-Type": "application/json"})
         with reply.body:

@@ -86,12 +86,12 @@ class Pull:
 
 
 class Session:
-    """A context manager: leaving it ends the session, which stops and frees everything in it."""
+    """A context manager: leaving it ends the session (if it is our ``own``), which stops and frees everything in it."""
 
-    def __init__(self, resource: Resource, id: str) -> None:
+    def __init__(self, resource: Resource, id: str, *, own: bool = True) -> None:
         self.resource, self.id = resource, id
         self.transport = resource.service.transport
-        self._open = True
+        self._open = own
 
     def stream_path(self, stream: str) -> str:
         return f"/sessions/{quote(self.id, safe='')}/streams/{quote(stream, safe='')}"
@@ -144,7 +144,7 @@ class Session:
             time.sleep(reply.retry_after or 0.1)
 
     def close(self) -> None:
-        """End the session: what still runs in it stops."""
+        """End the session if it is our own: what still runs in it stops."""
         if self._open:
             self._open = False
             with self.transport.send("DELETE", f"/sessions/{quote(self.id, safe='')}", accepted=frozenset({404})).body:

@@ -135,3 +135,11 @@ def test_the_first_failure_counts() -> None:
     broken = problem(500, type="internal", detail="It broke.")
     with ScriptedServer(said({"id": "s1"}), broken) as server, pytest.raises(ZeroDivisionError), session_of(server):
         _ = 1 / 0
+
+
+def test_a_session_that_somebody_else_made_is_not_ended() -> None:
+    streams = Streams([b"a"])
+    with ScriptedServer(streams) as server:
+        with Resource(Service(server.url), "data", {}).session(id="s1") as session:
+            assert list(session.pull("out")) == [b"a"]
+        assert not streams.ended
