@@ -20,7 +20,7 @@ PORTION_ROWS = 1024
 MOST_ROWS = 65_536
 
 Row = Sequence[Any]
-Convert = Callable[[list[tuple[Any, ...]], int], list[pa.Array]]
+Convert = Callable[[Sequence[tuple[Any, ...]], int], list[pa.Array]]
 """Rows and the number (from 1) of the first of them to columns."""
 
 
@@ -45,8 +45,8 @@ def record_batch(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> p
 
 
 def batches(
-    first: list[tuple[Any, ...]],
-    fetch: Callable[[int], list[tuple[Any, ...]]],
+    first: Sequence[tuple[Any, ...]],
+    fetch: Callable[[int], Sequence[tuple[Any, ...]]],
     convert: Convert,
     schema: pa.Schema,
     *,

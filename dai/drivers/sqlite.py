@@ -319,7 +319,7 @@ class SQLite(Driver):
         ]
         schema = pa.schema([field(kind.name, kind.type, kind.type_name) for kind in kinds])
 
-        def convert(rows: list[tuple[Any, ...]], row: int) -> list[pa.Array]:
+        def convert(rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
             return _arrays(kinds, rows, row)
 
         def close() -> None:
@@ -437,7 +437,7 @@ def _bound(value: Any, at: int) -> Any:
     raise ParameterError(f"Parameter {at}: SQLite has no type for a Python {type(value).__name__}.")
 
 
-def _arrays(kinds: Sequence[Kind], rows: list[tuple[Any, ...]], row: int) -> list[pa.Array]:
+def _arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
     return [array(kind, values, row) for kind, values in zip(kinds, columns_of(rows, len(kinds)), strict=True)]
 
 

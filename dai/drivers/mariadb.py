@@ -1,0 +1,559 @@
+"""MariaDB and MySQL through mysqlclient, whose values are taken as raw bytes and cast by Arrow.
+
+Queries run unbuffered in read-only transactions, on sessions whose time zone is UTC. Parameters go to the server apart
+from the statement: in user variables that a statement prepared on the server uses. A statement is stopped by KILL
+QUERY from a connection of its own; so is a stream that is closed before its end: what remains would have to be read.
+LOCAL INFILE and multiple statements are switched off: a bulk load is INSERTs of many rows (see docs/decisions/).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import MySQLdb
+import pyarrow as pa
+from MySQLdb.constants import CLIENT, FLAG
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from dai.cancellation import Cancellation
+from dai.drivers import CallResult, Driver, DriverOptions, Session, Statistics, TableInfo, bulk
+from dai.drivers import mariadb_tables as schema_of
+from dai.drivers.ddl import create_table, matched, quoted, quoted_table
+from dai.drivers.interrupts import interruptible
+from dai.drivers.mariadb_errors import LOST, translated
+from dai.drivers.mariadb_literals import inserts, literal
+from dai.drivers.mariadb_types import TEXT_TYPES, Kind, array, kind, lossless_floats
+from dai.drivers.pool import Limit, Pool
+from dai.drivers.rows import FIRST_ROWS, batches, columns_of
+from dai.drivers.statements import Bound, bind_markers, keyword, single_query
+from dai.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    DataError,
+    NotAQueryError,
+    ParameterError,
+    StatementError,
+)
+from dai.stream import Stream
+
+_SETUP = (
+    "SET SESSION time_zone = '+00:00', SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,"
+    "NO_ENGINE_SUBSTITUTION'"
+)
+_CONVERSIONS = {type: [(FLAG.BINARY, bytes)] for type in TEXT_TYPES}
+"""Converts nothing, but leaves a mark at columns whose character set is binary, which no other attribute shows."""
+_SESSION_WORDS = {
+    "BEGIN", "COMMIT", "DEALLOCATE", "EXECUTE", "HANDLER", "KILL", "LOAD", "LOCK", "PREPARE", "RELEASE", "ROLLBACK",
+    "SAVEPOINT", "SET", "SHUTDOWN", "START", "UNLOCK", "USE", "XA",
+}  # fmt: skip
+_STATEMENT_BYTES = 4 << 20
+_SPOOLED_BYTES = 8 << 20
+
+
+class _Connection:
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self.id: int = raw.thread_id()
+
+
+class MariaDB(Driver):
+    dialect = "mysql"
+
+    def __init__(self, url: URL, options: DriverOptions) -> None:
+        self._url, self._options = url, options
+        self._limit = Limit(options.pool_size, options.pool_wait)
+        self._pool: Pool[_Connection] = Pool(
+            lambda: _Connection(self._connection()),
+            lambda connection: connection.raw.close(),
+            limit=self._limit,
+            idle=options.idle,
+            check=lambda connection: connection.raw.ping() is None,
+            alive=lambda connection: not select.select([connection.raw.fileno()], [], [], 0)[0],
+            interrupt=lambda connection: self._kill(connection.id),
+        )
+
+    @classmethod
+    def connect(cls, url: str, options: DriverOptions) -> MariaDB:
+        try:
+            parsed = make_url(url)
+        except (ArgumentError, ValueError) as error:
+            raise ConfigurationError("The URL of the MariaDB database cannot be read.") from error
+        unknown = set(parsed.query) - {"unix_socket", "ssl_mode", "ssl_ca", "charset"}
+        if unknown:
+            raise ConfigurationError(
+                f"The URL of the MariaDB database has an unknown option {min(unknown)!r}.",
+                hint="Known: unix_socket, ssl_mode, ssl_ca.",
+            )
+        return cls(parsed, options)
+
+    def product(self) -> str:
+        with self._reading() as run:
+            version = str(run("SELECT VERSION() AS version")[0]["version"])
+        number = version.split("-")[0]
+        return f"{'MariaDB' if 'MariaDB' in version else 'MySQL'} {number}"
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+    ) -> Stream:
+        single_query(sql, self.dialect)
+        connection = self._pool.take(cancellation)
+        try:
+            with self._translated(connection):
+                connection.raw.query(b"START TRANSACTION READ ONLY")
+            return self._stream(connection, sql, parameters, cancellation, batch_rows, self._release)
+        except (StatementError, ParameterError, DataError):
+            self._release(connection, False)
+            raise
+        except BaseException:
+            self._pool.discard(connection)
+            raise
+
+    @contextmanager
+    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> Iterator[Session]:
+        connection = self._pool.take(cancellation)
+        session = _Session(self, connection, cancellation)
+        try:
+            session.run(f"START TRANSACTION{' READ ONLY' if read_only else ''}")
+            yield session
+            session.finish()
+            cancellation.check()
+            session.run("COMMIT")
+        except BaseException:
+            with contextlib.suppress(Exception):
+                session.finish()
+            self._release(connection, cancellation.cancelled)
+            raise
+        self._pool.give_back(connection)
+
+    @contextmanager
+    def call(
+        self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
+    ) -> Iterator[CallResult]:
+        """Result sets are read before the block begins (the out parameters come after them), into a temporary file when
+        they are large."""
+        with self.transaction(cancellation=cancellation) as session, contextlib.ExitStack() as spools:
+            if not isinstance(session, _Session):
+                raise TypeError("A session of another driver.")
+            names = session.set_variables([None if mode == "out" else value for mode, value in parameters])
+            sql = f"CALL {quoted_table(procedure, self.dialect)}({', '.join(names)})"
+            results = tuple(spools.enter_context(result) for result in session.results(sql))
+            wanted = {at: f"@dai{at}" for at, (mode, _) in enumerate(parameters, 1) if mode in ("out", "inout")}
+            out: dict[int, Any] = {}
+            if wanted:
+                table = session.query(f"SELECT {', '.join(wanted.values())}").table()
+                out = {at: table.column(index)[0].as_py() for index, at in enumerate(wanted)}
+            yield CallResult(results, out)
+
+    def load(
+        self,
+        table: str,
+        stream: Stream,
+        *,
+        cancellation: Cancellation,
+        create: bool = False,
+        transactional: bool = True,
+    ) -> int:
+        """CREATE TABLE commits by itself in this database: a table made here is dropped again when the load fails."""
+        made = False
+
+        def prepare(session: Session, create: bool) -> bulk.Insert:
+            nonlocal made
+            if create:
+                session.update(create_table(table, stream.schema, self.dialect))
+                made = True
+            return self._insert(session, table, stream.schema, transactional)
+
+        try:
+            return bulk.load(
+                self, stream, prepare, cancellation=cancellation, create=create, transactional=transactional
+            )
+        except BaseException:
+            if made and transactional:
+                with contextlib.suppress(Exception):
+                    self.update(f"DROP TABLE {quoted_table(table, self.dialect)}", cancellation=Cancellation())
+            raise
+
+    def _insert(self, session: Session, table: str, schema: pa.Schema, transactional: bool) -> bulk.Insert:
+        if not isinstance(session, _Session):
+            raise TypeError("A session of another driver.")
+        found = schema_of.found(session.rows, table) if "." not in table else table
+        if transactional and "." not in table:
+            self._require_transactions(session, found)
+        known = schema_of.column_names(session.rows, table) if "." not in table else list(schema.names)
+        names = matched(schema.names, known, table)
+        columns = ", ".join(quoted(name, self.dialect) for name in names)
+        prefix = f"INSERT INTO {quoted_table(found, self.dialect)} ({columns}) VALUES ".encode()
+        session.run("START TRANSACTION")  # after a CREATE TABLE the former one is over; else it was empty
+        most = min(_STATEMENT_BYTES, int(session.rows("SELECT @@max_allowed_packet AS most")[0]["most"]) // 2)
+
+        def insert(batch: pa.RecordBatch, row: int) -> int:
+            return sum(session.run(statement) for statement in inserts(prefix, names, batch, row, most))
+
+        return insert
+
+    def _require_transactions(self, session: _Session, table: str) -> None:
+        rows = session.rows(
+            "SELECT t.table_name AS name, e.transactions AS able FROM information_schema.tables t "
+            "JOIN information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = DATABASE()"
+        )
+        if any(row["name"] == table and row["able"] != "YES" for row in rows):
+            raise DataError(
+                f"The table {table!r} is kept by an engine without transactions: rows cannot be all or none.",
+                hint="Load it with transactional=false, or ALTER TABLE … ENGINE=InnoDB.",
+            )
+
+    def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
+        with self._reading() as run:
+            return schema_of.tables(run, pattern, self._url.database or "")
+
+    def statistics(self, table: str) -> Statistics:
+        with self._reading() as run:
+            return schema_of.statistics(run, table)
+
+    def check(self) -> float:
+        start = time.perf_counter()
+        with self._reading() as run:
+            run("SELECT 1 AS one")
+        return time.perf_counter() - start
+
+    def pool_state(self) -> dict[str, int]:
+        return self._limit.state()
+
+    def close(self) -> None:
+        self._pool.close()
+
+    # Connections
+
+    def _connection(self) -> Any:
+        url = self._url
+        options = {name: str(url.query[name]) for name in ("unix_socket", "ssl_mode") if name in url.query}
+        secured: dict[str, Any] = {"ssl": {"ca": str(url.query["ssl_ca"])}} if "ssl_ca" in url.query else {}
+        named = {"host": url.host, "user": url.username, "password": url.password, "database": url.database}
+        try:
+            return MySQLdb.connect(
+                **{name: str(value) for name, value in named.items() if value},
+                **options,
+                **secured,
+                port=url.port or 3306,
+                charset="utf8mb4",
+                use_unicode=False,
+                conv=_CONVERSIONS,
+                multi_statements=False,
+                local_infile=0,
+                autocommit=True,
+                client_flag=CLIENT.MULTI_RESULTS,
+                connect_timeout=max(1, round(self._options.connect_wait)),
+                init_command=_SETUP,
+            )
+        except MySQLdb.Error as error:
+            found = translated(*_parts(error), None, None, None)
+            if not isinstance(found, StatementError):
+                raise found from error
+            raise DatabaseUnavailableError("The database refuses the connection.") from error
+
+    def _kill(self, thread: int) -> None:
+        with contextlib.closing(self._connection()) as raw:
+            raw.query(b"KILL QUERY %d" % thread)
+
+    def _release(self, connection: _Connection, broken: bool) -> None:
+        """Ends the transaction; a connection that cannot even do that is thrown away."""
+        try:
+            if broken:
+                raise MySQLdb.OperationalError(2013, "")
+            connection.raw.query(b"ROLLBACK")
+        except MySQLdb.Error:
+            self._pool.discard(connection)
+        else:
+            self._pool.give_back(connection)
+
+    @contextmanager
+    def _reading(self) -> Iterator[schema_of.Run]:
+        with self.transaction(cancellation=Cancellation(), read_only=True) as session:
+            if not isinstance(session, _Session):
+                raise TypeError("A session of another driver.")
+            yield session.rows
+
+    @contextmanager
+    def _translated(
+        self, connection: _Connection, sql: str | None = None, bound: Bound | None = None
+    ) -> Iterator[None]:
+        try:
+            yield
+        except MySQLdb.Error as error:
+            code, message = _parts(error)
+            state = None
+            if code not in LOST:
+                with contextlib.suppress(MySQLdb.Error):
+                    state = connection.raw.sqlstate()
+
+            def names(what: str) -> list[str]:
+                with contextlib.suppress(Exception):
+                    return schema_of.names(_Session(self, connection, Cancellation()).rows, what)
+                return []
+
+            raise translated(code, message, state, sql, bound, names) from error
+
+    # Statements
+
+    def _stream(
+        self,
+        connection: _Connection,
+        sql: str,
+        parameters: Sequence[Any],
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        release: Callable[[_Connection, bool], None],
+    ) -> Stream:
+        query = single_query(sql, self.dialect)
+        result, kinds = self._executed(connection, sql, query, parameters, cancellation)
+        if any(each.is_cut for each in kinds):
+            self._stop(connection, result)
+            del result
+            wrapped, kinds_read = lossless_floats(query, kinds)
+            try:
+                result, _ = self._executed(connection, sql, wrapped, parameters, cancellation)
+            except StatementError as error:
+                cut = next(each.name for each in kinds if each.is_cut)
+                raise DataError(
+                    f"Column {cut!r} is a FLOAT, which the database sends with six digits only.",
+                    hint=f"Select CAST(`{cut}` AS DOUBLE) to get all of them.",
+                    column=cut,
+                ) from error
+            kinds = kinds_read
+        return self._read(connection, result, kinds, sql, cancellation, batch_rows, release)
+
+    def _executed(
+        self,
+        connection: _Connection,
+        sql: str,
+        query: str,
+        parameters: Sequence[Any],
+        cancellation: Cancellation,
+    ) -> tuple[Any, list[Kind]]:
+        raw = connection.raw
+        bound = bind_markers(query, "qmark", self.dialect) if parameters else Bound(query, 0)
+        if parameters and bound.count != len(parameters):
+            raise ParameterError(f"The statement has {bound.count} parameter markers for {len(parameters)} values.")
+        with (
+            interruptible(cancellation, lambda: self._kill(connection.id)),
+            self._translated(connection, sql, bound),
+        ):
+            if parameters:
+                names = _prepare(raw, bound.sql, parameters)
+                raw.query(f"EXECUTE dai_statement USING {', '.join(names)}".encode())
+            else:
+                raw.query(_encoded(query))
+            result = raw.use_result()
+            if result is None:
+                raise NotAQueryError("The statement gives no rows.", sql=sql)
+            return result, _kinds(result)
+
+    def _read(
+        self,
+        connection: _Connection,
+        result: Any,
+        kinds: Sequence[Kind],
+        sql: str,
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        release: Callable[[_Connection, bool], None],
+    ) -> Stream:
+        held = [result]
+        at_end = broken = False
+        del result
+
+        def fetch(rows: int) -> Sequence[tuple[bytes | None, ...]]:
+            nonlocal at_end, broken
+            if at_end:
+                return ()
+            broken = True
+            with (
+                interruptible(cancellation, lambda: self._kill(connection.id)),
+                self._translated(connection, sql),
+            ):
+                found: Sequence[tuple[bytes | None, ...]] = held[0].fetch_row(rows)
+            broken = False
+            at_end = len(found) < rows
+            return found
+
+        def convert(rows: Sequence[tuple[bytes | None, ...]], row: int) -> list[pa.Array]:
+            columns = columns_of(rows, len(kinds))
+            return [array(each, values, row) for each, values in zip(kinds, columns, strict=True)]
+
+        def close() -> None:
+            if not at_end and held:
+                self._stop(connection, held[0])
+            held.clear()
+            release(connection, broken)
+
+        schema = pa.schema([each.field for each in kinds])
+        try:
+            first = fetch(min(FIRST_ROWS, batch_rows or FIRST_ROWS))
+        except BaseException:
+            self._stop(connection, held[0])
+            held.clear()
+            raise
+        found = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
+        return Stream(schema, found, close)
+
+    def _stop(self, connection: _Connection, result: Any) -> None:
+        """Ends a half-read result: the server stops sending, what it had sent already is dropped."""
+        with contextlib.suppress(Exception):
+            self._kill(connection.id)
+        with contextlib.suppress(MySQLdb.Error):
+            result.discard()
+
+
+class _Session(Session):
+    def __init__(self, driver: MariaDB, connection: _Connection, cancellation: Cancellation) -> None:
+        self._driver, self.connection, self._cancellation = driver, connection, cancellation
+        self._open: Stream | None = None
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
+        self.finish()
+        self._open = self._driver._stream(
+            self.connection, sql, parameters, self._cancellation, None, release=lambda *_: None
+        )
+        return self._open
+
+    def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
+        if keyword(sql, "mysql") in _SESSION_WORDS:
+            raise StatementError(
+                "The statement is not allowed here: it would reach files, settings or transactions.", sql=sql
+            )
+        if parameter_rows is None:
+            return self.run(sql, sql)
+        bound = bind_markers(sql, "qmark", "mysql")
+        changed, prepared = 0, False
+        for row in parameter_rows:
+            if bound.count != len(row):
+                raise ParameterError(f"The statement has {bound.count} parameter markers for {len(row)} values.")
+            if not prepared:
+                self._prepare(bound, sql)
+                prepared = True
+            names = self.set_variables(row)
+            changed += self.run(f"EXECUTE dai_statement{' USING ' if names else ''}{', '.join(names)}", sql, bound)
+        return changed
+
+    def _prepare(self, bound: Bound, sql: str) -> None:
+        self.run(f"SET @dai_sql = {literal(bound.sql, 0)}")
+        self.run("PREPARE dai_statement FROM @dai_sql", sql, bound)
+
+    def set_variables(self, values: Sequence[Any]) -> list[str]:
+        """Values in user variables: the names of these."""
+        return _set_variables(self.run, values)
+
+    def run(self, statement: str | bytes, sql: str | None = None, bound: Bound | None = None) -> int:
+        """A statement whose rows, if it has any, are only counted: rows changed. ``sql`` is what an error shows."""
+        self.finish()
+        driver, raw = self._driver, self.connection.raw
+        with (
+            interruptible(self._cancellation, lambda: driver._kill(self.connection.id)),
+            driver._translated(self.connection, sql, bound),
+        ):
+            raw.query(statement if isinstance(statement, bytes) else _encoded(statement))
+            result = raw.store_result()
+            return int(raw.affected_rows()) if result is None else int(result.num_rows())
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """A query of the driver's own."""
+        stream = self._driver._stream(self.connection, sql, (), self._cancellation, None, release=lambda *_: None)
+        found: list[dict[str, Any]] = stream.table().to_pylist()
+        return found
+
+    def results(self, sql: str) -> Iterator[Stream]:
+        """The result sets of a CALL, each read whole."""
+        driver, raw = self._driver, self.connection.raw
+        with (
+            interruptible(self._cancellation, lambda: driver._kill(self.connection.id)),
+            driver._translated(self.connection, sql),
+        ):
+            raw.query(_encoded(sql))
+            while True:
+                result = raw.use_result()
+                if result is not None:
+                    kinds = _kinds(result)
+                    stream = driver._read(
+                        self.connection, result, kinds, sql, self._cancellation, None, release=lambda *_: None
+                    )
+                    del result
+                    yield _spooled(_with_floats_refused(stream, kinds))
+                if raw.next_result() != 0:
+                    return
+
+    def finish(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def _with_floats_refused(stream: Stream, kinds: Sequence[Kind]) -> Stream:
+    cut = next((each.name for each in kinds if each.is_cut), None)
+    if cut is not None:
+        stream.close()
+        raise DataError(
+            f"Column {cut!r} is a FLOAT, which the database sends with six digits only.",
+            hint="Select CAST(… AS DOUBLE) in the procedure.",
+            column=cut,
+        )
+    return stream
+
+
+def _spooled(stream: Stream) -> Stream:
+    """The same tuples, read to the end and kept in memory or, beyond 8 MiB, in a temporary file."""
+    file = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES)  # noqa: SIM115 - closed with the stream
+    with stream, pa.ipc.new_stream(file, stream.schema) as writer:
+        for batch in stream:
+            writer.write_batch(batch)
+    file.seek(0)
+    return Stream(stream.schema, pa.ipc.open_stream(file), file.close)
+
+
+def _kinds(result: Any) -> list[Kind]:
+    return [
+        kind(name, wire, length, digits, flags, binary=mark is bytes)
+        for (name, wire, _, _, length, digits, _), flags, mark in zip(
+            result.describe(), result.field_flags(), result.converter, strict=True
+        )
+    ]
+
+
+def _prepare(raw: Any, sql: str, parameters: Sequence[Any]) -> list[str]:
+    names = _set_variables(lambda statement: raw.query(_encoded(statement)), parameters)
+    raw.query(f"SET @dai_sql = {literal(sql, 0)}".encode())
+    raw.query(b"PREPARE dai_statement FROM @dai_sql")
+    return names
+
+
+def _set_variables(run: Callable[[str], object], values: Sequence[Any]) -> list[str]:
+    names = [f"@dai{at}" for at in range(1, len(values) + 1)]
+    if names:
+        pairs = (
+            f"{name} = {literal(value, at)}" for at, (name, value) in enumerate(zip(names, values, strict=True), 1)
+        )
+        run(f"SET {', '.join(pairs)}")
+    return names
+
+
+def _encoded(sql: str) -> bytes:
+    try:
+        return sql.encode()
+    except UnicodeEncodeError as error:
+        raise StatementError("The statement holds a lone surrogate, which is not text.") from error
+
+
+def _parts(error: MySQLdb.Error) -> tuple[int, str]:
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    return (code or 2013), str(error.args[1] if len(error.args) > 1 else "")

@@ -1,0 +1,159 @@
+"""What information_schema says about the tables of the current database."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers.ddl import like
+from dai.drivers.mariadb_types import kind
+from dai.errors import NotFoundError
+from dai.loading import nearest
+
+Run = Callable[[str], list[dict[str, Any]]]
+"""Runs a query of ours: one dictionary a row, text as ``str``."""
+
+_WIRE = {
+    "tinyint": 1, "smallint": 2, "int": 3, "float": 4, "double": 5, "timestamp": 7, "bigint": 8, "mediumint": 9,
+    "date": 10, "time": 11, "datetime": 12, "year": 13, "bit": 16, "json": 245, "decimal": 246, "tinyblob": 249,
+    "tinytext": 249, "mediumblob": 250, "mediumtext": 250, "longblob": 251, "longtext": 251, "blob": 252, "text": 252,
+    "varchar": 253, "varbinary": 253, "geometry": 255,
+}  # fmt: skip
+_BINARY = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry", "point", "polygon"}
+_TABLES = """
+SELECT table_name AS name, table_type AS kind, table_rows AS count, data_length AS size, table_comment AS comment
+FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY table_name
+"""
+_COLUMNS = """
+SELECT table_name AS tab, column_name AS name, data_type AS type, column_type AS full_type, is_nullable AS nullable,
+       column_default AS std, numeric_precision AS num_precision, numeric_scale AS num_scale,
+       character_maximum_length AS length, datetime_precision AS fraction, extra, column_comment AS comment
+FROM information_schema.columns WHERE table_schema = DATABASE() ORDER BY table_name, ordinal_position
+"""
+_KEYS = """
+SELECT table_name AS tab, constraint_name AS name, column_name AS col, referenced_table_schema AS ref_schema,
+       referenced_table_name AS ref_table, referenced_column_name AS ref_col, DATABASE() AS db
+FROM information_schema.key_column_usage
+WHERE table_schema = DATABASE() AND referenced_table_name IS NOT NULL
+ORDER BY table_name, constraint_name, ordinal_position
+"""
+_INDEXES = """
+SELECT table_name AS tab, index_name AS name, column_name AS col, non_unique, cardinality
+FROM information_schema.statistics WHERE table_schema = DATABASE()
+ORDER BY table_name, index_name, seq_in_index
+"""
+
+
+def names(run: Run, what: str) -> list[str]:
+    """Of all ``tables`` or ``columns``."""
+    return [row["name"] for row in run(_TABLES if what == "tables" else _COLUMNS)]
+
+
+def tables(run: Run, pattern: str, database: str) -> tuple[TableInfo, ...]:
+    columns, keys, indexes = _by_table(run(_COLUMNS)), _by_table(run(_KEYS)), _by_table(run(_INDEXES))
+    return tuple(
+        TableInfo(
+            name=row["name"],
+            columns=tuple(_column(column) for column in columns[row["name"]]),
+            kind="view" if "VIEW" in row["kind"] else "table",
+            primary_key=tuple(each["col"] for each in indexes[row["name"]] if each["name"] == "PRIMARY"),
+            foreign_keys=tuple(_foreign_keys(keys[row["name"]])),
+            indexes=tuple(_indexes(indexes[row["name"]])),
+            rows=row["count"],
+            comment=row["comment"] or None,
+        )
+        for row in run(_TABLES)
+        if like(pattern, row["name"]) or like(pattern, f"{database}.{row['name']}")
+    )
+
+
+def statistics(run: Run, table: str) -> Statistics:
+    """Row and size estimates of the storage engine; distinct values where an index begins with the column."""
+    name = found(run, table)
+    row = next(row for row in run(_TABLES) if row["name"] == name)
+    first: dict[str, ColumnStatistics] = {}
+    seen = set()
+    for each in _by_table(run(_INDEXES))[name]:
+        if each["name"] not in seen and each["cardinality"] is not None:
+            first[each["col"]] = ColumnStatistics(distinct=float(each["cardinality"]))
+        seen.add(each["name"])
+    return Statistics(rows=row["count"], size_bytes=row["size"], columns=first)
+
+
+def found(run: Run, table: str) -> str:
+    """The table's own spelling of its name. NotFoundError suggests the nearest."""
+    known = [row["name"] for row in run(_TABLES)]
+    bare = table.rpartition(".")[2]
+    for name in known:
+        if name == bare or name.casefold() == bare.casefold():
+            return str(name)
+    raise NotFoundError(f"There is no table {table!r}.", hint=nearest(bare, known) if known else None)
+
+
+def column_names(run: Run, table: str) -> list[str]:
+    name = found(run, table)
+    return [row["name"] for row in run(_COLUMNS) if row["tab"] == name]
+
+
+def _by_table(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    grouped: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        grouped[row["tab"]].append(row)
+    return grouped
+
+
+def _column(row: dict[str, Any]) -> Column:
+    data_type, full = row["type"], row["full_type"]
+    is_decimal = data_type == "decimal"
+    return Column(
+        name=row["name"],
+        type=data_type + (" unsigned" if "unsigned" in full else ""),
+        arrow=str(_arrow(row)),
+        nullable=row["nullable"] == "YES",
+        default=None if row["std"] in (None, "NULL") else row["std"],
+        precision=row["num_precision"] if is_decimal else row["fraction"],
+        scale=row["num_scale"] if is_decimal else None,
+        length=row["length"],
+        autoincrement="auto_increment" in (row["extra"] or ""),
+        comment=row["comment"] or None,
+    )
+
+
+def _arrow(row: dict[str, Any]) -> pa.DataType:
+    unsigned = "unsigned" in row["full_type"]
+    digits = row["num_scale"] or 0
+    length = (row["num_precision"] or 0) + (digits > 0) + (not unsigned)
+    wire = _WIRE.get(row["type"], 254)
+    return kind("", wire, length, digits, 32 if unsigned else 0, row["type"] in _BINARY).type
+
+
+def _foreign_keys(rows: list[dict[str, Any]]) -> list[ForeignKey]:
+    grouped: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        grouped[row["name"]].append(row)
+    return [
+        ForeignKey(
+            columns=tuple(row["col"] for row in same),
+            table=same[0]["ref_table"],
+            referred_columns=tuple(row["ref_col"] for row in same),
+            schema=None if same[0]["ref_schema"] == same[0]["db"] else same[0]["ref_schema"],
+            name=re.sub(r"\s", " ", name),
+        )
+        for name, same in grouped.items()
+    ]
+
+
+def _indexes(rows: list[dict[str, Any]]) -> list[Index]:
+    grouped: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["name"] != "PRIMARY":
+            grouped[row["name"]].append(row)
+    return [
+        Index(name, tuple(row["col"] for row in same if row["col"] is not None), not same[0]["non_unique"])
+        for name, same in grouped.items()
+    ]
