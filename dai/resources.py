@@ -1,0 +1,125 @@
+"""The data resources of one service: by name, each with its driver."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dai.activity import ACTIVITIES
+from dai.config import Config, ResourceConfig
+from dai.drivers import Driver, DriverOptions, driver_for
+from dai.errors import ConfigurationError, DaiError, NotFoundError
+from dai.loading import nearest
+
+SCHEMA_SECONDS = 30.0
+"""How long a reflected schema is taken for the present one."""
+_NOT_YET = {
+    "collections": "a resource of XML collections",
+    "directory": "a resource of files",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """``tables`` as plain values for JSON; ``etag`` changes when they do."""
+
+    tables: list[dict[str, Any]]
+    etag: str
+    until: float
+
+
+class Resource:
+    """One relational resource. Its driver connects when it is first used."""
+
+    def __init__(self, config: ResourceConfig) -> None:
+        assert config.url is not None
+        self.config, self.name = config, config.name
+        options = DriverOptions(
+            pool_size=config.pool_size, pool_wait=config.pool_wait, connect_wait=config.connect_wait
+        )
+        self.driver: Driver = driver_for(config.url, options)
+        self._lock = threading.Lock()
+        self._schemas: dict[str, Schema] = {}
+
+    def properties(self) -> dict[str, Any]:
+        """What clients are told about it. ``product`` is None and ``available`` false while the database is away."""
+        try:
+            product: str | None = self.driver.product()
+        except DaiError:
+            product = None
+        return {
+            "name": self.name,
+            "kind": self.config.kind,
+            "description": self.config.description,
+            "dialect": self.driver.dialect,
+            "product": product,
+            "available": product is not None,
+            "activities": sorted(ACTIVITIES),
+        }
+
+    def schema(self, pattern: str = "%") -> Schema:
+        """Tables and columns whose table matches the LIKE pattern, at most SCHEMA_SECONDS old."""
+        with self._lock:
+            known = self._schemas.get(pattern)
+            if known is not None and known.until > time.monotonic():
+                return known
+            tables = [dataclasses.asdict(table) for table in self.driver.tables(pattern)]
+            etag = hashlib.sha256(repr(tables).encode()).hexdigest()[:32]
+            if len(self._schemas) > 100:
+                self._schemas.clear()
+            found = self._schemas[pattern] = Schema(tables, etag, time.monotonic() + SCHEMA_SECONDS)
+            return found
+
+
+class Resources(Mapping[str, Resource]):
+    """Made at start; ConfigurationError for a resource that this service cannot serve."""
+
+    def __init__(self, config: Config) -> None:
+        for each in config.resources.values():
+            if each.kind in _NOT_YET:
+                raise ConfigurationError(
+                    f"[resources.{each.name}] is {_NOT_YET[each.kind]}; this version serves SQL databases only.",
+                    hint="Give it a url, or remove it.",
+                )
+            if each.roles is not None:
+                raise ConfigurationError(
+                    f"resources.{each.name}.roles: this version knows no roles and would serve everybody alike.",
+                    hint="Remove it, and let the database user of the url see only what everybody may.",
+                )
+        for name in config.federations:
+            raise ConfigurationError(
+                f"[federations.{name}]: no package that runs federations is installed.", hint="Remove it."
+            )
+        self._all: dict[str, Resource] = {}
+        try:
+            for name, each in config.resources.items():
+                self._all[name] = Resource(each)
+        except BaseException:
+            self.close()
+            raise
+
+    def __getitem__(self, name: str) -> Resource:
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def named(self, name: str) -> Resource:
+        """The resource of that name; NotFoundError suggests the nearest one."""
+        found = self._all.get(name)
+        if found is None:
+            hint = nearest(name, list(self._all)) if self._all else "This service has no resource yet."
+            raise NotFoundError(f"There is no data resource {name!r}.", hint=hint)
+        return found
+
+    def close(self) -> None:
+        for resource in self._all.values():
+            resource.driver.close()

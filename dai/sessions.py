@@ -1,0 +1,219 @@
+"""Sessions: what lives between requests, which is named streams.
+
+Every request belongs to a session. An implicit one comes with the request and is known outside only once it has a
+stream; it ends when the request has ended and its output streams have been read. An explicit one is created and ended
+by clients. Both end when nobody used them for their time-out: streams are discarded then, which stops whoever fills
+them.
+
+A session holds two kinds of named ``Mailbox``: outputs, which clients pull from, and inputs, which they push into.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dai.errors import BusyError, ClosedError, GoneError, NotFoundError
+from dai.loading import nearest
+from dai.mailbox import Mailbox
+
+STREAMS_A_SESSION = 1000
+
+
+class Session:
+    """Implements ``dai.activity.Sessions``; thread-safe."""
+
+    def __init__(self, sessions: Sessions, timeout: float, explicit: bool) -> None:
+        self.id = secrets.token_urlsafe(12)
+        self.timeout, self.explicit = timeout, explicit
+        self.created = time.time()
+        self.ended = False
+        self._sessions = sessions
+        self._lock = threading.Lock()
+        self._outputs: dict[str, Mailbox] = {}
+        self._inputs: dict[str, Mailbox] = {}
+        self._requests = 0
+        self._used = time.monotonic()
+        self._listeners: dict[object, Callable[[], None]] = {}
+
+    def touch(self) -> None:
+        """Somebody uses the session: its time-out begins anew."""
+        self._used = time.monotonic()
+
+    @property
+    def idle(self) -> float:
+        """Seconds since the last use."""
+        return time.monotonic() - self._used
+
+    @property
+    def requests(self) -> int:
+        """Requests that are at work in it."""
+        return self._requests
+
+    def output(self, name: str) -> Mailbox:
+        """The mailbox a client pulls from; made when it is not there."""
+        return self._stream(self._outputs, name)
+
+    def input(self, name: str) -> Mailbox:
+        """The mailbox a client pushes into; made when it is not there."""
+        return self._stream(self._inputs, name)
+
+    def find_output(self, name: str) -> Mailbox | None:
+        """The output stream of that name, or None while a request at work may still make it. NotFoundError
+        otherwise."""
+        mailbox = self._outputs.get(name)
+        if mailbox is None:
+            if self.ended:
+                raise _ended(self.id)
+            if self._requests == 0:
+                hint = nearest(name, list(self._outputs)) if self._outputs else "The session has no output stream."
+                raise NotFoundError(f"Session {self.id} has no output stream {name!r}.", hint=hint)
+        return mailbox
+
+    def streams(self) -> Iterator[tuple[str, str, Mailbox]]:
+        """Every stream: its direction (``output`` or ``input``), name and mailbox."""
+        with self._lock:
+            outputs, inputs = dict(self._outputs), dict(self._inputs)
+        for direction, found in (("output", outputs), ("input", inputs)):
+            for name, mailbox in found.items():
+                yield direction, name, mailbox
+
+    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """``listener`` is called from any thread when a stream is made or a request ends. Returns how to remove it."""
+        key = object()
+        with self._lock:
+            self._listeners[key] = listener
+        return lambda: self._remove(key)
+
+    @contextmanager
+    def request(self) -> Iterator[Session]:
+        """A request at work in the session; an implicit session may end when it leaves."""
+        with self._lock:
+            self._requests += 1
+        self.touch()
+        try:
+            yield self
+        finally:
+            with self._lock:
+                self._requests -= 1
+            self.touch()
+            self._notify()
+            self._sessions.settle(self)
+
+    def finished(self) -> bool:
+        """An implicit session that nobody needs any more."""
+        if self.explicit or self._requests:
+            return False
+        return all(mailbox.drained for direction, _, mailbox in self.streams() if direction == "output")
+
+    def expired(self) -> bool:
+        """Not used for its time-out. A request at work keeps it, unless that request waits for a client itself."""
+        if self.idle < self.timeout:
+            return False
+        if not self._requests:
+            return True
+        return any(mailbox.full or direction == "input" for direction, _, mailbox in self.streams())
+
+    def end(self, why: str) -> None:
+        """Discards all streams; whoever fills or reads them is told. Idempotent."""
+        with self._lock:
+            self.ended = True
+            found = [*self._outputs.values(), *self._inputs.values()]
+        for mailbox in found:
+            mailbox.discard(GoneError(why))
+        self._notify()
+
+    def _stream(self, streams: dict[str, Mailbox], name: str) -> Mailbox:
+        with self._lock:
+            if self.ended:
+                raise ClosedError(f"Session {self.id} has ended.")
+            if (found := streams.get(name)) is not None:
+                return found
+            if len(self._outputs) + len(self._inputs) >= STREAMS_A_SESSION:
+                raise BusyError(f"Session {self.id} has {STREAMS_A_SESSION} streams; no more fit.", retry_after=10)
+            mailbox = streams[name] = Mailbox(capacity_bytes=self._sessions.stream_bytes)
+        self._sessions.register(self)
+        self._notify()
+        return mailbox
+
+    def _notify(self) -> None:
+        with self._lock:
+            listeners = list(self._listeners.values())
+        for listener in listeners:
+            listener()
+
+    def _remove(self, key: object) -> None:
+        with self._lock:
+            self._listeners.pop(key, None)
+
+
+class Sessions:
+    """The sessions of one service; thread-safe. They do not survive it: their streams are work under way."""
+
+    def __init__(self, limit: int, timeout: float, stream_bytes: int) -> None:
+        self.limit, self.timeout, self.stream_bytes = limit, timeout, stream_bytes
+        self._lock = threading.Lock()
+        self._known: dict[str, Session] = {}
+
+    def implicit(self) -> Session:
+        """A session for one request; known to others from its first stream on."""
+        return Session(self, self.timeout, explicit=False)
+
+    def create(self, timeout: float | None = None) -> Session:
+        """An explicit session that ends ``timeout`` seconds after its last use (at most the configured time for
+        sessions that do not say). BusyError where there are too many."""
+        session = Session(self, self.timeout if timeout is None else timeout, explicit=True)
+        self.register(session)
+        return session
+
+    def register(self, session: Session) -> None:
+        with self._lock:
+            if session.id in self._known:
+                return
+            if len(self._known) >= self.limit:
+                raise BusyError(f"There are {self.limit} sessions; no more are allowed at once.", retry_after=10)
+            self._known[session.id] = session
+
+    def get(self, id: str) -> Session:
+        """The session of that id, used now. NotFoundError when there is none, or no longer."""
+        session = self._known.get(id)
+        if session is None or session.ended:
+            raise NotFoundError(f"There is no session {id!r}; it may have ended.", hint="POST /sessions makes one.")
+        session.touch()
+        return session
+
+    def all(self) -> list[Session]:
+        with self._lock:
+            return list(self._known.values())
+
+    def open_streams(self) -> int:
+        return sum(1 for session in self.all() for _ in session.streams())
+
+    def end(self, session: Session, why: str = "The session was ended.") -> None:
+        with self._lock:
+            self._known.pop(session.id, None)
+        session.end(why)
+
+    def settle(self, session: Session) -> None:
+        """Ends an implicit session that is finished; called when a request ends and when a stream was read."""
+        if session.finished():
+            self.end(session, "The session has ended: its request is done and its streams were read.")
+
+    def reap(self) -> None:
+        """Ends what nobody uses any more; called every now and then."""
+        for session in self.all():
+            if session.expired():
+                self.end(session, f"The session was not used for {session.timeout:g} seconds and has ended.")
+            else:
+                self.settle(session)
+
+    def close(self) -> None:
+        for session in self.all():
+            self.end(session, "The service stops.")
+
+
+def _ended(id: str) -> GoneError:
+    return GoneError(f"Session {id} has ended.")
