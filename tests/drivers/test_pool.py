@@ -1,0 +1,205 @@
+"""The pool: limits, turns, health, and that nothing is lost. No database needed."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from dai.cancellation import Cancellation
+from dai.drivers.pool import Limit, Pool
+from dai.errors import BusyError, CancelledError, DatabaseUnavailableError
+
+
+class Connections:
+    """Numbers that stand for connections, and what was done with them."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.closed: list[int] = []
+        self.broken: set[int] = set()
+        self.interrupted: list[int] = []
+
+    def connect(self) -> int:
+        self.opened += 1
+        return self.opened
+
+    def pool(self, limit: Limit, idle: float = 60.0) -> Pool[int]:
+        return Pool(
+            self.connect,
+            self.closed.append,
+            limit=limit,
+            idle=idle,
+            check=lambda number: number not in self.broken,
+            alive=lambda number: -number not in self.broken,
+            interrupt=self.interrupted.append,
+        )
+
+
+@contextmanager
+def thread(work: Callable[[], object]) -> Iterator[None]:
+    running = threading.Thread(target=work)
+    running.start()
+    yield
+    running.join(10)
+    assert not running.is_alive()
+
+
+def waiting(limit: Limit, count: int) -> None:
+    """Until so many stand in the queue."""
+    step = threading.Event()
+    for _ in range(1000):
+        if len(limit.queue) == count:
+            return
+        step.wait(0.01)
+    raise AssertionError("nobody queues")
+
+
+def test_the_connection_used_last_is_used_again() -> None:
+    limit = Limit(2, 1)
+    pool = Connections().pool(limit)
+    with pool.connection(Cancellation()) as first, pool.connection(Cancellation()):
+        assert limit.state() == {"open": 2, "idle": 0, "limit": 2}
+    with pool.connection(Cancellation()) as again:
+        assert again == first
+    assert limit.state() == {"open": 2, "idle": 2, "limit": 2}
+
+
+def test_a_full_pool_is_busy() -> None:
+    pool = Connections().pool(Limit(1, 0.01))
+    with pool.connection(Cancellation()), pytest.raises(BusyError):
+        pool.take(Cancellation())
+    pool.take(Cancellation())
+
+
+def test_who_waits_gets_the_connection_that_comes_free_in_turn() -> None:
+    limit = Limit(1, 10)
+    pool = Connections().pool(limit)
+    order: list[int] = []
+
+    def work(number: int) -> None:
+        with pool.connection(Cancellation()):
+            order.append(number)
+
+    held = pool.take(Cancellation())
+    with thread(lambda: work(1)):
+        waiting(limit, 1)
+        with thread(lambda: work(2)):
+            waiting(limit, 2)
+            pool.give_back(held)
+    assert order == [1, 2]
+
+
+def test_cancelling_ends_the_wait() -> None:
+    limit = Limit(1, 10)
+    pool = Connections().pool(limit)
+    pool.take(Cancellation())
+    cancellation = Cancellation()
+    causes: list[Exception] = []
+
+    def work() -> None:
+        try:
+            pool.take(cancellation)
+        except CancelledError as error:
+            causes.append(error)
+
+    with thread(work):
+        waiting(limit, 1)
+        cancellation.cancel()
+    assert len(causes) == 1
+    assert limit.state()["open"] == 1
+
+
+@pytest.mark.parametrize(("mark", "idle"), [(1, 0.0), (-1, 60.0)])
+def test_a_broken_idle_connection_is_replaced(mark: int, idle: float) -> None:
+    connections = Connections()
+    limit = Limit(1, 1)
+    pool = connections.pool(limit, idle)
+    pool.give_back(pool.take(Cancellation()))
+    connections.broken.add(mark)
+    assert pool.take(Cancellation()) == 2
+    assert connections.closed == [1]
+    assert limit.state() == {"open": 1, "idle": 0, "limit": 1}
+
+
+def test_an_exception_discards() -> None:
+    connections = Connections()
+    limit = Limit(1, 1)
+    pool = connections.pool(limit)
+    with pytest.raises(KeyError), pool.connection(Cancellation()):
+        raise KeyError
+    assert connections.closed == [1]
+    assert limit.state()["open"] == 0
+
+
+def test_a_failure_to_connect_takes_no_place() -> None:
+    def fail() -> int:
+        raise DatabaseUnavailableError
+
+    limit = Limit(1, 0.01)
+    pool = Pool(fail, lambda _: None, limit=limit, idle=1)
+    for _ in range(3):
+        with pytest.raises(DatabaseUnavailableError):
+            pool.take(Cancellation())
+    assert limit.state()["open"] == 0
+
+
+def test_pools_share_a_limit_and_take_idle_places_from_each_other() -> None:
+    limit = Limit(1, 0.01)
+    one, other = Connections(), Connections()
+    first, second = one.pool(limit), other.pool(limit)
+    first.give_back(first.take(Cancellation()))
+    held = second.take(Cancellation())
+    assert one.closed == [1]
+    with pytest.raises(BusyError):
+        first.take(Cancellation())
+    second.give_back(held)
+    assert limit.state() == {"open": 1, "idle": 1, "limit": 1}
+
+
+def test_closing_interrupts_what_runs_and_wakes_who_waits() -> None:
+    connections = Connections()
+    limit = Limit(1, 10)
+    pool = connections.pool(limit)
+    held = pool.take(Cancellation())
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            pool.take(Cancellation())
+        except DatabaseUnavailableError as error:
+            failures.append(error)
+
+    with thread(work):
+        waiting(limit, 1)
+        pool.close()
+    assert len(failures) == 1
+    assert connections.interrupted == [held]
+    pool.give_back(held)
+    assert connections.closed == [held]
+    assert limit.state()["open"] == 0
+
+
+def test_many_threads_never_exceed_the_limit() -> None:
+    limit = Limit(3, 30)
+    pool = Connections().pool(limit)
+    inside, most, lock = 0, 0, threading.Lock()
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(50):
+            with pool.connection(Cancellation()):
+                with lock:
+                    inside += 1
+                    most = max(most, inside)
+                with lock:
+                    inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(12)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(30)
+    assert most <= 3
+    assert limit.state()["open"] <= 3
+    assert limit.state()["idle"] == limit.state()["open"]

@@ -1,0 +1,122 @@
+"""The lexer: what is code and what is not, in every dialect."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dai.drivers.statements import bind_markers, keyword, replace_markers, single_query, tokens
+from dai.errors import NotAQueryError
+
+DIALECTS = ("postgres", "duckdb", "mysql", "sqlite", "other")
+
+
+@pytest.mark.parametrize(
+    ("sql", "dialect", "expected"),
+    [
+        ("select 1", "postgres", "SELECT"),
+        ("/* a /* b */ update */ -- delete\n ((Select 1))", "postgres", "SELECT"),
+        ("/* a /* b */ update", "sqlite", "UPDATE"),
+        ("# insert\nselect 1", "mysql", "SELECT"),
+        ("--1\nselect 1", "mysql", ""),
+        ("'select'", "postgres", ""),
+        ("", "postgres", ""),
+    ],
+)
+def test_keyword(sql: str, dialect: str, expected: str) -> None:
+    assert keyword(sql, dialect) == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "dialect", "sent"),
+    [
+        ("select 1", "postgres", "select 1"),
+        ("select ';' ; -- end;\n;", "postgres", "select ';' "),
+        ("select $x$ ; $y$ $x$, $$;$$", "postgres", "select $x$ ; $y$ $x$, $$;$$"),
+        ("select E'\\';', 'a'';'", "postgres", "select E'\\';', 'a'';'"),
+        ('select ";" from "a;b"', "postgres", 'select ";" from "a;b"'),
+        ("select `;`, \"\\\";\", '\\';' # ;", "mysql", "select `;`, \"\\\";\", '\\';' # ;"),
+        ("select [;] from [a;b]", "sqlite", "select [;] from [a;b]"),
+        ("with update as (select 1) select * from update", "postgres", None),
+        ("with a as (select 1), delete as (select 2) select 1", "postgres", None),
+        ("select 1 as into", "postgres", None),
+        ("values (1), (2)", "sqlite", None),
+        ("from t", "duckdb", None),
+        ("with a as (insert into t values (1) returning *) select * from a", "postgres", None),
+    ],
+)
+def test_a_single_query_is_taken(sql: str, dialect: str, sent: str | None) -> None:
+    assert single_query(sql, dialect) == (sql if sent is None else sent)
+
+
+@pytest.mark.parametrize(
+    ("sql", "dialect", "position"),
+    [
+        ("", "postgres", None),
+        (" -- nothing\n", "postgres", None),
+        ("insert into t values (1)", "postgres", 1),
+        ("  update t set a = 1", "postgres", 3),
+        ("select 1; drop table t", "postgres", 11),
+        ("select 1 -- ;\n; select 2", "postgres", 17),
+        ("with a as (select 1) delete from t", "postgres", 22),
+        ("with update as (select 1) update t set a = 1", "mysql", 27),
+        ("select * into x from t", "postgres", 10),
+        ("select 1 into outfile '/tmp/x'", "mysql", 10),
+        ("select 1 /*! into outfile '/tmp/x' */", "mysql", 14),
+        ("(select 1 into outfile '/tmp/x')", "mysql", 11),
+        ("select 1 /*M!100100 ; drop table t */", "mysql", 23),
+        ("pragma journal_mode = off", "sqlite", 1),
+        ("from t", "postgres", 1),
+    ],
+)
+def test_what_is_not_a_single_query_is_refused_where_it_stands(sql: str, dialect: str, position: int | None) -> None:
+    with pytest.raises(NotAQueryError) as refused:
+        single_query(sql, dialect)
+    assert refused.value.position == position
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("style", "expected"),
+    [
+        ("qmark", "select ?, '?%' /* ? */ from t where a ? 'x' and b % 2 = ?"),
+        ("format", "select %s, '?%%' /* ? */ from t where a ? 'x' and b %% 2 = %s"),
+        ("dollar", "select $1, '?%' /* ? */ from t where a ? 'x' and b % 2 = $2"),
+        ("numeric", "select :1, '?%' /* ? */ from t where a ? 'x' and b % 2 = :2"),
+        ("named", "select :p1, '?%' /* ? */ from t where a ? 'x' and b % 2 = :p2"),
+    ],
+)
+def test_markers_in_every_style(style: str, expected: str) -> None:
+    sql = "select ?, '?%' /* ? */ from t where a ?? 'x' and b % 2 = ?"
+    bound = bind_markers(sql, style, "postgres")  # type: ignore[arg-type]
+    assert (bound.sql, bound.count) == (expected, 2)
+    for word in ("select", "from", "and", "= "):
+        assert bound.original(bound.sql.index(word) + 1) == sql.index(word) + 1
+
+
+def test_markers_are_replaced_by_number() -> None:
+    assert replace_markers("a ? b ? c ??", lambda number: f"<{number}>", "postgres").sql == "a <1> b <2> c ?"
+
+
+PIECES = st.lists(
+    st.sampled_from(
+        ["select", "'", '"', "`", "[", "]", "--", "\n", "/*", "*/", "/*!", "#", "$$", "$a$", "?", "??", ";", "\\", "%",
+         "1", "é", "E'", "\0", " "]
+    ),
+    max_size=30,
+).map("".join)  # fmt: skip
+
+
+@given(sql=PIECES | st.text(max_size=30), dialect=st.sampled_from(DIALECTS))
+def test_tokens_stand_in_order_and_leave_only_white_space(sql: str, dialect: str) -> None:
+    at = 0
+    for _, start, end in tokens(sql, dialect):
+        assert at <= start < end
+        assert sql[at:start].strip() == ""
+        at = end
+    assert sql[at:].strip() == ""
+
+
+@given(sql=PIECES, dialect=st.sampled_from(DIALECTS))
+def test_without_markers_nothing_is_rewritten(sql: str, dialect: str) -> None:
+    bound = bind_markers(sql.replace("?", ""), "qmark", dialect)
+    assert (bound.sql, bound.count) == (sql.replace("?", ""), 0)
