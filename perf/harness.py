@@ -64,6 +64,13 @@ def shown(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
+def legend_below(axes: Any, title: str | None = None) -> None:
+    """One legend for all panels, outside of them: that of ``axes``."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = min(len(labels), 4 if title is None else len(labels))
+    axes.figure.legend(handles, labels, title=title, loc="outside lower center", ncols=columns)
+
+
 @dataclass
 class Report:
     """What a benchmark says: Markdown paragraphs and tables, figures by name, and goals met or missed."""

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 import dai
-from perf.harness import Report
+from perf.harness import Report, legend_below
 from perf.world import World, service
 
 FORMATS = ("webrowset", "csv", "arrow", "parquet", "json")
@@ -171,10 +171,10 @@ def _draw(panels: list[Any], traces: dict[tuple[str, int], Trace], rows: int) ->
     for axes, form in zip(panels, FORMATS, strict=False):
         for size, colour in zip(SIZES, COLOURS, strict=True):
             trace = traces[form, size]
-            passed = [received / trace.received * rows for received, _ in trace.points]
+            passed = [received / trace.received * rows / 1e6 for received, _ in trace.points]
             axes.plot(passed, [grown for _, grown in trace.points], color=colour, linewidth=1, label=f"{size:,}")
         axes.axhline(GOAL_MIB, color="grey", linestyle=":")
-        axes.set(title=form, xlabel="rows received", ylabel="MiB above the start", ylim=(0, None))
-    panels[0].legend(title="rows a block", fontsize="small")
+        axes.set(title=form, xlabel="million rows received", ylabel="MiB above the start", ylim=(0, None))
+    legend_below(panels[0], "rows a block")
     for axes in panels[len(FORMATS) :]:
         axes.set_axis_off()

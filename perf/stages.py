@@ -27,7 +27,7 @@ from dai.drivers import Driver, driver_for
 from dai.mailbox import Mailbox
 from dai.perform import parse
 from dai.pipeline import Environment, Running
-from perf.harness import Report, median, shown
+from perf.harness import Report, legend_below, median, shown
 from perf.world import World
 
 ROWS = (100, 300, 1_000, 3_000, 10_000, 1_000_000)
@@ -192,6 +192,6 @@ def _draw(panels: list[Any], bars: dict[int, dict[str, Stages]]) -> None:
         axes.plot(whole, list(cases), "k|", markersize=12, label="whole")
         axes.invert_yaxis()
         axes.set(title=f"{count:,} rows", xlabel="ms")
-    panels[0].legend(fontsize="x-small")
+    legend_below(panels[0])
     for axes in panels[len(bars) :]:
         axes.set_axis_off()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perf.harness import Report
+from perf.harness import Report, legend_below
 from perf.world import World
 
 USERS = (1, 2, 5, 10, 20, 50, 100, 200)
@@ -119,13 +119,12 @@ def _draw(panels: list[Any], curves: dict[str, list[Level]]) -> None:
         (line,) = rate.plot(users, [each.rate for each in levels], marker=".", label=title)
         for percentile, style in (("p50", "-"), ("p95", "--"), ("p99", ":")):
             figures = [getattr(each, percentile) for each in levels]
-            wait.plot(users, figures, style, color=line.get_color(), marker=".", label=f"{percentile}, {title}")
-    for axes, what in ((rate, "whole answers a second"), (wait, "milliseconds until the last byte")):
+            wait.plot(users, figures, style, color=line.get_color(), marker=".")
+    for axes, what in ((rate, "whole answers a second"), (wait, "ms until the last byte: p50 —, p95 - -, p99 ···")):
         axes.set(xscale="log", xlabel="users", ylabel=what)
         axes.set_xticks(USERS, [str(users) for users in USERS])
         axes.minorticks_off()
         axes.grid(visible=True, alpha=0.3)
     rate.set(ylim=(0, None))
     wait.set(yscale="log")
-    rate.legend(fontsize="small")
-    wait.legend(fontsize="x-small")
+    legend_below(rate)

@@ -15,7 +15,7 @@ from typing import Any
 import dai
 from dai.client import Resource, activity, document, element
 from dai.client.result import MEDIA_TYPES
-from perf.harness import Report, measured, median, shown
+from perf.harness import Report, legend_below, measured, median, shown
 from perf.world import World
 
 FORMATS = ("webrowset", "csv", "arrow", "arrow, zstd buffers", "parquet", "json")
@@ -124,4 +124,4 @@ def _draw(panels: list[Any], curves: dict[str, dict[tuple[str, str], float]]) ->
         axes.set_yticks(range(len(FORMATS)), FORMATS)
         axes.invert_yaxis()
         axes.set(title=table, xlabel="bytes a row")
-    panels[0].legend(title="coding")
+    legend_below(panels[0], "content coding")
