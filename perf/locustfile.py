@@ -4,7 +4,7 @@
 
 By itself it needs nothing but the service; ``python -m perf users`` runs it for a row of user numbers. Every answer
 must be as long as the first one was: a short one is a failure, and so is a broken transfer. A service that says
-"busy, try after" is obeyed; its refusals are failures called ``REFUSED``.
+"busy, try after" is obeyed; its refusals are counted apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEDIA_TYPES = {
     "csv": "text/csv",
     "arrow": "application/vnd.apache.arrow.stream",
 }
-REFUSED = "busy: refused"
+REFUSED = "refused"
 WHOLE, STREAM = "query", "stream"
 """What one result is called in the statistics, asked for at once or pulled block by block."""
 MOST_PATIENCE = 5.0
@@ -118,7 +118,8 @@ class Scientist(FastHttpUser):
         with request as response:
             content: bytes = response.content or b""
             if response.status_code == 503:
-                response.failure(REFUSED)
+                response.request_meta["name"] = REFUSED
+                response.failure("503")
                 time.sleep(min(float(response.headers.get("Retry-After", 1)), MOST_PATIENCE))
                 raise RescheduleTask
             if not 200 <= response.status_code < 300:

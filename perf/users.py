@@ -23,7 +23,7 @@ SECONDS = 8
 ROWS = 4_716
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 # As in the locustfile, which is not imported: gevent would replace the standard library's calls in this process.
-WHOLE, STREAM, REFUSED = "query", "stream", "busy: refused"
+WHOLE, STREAM, REFUSED = "query", "stream", "refused"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def level(service: str, users: int, mode: str, blocksize: int) -> Level:
         failures = _rows(Path(directory) / "level_failures.csv")
     name = WHOLE if mode == "whole" else STREAM
     found = next((row for row in stats if row["Name"] == name), None)
-    refused = sum(int(row["Occurrences"]) for row in failures if row["Error"].endswith(REFUSED))
+    refused = sum(int(row["Occurrences"]) for row in failures if row["Name"] == REFUSED)
     failed = sum(int(row["Occurrences"]) for row in failures) - refused
     if found is None:
         never = float("nan")
