@@ -42,8 +42,8 @@ def run(world: World, rounds: int) -> Report:
                     times[name].append(time.perf_counter() - began)
     peer = statistics.median(times["bare FastAPI handler, pooled psycopg"])
     report.text(
-        f"{len(times['service, /query, Arrow'])} requests each, taking turns, on kept-alive connections, warm. The same "
-        "client (http.client) asks all of them."
+        f"{len(times['service, /query, Arrow'])} requests each, taking turns, on kept-alive connections, warm. The "
+        "same client (http.client) asks all of them."
     )
     report.table(
         ["case", "p50", "p95", "ratio of p50"],

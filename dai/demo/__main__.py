@@ -118,8 +118,9 @@ def _stream(base: str, name: str) -> None:
     _title("examples/blocks.xml: blocks of 1,000 rows pulled from the session's stream")
     with data.session() as session:
         session.perform((EXAMPLES / "blocks.xml").read_bytes())
-        sizes = [block.num_rows for block in session.pull("goterms")]
-    print(f"{len(sizes)} blocks, {sum(sizes):,} rows")
+        blocks = session.pull("goterms")
+        rows = blocks.result().arrow().num_rows
+    print(f"{blocks.next} blocks, {rows:,} rows, {blocks.received:,} bytes")
 
 
 if __name__ == "__main__":
