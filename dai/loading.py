@@ -57,6 +57,10 @@ class Table(Mapping[str, Any]):
             raise ConfigurationError(f"There is no {self.kind} {name!r}.", hint=nearest(name, list(self._entries)))
         return self[name]
 
+    def __contains__(self, name: object) -> bool:
+        """Whether the name is known; loads nothing."""
+        return name in self._entries
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
