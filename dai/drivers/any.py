@@ -1,0 +1,466 @@
+"""Any other database, through SQLAlchemy: correctness first.
+
+Statements go to the database's own Python driver in its paramstyle, rows come in portions from a server-side cursor
+where the driver has one. A running statement is stopped by the driver's ``cancel`` or ``interrupt`` (KILL QUERY for
+MySQL); where a driver has neither, the work stops with the portion that is being fetched. Queries run in a transaction
+that is rolled back, read-only where SQLAlchemy knows how.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.pool import NullPool
+
+from dai.cancellation import Cancellation
+from dai.drivers import (
+    CallResult,
+    Column,
+    Driver,
+    DriverOptions,
+    ForeignKey,
+    Index,
+    Session,
+    Statistics,
+    TableInfo,
+    bulk,
+)
+from dai.drivers.any_types import Kind, array, arrow_name, choose, sql_type
+from dai.drivers.ddl import like, matched
+from dai.drivers.interrupts import interruptible
+from dai.drivers.pool import Limit, Pool
+from dai.drivers.rows import FIRST_ROWS, batches, columns_of, field
+from dai.drivers.statements import Style, bind_markers, keyword, single_query
+from dai.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    DataError,
+    MissingDependencyError,
+    NotAQueryError,
+    NotFoundError,
+    ParameterError,
+    StatementError,
+)
+from dai.loading import nearest
+from dai.stream import Stream
+
+_STYLES: dict[str, Style] = {
+    "qmark": "qmark",
+    "format": "format",
+    "pyformat": "format",
+    "numeric": "numeric",
+    "named": "named",
+    "numeric_dollar": "dollar",
+}
+_CONTROL = {
+    "BEGIN",
+    "COMMIT",
+    "ROLLBACK",
+    "SAVEPOINT",
+    "RELEASE",
+    "START",
+    "SET",
+    "ATTACH",
+    "DETACH",
+    "PRAGMA",
+    "USE",
+    "LOAD",
+}
+
+
+class AnyDatabase(Driver):
+    def __init__(self, engine: sa.Engine, options: DriverOptions) -> None:
+        self._engine, self._options = engine, options
+        self.dialect = engine.dialect.name
+        self._limit = Limit(options.pool_size, options.pool_wait)
+        self._pool: Pool[sa.Connection] = Pool(
+            self._connect,
+            lambda connection: connection.close(),
+            limit=self._limit,
+            idle=options.idle,
+            check=self._alive,
+            interrupt=self._interrupt,
+        )
+
+    @classmethod
+    def connect(cls, url: str, options: DriverOptions) -> AnyDatabase:
+        try:
+            parsed = sa.make_url(url)
+            arguments = {"check_same_thread": False} if parsed.get_backend_name() == "sqlite" else {}
+            return cls(sa.create_engine(parsed, poolclass=NullPool, connect_args=arguments), options)
+        except exc.NoSuchModuleError as error:
+            backend = url.partition(":")[0]
+            raise ConfigurationError(
+                f"There is no driver for {backend!r}.", hint="Install the SQLAlchemy dialect of the database."
+            ) from error
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError(f"This database needs the Python package {error.name!r}.") from error
+        except (exc.ArgumentError, ValueError, TypeError) as error:
+            raise ConfigurationError("The URL of the database cannot be read.") from error
+
+    def product(self) -> str:
+        with self._pool.connection(Cancellation()) as connection:
+            version = connection.dialect.server_version_info or ()
+            return " ".join([self.dialect, ".".join(map(str, version))]).strip()
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+    ) -> Stream:
+        single_query(sql, self.dialect)
+        connection = self._pool.take(cancellation)
+        try:
+            with self._translated():
+                self._begin(connection, read_only=True)
+            return self._stream(connection, sql, parameters, cancellation, batch_rows, self._release)
+        except (StatementError, ParameterError, DataError):
+            self._release(connection, False)
+            raise
+        except BaseException:
+            self._release(connection, True)
+            raise
+
+    @contextmanager
+    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> Iterator[Session]:
+        connection = self._pool.take(cancellation)
+        session = _Session(self, connection, cancellation)
+        try:
+            with self._translated():
+                self._begin(connection, read_only=read_only)
+            yield session
+            session.finish()
+            cancellation.check()
+            with self._translated():
+                connection.commit()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                session.finish()
+            self._release(connection, cancellation.cancelled)
+            raise
+        self._release(connection, False)
+
+    def call(
+        self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
+    ) -> AbstractContextManager[CallResult]:
+        raise ParameterError(
+            "Stored procedures cannot be called in this kind of database.",
+            hint="PostgreSQL, MariaDB and MySQL resources can.",
+        )
+
+    def load(
+        self,
+        table: str,
+        stream: Stream,
+        *,
+        cancellation: Cancellation,
+        create: bool = False,
+        transactional: bool = True,
+    ) -> int:
+        """Where the database commits CREATE TABLE by itself, a table made here is dropped again when the load fails."""
+        schema, _, name = table.rpartition(".")
+        made: list[sa.Table] = []
+
+        def prepare(session: Session, create: bool) -> bulk.Insert:
+            if not isinstance(session, _Session):
+                raise TypeError("A session of another driver.")
+            if create:
+                columns = [sa.Column(each.name, sql_type(each), nullable=each.nullable) for each in stream.schema]
+                target = sa.Table(name, sa.MetaData(), *columns, schema=schema or None)
+                with self._translated():
+                    target.create(session.connection)
+                made.append(target)
+            return self._insert(session, schema or None, name, stream.schema)
+
+        try:
+            return bulk.load(
+                self, stream, prepare, cancellation=cancellation, create=create, transactional=transactional
+            )
+        except BaseException:
+            if made and transactional:
+                with contextlib.suppress(Exception), self._engine.begin() as connection:
+                    made[0].drop(connection, checkfirst=True)
+            raise
+
+    def _insert(self, session: _Session, schema: str | None, name: str, columns: pa.Schema) -> bulk.Insert:
+        with self._translated():
+            inspector = sa.inspect(session.connection)
+            known = inspector.get_table_names(schema) + inspector.get_view_names(schema)
+            if name not in known:
+                raise NotFoundError(f"There is no table {name!r}.", hint=nearest(name, known) if known else None)
+            target = sa.Table(name, sa.MetaData(), autoload_with=session.connection, schema=schema)
+        names = matched(columns.names, [column.name for column in target.columns], name)
+        statement = target.insert()
+
+        def insert(batch: pa.RecordBatch, row: int) -> int:
+            values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            rows = [dict(zip(names, each, strict=True)) for each in values]
+            session.run(lambda connection: connection.execute(statement, rows))
+            return int(batch.num_rows)
+
+        return insert
+
+    def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
+        with self._pool.connection(Cancellation()) as connection, self._translated():
+            inspector = sa.inspect(connection)
+            default = inspector.default_schema_name or ""
+            found = tuple(
+                _table(inspector, name, kind)
+                for kind, names in (("table", inspector.get_table_names()), ("view", inspector.get_view_names()))
+                for name in names
+                if like(pattern, name) or like(pattern, f"{default}.{name}")
+            )
+            connection.rollback()
+            return found
+
+    def statistics(self, table: str) -> Statistics:
+        """None: how to ask for an estimate differs from database to database."""
+        with self._pool.connection(Cancellation()) as connection, self._translated():
+            schema, _, name = table.rpartition(".")
+            known = sa.inspect(connection).get_table_names(schema or None)
+            connection.rollback()
+        if name not in known:
+            raise NotFoundError(f"There is no table {table!r}.", hint=nearest(name, known) if known else None)
+        return Statistics(rows=None)
+
+    def check(self) -> float:
+        start = time.perf_counter()
+        with self._pool.connection(Cancellation()) as connection, self._translated():
+            connection.execute(sa.select(1)).all()
+            connection.rollback()
+        return time.perf_counter() - start
+
+    def pool_state(self) -> dict[str, int]:
+        return self._limit.state()
+
+    def close(self) -> None:
+        self._pool.close()
+        self._engine.dispose()
+
+    # Connections
+
+    def _connect(self) -> sa.Connection:
+        try:
+            connection = self._engine.connect()
+            thread = getattr(connection.connection.dbapi_connection, "thread_id", None)
+            if self.dialect in ("mysql", "mariadb") and callable(thread):
+                connection.info["dai_thread"] = int(thread())  # later it would wait for the statement to end
+            return connection
+        except (exc.SQLAlchemyError, OSError) as error:
+            raise DatabaseUnavailableError("The database cannot be reached, or refuses our credentials.") from error
+
+    def _alive(self, connection: sa.Connection) -> bool:
+        connection.execute(sa.select(1)).all()
+        connection.rollback()
+        return True
+
+    def _begin(self, connection: sa.Connection, *, read_only: bool) -> None:
+        if self.dialect == "postgresql":
+            connection.execution_options(postgresql_readonly=read_only)
+        connection.begin()
+
+    def _release(self, connection: sa.Connection, broken: bool) -> None:
+        try:
+            if not broken:
+                connection.rollback()
+        except exc.SQLAlchemyError:
+            broken = True
+        if broken:
+            self._pool.discard(connection)
+        else:
+            self._pool.give_back(connection)
+
+    def _interrupt(self, connection: sa.Connection) -> None:
+        raw = connection.connection.dbapi_connection
+        for name in ("cancel", "interrupt"):
+            if callable(stop := getattr(raw, name, None)):
+                stop()
+                return
+        if "dai_thread" in connection.info:
+            with self._engine.connect() as other:
+                other.exec_driver_sql(f"KILL QUERY {connection.info['dai_thread']}")
+
+    # Statements
+
+    def _bound(self, sql: str, parameters: Sequence[Any]) -> tuple[str, Any]:
+        bound = bind_markers(sql, _STYLES[self._engine.dialect.paramstyle], self.dialect)
+        if bound.count != len(parameters):
+            raise ParameterError(f"The statement has {bound.count} parameter markers for {len(parameters)} values.")
+        if self._engine.dialect.paramstyle == "named":
+            return bound.sql, {f"p{at}": value for at, value in enumerate(parameters, 1)}
+        return bound.sql, tuple(parameters)
+
+    def _stream(
+        self,
+        connection: sa.Connection,
+        sql: str,
+        parameters: Sequence[Any],
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        release: Callable[[sa.Connection, bool], None],
+    ) -> Stream:
+        query = single_query(sql, self.dialect)
+        text, values = self._bound(query, parameters) if parameters else (query, None)
+        portion = min(FIRST_ROWS, batch_rows or FIRST_ROWS)
+        options = {"stream_results": True, "no_parameters": True, "max_row_buffer": 1}
+        with interruptible(cancellation, lambda: self._interrupt(connection)), self._translated(sql):
+            result = connection.exec_driver_sql(text, values, execution_options=options)
+            if not result.returns_rows:
+                raise NotAQueryError("The statement gives no rows.", sql=sql)
+            names = [column[0] for column in result.cursor.description]
+        at_end = broken = False
+
+        def fetch(rows: int) -> Sequence[tuple[Any, ...]]:
+            nonlocal at_end, broken
+            if at_end:
+                return ()
+            broken = True
+            with interruptible(cancellation, lambda: self._interrupt(connection)), self._translated(sql):
+                found = result.fetchmany(rows)
+            broken = False
+            at_end = len(found) < rows
+            return found
+
+        def convert(rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
+            return _arrays(kinds, rows, row)
+
+        def close() -> None:
+            if not at_end:
+                with contextlib.suppress(Exception):
+                    self._interrupt(connection)
+            with contextlib.suppress(Exception):
+                result.close()
+            release(connection, broken or not at_end)
+
+        first = fetch(portion)
+        kinds = [
+            choose(name, values, at_end) for name, values in zip(names, columns_of(first, len(names)), strict=True)
+        ]
+        schema = pa.schema([field(kind.name, kind.type, kind.type_name) for kind in kinds])
+        found = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
+        return Stream(schema, found, close)
+
+    @contextmanager
+    def _translated(self, sql: str | None = None) -> Iterator[None]:
+        try:
+            yield
+        except (exc.SQLAlchemyError, self._engine.dialect.dbapi.Error) as error:  # type: ignore[union-attr]
+            _raise(error, sql)
+
+
+class _Session(Session):
+    def __init__(self, driver: AnyDatabase, connection: sa.Connection, cancellation: Cancellation) -> None:
+        self._driver, self.connection, self._cancellation = driver, connection, cancellation
+        self._open: Stream | None = None
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
+        self.finish()
+        self._open = self._driver._stream(
+            self.connection, sql, parameters, self._cancellation, None, release=lambda *_: None
+        )
+        return self._open
+
+    def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
+        if keyword(sql, self._driver.dialect) in _CONTROL:
+            raise StatementError(
+                "The statement is not allowed here: it would reach files, settings or transactions.", sql=sql
+            )
+        if parameter_rows is None:
+            options = {"no_parameters": True}
+            return self.run(lambda it: it.exec_driver_sql(sql, execution_options=options), sql)
+        changed = 0
+        for row in parameter_rows:
+            text, values = self._driver._bound(sql, row)
+            changed += self.run(lambda it, text=text, values=values: it.exec_driver_sql(text, values), sql)  # type: ignore[misc]
+        return changed
+
+    def run(self, execute: Callable[[sa.Connection], sa.CursorResult[Any]], sql: str | None = None) -> int:
+        self.finish()
+        driver = self._driver
+        with interruptible(self._cancellation, lambda: driver._interrupt(self.connection)), driver._translated(sql):
+            result = execute(self.connection)
+            changed = max(result.rowcount, 0)
+            result.close()
+            return changed
+
+    def finish(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def _arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
+    return [array(kind, values, row) for kind, values in zip(kinds, columns_of(rows, len(kinds)), strict=True)]
+
+
+def _raise(error: Exception, sql: str | None) -> NoReturn:
+    if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
+        raise DatabaseUnavailableError("The connection to the database was lost.") from error
+    original = getattr(error, "orig", None) or error
+    parts = [str(part) for part in original.args if isinstance(part, str)] or [str(original)]
+    message = next((line.strip() for line in parts[0].splitlines() if line.strip()), "The statement failed")
+    name = type(original).__name__
+    if name in ("InterfaceError", "ProgrammingError") and "type" in message and "not supported" in message:
+        raise ParameterError(f"{message}.") from error
+    raise StatementError(
+        message.rstrip(".") + ".", sql=sql, sqlstate=getattr(original, "sqlstate", None) or None
+    ) from error
+
+
+def _table(inspector: sa.Inspector, name: str, kind: str) -> TableInfo:
+    comment = None
+    with contextlib.suppress(NotImplementedError, exc.SQLAlchemyError):
+        comment = inspector.get_table_comment(name).get("text")
+    indexes = [
+        Index(index["name"] or "", tuple(column for column in index["column_names"] if column), bool(index["unique"]))
+        for index in inspector.get_indexes(name)
+    ]
+    known = {index.name for index in indexes}
+    with contextlib.suppress(NotImplementedError, exc.SQLAlchemyError):
+        indexes += [
+            Index(unique["name"] or "", tuple(unique["column_names"]), True)
+            for unique in inspector.get_unique_constraints(name)
+            if unique["name"] not in known
+        ]
+    return TableInfo(
+        name=name,
+        columns=tuple(
+            Column(
+                name=column["name"],
+                type=str(column["type"]).split("(")[0].lower(),
+                arrow=arrow_name(column["type"]),
+                nullable=column["nullable"],
+                default=column["default"],
+                precision=getattr(column["type"], "precision", None),
+                scale=getattr(column["type"], "scale", None),
+                length=getattr(column["type"], "length", None),
+                autoincrement=column.get("autoincrement") is True,
+                comment=column.get("comment"),
+            )
+            for column in inspector.get_columns(name)
+        ),
+        kind=kind,
+        primary_key=tuple(inspector.get_pk_constraint(name).get("constrained_columns") or ()),
+        foreign_keys=tuple(
+            ForeignKey(
+                tuple(key["constrained_columns"]),
+                key["referred_table"],
+                tuple(key["referred_columns"]),
+                key["referred_schema"],
+                key["name"],
+            )
+            for key in inspector.get_foreign_keys(name)
+        ),
+        indexes=tuple(indexes),
+        comment=comment,
+    )
