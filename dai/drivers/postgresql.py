@@ -40,10 +40,12 @@ from dai.drivers.postgresql_read import (
 from dai.drivers.postgresql_wire import dumped
 from dai.drivers.postgresql_write import PostgreSQLSession, called, load
 from dai.drivers.statements import single_query
-from dai.errors import ConfigurationError, DatabaseUnavailableError
+from dai.errors import ConfigurationError, DatabaseUnavailableError, StatementError
 from dai.stream import Stream
 
 MOST_ROWS = 1 << 31
+_UNKNOWN = ("42", "0A")
+"""Classes of SQLSTATE: a name that is not there, a plan that fits no more."""
 
 
 class PostgreSQL(Driver):
@@ -133,11 +135,15 @@ class PostgreSQL(Driver):
         release = self._releaser(connection)
         try:
             query = prepared_query(sql, dumped(connection, parameters))
-            description = self._descriptions.get(query)
-            if description is None:
-                description = self._describe(connection, query, cancellation, plan=True)
+            kept = self._descriptions.get(query)
+            description = kept or self._describe(connection, query, cancellation, plan=True)
             if is_small(description, self._options.batch_bytes) or not query.copyable:
-                return self._small(connection, query, description, release, cancellation, batch_rows)
+                try:
+                    return self._small(connection, query, description, release, cancellation, batch_rows)
+                except StatementError as error:
+                    if kept is not None and (error.sqlstate or "").startswith(_UNKNOWN):
+                        raise Stale from error  # our projection may name columns that are no more
+                    raise
             rows = description.rows
             description = self._describe(connection, query, cancellation, plan=False)
             description.rows = rows

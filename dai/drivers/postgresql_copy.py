@@ -112,15 +112,11 @@ def _lists(array: pa.Array, name: str) -> pa.Array:
     if types.is_nested(array.type.value_type):
         raise DataError(f"The column {name!r} holds lists of lists, which cannot be loaded.", column=name)
     values = _text(array.flatten(), name)
-    text = values if types.is_large_string(values.type) or types.is_string(values.type) else _cast(values)
+    text = values.cast(pa.string())
     escaped = pc.replace_substring(pc.replace_substring(text, "\\", "\\\\"), '"', '\\"')
     quoted = pc.if_else(text.is_valid(), pc.binary_join_element_wise('"', escaped, '"', ""), "NULL")
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, quoted.cast(pa.string())), ",")
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, quoted), ",")
     marked = pc.binary_join_element_wise("{", joined, "}", "")
     return pc.if_else(array.is_valid(), marked, pa.scalar(None, pa.string()))
-
-
-def _cast(values: pa.Array) -> pa.Array:
-    return values.cast(pa.string())

@@ -99,7 +99,7 @@ def from_psycopg(
 
 def from_adbc(error: AdbcError, sql: str | None = None) -> DaiError:
     """An exception of ADBC; its details carry what libpq's result did, but for the position."""
-    parts = {str(name): _text(value) for name, value in (error.details or [])}
+    parts = {_text(name): _text(value) for name, value in (error.details or [])}
     message = parts.get("PG_DIAG_MESSAGE_PRIMARY", "")
     if error.sqlstate is None and "overflow when converting to nanoseconds" in str(error):
         return DataError(

@@ -49,7 +49,7 @@ from dai.drivers.postgresql_wire import (
     one_round_trip,
 )
 from dai.drivers.statements import Bound, bind_markers, keyword, replace_markers
-from dai.errors import DaiError, DataError
+from dai.errors import DaiError, DataError, ParameterError
 from dai.stream import Stream
 
 DIALECT = "postgres"
@@ -113,6 +113,8 @@ class Query:
 
 def prepared_query(sql: str, parameters: Parameters) -> Query:
     bound = bind_markers(sql, "dollar", DIALECT) if parameters.values else Bound(sql, 0)
+    if bound.count != len(parameters.values):
+        raise ParameterError(f"The statement has {bound.count} parameters, {len(parameters.values)} were given.")
     return Query(sql, bound, parameters)
 
 
@@ -393,7 +395,7 @@ def bulk(
             if query.parameters.values:
                 sql = Projection.of(_set_parameters(connection, query, description), description.many.shapes).sql
             statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(batch_bytes)})
-            statement.set_sql_query(sql)
+            statement.set_sql_query(sql + "\n")  # ADBC puts it into parentheses, and it may end in a comment
             handle, _ = statement.execute_query()
             reader = AdbcRecordBatchReader._import_from_c(handle.address)
         if [storage(field.type) for field in reader.schema] != [each.wire_type for each in description.many.shapes]:
