@@ -27,6 +27,8 @@ _BATCH_CHARACTERS = 1 << 22
 _LIMIT = 1 << 28
 """Bytes of one value, or without anything that makes progress."""
 
+_LAST_BYTES = 64
+
 _VALUES = frozenset({"columnValue", "updateValue"})
 _ROWS = frozenset({"currentRow", "insertRow", "modifyRow", "deleteRow", "insdel"})
 _GONE = frozenset({"deleteRow", "insdel"})
@@ -52,6 +54,7 @@ class Reader:
             target=target, resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True
         )
         self._silent = 0
+        self._fed = b""
 
     @property
     def in_data(self) -> bool:
@@ -77,6 +80,10 @@ class Reader:
             self._parser.feed(data)
         except etree.XMLSyntaxError as error:
             raise self._malformed(error) from error
+        # Some faults are only logged until the end, where they would look like an early one.
+        for fault in self._parser.feed_error_log.filter_from_errors():
+            raise DataError(f"{self._events.place()}: not well-formed XML: {fault.message}")
+        self._fed = data[-_LAST_BYTES:] or self._fed
         self._silent = self._silent + len(data) if before == self._events.progress else 0
         if self._silent > _LIMIT:
             raise DataError(f"{self._events.place()}: more than {_LIMIT} bytes without a value.")
@@ -97,14 +104,18 @@ class Reader:
 
     def close(self) -> None:
         """Raises TruncatedError where the document is not complete."""
+        early = TruncatedError(f"The WebRowSet ends early: {self._events.place()}.")
         try:
             self._parser.close()
         except etree.XMLSyntaxError as error:
-            if self._events.ended:
-                raise self._malformed(error) from error
-            raise TruncatedError(f"The WebRowSet ends early: {self._events.place()}.") from error
+            raise (self._malformed(error) if self._events.ended else early) from error
+        except DataError as error:
+            # Half a tag is taken for a whole one at the end; a whole one may only be noticed here.
+            if self._fed.rstrip(b"\0 \t\r\n").endswith(b">"):
+                raise
+            raise early from error
         if not self._events.ended:
-            raise TruncatedError(f"The WebRowSet ends early: {self._events.place()}.")
+            raise early
 
     def _malformed(self, error: etree.XMLSyntaxError) -> DataError:
         return DataError(f"{self._events.place()}: not well-formed XML: {error.msg}")
@@ -218,7 +229,7 @@ class _Events:
         self.held += self._length
         if name == "columnValue":
             self._row.append(text)
-        elif self._path[-1] != "modifyRow" or not self._row:
+        elif self._path[-1] == "currentRow" or not self._row:
             raise DataError(f"{self.place()}: <updateValue> without the <columnValue> it replaces.")
         else:
             self._row[-1] = text

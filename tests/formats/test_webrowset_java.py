@@ -1,0 +1,94 @@
+"""The JDK's own reader reads what we write."""
+
+import datetime as dt
+import math
+import shutil
+import subprocess
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dai.formats.webrowset import WebRowSet
+from dai.stream import PRECISION, TYPE_NAME, Stream
+
+READER = Path(__file__).parents[1] / "interop" / "ReadWebRowSet.java"
+
+
+def java(table: pa.Table, path: Path, *options: str) -> list[list[Any]]:
+    command = shutil.which("java")
+    assert command, "a JDK (17 or later) is needed to read WebRowSet as others do"
+    with path.open("wb") as file:
+        for block in WebRowSet().encode(Stream.of(table), 1000):
+            file.write(memoryview(block.data))
+    done = subprocess.run([command, str(READER), *options, str(path)], capture_output=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return [line.split("\x1f") for line in done.stdout.decode().split("\n") if line]
+
+
+CASES: list[tuple[pa.DataType, str, Any, int, str]] = [
+    (pa.bool_(), "bool", True, 16, "true"),
+    (pa.int8(), "tinyint", -128, -6, "-128"),
+    (pa.int16(), "int2", 32767, 5, "32767"),
+    (pa.int32(), "int4", -(2**31), 4, "-2147483648"),
+    (pa.int64(), "int8", 2**63 - 1, -5, "9223372036854775807"),
+    (pa.uint8(), "tinyint unsigned", 255, 5, "255"),
+    (pa.uint16(), "smallint unsigned", 65535, 4, "65535"),
+    (pa.uint32(), "int unsigned", 2**32 - 1, -5, "4294967295"),
+    (pa.uint64(), "bigint unsigned", 2**64 - 1, 3, "18446744073709551615"),
+    (pa.decimal128(12, 2), "numeric", Decimal("-0.50"), 2, "-0.50"),
+    (pa.decimal128(38, 10), "numeric", Decimal("1E-10"), 2, "0.0000000001"),
+    (pa.decimal256(76, 0), "numeric", Decimal("9" * 76), 2, "9" * 76),
+    (pa.float32(), "float4", 0.5, 7, "0.5"),
+    (pa.float64(), "float8", math.inf, 8, "Infinity"),
+    (pa.float64(), "float8", -math.inf, 8, "-Infinity"),
+    (pa.float64(), "float8", math.nan, 8, "NaN"),
+    (pa.float64(), "float8", 5e-324, 8, "4.9E-324"),
+    (pa.string(), "text", "", 12, ""),
+    (pa.string(), "text", " &<>]]>\r\n\té\U0001f600 ", 12, " &<>]]>\r\x1e\té\U0001f600 "),
+    (pa.string(), "uuid", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", 12, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+    (pa.binary(), "bytea", b"a\x00", -3, b"YQA=".hex()),
+    (pa.date32(), "date", dt.date(2024, 2, 29), 91, "1709164800000"),
+    (pa.time64("us"), "time", dt.time(1, 2, 3, 4), 12, "01:02:03.000004"),
+    (pa.timestamp("us"), "timestamp", dt.datetime(2024, 2, 29, 1, 2, 3, 4), 12, "2024-02-29T01:02:03.000004"),
+    (pa.timestamp("us", "UTC"), "timestamptz", dt.datetime(2024, 2, 29, tzinfo=dt.UTC), 12,
+     "2024-02-29T00:00:00.000000Z"),
+    (pa.duration("us"), "time", dt.timedelta(hours=-838), 12, "-838:00:00.000000"),
+    (pa.month_day_nano_interval(), "interval", (14, 3, 10**9), 12, "P1Y2M3DT1S"),
+    (pa.list_(pa.string()), "_text", ["a b", None, "c"], 12, '{"a b",NULL,c}'),
+]  # fmt: skip
+
+
+def test_every_type(tmp_path: Path) -> None:
+    fields = [pa.field(f"c{n}", type_, metadata={TYPE_NAME: name}) for n, (type_, name, *_) in enumerate(CASES)]
+    arrays = [pa.array([value, None], type_) for type_, _, value, *_ in CASES]
+    for precision, type_, name, value in (
+        ("3", pa.timestamp("us"), "datetime", dt.datetime(1970, 1, 1, 0, 0, 1)),
+        ("0", pa.time64("us"), "time", dt.time(0, 0, 1)),
+    ):
+        fields.append(pa.field("short", type_, metadata={TYPE_NAME: name, PRECISION: precision}))
+        arrays.append(pa.array([value, None], type_))
+    fields.append(pa.field("nothing", pa.null()))
+    arrays.append(pa.nulls(2))
+    lines = java(pa.table(arrays, schema=pa.schema(fields)), tmp_path / "every.xml")
+    columns, rows = lines[: len(fields)], lines[len(fields) :]
+    expected_types = [str(java_type) for *_, java_type, _ in CASES] + ["93", "92", "12"]
+    assert [line[:3] for line in columns] == [
+        ["column", field.name, type_] for field, type_ in zip(fields, expected_types, strict=True)
+    ]
+    assert [line[3] for line in columns[:-1]] == [field.metadata[TYPE_NAME].decode() for field in fields[:-1]]
+    assert rows[0] == ["row", *(text for *_, text in CASES), "1000", "1000", "\x00"]
+    assert rows[1] == ["row", *["\x00"] * len(fields)]
+    assert rows[2] == ["rows", "2"]
+
+
+def test_many_ampersands(tmp_path: Path) -> None:
+    rows = 200_000
+    table = pa.table({"n": pa.array(range(rows), pa.int32()), "s": pa.array(["a & b"] * rows)})
+    characters = sum(len(str(n)) for n in range(rows)) + rows * len("a & b")
+    assert java(table, tmp_path / "many.xml", "--count") == [["rows", str(rows), str(characters)]]
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    assert java(pa.table({"n": pa.array([], pa.int32())}), tmp_path / "none.xml")[-1] == ["rows", "0"]
