@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,6 +29,8 @@ _LIMIT = 1 << 28
 """Bytes of one value, or without anything that makes progress."""
 
 _LAST_BYTES = 64
+_HALF = re.compile(rb"&[^<;\s]*$|<[^>]*$")
+_REFERENCE_FAULTS = frozenset({etree.ErrorTypes.ERR_NAME_REQUIRED, etree.ErrorTypes.ERR_ENTITYREF_SEMICOL_MISSING})
 
 _VALUES = frozenset({"columnValue", "updateValue"})
 _ROWS = frozenset({"currentRow", "insertRow", "modifyRow", "deleteRow", "insdel"})
@@ -80,9 +83,6 @@ class Reader:
             self._parser.feed(data)
         except etree.XMLSyntaxError as error:
             raise self._malformed(error) from error
-        # Some faults are only logged until the end, where they would look like an early one.
-        for fault in self._parser.feed_error_log.filter_from_errors():
-            raise DataError(f"{self._events.place()}: not well-formed XML: {fault.message}")
         self._fed = data[-_LAST_BYTES:] or self._fed
         self._silent = self._silent + len(data) if before == self._events.progress else 0
         if self._silent > _LIMIT:
@@ -108,7 +108,9 @@ class Reader:
         try:
             self._parser.close()
         except etree.XMLSyntaxError as error:
-            raise (self._malformed(error) if self._events.ended else early) from error
+            # A broken reference stops lxml at once, but it says so only here, where it looks like an early end.
+            broken = getattr(error, "code", 0) in _REFERENCE_FAULTS and not _HALF.search(self._fed.replace(b"\0", b""))
+            raise (self._malformed(error) if self._events.ended or broken else early) from error
         except DataError as error:
             # Half a tag is taken for a whole one at the end; a whole one may only be noticed here.
             if self._fed.rstrip(b"\0 \t\r\n").endswith(b">"):
