@@ -26,7 +26,7 @@ from adbc_driver_manager._reader import AdbcRecordBatchReader  # the reader of i
 from dai.cancellation import Cancellation
 from dai.drivers.interrupts import interruptible
 from dai.drivers.pool import Pool
-from dai.drivers.postgresql_decode import decoded
+from dai.drivers.postgresql_decode import batch
 from dai.drivers.postgresql_errors import from_adbc, from_result
 from dai.drivers.postgresql_types import (
     LOOKUP,
@@ -85,6 +85,7 @@ class Description:
 
     columns: tuple[Wanted, ...]
     schema: pa.Schema
+    struct: pa.StructType
     inner: str
     few: Projection
     many: Projection
@@ -168,6 +169,7 @@ class Descriptions:
         found = Description(
             told.columns,
             pa.schema([each.field for each in shapes]),
+            pa.struct([each.field for each in shapes]),
             inner,
             many if direct is None else Projection(inner, direct, 0, False),
             many,
@@ -272,9 +274,9 @@ def small(
                     if seen > SMALL_ROWS:
                         description.rows = max(description.rows, float(seen))
                     release(True)  # the connection is free before the last batch is looked at
-                batch = _batch(description, held)
-                for start in range(0, batch.num_rows, batch_rows):
-                    yield batch.slice(start, batch_rows)
+                whole = _batch(description, held)
+                for start in range(0, whole.num_rows, batch_rows):
+                    yield whole if whole.num_rows <= batch_rows else whole.slice(start, batch_rows)
         finally:
             if not clean and connection.info.transaction_status == _ACTIVE:
                 with suppress(Exception):
@@ -321,11 +323,11 @@ def _batch(description: Description, chunks: list[Any]) -> pa.RecordBatch:
     if not shapes:
         rows = sum(chunk.ntuples for chunk in chunks)
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-    arrays = []
-    for index, each in enumerate(shapes):
-        cells = [chunk.get_value(row, index) for chunk in chunks for row in range(chunk.ntuples)]
-        arrays.append(decoded(each, cells))
-    return pa.RecordBatch.from_arrays(arrays, schema=description.schema)
+    columns = [
+        [chunk.get_value(row, index) for chunk in chunks for row in range(chunk.ntuples)]
+        for index in range(len(shapes))
+    ]
+    return batch(description.schema, description.struct, shapes, columns)
 
 
 def bulk(
@@ -377,14 +379,14 @@ def bulk(
             try:
                 with interruptible(cancellation, statement.cancel):
                     assert reader is not None
-                    batch = reader.read_next_batch()
+                    read = reader.read_next_batch()
             except StopIteration:
                 clean = not cancellation.cancelled
                 return
             except adbc.Error as error:
                 cancellation.check()
                 raise from_adbc(error, query.sql) from error
-            done = finished_batch(description, batch)
+            done = finished_batch(description, read)
             for start in range(0, done.num_rows, batch_rows):
                 yield done.slice(start, batch_rows)
 
@@ -409,11 +411,11 @@ def bulk(
     return Stream(description.schema, batches(), close)
 
 
-def finished_batch(description: Description, batch: pa.RecordBatch) -> pa.RecordBatch:
+def finished_batch(description: Description, read: pa.RecordBatch) -> pa.RecordBatch:
     shapes = description.many.shapes
     if not shapes:
-        return batch
-    arrays = [finished(each, batch.column(index)) for index, each in enumerate(shapes)]
+        return read
+    arrays = [finished(each, read.column(index)) for index, each in enumerate(shapes)]
     return pa.RecordBatch.from_arrays(arrays, schema=description.schema)
 
 
