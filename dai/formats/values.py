@@ -93,10 +93,6 @@ def canonical(array: pa.Array, column: str = "") -> pa.Array:
         if pa.types.is_list(type_):
             lists = values_list.as_list(array)
             return values_list.with_values(lists, canonical(lists.flatten(), column))
-        if pa.types.is_decimal(type_) or pa.types.is_fixed_size_binary(array.type):
-            return array.cast(type_)
-        if pa.types.is_time32(array.type):
-            return array.cast(pa.time64("us"))
         return array.cast(type_)
     except pa.ArrowException as error:
         raise DataError(f"Column {column!r} of type {array.type} does not fit {type_}: {error}") from error

@@ -25,8 +25,9 @@ NAMESPACE = "http://java.sun.com/xml/ns/jdbc"
 _NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 _BATCH_ROWS = 8192
 _BATCH_CHARACTERS = 1 << 22
-_LIMIT = 1 << 28
-"""Bytes of one value, or without anything that makes progress."""
+_LIMIT = 10**9
+"""Characters of one row, and bytes without anything that makes progress; libxml2's own limit is the same."""
+_MOST_COLUMNS = 1 << 16
 
 _LAST_BYTES = 64
 _HALF = re.compile(rb"&[^<;\s]*$|<[^>]*$")
@@ -39,11 +40,16 @@ _CHILDREN: dict[str, frozenset[str]] = {
     "": frozenset({"webRowSet"}),
     "webRowSet": frozenset({"properties", "metadata", "data"}),
     "metadata": frozenset({"column-count", "column-definition"}),
+    "column-definition": frozenset(
+        "column-index auto-increment case-sensitive currency nullable signed searchable column-display-size "
+        "column-label column-name schema-name column-precision column-scale table-name catalog-name column-type "
+        "column-type-name".split()
+    ),
     "data": _ROWS,
     **dict.fromkeys(_ROWS, _VALUES),
     **dict.fromkeys(_VALUES, frozenset({"null"})),
 }
-"""What may stand in what; what is not here may hold anything four levels deep (properties, column-definition)."""
+"""What may stand in what; what is not here may hold anything, though not too deep (properties)."""
 _DEPTH = 8
 
 
@@ -139,7 +145,7 @@ class _Events:
         self._path = [""]
         self._row: list[str | None] = []
         self._text: list[str] | None = None
-        self._length = 0
+        self._length = self._row_length = 0
         self._null = False
 
     def place(self) -> str:
@@ -175,11 +181,11 @@ class _Events:
         elif name == "null" and parent in _VALUES:
             self._null = True
         elif name in _ROWS:
-            self._row = []
+            self._row, self._row_length = [], 0
         elif name == "data" and parent == "webRowSet":
             self._begin()
         elif name == "column-definition":
-            self._definition = {}
+            self._definition, self._row_length = {}, 0
         elif parent in ("column-definition", "metadata"):
             self._text, self._length = [], 0
         elif parent == "webRowSet" and self.in_data:
@@ -193,8 +199,9 @@ class _Events:
             return
         self._text.append(data)
         self._length += len(data)
-        if self._length > _LIMIT:
-            raise DataError(f"{self.place()}: a value of more than {_LIMIT} characters.")
+        self._row_length += len(data)
+        if self._row_length > _LIMIT:
+            raise DataError(f"{self.place()}: more than {_LIMIT} characters.")
 
     def end(self, tag: str) -> None:
         self.progress += 1
@@ -206,6 +213,8 @@ class _Events:
             self._finish_row(name)
         elif name == "column-definition":
             self._definitions.append(self._definition)
+            if len(self._definitions) > _MOST_COLUMNS:
+                raise DataError(f"More than {_MOST_COLUMNS} columns.")
         elif parent == "column-definition" and self._text is not None:
             self._definition[name] = "" if self._null else "".join(self._text)
             self._text = None
@@ -231,6 +240,8 @@ class _Events:
         self.held += self._length
         if name == "columnValue":
             self._row.append(text)
+            if len(self._row) > len(self.columns):
+                raise self._wrong_length()
         elif self._path[-1] == "currentRow" or not self._row:
             raise DataError(f"{self.place()}: <updateValue> without the <columnValue> it replaces.")
         else:
@@ -238,13 +249,14 @@ class _Events:
 
     def _finish_row(self, name: str) -> None:
         if len(self._row) != len(self.columns):
-            raise DataError(
-                f"Row {self.row_number + 1} has {len(self._row)} values, the metadata {len(self.columns)} columns.",
-                row=self.row_number + 1,
-            )
+            raise self._wrong_length()
         self.row_number += 1
         if name not in _GONE:
             self.rows.append(self._row)
+
+    def _wrong_length(self) -> DataError:
+        row = self.row_number + 1
+        return DataError(f"Row {row} has {len(self._row)} values, the metadata {len(self.columns)} columns.", row=row)
 
     def _begin(self) -> None:
         if self.in_data:

@@ -241,6 +241,8 @@ def test_document_types_are_refused(doctype: str, size: int) -> None:
         HEAD.replace("<column-index>2<", "<column-index>1<") + END,
         HEAD.replace("<column-type>4<", "<column-type><") + END,
         HEAD.replace("<column-type>4<", "<column-type>four<") + END,
+        HEAD.replace("<column-index>2<", "<column-colour>2</column-colour><column-index>2<") + END,
+        HEAD.replace("</metadata>", "<column-definition/>" * 70_000 + "</metadata>"),
         HEAD.replace("<metadata>", "<metadata><?arrow-schema AAAA?>") + END,
         HEAD.replace("<metadata>", "<metadata><?arrow-schema *?>") + END,
         HEAD.replace("<metadata>", "<metadata><?arrow-schema ?>") + END,
@@ -268,7 +270,8 @@ def test_a_value_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
     for start in (
         head + b"<currentRow><columnValue>", head + b"<!--", head + b"<currentRow><", head + b"<currentRow a='",
-        HEAD.encode() + b"<currentRow><columnValue>", b"<?xml version='1.0'?><!--",
+        HEAD.encode() + b"<currentRow><columnValue>",
+        HEAD.replace("<column-name>s<", "<column-name>s").encode(), b"<?xml version='1.0'?><!--",
     ):  # fmt: skip
         with pytest.raises(DataError):
             FORMAT.decode(endless(start)).table()
