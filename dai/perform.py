@@ -9,6 +9,7 @@ namespace and root. DTDs are refused before the document is parsed, so no entity
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,11 +41,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DocumentLimits:
-    """The largest document that is read: its bytes, the depth of its elements, the number of its activities, and how
-    many of them may follow one another in a pipeline (each is a generator that pulls the one before)."""
+    """The largest document that is read: its bytes, the depth and number of its elements, the attributes of one of
+    them, the number of its activities, and how many of those may follow one another in a pipeline (each is a generator
+    that pulls the one before)."""
 
     bytes: int = 4 << 20
     depth: int = 32
+    elements: int = 20_000
+    attributes: int = 100
     activities: int = 500
     chain: int = 100
 
@@ -56,9 +60,9 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
     """
     if len(document) > limits.bytes:
         raise TooLargeError(f"The document has {len(document):,} bytes; {limits.bytes:,} are allowed.")
-    _refuse_doctype(document)
+    _scan(document, limits)
     root = _parsed(document)
-    _check_size(root, limits)
+    _check_number(root, limits)
     dialect = _dialect_of(root)
     _validate(root, dialect)
     members: list[Activity | Group] = []
@@ -68,6 +72,10 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
         if local == "documentation":
             documentation = (node.text or "").strip()
         elif local == "session":
+            if session is not None:
+                raise DocumentError(
+                    "The document names two sessions.", line=_line(node), element="session", expected="one session"
+                )
             session = _session(node)
         else:
             members.append(_member(node))
@@ -91,31 +99,54 @@ def query(sql: str, parameters: Sequence[Any] = ()) -> Perform:
 # --- Parsing --------------------------------------------------------------------------------------------------------
 
 
-class _RootSeen(Exception):
-    """Ends the look at the prolog."""
-
-
-def _refuse_doctype(document: bytes) -> None:
+def _scan(document: bytes, limits: DocumentLimits) -> None:
+    """Refuses DTDs, what is not well-formed, and what is too deep or has too many elements, before a tree is built."""
     parser = expat.ParserCreate()
+    depth = elements = 0
 
     def doctype(*_: object) -> None:
         raise _doctype(parser.CurrentLineNumber)
 
-    def root(*_: object) -> None:
-        raise _RootSeen
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal depth, elements
+        depth, elements = depth + 1, elements + 1
+        line = parser.CurrentLineNumber
+        if depth > limits.depth:
+            raise TooLargeError(f"Elements are nested deeper than the {limits.depth} levels allowed.", line=line)
+        if elements > limits.elements:
+            raise TooLargeError(f"The document holds more than the {limits.elements:,} elements allowed.", line=line)
+        if len(attributes) > limits.attributes:
+            raise TooLargeError(f"An element has more than the {limits.attributes} attributes allowed.", line=line)
+
+    def end(_: str) -> None:
+        nonlocal depth
+        depth -= 1
 
     parser.StartDoctypeDeclHandler = doctype
-    parser.StartElementHandler = root
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
     try:
         parser.Parse(document, True)
-    except _RootSeen:
-        return
     except expat.ExpatError as error:
         raise DocumentError(
-            f"Not well-formed XML: {expat.ErrorString(error.code)} at column {error.offset + 1}.", line=error.lineno
+            f"Not well-formed XML: {expat.ErrorString(error.code)} at column {error.offset + 1}.",
+            line=error.lineno,
+            expected="well-formed XML",
         ) from error
     except (ValueError, LookupError) as error:
-        raise DocumentError("The XML declaration names an unknown encoding.", line=1, hint="Send UTF-8.") from error
+        raise DocumentError(
+            "The XML declaration names an unknown encoding.", line=1, expected="UTF-8", hint="Send UTF-8."
+        ) from error
+
+
+def _doctype(line: int) -> DocumentError:
+    return DocumentError(
+        "The document has a DTD; DTDs and entities are not accepted.",
+        line=line,
+        element="!DOCTYPE",
+        expected="no DTD",
+        hint="Remove the <!DOCTYPE …> declaration and write the text in place of its entities.",
+    )
 
 
 def _parsed(document: bytes) -> etree._Element:
@@ -125,27 +156,16 @@ def _parsed(document: bytes) -> etree._Element:
     try:
         root = etree.fromstring(document, parser)
     except etree.XMLSyntaxError as error:
-        raise DocumentError(f"Not well-formed XML: {error.msg}.", line=error.lineno) from error
+        sentence = str(error.msg).split(", line ")[0].strip()
+        raise DocumentError(
+            f"Not well-formed XML: {sentence}.", line=error.lineno, expected="well-formed XML"
+        ) from error
     if root.getroottree().docinfo.internalDTD is not None:
         raise _doctype(1)
     return root
 
 
-def _doctype(line: int) -> DocumentError:
-    return DocumentError(
-        "The document has a DTD; DTDs and entities are not accepted.",
-        line=line,
-        hint="Remove the <!DOCTYPE …> declaration and write the text in place of its entities.",
-    )
-
-
-def _check_size(root: etree._Element, limits: DocumentLimits) -> None:
-    deepest, level = [root], 0
-    while deepest:
-        level += 1
-        if level > limits.depth:
-            raise TooLargeError(f"Elements are nested deeper than the {limits.depth} levels allowed.")
-        deepest = [below for node in deepest for below in node]
+def _check_number(root: etree._Element, limits: DocumentLimits) -> None:
     groups, count = [root], 0
     for group in groups:
         below = [node for node in group if _local(node) in ("sequence", "flow")]
@@ -192,32 +212,90 @@ def _validate(root: etree._Element, dialect: Dialect) -> None:
 
 def _node_at(root: etree._Element, entry: Any) -> etree._Element:
     """The element an entry of the log speaks of."""
-    prefixes = {prefix: name for node in root.iter() for prefix, name in node.nsmap.items() if prefix is not None}
+    on_line = [each for each in root.iter() if each.sourceline == entry.line] or [root]
+    prefixes = {prefix: name for node in (root, *on_line) for prefix, name in node.nsmap.items() if prefix is not None}
     try:
         found: Any = root.getroottree().xpath(entry.path, namespaces=prefixes) if entry.path else []
     except etree.XPathError:
         found = []
-    nodes = [each for each in found if isinstance(each, etree._Element)]
-    return nodes[0] if nodes else next((each for each in root.iter() if each.sourceline == entry.line), root)
+    return next((each for each in found if isinstance(each, etree._Element)), on_line[0])
+
+
+_EXPECTED = (
+    (re.compile(r"The attribute ('.*?') is required"), "the attribute {}"),
+    (re.compile(r"not an element of the set \{(.*?)\}"), "one of {}"),
+    (re.compile(r"not a valid value of the atomic type 'xs:(long|double|boolean)'"), "{}"),
+    (re.compile(r"\[facet 'minLength'\]"), "a name"),
+    (re.compile(r"Character content other than whitespace is not allowed"), "elements, no text"),
+    (re.compile(r"Element content is not allowed"), "text, no elements"),
+    (re.compile(r"attribute '.*?': The attribute .* is not allowed"), "{}"),
+)
+_WORDS = {"long": "a whole number", "double": "a number", "boolean": "true or false"}
 
 
 def _schema_error(message: str, line: int, dialect: Dialect, node: etree._Element) -> DocumentError:
     """libxml2's sentence, without namespaces, taken apart into element and expectation."""
-    text = message.replace(f"{{{dialect.namespace}}}", "").strip()
-    element = text.split("'")[1] if text.startswith("Element '") else etree.QName(node).localname
-    detail, _, expected = text.partition("Expected is ")
-    expected = expected.strip(" .").removeprefix("one of").strip(" ()") or ""
-    hint = None
-    if "This element is not expected" in text:
-        parent = node.getparent()
-        among_activities = parent is None or _local(parent) in (dialect.request, "sequence", "flow")
-        known = (
-            [*ACTIVITIES, "sequence", "flow"] if among_activities else [each.strip() for each in expected.split(",")]
+    detail = message.replace(f"{{{dialect.namespace}}}", "").strip()
+    element = _local(node)
+    parent = node.getparent()
+    if "This element is not expected" in detail:
+        known = _allowed(parent, dialect) if parent is not None else []
+        among_activities = "sequence" in known
+        return DocumentError(
+            f"The element {element!r} is not expected here.",
+            line=line,
+            element=element,
+            expected="an activity" if among_activities else ", ".join(known) or "no elements",
+            hint=nearest(element, known) if known else None,
         )
-        detail = f"The element {element!r} is not expected here."
-        hint = nearest(element, [each for each in known if each]) if any(known) else None
-        expected = "an activity" if among_activities else expected
-    return DocumentError(detail.strip(), line=line, element=element, expected=expected or None, hint=hint)
+    expected = None
+    for pattern, words in _EXPECTED:
+        if (found := pattern.search(detail)) is not None:
+            expected = words.format(*(_WORDS.get(group, group) for group in found.groups()), "")
+            break
+    if "is not allowed." in detail and not expected:
+        names = _attributes(node, dialect)
+        expected = f"the attributes {', '.join(names)}" if names else "no attributes"
+    shown = detail if len(detail) <= _SHOWN else f"{detail[:_SHOWN]}…"
+    return DocumentError(shown, line=line, element=element, expected=expected)
+
+
+_SHOWN = 300
+
+
+def _declared_at(node: etree._Element, dialect: Dialect) -> tuple[FieldSpec, ...] | None:
+    """What is declared for the activity or structure ``node``; None for the root, a group and what is unknown."""
+    parent, local = node.getparent(), _local(node)
+    if parent is None or local in ("sequence", "flow"):
+        return None
+    if _local(parent) in (dialect.request, "sequence", "flow"):
+        return fields_of(ACTIVITIES[local]) if local in ACTIVITIES else None
+    around = _declared_at(parent, dialect) or ()
+    spec = next((each for each in around if local in each.place.names and each.place.how == "child"), None)
+    structured = spec is not None and isinstance(spec.kind, type) and issubclass(spec.kind, Element)
+    return fields_of(spec.kind) if spec is not None and structured else None
+
+
+def _allowed(node: etree._Element, dialect: Dialect) -> list[str]:
+    """The names of the elements that may stand in ``node``."""
+    if node.getparent() is None or _local(node) in ("sequence", "flow"):
+        return [*ACTIVITIES, "sequence", "flow"]
+    specs = _declared_at(node, dialect) or ()
+    return [name for spec in specs if spec.place.how in ("child", "input", "output") for name in spec.place.names]
+
+
+def _attributes(node: etree._Element, dialect: Dialect) -> list[str]:
+    """The names of the attributes that ``node`` may have."""
+    specs = _declared_at(node, dialect)
+    if specs is None:
+        return ["name"] if _local(node) in ("sequence", "flow") else []
+    own = ["name"] if _local(node) in ACTIVITIES else []
+    for spec in specs:
+        if spec.place.how == "attribute":
+            own.append(spec.place.names[0])
+        elif spec.place.how == "input" and not spec.place.names:
+            own.append("from")
+    return own
 
 
 def _session(node: etree._Element) -> SessionRequest:
@@ -257,6 +335,7 @@ def _build(node: etree._Element, declared: type) -> dict[str, Any]:
                 f"{_local(node)} has {len(found)} of {_shown(spec)}; one is allowed.",
                 line=_line(node),
                 element=_local(node),
+                expected=f"one {_shown(spec)}",
             )
         elif found:
             values[spec.field] = found[0]

@@ -94,6 +94,7 @@ def link(
                 f"Two activities have the name {activity.name!r}; the first is at line {named[activity.name].line}.",
                 line=activity.line,
                 element=activity.element,
+                expected="a name of its own",
             )
         named[activity.name] = activity
     producers: dict[str, Activity] = {}
@@ -104,6 +105,7 @@ def link(
                     f"Two outputs have the name {port.link!r}; the first is at line {producers[port.link].line}.",
                     line=port.line,
                     element=port.element,
+                    expected="a name of its own",
                 )
             producers[port.link] = activity
     consumers: dict[str, list[str]] = {link: [] for link in producers}
@@ -114,6 +116,7 @@ def link(
                     f"{activity.name!r} takes its input from {source.link!r}, but nothing has an output of that name.",
                     line=source.line or activity.line,
                     element=activity.element,
+                    expected="the name of an output",
                     hint=nearest(source.link, list(producers)) if producers else None,
                 )
             consumers[source.link].append(activity.name)
@@ -154,7 +157,10 @@ def _ordered(activities: tuple[Activity, ...], producers: Mapping[str, Activity]
         names = error.args[1]
         first = next(each for each in activities if each.name == names[0])
         raise DocumentError(
-            f"The links run in a circle: {' → '.join(reversed(names))}.", line=first.line, element=first.element
+            f"The links run in a circle: {' → '.join(reversed(names))}.",
+            line=first.line,
+            element=first.element,
+            expected="links without a circle",
         ) from error
 
 
@@ -179,6 +185,7 @@ def _check_steps(steps: tuple[tuple[Activity, ...], ...], producers: Mapping[str
                         "it takes.",
                         line=activity.line,
                         element=activity.element,
+                        expected="the producer first",
                     )
 
 

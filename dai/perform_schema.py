@@ -12,7 +12,7 @@ from typing import Any
 from dai.activity import ACTIVITIES, Activity, Element, FieldSpec, fields_of
 from dai.perform_graph import GDS, Dialect
 
-_XSD_TYPES = {str: "xs:string", int: "xs:integer", float: "xs:double", bool: "xs:boolean"}
+_XSD_TYPES = {str: "xs:string", int: "xs:long", float: "xs:double", bool: "xs:boolean"}
 
 
 @cache
