@@ -21,6 +21,8 @@ TEXT_TYPES = (15, 245, 249, 250, 251, 252, 253, 254, 255)
 _UNSIGNED, _ENUM, _SET = 32, 256, 2048
 _NOT_FIXED = 31
 _BLOBS = {249: "tiny", 250: "medium", 251: "long", 252: ""}
+_BLOB_BYTES = ((249, 255 * 4), (252, 65_535 * 4), (250, 16_777_215 * 4))
+"""The protocol says BLOB for all of them; their length, in bytes of four a character at most, tells them apart."""
 _INTEGERS = {
     1: ("tinyint", pa.int8(), pa.uint8()),
     2: ("smallint", pa.int16(), pa.uint16()),
@@ -79,6 +81,8 @@ def kind(name: str, wire: int, length: int, digits: int, flags: int, binary: boo
     if wire in _OTHERS:
         type_name, arrow = _OTHERS[wire]
         return Kind(name, type_name, arrow, wire, digits)
+    if wire == 252:
+        wire = next((size for size, most in _BLOB_BYTES if 0 <= length <= most), 251)
     if binary:
         type_name = "geometry" if wire == 255 else "varbinary" if wire == 253 else "binary"
         return Kind(name, f"{_BLOBS[wire]}blob" if wire in _BLOBS else type_name, pa.binary(), wire, digits)

@@ -55,7 +55,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of the rows in ``first`` and all that ``fetch(n)`` gives after them (an empty list at the end)."""
     row = 1
-    rows, wanted = first, 0
+    rows, wanted = first, batch_rows or 0
     while rows:
         parts = [convert(rows, row)]
         have = len(rows)

@@ -1,0 +1,351 @@
+"""What every driver promises, whatever its database: the same tests for all of them."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from dai.cancellation import Cancellation
+from dai.drivers import Driver, DriverOptions, Session, driver_for
+from dai.errors import (
+    BusyError,
+    CancelledError,
+    DataError,
+    NotAQueryError,
+    NotFoundError,
+    ParameterError,
+    StatementError,
+)
+from dai.stream import TYPE_NAME, Stream
+from tests.drivers.conformance_cases import CASES, PARAMETERS, Case, loaded
+
+DATABASES = tuple(CASES)
+ENDLESS = {
+    "postgresql": "SELECT count(*) FROM generate_series(1, 10000000000) g",
+    "mariadb": "SELECT BENCHMARK(1000000000000, MD5('x'))",
+    "sqlite": "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r) SELECT count(*) FROM r",
+    "duckdb": "SELECT count(*) FROM range(10000000) a(i), range(10000000) b(j) WHERE a.i * b.j % 7 = 8",
+}
+MANY = {
+    "postgresql": "SELECT g AS n, 'row ' || g AS t FROM generate_series(1, {}) g",
+    "mariadb": "SELECT seq AS n, CONCAT('row ', seq) AS t FROM seq_1_to_{}",
+    "sqlite": "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r WHERE i < {}) "
+    "SELECT i AS n, 'row ' || i AS t FROM r",
+    "duckdb": "SELECT i AS n, 'row ' || i AS t FROM range(1, {} + 1) r(i)",
+}
+
+
+def url_of(database: str, request: pytest.FixtureRequest) -> str:
+    name = {"postgresql": "postgres_url"}.get(database, f"{database}_url")
+    return str(request.getfixturevalue(name))
+
+
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def driver(database: str, request: pytest.FixtureRequest) -> Iterator[Driver]:
+    """With two connections. Afterwards none is in use."""
+    made = driver_for(url_of(database, request), DriverOptions(pool_size=2, pool_wait=0.2, batch_bytes=1 << 18))
+    made.update("CREATE TABLE made (n integer)", cancellation=Cancellation())
+    yield made
+    state = made.pool_state()
+    made.close()
+    assert state["open"] == state["idle"]
+
+
+def table(driver: Driver, sql: str, *parameters: object, batch_rows: int | None = None) -> pa.Table:
+    return driver.query(sql, parameters, cancellation=Cancellation(), batch_rows=batch_rows).table()
+
+
+def update(driver: Driver, sql: str, *rows: tuple[object, ...]) -> int:
+    return driver.update(sql, rows or None, cancellation=Cancellation())
+
+
+def load(driver: Driver, name: str, data: pa.Table, *, create: bool = False, transactional: bool = True) -> int:
+    stream = Stream.of(data)
+    return driver.load(name, stream, cancellation=Cancellation(), create=create, transactional=transactional)
+
+
+def converted(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    return column.cast(pa.int64()).cast(type) if pa.types.is_duration(type) else column.cast(type)
+
+
+@pytest.mark.parametrize(
+    ("database", "case"),
+    [
+        pytest.param(name, case, id=f"{name}-{case.declared or at}")
+        for name in CASES
+        for at, case in enumerate(CASES[name])
+    ],
+)
+def test_types_arrive_losslessly(driver: Driver, case: Case) -> None:
+    update(driver, f"CREATE TABLE typed (k integer, v {case.declared})")
+    rows = [*case.literals, "NULL"]
+    update(driver, f"INSERT INTO typed VALUES {', '.join(f'({at}, {value})' for at, value in enumerate(rows))}")
+    found = table(driver, "SELECT v FROM typed ORDER BY k")
+    assert found.schema.field("v").type == case.arrow
+    assert found.column("v").to_pylist() == [*case.values, None]
+    type_name = found.schema.field("v").metadata[TYPE_NAME].decode()
+    assert case.type_name is None or type_name == case.type_name
+    assert table(driver, "SELECT v FROM typed WHERE k < 0").schema.field("v").name == "v"
+    (described,) = driver.tables("typed")
+    assert [column.name for column in described.columns] == ["k", "v"]
+
+
+@pytest.mark.parametrize(
+    ("database", "value"),
+    [pytest.param(name, value, id=f"{name}-{value!r:.20}") for name in PARAMETERS for value in PARAMETERS[name]],
+)
+def test_parameters_are_bound(driver: Driver, value: object) -> None:
+    found = table(driver, "SELECT ? AS v, 1 AS one", value)
+    assert found.column("v").to_pylist() == [value]
+
+
+def test_a_null_parameter(driver: Driver) -> None:
+    assert table(driver, "SELECT n FROM made WHERE n = ?", None).num_rows == 0
+
+
+def test_a_parameter_is_never_sql(driver: Driver) -> None:
+    hostile = "'; DROP TABLE made; -- \\' \" ` ? $1 %s :p1"
+    assert table(driver, "SELECT ? AS v", hostile).column(0).to_pylist() == [hostile]
+    assert table(driver, "SELECT n FROM made").num_rows == 0
+
+
+def test_too_few_parameters(driver: Driver) -> None:
+    with pytest.raises(ParameterError):
+        table(driver, "SELECT ?, ?", 1)
+    with pytest.raises(ParameterError):
+        table(driver, "SELECT ?", object())
+
+
+def test_no_rows_and_duplicate_names(driver: Driver) -> None:
+    found = table(driver, 'SELECT n, n AS n, n AS "m" FROM made'.replace('"m"', "m"))
+    assert found.schema.names == ["n", "n", "m"]
+    assert found.num_rows == 0
+
+
+def test_only_null(driver: Driver) -> None:
+    assert table(driver, "SELECT NULL AS v").column("v").to_pylist() == [None]
+
+
+@pytest.mark.parametrize("batch_rows", [1, 7, 1000, 5000])
+def test_batches_of_the_size_asked_for(database: str, driver: Driver, batch_rows: int) -> None:
+    stream = driver.query(MANY[database].format(2500), cancellation=Cancellation(), batch_rows=batch_rows)
+    batches = list(stream)
+    assert max(batch.num_rows for batch in batches) <= batch_rows
+    assert pa.Table.from_batches(batches, stream.schema).column("n").to_pylist() == list(range(1, 2501))
+
+
+def test_batches_by_bytes(database: str, driver: Driver) -> None:
+    with driver.query(MANY[database].format(100_000), cancellation=Cancellation()) as stream:
+        batches = list(stream)
+    assert sum(batch.num_rows for batch in batches) == 100_000
+    assert len(batches) > 1
+
+
+def test_a_stream_moves_between_threads(database: str, driver: Driver) -> None:
+    stream = driver.query(MANY[database].format(5000), cancellation=Cancellation(), batch_rows=1000)
+    rows = 0
+    for _ in range(5):
+        with ThreadPoolExecutor(1) as pool:
+            rows += pool.submit(next, stream).result().num_rows
+    stream.close()
+    assert rows == 5000
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO made VALUES (1)",
+        "DELETE FROM made",
+        "DROP TABLE made",
+        "SELECT 1; DROP TABLE made",
+        "",
+        "-- nothing",
+        "CREATE TABLE other (n integer)",
+    ],
+)
+def test_what_is_not_a_query_is_refused(driver: Driver, sql: str) -> None:
+    update(driver, "INSERT INTO made VALUES (7)")
+    with pytest.raises(NotAQueryError):
+        table(driver, sql)
+    assert table(driver, "SELECT n FROM made").column(0).to_pylist() == [7]
+    assert [found.name for found in driver.tables()] == ["made"]
+
+
+def test_errors_show_where_and_what_to_try(driver: Driver) -> None:
+    with pytest.raises(StatementError) as caught:
+        table(driver, "SELECT *\nFROM maid")
+    assert caught.value.position == 15
+    with pytest.raises(StatementError) as caught:
+        table(driver, "SELECT n FROM made WHERE m = 1")
+    assert caught.value.position == 26
+    with pytest.raises(StatementError) as caught:
+        table(driver, "SELECT n FROM made WHERE n = = 1")
+    assert caught.value.position in (None, 30)
+
+
+@pytest.mark.parametrize("sql", ["COMMIT", "ROLLBACK", "BEGIN"])
+def test_transactions_belong_to_the_driver(driver: Driver, sql: str) -> None:
+    with pytest.raises(StatementError):
+        update(driver, sql)
+
+
+def deleted_then_failed(session: Session) -> None:
+    assert session.update("DELETE FROM made") == 2
+    session.update("DELETE FROM maid")
+
+
+def test_a_transaction_is_all_or_nothing(driver: Driver) -> None:
+    with driver.transaction(cancellation=Cancellation()) as session:
+        assert session.update("INSERT INTO made VALUES (?)", [(1,), (2,)]) == 2
+        assert session.query("SELECT n FROM made ORDER BY n").table().column(0).to_pylist() == [1, 2]
+    with pytest.raises(StatementError), driver.transaction(cancellation=Cancellation()) as session:
+        deleted_then_failed(session)
+    assert update(driver, "UPDATE made SET n = n + 10") == 2
+    assert table(driver, "SELECT n FROM made ORDER BY n").column(0).to_pylist() == [11, 12]
+
+
+def test_a_read_only_transaction_changes_nothing(driver: Driver) -> None:
+    with pytest.raises(StatementError), driver.transaction(cancellation=Cancellation(), read_only=True) as session:
+        session.update("INSERT INTO made VALUES (1)")
+    assert table(driver, "SELECT n FROM made").num_rows == 0
+
+
+def test_cancelling_stops_the_statement(database: str, driver: Driver) -> None:
+    cancellation = Cancellation()
+    timer = threading.Timer(0.3, cancellation.cancel)
+    timer.start()
+    with pytest.raises(CancelledError):
+        driver.query(ENDLESS[database], cancellation=cancellation).table()
+    timer.join()
+    assert table(driver, "SELECT 1 AS one").num_rows == 1
+
+
+def test_cancelling_stops_an_update(database: str, driver: Driver) -> None:
+    cancellation = Cancellation()
+    timer = threading.Timer(0.3, cancellation.cancel)
+    timer.start()
+    with pytest.raises(CancelledError):
+        driver.update(f"INSERT INTO made {ENDLESS[database]}", cancellation=cancellation)
+    timer.join()
+    assert table(driver, "SELECT n FROM made").num_rows == 0
+
+
+def test_cancelled_before_it_begins(driver: Driver) -> None:
+    cancellation = Cancellation()
+    cancellation.cancel()
+    with pytest.raises(CancelledError):
+        driver.query("SELECT 1", cancellation=cancellation)
+
+
+def test_closing_half_way_frees_the_connection(database: str, driver: Driver) -> None:
+    for _ in range(5):
+        stream = driver.query(MANY[database].format(50_000_000), cancellation=Cancellation())
+        next(stream)
+        stream.close()
+        assert driver.pool_state()["open"] == driver.pool_state()["idle"]
+    assert table(driver, "SELECT 1 AS one").num_rows == 1
+
+
+def test_the_pool_has_a_limit(database: str, driver: Driver) -> None:
+    held = [driver.query(MANY[database].format(1_000_000), cancellation=Cancellation()) for _ in range(2)]
+    with pytest.raises(BusyError):
+        driver.query("SELECT 1", cancellation=Cancellation())
+    for stream in held:
+        stream.close()
+    assert table(driver, "SELECT 1 AS one").num_rows == 1
+
+
+def test_a_load_comes_back(database: str, driver: Driver) -> None:
+    cases = loaded(database)
+    key = pa.array([1, 2, 3], pa.int64())
+    sent = pa.table(
+        [key, *(pa.array([*values, None], type) for _, type, _, values in cases)],
+        names=["k", *(name for name, *_ in cases)],
+    )
+    assert load(driver, "copied", sent, create=True) == 3
+    found = table(driver, "SELECT * FROM copied ORDER BY k")
+    assert {name: found.schema.field(name).type for name, *_ in cases} == {name: type for name, _, type, _ in cases}
+    for name, _, type, _ in cases:
+        assert found.column(name).to_pylist() == converted(sent.column(name), type).to_pylist(), name
+    again = sent.select(list(reversed(sent.schema.names)))
+    assert load(driver, "copied", again) == 3
+    assert table(driver, "SELECT k FROM copied").num_rows == 6
+
+
+def test_a_load_of_many_rows(driver: Driver) -> None:
+    n = 40_000
+    data = pa.table({"n": pa.array(range(n), pa.int64()), "t": pa.array([f"row {at}" for at in range(n)])})
+    assert load(driver, "many", data, create=True) == n
+    found = table(driver, "SELECT count(*) AS c, sum(n) AS s, min(t) AS t FROM many").to_pylist()[0]
+    assert (int(found["c"]), int(found["s"]), found["t"]) == (n, n * (n - 1) // 2, "row 0")
+
+
+def test_a_load_is_all_or_nothing(driver: Driver) -> None:
+    update(driver, "CREATE TABLE strict (n integer NOT NULL PRIMARY KEY)")
+    data = pa.table({"n": pa.array([*range(30_000), 5], pa.int32())})
+    with pytest.raises(StatementError):
+        load(driver, "strict", data)
+    assert table(driver, "SELECT n FROM strict").num_rows == 0
+    with pytest.raises(StatementError) as caught:
+        load(driver, "strict", data, transactional=False)
+    stayed = table(driver, "SELECT n FROM strict").num_rows
+    assert str(stayed) in str(caught.value)
+
+
+def test_a_load_names_what_does_not_fit(driver: Driver) -> None:
+    with pytest.raises(DataError) as caught:
+        load(driver, "made", pa.table({"nn": [1]}))
+    assert "'n'" in str(caught.value)
+    with pytest.raises(NotFoundError) as missing:
+        load(driver, "maid", pa.table({"n": [1]}))
+    assert "maid" in str(missing.value)
+    assert table(driver, "SELECT n FROM made").num_rows == 0
+
+
+def test_names_are_quoted(driver: Driver) -> None:
+    names = ["select", 'a "b" `c` [d]', "Ünicode", "UPPER"]
+    data = pa.table([[1]] * len(names), names=names)
+    assert load(driver, "order", data, create=True) == 1
+    (found,) = driver.tables("order")
+    assert [column.name for column in found.columns] == names
+
+
+def test_tables_with_their_keys(driver: Driver) -> None:
+    update(driver, "CREATE TABLE orf (name varchar(55) NOT NULL, part integer NOT NULL, PRIMARY KEY (name, part))")
+    update(
+        driver,
+        "CREATE TABLE goterm (id integer PRIMARY KEY, orf_name varchar(55), part integer, "
+        "score decimal(10,2) NOT NULL, FOREIGN KEY (orf_name, part) REFERENCES orf (name, part))",
+    )
+    update(driver, "CREATE UNIQUE INDEX by_score ON goterm (score, id)")
+    update(driver, "CREATE VIEW scores AS SELECT score FROM goterm")
+    found = {each.name: each for each in driver.tables()}
+    assert set(found) == {"made", "orf", "goterm", "scores"}
+    assert found["orf"].primary_key == ("name", "part")
+    assert found["goterm"].primary_key == ("id",)
+    (key,) = found["goterm"].foreign_keys
+    assert (key.columns, key.table, key.referred_columns) == (("orf_name", "part"), "orf", ("name", "part"))
+    (index,) = (each for each in found["goterm"].indexes if each.name == "by_score")
+    assert (index.columns, index.unique) == (("score", "id"), True)
+    score = found["goterm"].columns[3]
+    assert (score.name, score.arrow, score.nullable, score.precision, score.scale) == (
+        "score", "decimal128(10, 2)", False, 10, 2,
+    )  # fmt: skip
+    assert found["scores"].kind == "view"
+    assert [each.name for each in driver.tables("go%")] == ["goterm"]
+    with pytest.raises(NotFoundError) as caught:
+        driver.statistics("gotern")
+    assert "goterm" in str(caught.value)
+    assert driver.statistics("goterm").rows in (None, -1, 0)
+
+
+def test_check_and_product(database: str, driver: Driver) -> None:
+    assert 0 < driver.check() < 60
+    assert driver.product().lower().startswith(database[:6])
