@@ -1,9 +1,9 @@
 """PostgreSQL: bulk reads by ADBC, few rows and everything else by psycopg, one limit of connections for both.
 
 The parts: ``postgresql_wire`` sends statements, ``postgresql_types`` says what each column becomes,
-``postgresql_decode`` makes arrays of few rows, ``postgresql_read`` reads by either path, ``postgresql_write`` changes,
-calls and loads (by the CSV of ``postgresql_copy``), ``postgresql_catalog`` reflects, ``postgresql_errors`` translates
-what the database has against it.
+``postgresql_read`` describes queries and reads few rows (made arrays by ``postgresql_decode``), ``postgresql_bulk``
+reads many, ``postgresql_write`` changes, calls and loads (by the CSV of ``postgresql_copy``), ``postgresql_catalog``
+reflects, ``postgresql_errors`` translates what the database has against it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dai.cancellation import Cancellation
 from dai.drivers import CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
 from dai.drivers.interrupts import interruptible
 from dai.drivers.pool import Limit, Pool
+from dai.drivers.postgresql_bulk import bulk
 from dai.drivers.postgresql_catalog import statistics, tables
 from dai.drivers.postgresql_errors import from_adbc, from_psycopg
 from dai.drivers.postgresql_read import (
@@ -32,7 +33,6 @@ from dai.drivers.postgresql_read import (
     Descriptions,
     Query,
     Stale,
-    bulk,
     is_small,
     prepared_query,
     small,

@@ -3,7 +3,7 @@
 What a statement's description said is kept for a minute: its columns, their types, and the planner's estimate of the
 rows, which decides the path. Neither path trusts it: each compares what the database gives with what was kept, and
 ``Stale`` has the caller describe the statement again before a row was handed over. A wrong estimate costs time only:
-psycopg streams in small chunks however many rows there are, and the number of rows seen corrects what is kept.
+psycopg streams in small chunks however many rows there are, and how many there were takes the estimate's place.
 """
 
 from __future__ import annotations
@@ -18,42 +18,36 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-import adbc_driver_manager as adbc
 import psycopg
 import pyarrow as pa
-from adbc_driver_manager._reader import AdbcRecordBatchReader  # the reader of its dbapi: it alone keeps the SQLSTATE
 
 from dai.cancellation import Cancellation
 from dai.drivers.interrupts import interruptible
-from dai.drivers.pool import Pool
 from dai.drivers.postgresql_decode import batch
-from dai.drivers.postgresql_errors import from_adbc, from_result
+from dai.drivers.postgresql_errors import from_result
 from dai.drivers.postgresql_types import (
     LOOKUP,
     Shape,
     TypeInfo,
     Wanted,
-    finished,
     missing,
     projected,
     shape,
     uncasts,
 )
 from dai.drivers.postgresql_wire import (
-    BEGIN_READ_ONLY,
-    ROLLBACK,
-    UNLOCK,
     Execution,
     Parameters,
     described,
     one_round_trip,
 )
-from dai.drivers.statements import Bound, bind_markers, keyword, replace_markers
+from dai.drivers.statements import Bound, bind_markers, keyword
 from dai.errors import DaiError, DataError, ParameterError
 from dai.stream import Stream
 
 DIALECT = "postgres"
-SMALL_ROWS = 2_000
+SMALL_CELLS = 6_000
+"""Rows times columns up to which psycopg is faster: docs/decisions/0010-postgresql-two-paths.md has the figures."""
 KEPT_SECONDS = 60.0
 CANCEL_SECONDS = 5.0
 KEPT_STATEMENTS = 1_000
@@ -222,7 +216,8 @@ def _estimate(plan: bytes | None) -> tuple[float, float]:
 
 
 def is_small(description: Description, batch_bytes: int) -> bool:
-    return description.rows <= SMALL_ROWS and description.rows * description.width <= batch_bytes
+    cells = description.rows * max(len(description.columns), 1)
+    return cells <= SMALL_CELLS and description.rows * description.width <= batch_bytes
 
 
 def small(
@@ -271,8 +266,7 @@ def small(
                     clean = True
                     if execution.failure is not None:
                         raise _failure(execution.failure, query, description)
-                    if seen > SMALL_ROWS:
-                        description.rows = max(description.rows, float(seen))
+                    description.rows = float(seen)
                     release(True)  # the connection is free before the last batch is looked at
                 whole = _batch(description, held)
                 for start in range(0, whole.num_rows, batch_rows):
@@ -328,125 +322,3 @@ def _batch(description: Description, chunks: list[Any]) -> pa.RecordBatch:
         for index in range(len(shapes))
     ]
     return batch(description.schema, description.struct, shapes, columns)
-
-
-def bulk(
-    pool: Pool[adbc.AdbcConnection],
-    query: Query,
-    description: Description,
-    *,
-    cancellation: Cancellation,
-    batch_rows: int,
-    batch_bytes: int,
-) -> Stream:
-    """Rows by COPY in binary through ADBC. Raises Stale when the columns are not those described.
-
-    COPY takes no parameters. They are bound as settings of this transaction (``set_config`` with bound values), and the
-    query reads them with ``current_setting``, cast to the type that the database said they have.
-    """
-    connection = pool.take(cancellation)
-    statement = adbc.AdbcStatement(connection)
-    clean = False
-    reader: AdbcRecordBatchReader | None = None
-    closed = False
-
-    def close() -> None:
-        nonlocal closed, reader
-        if closed:
-            return
-        closed = True
-        usable = clean
-        if not usable:
-            with suppress(Exception):
-                statement.cancel()  # or closing would read the rest
-        with suppress(Exception):
-            if reader is not None:
-                reader.close()
-            reader = None
-        with suppress(Exception):
-            statement.close()
-        if usable:
-            try:
-                for sql in (ROLLBACK, UNLOCK):
-                    run(connection, sql.decode())
-            except adbc.Error:
-                usable = False
-        (pool.give_back if usable else pool.discard)(connection)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal clean
-        while True:
-            try:
-                with interruptible(cancellation, statement.cancel):
-                    assert reader is not None
-                    read = reader.read_next_batch()
-            except StopIteration:
-                clean = not cancellation.cancelled
-                return
-            except adbc.Error as error:
-                cancellation.check()
-                raise from_adbc(error, query.sql) from error
-            done = finished_batch(description, read)
-            for start in range(0, done.num_rows, batch_rows):
-                yield done.slice(start, batch_rows)
-
-    try:
-        with interruptible(cancellation, statement.cancel):
-            run(connection, BEGIN_READ_ONLY.decode())
-            sql = description.many.sql
-            if query.parameters.values:
-                sql = Projection.of(_set_parameters(connection, query, description), description.many.shapes).sql
-            statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(batch_bytes)})
-            statement.set_sql_query(sql + "\n")  # ADBC puts it into parentheses, and it may end in a comment
-            handle, _ = statement.execute_query()
-            reader = AdbcRecordBatchReader._import_from_c(handle.address)
-        if [storage(field.type) for field in reader.schema] != [each.wire_type for each in description.many.shapes]:
-            raise Stale
-    except BaseException as error:
-        close()
-        if isinstance(error, adbc.Error):
-            cancellation.check()
-            raise from_adbc(error, query.sql) from error
-        raise
-    return Stream(description.schema, batches(), close)
-
-
-def finished_batch(description: Description, read: pa.RecordBatch) -> pa.RecordBatch:
-    shapes = description.many.shapes
-    if not shapes:
-        return read
-    arrays = [finished(each, read.column(index)) for index, each in enumerate(shapes)]
-    return pa.RecordBatch.from_arrays(arrays, schema=description.schema)
-
-
-def storage(kind: pa.DataType) -> pa.DataType:
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-
-
-def run(connection: adbc.AdbcConnection, sql: str) -> None:
-    """A statement without rows that matter."""
-    with adbc.AdbcStatement(connection) as statement:
-        statement.set_sql_query(sql)
-        statement.execute_update()
-
-
-def _set_parameters(connection: adbc.AdbcConnection, query: Query, description: Description) -> str:
-    """Binds the values; the query that reads them."""
-    values = [None if value is None else value.decode() for value in query.parameters.values]
-    given = [(number, value) for number, value in enumerate(values, 1) if value is not None]
-    if given:
-        calls = ", ".join(f"set_config('dai.p{number}', ${at}, true)" for at, (number, _) in enumerate(given, 1))
-        names = [f"p{number}" for number, _ in given]
-        row = pa.RecordBatch.from_arrays([pa.array([value], pa.string()) for _, value in given], names)
-        with adbc.AdbcStatement(connection) as statement:
-            statement.set_sql_query(f"SELECT {calls}")
-            statement.bind_stream(pa.RecordBatchReader.from_batches(row.schema, [row]))
-            handle, _ = statement.execute_query()
-            with AdbcRecordBatchReader._import_from_c(handle.address) as reader:
-                reader.read_all()
-
-    def text(number: int) -> str:
-        value = "NULL" if values[number - 1] is None else f"current_setting('dai.p{number}')"
-        return f"CAST({value} AS {description.parameter_types[number - 1]})"
-
-    return replace_markers(query.sql, text, DIALECT).sql
