@@ -63,23 +63,25 @@ def encoded(
         head = document_head(stream.schema, columns, properties)
         rows = _rows(stream, columns, on_invalid == "replace")
         blocks = text_blocks(head, rows, blocksize, PIECE_BYTES if pieces else None)
-        yield from _completed(blocks, waits=not pieces)
+        yield from _completed(blocks, pieces, blocksize)
 
 
-def _completed(blocks: Iterable[Block], waits: bool) -> Iterator[Block]:
-    """With the end of the document. The last block carries it, so each waits for the next; pieces do not wait."""
+def _completed(blocks: Iterable[Block], pieces: bool, blocksize: int | None) -> Iterator[Block]:
+    """With the end of the document, which the last block carries, so each waits for the next. A full block or piece
+    does not wait when blocks may leave in pieces; then the end may be a piece of its own."""
     held: Block | None = None
+    rows = 0
     for block in blocks:
         if held is not None:
             yield held
-        held = block
-        if not waits and block.rows:
+        rows += block.rows
+        full = len(block) >= PIECE_BYTES or (blocksize is not None and rows > 0 and rows % blocksize == 0)
+        if pieces and full:
             yield block
             held = None
-    if held is None:
-        yield Block(TAIL, 0)
-    else:
-        yield Block(b"".join((held.data, TAIL)), held.rows)
+        else:
+            held = block
+    yield Block(TAIL, 0) if held is None else Block(b"".join((held.data, TAIL)), held.rows)
 
 
 def document_head(schema: pa.Schema, columns: list[Column], properties: dict[str, str | None]) -> bytes:

@@ -113,6 +113,23 @@ def test_blocks_are_exact_and_concatenate_to_the_document(rows: list[tuple[Any, 
         assert document(table, size, pieces=True) == whole
 
 
+def test_pieces_leave_as_they_are_full_and_a_small_result_is_one() -> None:
+    table = pa.table({"n": pa.array(range(10))})
+    assert [block.rows for block in FORMAT.encode(Stream.of(table), 100, pieces=True)] == [10]
+    assert [block.rows for block in FORMAT.encode(Stream.of(table), None, pieces=True)] == [10]
+    pulled: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(3):
+            pulled.append(number)
+            yield from table.to_batches()
+
+    blocks = FORMAT.encode(Stream(table.schema, batches()), 10, pieces=True)
+    assert next(blocks).rows == 10
+    assert pulled == [0]
+    assert [block.rows for block in blocks] == [10, 10, 0]
+
+
 def test_blocks_across_slices_and_batches(no_parser: None) -> None:
     table = pa.table({"n": pa.array(range(100_000)), "s": pa.array([f"a & b {n}" for n in range(100_000)])})
     whole = document(table)
