@@ -1,9 +1,14 @@
 import io
 import json
 import os
+import signal
+import socket
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -288,3 +293,61 @@ def test_tables_fit_their_terminal() -> None:
     assert width("e\u0301") == 1
     assert cut("日本語", 4) == "日…"
     assert list(lines(["x"], [], columns=0)) == ["x", "─"]
+
+
+@contextmanager
+def serving(*arguments: str, cwd: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """`dai serve` in a process of its own: its address, from what it says at its start."""
+    command = [sys.executable, "-m", "dai", "serve", "--port", "0", *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=environment()
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            drained = threading.Thread(target=process.stderr.read)
+            drained.start()
+            first = process.stdout.readline()
+            assert first.startswith("Data service at http://127.0.0.1:")
+            yield first.split()[-1], process
+        finally:
+            process.terminate()
+            process.wait(30)
+            drained.join()
+
+
+def environment() -> dict[str, str]:
+    root = str(Path(__file__).parent.parent)
+    return {**os.environ, "PYTHONPATH": root}
+
+
+def test_a_database_is_served_with_one_line(tmp_path: Path, capsys) -> None:
+    with closing(sqlite3.connect(tmp_path / "book.db")) as connection:
+        connection.executescript(
+            "create table book (id integer primary key, name text); insert into book values (7, 'x')"
+        )
+    with serving("sqlite:///book.db", cwd=tmp_path) as (url, process):
+        assert main(["resources", "--server", url]) == OK
+        assert "data" in capsys.readouterr().out
+        assert main(["resources", "data", "--server", url]) == OK
+        assert "book" in capsys.readouterr().out
+        assert main(["query", f"{url}/data", "select * from book where id = ?", "7", "--format", "csv"]) == OK
+        assert capsys.readouterr().out.replace("\r", "") == "id,name\n7,x\n"
+        assert main(["query", f"{url}/data", "select * from book", "--format", "table"]) == OK
+        assert capsys.readouterr().out.splitlines() == ["id  name", "──  ────", " 7  x", "(1 row)"]
+        assert main(["query", f"{url}/data", "select * from bok"]) == FAILED
+        assert "bok" in capsys.readouterr().err
+        assert main(["query", f"{url}/dota", "select 1"]) == FAILED
+        assert "Did you mean 'data'?" in capsys.readouterr().err
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == OK
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "dai", "serve", "sqlite:///book.db", "--port", port]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment(), check=False)
+    assert done.returncode == USAGE
+    assert "cannot be listened on" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from dai.commands import FAILED, OK
@@ -63,7 +65,35 @@ def run_serve(arguments: argparse.Namespace) -> int:
     given = {name: getattr(arguments, name) for name in ("host", "port") if getattr(arguments, name) is not None}
     from dai.api.serve import serve
 
-    return serve(replace(loaded, service=replace(loaded.service, **given)))
+    chosen = replace(loaded, service=replace(loaded.service, **given))
+    # The server raises a signal again once it has shut down: a wanted stop is no failure.
+    signal.signal(signal.SIGTERM, _stopped)
+    try:
+        return serve(chosen, lambda url: print(greeting(chosen, url), flush=True))
+    except KeyboardInterrupt:
+        return OK
+
+
+def _stopped(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(OK)
+
+
+def greeting(config: Config, url: str) -> str:
+    """Where everything is, and a first command to try."""
+    if not config.service.loopback:
+        url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+    names = [*config.resources, *config.federations]
+    width = max(map(len, names), default=0)
+    lines = [f"Data service at {url}", *(f"  {name:<{width}}  {url}/resources/{name}" for name in names)]
+    if names:
+        lines += ["Try:", f"  dai resources {names[0]} --server {url}", f'  dai query {url}/{names[0]} "select 1"']
+    else:
+        lines.append("It serves nothing yet: add [resources.NAME] with a url to the configuration.")
+    if config.service.loopback:
+        lines.append(f"The HTTP API is described at {url}/docs. This machine only. Ctrl-C stops it.")
+    else:
+        lines.append("It listens beyond this machine, and everybody who reaches it may ask: it knows no callers yet.")
+    return "\n".join(lines)
 
 
 def run_check(arguments: argparse.Namespace) -> int:
