@@ -14,11 +14,15 @@
     │  └─ MissingDependencyError  missing-dependency    500   an optional package is not installed
     ├─ DeniedError              denied                  403
     ├─ NotFoundError            not-found               404
+    ├─ MethodError              method-not-allowed      405
     ├─ NotAcceptableError       not-acceptable          406
     ├─ ConflictError            conflict                409
     ├─ GoneError                gone                    410   a block that was acknowledged, a result destroyed
     ├─ TooLargeError            too-large               413
+    ├─ UnsupportedMediaTypeError  unsupported-media-type  415
+    ├─ RangeError               bad-range               416   a byte range outside of a result
     ├─ LimitError               limit-exceeded          422   a configured limit on rows, bytes or seconds was reached
+    ├─ BackPressureError        back-pressure           429   a reader is behind; with retry_after seconds
     ├─ BusyError                busy                    503   with retry_after seconds
     ├─ CancelledError           cancelled               499   somebody asked for the work to stop
     ├─ ClosedError              stream-closed           500   a neighbour's failure closed this stream: never a cause
@@ -161,6 +165,10 @@ class NotFoundError(DaiError):
     code, status, title = "not-found", 404, "Not found"
 
 
+class MethodError(DaiError):
+    code, status, title = "method-not-allowed", 405, "Method not allowed"
+
+
 class NotAcceptableError(DaiError):
     code, status, title = "not-acceptable", 406, "No acceptable representation"
 
@@ -177,8 +185,26 @@ class TooLargeError(DaiError):
     code, status, title = "too-large", 413, "Too large"
 
 
+class UnsupportedMediaTypeError(DaiError):
+    code, status, title = "unsupported-media-type", 415, "Unsupported media type"
+
+
+class RangeError(DaiError):
+    code, status, title = "bad-range", 416, "Range not satisfiable"
+
+
 class LimitError(DaiError):
     code, status, title = "limit-exceeded", 422, "A limit was reached"
+
+
+class BackPressureError(DaiError):
+    """The reader of a stream is behind; the same block may be sent again after ``retry_after`` seconds."""
+
+    code, status, title = "back-pressure", 429, "The reader is behind"
+
+    def __init__(self, detail: str, *, retry_after: int = 1, hint: str | None = None) -> None:
+        super().__init__(detail, hint=hint, retry_after=retry_after)
+        self.retry_after = retry_after
 
 
 class BusyError(DaiError):

@@ -6,8 +6,9 @@
        │                │                             ├───────> ERROR     failed, or the service was stopped or killed
        └────abort───────┴──────────abort──────────────┴───────> ABORTED
 
-What a job is and how far it came is in the state database; its results are files (``dai.results``). Both are destroyed when the destruction time comes. A job that was
-queued or at work when its service died is marked ERROR when the service starts again.
+What a job is and how far it came is in the state database; its results are files (``dai.results``). Both are destroyed
+when the destruction time comes. A job that was queued or at work when its service died is marked ERROR when the service
+starts again.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ MOVES = {
 }
 """Phase to the phases that may follow; a phase that is not here is final."""
 ACTIVE = frozenset({QUEUED, EXECUTING})
+_STREAMS = frozenset({"outputStream", "inputStream"})
 STORED_FORM = "arrow"
 """Tabular results are kept in this format, so that any other can be made of them."""
 
@@ -262,6 +264,9 @@ class Jobs:
 
     def _enqueue(self, job: Job, perform: Perform, session: Session | None) -> None:
         live = _Live(Cancellation(), session or self.sessions.implicit(), perform)
+        if any(each.element in _STREAMS for each in perform.activities):
+            # clients may ask for its streams before the job has begun
+            self.sessions.register(live.session)
         holding = live.session.request()
         holding.__enter__()
         with self._lock:

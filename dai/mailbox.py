@@ -39,6 +39,7 @@ class Mailbox:
 
     def __init__(self, capacity: int = 2, capacity_bytes: int = 64 << 20) -> None:
         self.capacity, self.capacity_bytes = capacity, capacity_bytes
+        self.media_type = "application/octet-stream"
         self._changed = threading.Condition()
         self._blocks: OrderedDict[int, Block] = OrderedDict()
         self._held_bytes = 0
@@ -52,6 +53,11 @@ class Mailbox:
     def expected(self) -> int:
         """The number of the next block to put."""
         return self._next
+
+    @property
+    def acknowledged(self) -> int:
+        """The number of the first block that is not acknowledged."""
+        return self._acknowledged
 
     @property
     def held(self) -> tuple[int, int]:

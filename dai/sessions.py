@@ -21,6 +21,8 @@ from dai.loading import nearest
 from dai.mailbox import Mailbox
 
 STREAMS_A_SESSION = 1000
+LINGER = 10.0
+"""Seconds that a finished implicit session stays, so that a repeated call still hears that its stream has ended."""
 
 
 class Session:
@@ -106,6 +108,8 @@ class Session:
     def finished(self) -> bool:
         """An implicit session that nobody needs any more."""
         if self.explicit or self._requests:
+            return False
+        if (self._outputs or self._inputs) and self.idle < min(LINGER, self.timeout):
             return False
         return all(mailbox.drained for direction, _, mailbox in self.streams() if direction == "output")
 
@@ -198,7 +202,7 @@ class Sessions:
         session.end(why)
 
     def settle(self, session: Session) -> None:
-        """Ends an implicit session that is finished; called when a request ends and when a stream was read."""
+        """Ends an implicit session that is finished."""
         if session.finished():
             self.end(session, "The session has ended: its request is done and its streams were read.")
 

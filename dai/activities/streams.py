@@ -27,7 +27,9 @@ class OutputStream(Activity):
     def run(self, context: Context) -> None:
         mailbox = context.session.output(self.name)
         try:
-            for block in context.bytes(self.source):
+            source = context.bytes(self.source)
+            mailbox.media_type = source.media_type
+            for block in source:
                 mailbox.put(block, context.cancellation)
         except DaiError as error:
             mailbox.fail(error)

@@ -1,103 +1,125 @@
-"""Runs the service: uvicorn on uvloop and httptools, until it is told to stop."""
+"""The application on an HTTP server: in the foreground for ``dai serve``, in a thread for tests and the demo."""
 
 from __future__ import annotations
 
-import signal
+import logging
+import math
 import socket
-import sys
-from types import FrameType
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 
-from dai.api.app import create_app
+from dai.api.app import Application, create_app
+from dai.api.logs import configure
+from dai.api.service import Service
 from dai.config import Config
 from dai.errors import ConfigurationError
 
-BACKLOG = 512
-KEEP_ALIVE = 60
-"""Seconds an idle connection stays open."""
+log = logging.getLogger("dai.api")
 
 
-class _Server(uvicorn.Server):
-    """Says where it listens once it does."""
-
-    def __init__(self, config: uvicorn.Config, greeting: str) -> None:
-        super().__init__(config)
-        self._greeting = greeting
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            print(self._greeting, flush=True)
-
-
-def serve(config: Config) -> int:
-    """Serve until SIGINT or SIGTERM; requests under way get ``service.grace`` seconds. Gives the exit code.
-
-    Raises ConfigurationError where the address cannot be listened on, or for what the application refuses.
-    """
-    listening = _listening(config.service.host, config.service.port)
-    host, port = listening.getsockname()[:2]
-    settings = uvicorn.Config(
-        create_app(config),
-        loop="uvloop" if sys.platform != "win32" else "auto",
-        http="httptools",
+def _settings(app: Application, config: Config, http: str) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        host=config.service.host,
+        port=config.service.port,
+        http=http,
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=round(config.service.grace),
+        timeout_graceful_shutdown=math.ceil(config.service.grace),
+        timeout_keep_alive=75,
+        backlog=2048,
     )
-    server = _Server(settings, _greeting(config, host, port))
-    # uvicorn raises the signal again after it has shut down: a wanted stop is no failure.
-    signal.signal(signal.SIGTERM, _stopped)
+
+
+class _Announcing(uvicorn.Server):
+    """Says where it listens once it does."""
+
+    def __init__(self, config: uvicorn.Config, url: str, announce: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._url, self._announce = url, announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._announce(self._url)
+
+
+def _nothing(url: str) -> None:
+    """Nobody is to be told."""
+
+
+def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
+    """Serves until it is told to stop by a signal; the exit status of the process. ``announce`` is called with the
+    address once requests are answered. ConfigurationError for what cannot be served, before anything is."""
+    configure()
+    if not config.service.loopback:
+        log.warning(
+            "listening beyond this machine: there is no authentication yet, so everybody who reaches the port may ask",
+            extra={"host": config.service.host},
+        )
+    settings = _settings(create_app(config), config, "httptools")
     try:
-        server.run(sockets=[listening])
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        listening.close()
+        listening = _listen(config)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{config.service.host} port {config.service.port} cannot be listened on: {error.strerror}.",
+            hint="Another program may use it; choose another with --port.",
+        ) from error
+    host, port = listening.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    log.info("listening", extra={"url": url, "resources": sorted(config.resources)})
+    server = _Announcing(settings, url, announce)
+    server.run([listening])
     return 0 if server.started else 1
 
 
-def _stopped(number: int, frame: FrameType | None) -> Any:
-    raise SystemExit(0)
-
-
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(config: Config) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.service.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(BACKLOG)
-        except OSError:
-            listening.close()
-            raise
-    except OSError as error:
-        raise ConfigurationError(
-            f"The service cannot listen on {host}, port {port}: {error.strerror or error}.",
-            hint="Is another one running? Choose a port with --port N (0 for a free one).",
-        ) from error
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((config.service.host, config.service.port))
+    except BaseException:
+        listening.close()
+        raise
     return listening
 
 
-def _greeting(config: Config, host: str, port: int) -> str:
-    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    base = f"http://{shown}:{port}"
-    names = [*config.resources, *config.federations]
-    width = max(map(len, names), default=0)
-    lines = [f"Data service at {base}", *(f"  {name:<{width}}  {base}/resources/{name}" for name in names)]
-    if names:
-        lines += ["Try:", f"  dai resources {names[0]} --server {base}", f'  dai query {base}/{names[0]} "select 1"']
-    else:
-        lines.append("It serves nothing yet: add [resources.NAME] with a url to the configuration.")
-    if config.service.loopback:
-        lines.append(f"Documentation of the HTTP API: {base}/docs. It listens on this machine only. Ctrl-C stops it.")
-    else:
-        lines.append("It listens beyond this machine, and whoever reaches it may ask: it does not know callers yet.")
-    return "\n".join(lines)
+class Background:
+    """A running server: its ``url`` and its ``service``."""
+
+    def __init__(self, url: str, app: Application) -> None:
+        self.url, self._app = url, app
+
+    @property
+    def service(self) -> Service:
+        assert self._app.service is not None
+        return self._app.service
+
+
+@contextmanager
+def background(config: Config, http: str = "httptools") -> Iterator[Background]:
+    """Serves in a thread of this process while the block runs. Port 0 takes a free one. What keeps it from starting is
+    a ConfigurationError; the log has the details."""
+    app = create_app(config)
+    server = uvicorn.Server(_settings(app, config, http))
+    with _listen(config) as listening:
+        host, port = listening.getsockname()[:2]
+        thread = threading.Thread(target=server.run, args=([listening],), name="server", daemon=True)
+        thread.start()
+        try:
+            while not server.started:
+                if not thread.is_alive() or server.should_exit:
+                    raise ConfigurationError("The service could not be started.")
+                time.sleep(0.002)
+            yield Background(f"http://{host}:{port}", app)
+        finally:
+            server.should_exit = True
+            thread.join()

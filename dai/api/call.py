@@ -1,0 +1,158 @@
+"""One HTTP request, checked against the operation it asks for."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import orjson
+
+from dai.errors import DataError, ParameterError, RequestError, TooLargeError, UnsupportedMediaTypeError
+from dai.loading import nearest
+
+if TYPE_CHECKING:
+    from dai.api.operations import Operation
+    from dai.api.service import Service
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+SMALL_BODY = 1 << 20
+"""Bytes of a JSON or form body at most."""
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Disconnected(Exception):
+    """The client left before its request was complete: there is nobody to answer."""
+
+
+class Call:
+    """``path`` and ``query`` hold the declared parameters, converted and checked; what was not given is missing.
+
+    ``rows``, ``sent``, ``status``, ``stages`` (seconds by name) and ``error`` are what the log and the metrics say.
+    """
+
+    __slots__ = (
+        "began",
+        "error",
+        "headers",
+        "id",
+        "operation",
+        "path",
+        "query",
+        "receive",
+        "rows",
+        "scope",
+        "send",
+        "sent",
+        "service",
+        "stages",
+        "status",
+    )
+
+    def __init__(self, service: Service, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        self.service, self.scope, self.receive, self.send = service, scope, receive, send
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.began = time.perf_counter()
+        self.operation: Operation | None = None
+        self.path: dict[str, Any] = {}
+        self.query: dict[str, Any] = {}
+        self.rows = self.sent = self.status = 0
+        self.stages: dict[str, float] = {}
+        self.error: BaseException | None = None
+        given = self.headers.get(b"x-request-id")
+        sane = given is not None and _SANE_ID.fullmatch(text := given.decode("latin-1"))
+        self.id = text if sane else secrets.token_hex(8)
+
+    def header(self, name: bytes) -> str | None:
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def check(self, operation: Operation, path: Mapping[str, str]) -> None:
+        """Converts the parameters. ParameterError for one that is unknown, given twice, or does not fit."""
+        self.operation = operation
+        for name, text in path.items():
+            self.path[name] = operation.parameter(name).value(text)
+        raw = self.scope["query_string"]
+        if not raw:
+            return
+        try:
+            pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, strict_parsing=True, errors="strict")
+        except ValueError as error:
+            raise ParameterError("The query part of the address cannot be read.") from error
+        known = operation.query_names
+        for name, text in pairs:
+            if name not in known:
+                hint = nearest(name, list(known)) if known else "It takes none."
+                raise ParameterError(f"This address takes no parameter {name!r}.", hint=hint)
+            if name in self.query:
+                raise ParameterError(f"The parameter {name!r} is given twice.")
+            self.query[name] = known[name].value(text)
+
+    @property
+    def content_type(self) -> str:
+        """Media type of the body without parameters, in lower case; empty where it is not said."""
+        return (self.header(b"content-type") or "").partition(";")[0].strip().lower()
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body. TooLargeError beyond ``limit`` bytes."""
+        length = self.headers.get(b"content-length")
+        if length is not None and length.isdigit() and int(length) > limit:
+            raise TooLargeError(f"The body has {int(length):,} bytes; {limit:,} are allowed.")
+        message = await self.receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            first: bytes = message.get("body", b"")
+            if len(first) > limit:
+                raise TooLargeError(f"The body has more than the {limit:,} bytes allowed.")
+            return first
+        parts, size = [], 0
+        while True:
+            if message["type"] != "http.request":
+                raise Disconnected
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise TooLargeError(f"The body has more than the {limit:,} bytes allowed.")
+            if not message.get("more_body"):
+                return b"".join(parts)
+            message = await self.receive()
+
+    async def json(self, limit: int = SMALL_BODY, *, empty: Any = None) -> Any:
+        """The body as JSON; ``empty`` stands for a missing one."""
+        kind = self.content_type
+        if kind and kind != "application/json" and not kind.endswith("+json"):
+            raise UnsupportedMediaTypeError(f"The body is {kind}.", hint="Send application/json.")
+        return self.parsed(await self.body(limit), empty)
+
+    def parsed(self, body: bytes, empty: Any = None) -> Any:
+        if not body and empty is not None:
+            return empty
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise DataError(f"The body is not JSON: {error}.") from error
+
+    async def fields(self) -> dict[str, str]:
+        """The body of a small form, or of a flat JSON object with text values; names in lower case."""
+        kind = self.content_type
+        body = await self.body(SMALL_BODY)
+        if kind in ("", "application/x-www-form-urlencoded"):
+            try:
+                text = body.decode()
+                pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict") if text else []
+            except ValueError as error:
+                raise DataError("The form cannot be read.") from error
+            return {name.lower(): value for name, value in pairs}
+        if kind != "application/json":
+            raise UnsupportedMediaTypeError(
+                f"The body is {kind}.", hint="Send application/x-www-form-urlencoded or application/json."
+            )
+        values = self.parsed(body)
+        if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+            raise RequestError("The body must be a JSON object with text values.")
+        return {name.lower(): value for name, value in values.items()}

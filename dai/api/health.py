@@ -1,0 +1,105 @@
+"""Operations: health, metrics, schemas and the description of the API itself."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from typing import Any
+
+from fastapi.openapi.docs import get_swagger_ui_html
+
+from dai.api.call import Call
+from dai.api.negotiation import DOCUMENT
+from dai.api.operations import Answer, Operation
+from dai.api.replies import JSON, Reply, json_reply
+from dai.errors import DaiError, NotFoundError
+from dai.perform import DIALECTS, xsd
+
+_OBJECT = {"type": "object"}
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+async def get_live(call: Call) -> Reply:
+    return json_reply({"status": "live"})
+
+
+def _ready(call: Call) -> dict[str, str]:
+    """What each part says; a resource that is away does not make the service unready for the others."""
+    service = call.service
+    checks: dict[str, str] = {}
+    try:
+        service.store.check()
+        checks["state"] = "ok"
+    except DaiError as error:
+        checks["state"] = error.code
+    for name, resource in service.resources.items():
+        try:
+            resource.driver.check()
+            checks[f"resource {name}"] = "ok"
+        except DaiError as error:
+            checks[f"resource {name}"] = error.code
+    return checks
+
+
+async def get_ready(call: Call) -> Reply:
+    checks = await asyncio.get_running_loop().run_in_executor(call.service.control, _ready, call)
+    resources = [value for name, value in checks.items() if name != "state"]
+    ready = checks["state"] == "ok" and (not resources or "ok" in resources)
+    return json_reply({"status": "ready" if ready else "not ready", "checks": checks}, 200 if ready else 503)
+
+
+async def get_metrics(call: Call) -> Reply:
+    return Reply(call.service.metrics.text(), METRICS)
+
+
+@cache
+def _schemas() -> dict[str, bytes]:
+    """Those that validation uses, by file name; written from the installed activities."""
+    names = ("perform.xsd", "perform-2005-10.xsd")
+    return {name: xsd(dialect) for name, dialect in zip(names, DIALECTS, strict=True)}
+
+
+async def list_schemas(call: Call) -> Reply:
+    return json_reply({"schemas": [f"/schemas/{name}" for name in _schemas()]})
+
+
+async def get_schema_file(call: Call) -> Reply:
+    found = _schemas().get(call.path["name"])
+    if found is None:
+        raise NotFoundError(f"There is no schema {call.path['name']!r}.", hint=f"Known: {', '.join(_schemas())}.")
+    return Reply(found, DOCUMENT)
+
+
+async def get_openapi(call: Call) -> Reply:
+    from dai.api.app import openapi_document
+
+    return json_reply(openapi_document())
+
+
+async def get_docs(call: Call) -> Reply:
+    page = get_swagger_ui_html(openapi_url="/openapi.json", title="dai data service")
+    return Reply(bytes(page.body), "text/html; charset=utf-8")
+
+
+def _get(path: str, handler: Any, about: str, media_type: str, *, quiet: bool = False, **more: Any) -> Operation:
+    schema = _OBJECT if media_type == JSON else None
+    answers = {200: Answer(about, {media_type.partition(";")[0]: schema}), **more.pop("answers", {})}
+    return Operation("GET", path, handler, about, answers, tag="operations", quiet=quiet, **more)
+
+
+OPERATIONS = (
+    _get("/health/live", get_live, "The process answers", JSON, quiet=True),
+    _get(
+        "/health/ready",
+        get_ready,
+        "The state database answers, and a resource does",
+        JSON,
+        quiet=True,
+        answers={503: Answer("Not ready", {JSON: _OBJECT})},
+    ),
+    _get("/metrics", get_metrics, "Metrics for Prometheus", METRICS, quiet=True),
+    _get("/schemas", list_schemas, "The schemas that validation uses", JSON),
+    _get("/schemas/{name}", get_schema_file, "One schema", DOCUMENT, problems=(NotFoundError,)),
+    _get("/openapi.json", get_openapi, "This description", JSON),
+    _get("/docs", get_docs, "This description, to read", "text/html"),
+)

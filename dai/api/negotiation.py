@@ -1,0 +1,95 @@
+"""Which form an answer takes: ``Accept`` (RFC 9110 section 12.5.1) or ``?format=``. Pure functions on values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, lru_cache
+
+from dai.errors import NotAcceptableError, ParameterError
+from dai.formats import FORMATS, Format, format_named
+from dai.loading import nearest
+
+DOCUMENT = "application/xml"
+_ALIASES = {
+    "text/xml": DOCUMENT,
+    "application/vnd.apache.arrow.file": "",
+    "application/ndjson": "application/x-ndjson",
+    "application/jsonl": "application/x-ndjson",
+}
+
+
+@lru_cache(1024)
+def accepted(accept: str | None) -> tuple[tuple[str, float], ...]:
+    """Media ranges and their weights, the more specific ones first. None accepts everything."""
+    if accept is None or not accept.strip():
+        return (("*/*", 1.0),)
+    ranges: dict[str, float] = {}
+    for member in accept.split(","):
+        media_range, *parameters = (part.strip().lower() for part in member.split(";"))
+        if not media_range:
+            continue
+        weight = 1.0
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
+            if name.strip() == "q":
+                try:
+                    weight = float(value)
+                except ValueError:
+                    weight = 0.0
+                if not 0.0 <= weight <= 1.0:
+                    weight = 0.0
+        media_range = _ALIASES.get(media_range, media_range)
+        ranges[media_range] = max(weight, ranges.get(media_range, 0.0))
+    return tuple(sorted(ranges.items(), key=lambda item: item[0].count("*")))
+
+
+def best(accept: str | None, offers: Sequence[str]) -> str | None:
+    """The offer of the highest weight, the first of equals; None where none is accepted."""
+    ranges = accepted(accept)
+    found, most = None, 0.0
+    for offer in offers:
+        for media_range, weight in ranges:
+            if media_range in (offer, "*/*") or (media_range.endswith("/*") and offer.startswith(media_range[:-1])):
+                if weight > most:
+                    found, most = offer, weight
+                break
+    return found
+
+
+def accepts_xml(accept: str | None) -> bool:
+    """XML was asked for by name."""
+    return any(media_range == DOCUMENT and weight > 0 for media_range, weight in accepted(accept))
+
+
+@cache
+def media_types() -> dict[str, str]:
+    """Of the formats by name, Arrow first: what most clients want where they say nothing."""
+    names = ["arrow", *(name for name in FORMATS if name != "arrow")]
+    return {name: format_named(name).media_type for name in names}
+
+
+@lru_cache(256)
+def tabular(accept: str | None, name: str | None) -> Format:
+    """The format for tuples, of ``?format=`` or else of Accept, Arrow by default. NotAcceptableError lists them all."""
+    if name is not None:
+        return format_of_name(name)
+    known = media_types()
+    chosen = best(accept, list(known.values()))
+    if chosen is None:
+        raise not_acceptable(accept, list(known.values()))
+    return next(format_named(name) for name, media_type in known.items() if media_type == chosen)
+
+
+def format_of_name(name: str) -> Format:
+    if name not in FORMATS:
+        raise ParameterError(f"There is no format {name!r}.", hint=nearest(name, list(FORMATS)))
+    return format_named(name)
+
+
+def names_a_format(accept: str | None) -> bool:
+    """Accept leaves no doubt that it wants a certain form: it has no ``*/*``."""
+    return all(media_range != "*/*" for media_range, weight in accepted(accept) if weight > 0)
+
+
+def not_acceptable(accept: str | None, offers: Sequence[str]) -> NotAcceptableError:
+    return NotAcceptableError(f"{accept!r} is not possible here.", hint=f"Possible: {', '.join(offers)}.")

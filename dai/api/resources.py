@@ -1,0 +1,89 @@
+"""``/resources``: what there is, and its schema."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dai.api.call import Call
+from dai.api.operations import Answer, Operation, Parameter
+from dai.api.replies import JSON, Reply, json_reply
+from dai.errors import NotFoundError, StatementError
+from dai.resources import Resource
+
+_OBJECT = {"type": "object"}
+_RESOURCE = {
+    "type": "object",
+    "required": ["name", "kind", "links"],
+    "properties": {
+        "name": {"type": "string"},
+        "kind": {"type": "string"},
+        "description": {"type": ["string", "null"]},
+        "dialect": {"type": "string"},
+        "product": {"type": ["string", "null"], "description": "null while the database cannot be reached"},
+        "available": {"type": "boolean"},
+        "activities": {"type": "array", "items": {"type": "string"}},
+        "links": _OBJECT,
+    },
+}
+
+
+def _linked(resource: Resource) -> dict[str, Any]:
+    base = f"/resources/{resource.name}"
+    links = {"self": base, **{each: f"{base}/{each}" for each in ("schema", "perform", "query")}}
+    return {**resource.properties(), "links": links}
+
+
+async def list_resources(call: Call) -> Reply:
+    loop = asyncio.get_running_loop()
+    found = [loop.run_in_executor(call.service.control, _linked, each) for each in call.service.resources.values()]
+    return json_reply({"resources": await asyncio.gather(*found)})
+
+
+async def get_resource(call: Call) -> Reply:
+    resource = call.service.resources.named(call.path["resource"])
+    return json_reply(await asyncio.get_running_loop().run_in_executor(call.service.control, _linked, resource))
+
+
+async def get_schema(call: Call) -> Reply:
+    resource = call.service.resources.named(call.path["resource"])
+    pattern = call.query.get("tables", "%")
+    schema = await asyncio.get_running_loop().run_in_executor(call.service.control, resource.schema, pattern)
+    headers = {"ETag": f'"{schema.etag}"', "Cache-Control": "max-age=30"}
+    if f'"{schema.etag}"' in (call.header(b"if-none-match") or ""):
+        return Reply(status=304, headers=headers)
+    return json_reply({"resource": resource.name, "tables": schema.tables}, headers=headers)
+
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/resources",
+        list_resources,
+        "The data resources",
+        {200: Answer("All of them", {JSON: {"type": "object", "properties": {"resources": {"items": _RESOURCE}}}})},
+        tag="resources",
+    ),
+    Operation(
+        "GET",
+        "/resources/{resource}",
+        get_resource,
+        "One resource: its product, the activities it offers, links",
+        {200: Answer("The resource", {JSON: _RESOURCE})},
+        problems=(NotFoundError,),
+        tag="resources",
+    ),
+    Operation(
+        "GET",
+        "/resources/{resource}/schema",
+        get_schema,
+        "Tables, columns, keys and row estimates",
+        {
+            200: Answer("The schema", {JSON: {"type": "object"}}, {"ETag": "changes with the schema"}),
+            304: Answer("The schema has the ETag that was sent in If-None-Match"),
+        },
+        parameters=(Parameter("tables", "an SQL LIKE pattern for table names"),),
+        problems=(NotFoundError, StatementError),
+        tag="resources",
+    ),
+)

@@ -1,0 +1,106 @@
+"""What all requests of one service share, from its start to its end."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+
+from dai.api.admission import Admission
+from dai.api.metrics import Metrics
+from dai.api.negotiation import media_types
+from dai.api.work import Work
+from dai.config import Config
+from dai.errors import CancelledError, DaiError
+from dai.jobs import Jobs
+from dai.perform import query
+from dai.resources import Resources
+from dai.results import Results
+from dai.sessions import Sessions
+from dai.store import Store
+
+log = logging.getLogger("dai.api")
+
+REAP_SESSIONS = 1.0
+REAP_JOBS = 5.0
+
+
+class Service:
+    """Made when the server starts; ConfigurationError for what cannot be. ``close`` undoes it.
+
+    ``workers`` run the pipelines of synchronous requests, ``interrupts`` cancel them, ``control`` does whatever else
+    may block: the state database, files, reflection.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        limits = config.limits
+        self.resources = Resources(config)
+        try:
+            self.store = Store(config.service.state, config.service.name)
+            self.results = Results(config.service.results_directory, limits.result_bytes)
+        except BaseException:
+            self.resources.close()
+            raise
+        self.sessions = Sessions(limits.sessions, limits.session_seconds, limits.block_bytes)
+        self._scratch = tempfile.TemporaryDirectory(prefix="dai-")
+        self.scratch = Path(self._scratch.name)
+        self.jobs = Jobs(
+            self.store,
+            self.results,
+            self.sessions,
+            limits,
+            lambda name: self.resources.named(name).driver,
+            self.scratch,
+        )
+        self.admission = Admission(limits.concurrent, limits.queue, limits.queue_seconds)
+        # a request that is being closed may hold a second thread
+        self.workers = ThreadPoolExecutor(2 * limits.concurrent, thread_name_prefix="request")
+        self.interrupts = ThreadPoolExecutor(8, thread_name_prefix="interrupt")
+        self.control = ThreadPoolExecutor(8, thread_name_prefix="control")
+        self.metrics = Metrics(self)
+        self.working: set[Work] = set()
+        interrupted = self.jobs.recover()
+        if interrupted:
+            log.warning("jobs were interrupted by the last stop", extra={"jobs": interrupted})
+        # what the first request would wait for: formats, activities, and pandas, which the first conversion of a
+        # Python list imports where it is installed
+        media_types()
+        query("select 1")
+        pa.array([None, 1])
+        self._stop = threading.Event()
+        self._reaper = threading.Thread(target=self._reap, name="reaper", daemon=True)
+        self._reaper.start()
+
+    def _reap(self) -> None:
+        jobs_due = 0.0
+        while not self._stop.wait(REAP_SESSIONS):
+            try:
+                self.sessions.reap()
+                if time.monotonic() >= jobs_due:
+                    self.jobs.reap()
+                    jobs_due = time.monotonic() + REAP_JOBS
+            except DaiError as error:
+                log.warning("reaping failed", extra={"error": error.code})
+            except Exception as error:
+                log.error("reaping failed", exc_info=error)
+
+    def close(self) -> None:
+        """Stops what still runs: jobs get their time of grace, requests had theirs from the server."""
+        self._stop.set()
+        self._reaper.join()
+        for work in list(self.working):
+            work.cancellation.cancel(CancelledError("The service stops."))
+        self.jobs.stop(self.config.service.grace)
+        self.sessions.close()
+        self.workers.shutdown(wait=True)
+        self.interrupts.shutdown(wait=True)
+        self.control.shutdown(wait=True)
+        self.resources.close()
+        self.store.close()
+        self._scratch.cleanup()

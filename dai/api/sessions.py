@@ -1,0 +1,363 @@
+"""``/sessions`` and their streams: blocks are pulled and pushed by number.
+
+A block that is there is answered at once on the event loop; for one that is not, the request waits for the mailbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from dai.api.call import Call
+from dai.api.operations import Answer, Operation, Parameter
+from dai.api.replies import JSON, Reply, json_reply
+from dai.errors import (
+    BackPressureError,
+    CancelledError,
+    ClosedError,
+    ConflictError,
+    DaiError,
+    GoneError,
+    LimitError,
+    NotFoundError,
+    ParameterError,
+    TooLargeError,
+    UnsupportedMediaTypeError,
+)
+from dai.mailbox import Mailbox
+from dai.sessions import Session
+from dai.stream import Block
+
+MOST_WAIT = 60
+PUSH_WAIT = 20
+MOST_BLOCKS = 1000
+
+
+async def post_session(call: Call) -> Reply:
+    asked = await call.json(empty={})
+    if not isinstance(asked, dict) or not set(asked) <= {"timeout"}:
+        raise ParameterError('The body may be a JSON object with the member "timeout" (seconds).')
+    timeout = asked.get("timeout")
+    if timeout is not None and (
+        isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 86400
+    ):
+        raise ParameterError("'timeout' must be a number of seconds, more than 0 and at most 86400.")
+    session = call.service.sessions.create(timeout)
+    return json_reply(described(session), 201, {"Location": f"/sessions/{session.id}"})
+
+
+async def get_session(call: Call) -> Reply:
+    return json_reply(described(call.service.sessions.get(call.path["session"])))
+
+
+async def delete_session(call: Call) -> Reply:
+    sessions = call.service.sessions
+    session = sessions.get(call.path["session"])
+    await asyncio.get_running_loop().run_in_executor(call.service.control, sessions.end, session)
+    return Reply(status=204)
+
+
+def described(session: Session) -> dict[str, Any]:
+    streams = []
+    for direction, name, mailbox in session.streams():
+        blocks, held = mailbox.held
+        streams.append(
+            {
+                "name": name,
+                "direction": direction,
+                "next": mailbox.expected,
+                "blocks": blocks,
+                "bytes": held,
+                "ended": mailbox.ended,
+            }
+        )
+    return {
+        "id": session.id,
+        "explicit": session.explicit,
+        "timeout": session.timeout,
+        "idle": round(session.idle, 3),
+        "requests": session.requests,
+        "streams": streams,
+    }
+
+
+class _Changes:
+    """Waits on the event loop for a mailbox or a session to change."""
+
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + seconds
+        self._changed = asyncio.Event()
+        self._watched: Mailbox | Session | None = None
+        self._remove: Callable[[], None] | None = None
+
+    def watch(self, thing: Mailbox | Session) -> None:
+        """From now on: what changed before was looked at after this call."""
+        if thing is self._watched:
+            return
+        self.close()
+        self._watched = thing
+        self._remove = thing.add_listener(self._notify)
+
+    def _notify(self) -> None:
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def wait(self) -> bool:
+        """Until it changes, or the time is up: False."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
+
+    def close(self) -> None:
+        if self._remove is not None:
+            self._remove()
+            self._remove = None
+
+
+async def get_block(call: Call) -> Reply:
+    session = call.service.sessions.get(call.path["session"])
+    name, number, count = call.path["stream"], call.path["number"], call.query.get("count", 1)
+    mailbox = session.find_output(name)
+    if mailbox is not None:
+        blocks, more = mailbox.poll_many(number, count)
+        if not more:
+            return _blocks(call, mailbox, number, blocks)
+    blocks, mailbox = await _awaited(call, session, name, number, count)
+    if mailbox is None:
+        return Reply(status=202, headers={"Retry-After": "1"})
+    return _blocks(call, mailbox, number, blocks)
+
+
+async def _awaited(
+    call: Call, session: Session, name: str, number: int, count: int
+) -> tuple[list[Block], Mailbox | None]:
+    """The blocks once they are there, or what is there when the time is up: no mailbox where that is nothing."""
+    changes = _Changes(call.query.get("wait", 0))
+    in_time = True
+    try:
+        while True:
+            mailbox = session.find_output(name)
+            changes.watch(session if mailbox is None else mailbox)
+            mailbox = session.find_output(name)
+            if mailbox is not None:
+                blocks, more = mailbox.poll_many(number, count)
+                if not more or (blocks and not in_time):
+                    return blocks, mailbox
+            if not in_time:
+                return [], None
+            session.touch()
+            in_time = await changes.wait()
+    finally:
+        changes.close()
+
+
+def _blocks(call: Call, mailbox: Mailbox, number: int, blocks: list[Block]) -> Reply:
+    if not blocks:
+        return Reply(status=204)
+    call.rows = sum(block.rows for block in blocks)
+    body = b"".join(memoryview(block.data) for block in blocks)
+    headers = {"x-dai-blocks": str(len(blocks)), "x-block-rows": str(call.rows)}
+    if mailbox.is_last(number + len(blocks) - 1):
+        headers["x-block-last"] = "true"
+    return Reply(body, mailbox.media_type, 200, headers)
+
+
+async def put_block(call: Call) -> Reply:
+    service = call.service
+    session = service.sessions.get(call.path["session"])
+    number, last = call.path["number"], call.query.get("last", False)
+    data = await call.body(service.config.limits.block_bytes)
+    mailbox = session.input(call.path["stream"])
+    rows = call.header(b"x-block-rows") or ""
+    block = Block(data, int(rows) if rows.isascii() and rows.isdigit() and len(rows) < 10 else 0)
+    changes = _Changes(call.query.get("wait", PUSH_WAIT))
+    try:
+        changes.watch(mailbox)
+        while not mailbox.offer(number, block, last):
+            session.touch()
+            if not await changes.wait():
+                raise BackPressureError("The stream is full: its reader is behind.", hint="Send the block again.")
+    finally:
+        changes.close()
+    return Reply(status=204)
+
+
+class _WholeStream:
+    """All blocks that are left, one after the other. The first is awaited before the status line."""
+
+    def __init__(self, session: Session, mailbox: Mailbox, number: int, first: Block | None) -> None:
+        self._session, self._mailbox, self._number, self._first = session, mailbox, number, first
+
+    async def send(self, call: Call) -> None:
+        call.status = 200
+        headers = [(b"content-type", self._mailbox.media_type.encode()), (b"x-request-id", call.id.encode())]
+        await call.send({"type": "http.response.start", "status": 200, "headers": headers})
+        gone = asyncio.Event()
+        changes = _Changes(call.service.config.limits.seconds or 1e9)
+        watching = asyncio.create_task(_disconnected(call, gone))
+        try:
+            block = self._first
+            while block is not None and not gone.is_set():
+                body = memoryview(block.data).cast("B")
+                call.rows, call.sent = call.rows + block.rows, call.sent + len(body)
+                await call.send({"type": "http.response.body", "body": body, "more_body": True})
+                self._number += 1
+                block = await self._next(changes, gone)
+            if not gone.is_set():
+                await call.send({"type": "http.response.body", "body": b""})
+        except DaiError as error:
+            # returning without the last chunk makes the server close the connection
+            call.error = error
+        finally:
+            changes.close()
+            watching.cancel()
+
+    async def _next(self, changes: _Changes, gone: asyncio.Event) -> Block | None:
+        changes.watch(self._mailbox)
+        while True:
+            self._session.touch()
+            blocks, more = self._mailbox.poll_many(self._number, 1)
+            if blocks:
+                return blocks[0]
+            if not more:
+                return None
+            if gone.is_set():
+                raise CancelledError("The client has gone.")
+            if not await changes.wait():
+                raise LimitError("The stream took longer than a request may.")
+
+
+async def _disconnected(call: Call, gone: asyncio.Event) -> None:
+    while (await call.receive())["type"] != "http.disconnect":
+        continue
+    gone.set()
+
+
+async def get_stream(call: Call) -> Reply | _WholeStream:
+    session = call.service.sessions.get(call.path["session"])
+    name = call.path["stream"]
+    changes = _Changes(call.query.get("wait", MOST_WAIT))
+    try:
+        while True:
+            mailbox = session.find_output(name)
+            changes.watch(session if mailbox is None else mailbox)
+            mailbox = session.find_output(name)
+            if mailbox is not None:
+                number = mailbox.acknowledged
+                blocks, more = mailbox.poll_many(number, 1)
+                if blocks or not more:
+                    return _WholeStream(session, mailbox, number, blocks[0] if blocks else None)
+            session.touch()
+            if not await changes.wait():
+                return Reply(status=202, headers={"Retry-After": "1"})
+    finally:
+        changes.close()
+
+
+_SESSION = {"type": "object", "required": ["id", "timeout"]}
+_NUMBER = Parameter("number", "of the block, from 0", int, "path", minimum=0, maximum=2**53)
+_LAST = Parameter("last", "this block ends the stream", bool)
+
+
+def _wait(default: int) -> Parameter:
+    about = f"seconds to hold the answer ({default} where nothing is said)"
+    return Parameter("wait", about, int, minimum=0, maximum=MOST_WAIT)
+
+
+_STREAM = "/sessions/{session}/streams/{stream}"
+_NOT_YET = Answer("Nothing is there yet; ask again", {}, {"Retry-After": "seconds"})
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        _STREAM + "/blocks/{number}",
+        get_block,
+        "Pull a block, and as many after it as asked for; acknowledges all before it",
+        {
+            200: Answer(
+                "The blocks, one after the other",
+                {"*/*": None},
+                {
+                    "X-Dai-Blocks": "how many blocks these are",
+                    "X-Block-Rows": "how many rows are in them",
+                    "X-Block-Last": "true where the last is known to be the last of the stream",
+                },
+            ),
+            202: _NOT_YET,
+            204: Answer("The stream has ended before this block"),
+        },
+        parameters=(
+            _NUMBER,
+            Parameter("count", "blocks at once", int, minimum=1, maximum=MOST_BLOCKS),
+            _wait(0),
+        ),
+        problems=(NotFoundError, ConflictError, GoneError),
+        tag="sessions",
+        quiet=True,
+        head=False,
+    ),
+    Operation(
+        "PUT",
+        _STREAM + "/blocks/{number}",
+        put_block,
+        "Push a block; the same number again is the same block",
+        {204: Answer("It is there")},
+        parameters=(_NUMBER, _LAST, _wait(PUSH_WAIT)),
+        body={"application/octet-stream": None, "*/*": None},
+        body_required=False,
+        problems=(NotFoundError, ConflictError, TooLargeError, BackPressureError, ClosedError),
+        tag="sessions",
+        quiet=True,
+    ),
+    Operation(
+        "POST",
+        "/sessions",
+        post_session,
+        "Make a session",
+        {201: Answer("The session", {JSON: _SESSION}, {"Location": "the session"})},
+        body={
+            JSON: {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"timeout": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 86400}},
+            }
+        },
+        body_required=False,
+        problems=(TooLargeError, UnsupportedMediaTypeError),
+        tag="sessions",
+    ),
+    Operation(
+        "GET",
+        "/sessions/{session}",
+        get_session,
+        "A session and its streams",
+        {200: Answer("The session", {JSON: _SESSION})},
+        problems=(NotFoundError,),
+        tag="sessions",
+    ),
+    Operation(
+        "DELETE",
+        "/sessions/{session}",
+        delete_session,
+        "End a session: what still runs in it stops",
+        {204: Answer("It has ended")},
+        problems=(NotFoundError,),
+        tag="sessions",
+    ),
+    Operation(
+        "GET",
+        _STREAM,
+        get_stream,
+        "All blocks of a stream that are left",
+        {200: Answer("The blocks, one after the other", {"*/*": None}), 202: _NOT_YET},
+        parameters=(_wait(MOST_WAIT),),
+        problems=(NotFoundError, ConflictError, GoneError),
+        tag="sessions",
+        head=False,
+    ),
+)

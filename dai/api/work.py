@@ -1,0 +1,214 @@
+"""The half of a synchronous request that runs in worker threads: a pipeline whose bytes are pulled piece by piece."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from dai.activity import FRAGMENT, Source
+from dai.api.negotiation import DOCUMENT, best, media_types, not_acceptable
+from dai.cancellation import Cancellation
+from dai.config import LimitsConfig
+from dai.errors import DaiError, InternalError, LimitError
+from dai.formats import Format, format_named
+from dai.formats.compression import IDENTITY, compress
+from dai.perform import EndPoint, Perform
+from dai.pipeline import Environment, Running
+from dai.progress import ERROR, overall
+from dai.response import MEDIA_TYPE, document
+from dai.stream import Block, ByteStream, Encoded, Stream
+
+GATHER_BYTES = 1 << 18
+"""Small pieces leave together up to about this size …"""
+GATHER_SECONDS = 0.02
+"""… or when this much time has passed."""
+
+Pieces = list[Any]
+
+
+class Work:
+    """One request. ``begin``, ``pull`` and ``close`` are called from any threads; each waits for the other.
+
+    Without ``output`` the pieces are those of the response document; otherwise those of that end point alone, in
+    ``form`` (None: its own form, which ``accept`` must allow).
+    """
+
+    def __init__(
+        self,
+        perform: Perform,
+        environment: Environment,
+        limits: LimitsConfig,
+        request: str,
+        *,
+        output: str | None = None,
+        form: Format | None = None,
+        accept: str | None = None,
+        coding: str = IDENTITY,
+    ) -> None:
+        self.perform, self.environment, self.limits, self.request = perform, environment, limits, request
+        self.output, self.form, self.accept, self.coding = output, form, accept, coding
+        self.media_type = MEDIA_TYPE if output is None else form.media_type if form is not None else ""
+        self.status = 200
+        self.rows = 0
+        self.error: DaiError | None = None
+        self.stages: dict[str, float] = {}
+        self._running = Running(perform, environment)
+        self._lock = threading.Lock()
+        self._pieces: Iterator[Any] = iter(())
+        self._fetch = self._produce = 0.0
+        self._closed = False
+
+    @property
+    def cancellation(self) -> Cancellation:
+        return self.environment.cancellation
+
+    def begin(self) -> tuple[Pieces, bool]:
+        """Opens the pipeline and pulls for the first time; ``media_type`` and ``status`` are known then. Closed already
+        when it raises, or when it says that this was all."""
+        with self._lock:
+            began = time.perf_counter()
+            try:
+                self.cancellation.check()
+                self._running.open()
+                self.stages["execute"] = time.perf_counter() - began
+                self._pieces = self._document() if self.output is None else self._end_point(self.output)
+                if self.coding != IDENTITY:
+                    self._pieces = compress(self._pieces, self.coding)
+                return self._gather()
+            except BaseException as error:
+                self._close()
+                raise self._translated(error) from error
+
+    def pull(self) -> tuple[Pieces, bool]:
+        """The next pieces, and whether they are the last. Closed already when it raises or was the last."""
+        with self._lock:
+            if self._closed:
+                raise self.cancellation.cause or InternalError("This request was closed.")
+            try:
+                return self._gather()
+            except BaseException as error:
+                self._close()
+                raise self._translated(error) from error
+
+    def close(self) -> None:
+        """Frees everything, after the pull that may be under way. Idempotent."""
+        with self._lock:
+            self._close()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _translated(self, error: BaseException) -> BaseException:
+        if isinstance(error, DaiError) and self.cancellation.cause is not None:
+            return self.cancellation.cause
+        return error
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            closing = getattr(self._pieces, "close", None)
+            if closing is not None:
+                closing()
+        finally:
+            self._running.close()
+            self.stages["fetch"] = self._fetch
+            self.stages["encode"] = max(0.0, self._produce - self._fetch)
+
+    def _gather(self) -> tuple[Pieces, bool]:
+        began = time.perf_counter()
+        found: Pieces = []
+        size = 0
+        try:
+            for piece in self._pieces:
+                found.append(piece)
+                size += memoryview(piece).nbytes
+                if size >= GATHER_BYTES or time.perf_counter() - began > GATHER_SECONDS:
+                    return found, False
+        finally:
+            self._produce += time.perf_counter() - began
+        self._close()
+        return found, True
+
+    # --- what is pulled ---------------------------------------------------------------------------------------------
+
+    def _document(self) -> Iterator[bytes]:
+        size = 0
+        ends = {end.activity for end in self.perform.end_points}
+        for piece in document(self._running, self.environment.session.id, self.request):
+            size += len(piece)
+            self.rows = sum(report.rows for report in self._running.reports() if report.activity in ends)
+            error = self._beyond(size)
+            if error is not None:
+                self.cancellation.cancel(error)
+            yield piece
+        cause = self._running.cause
+        if cause is not None:
+            self.error = self.cancellation.cause or cause
+            if overall(self.perform, self._running.reports()) == ERROR:
+                # of use only where nothing was sent yet
+                self.status = self.error.status
+
+    def _end_point(self, name: str) -> Iterator[Any]:
+        """The bytes of one end point; the others are run and dropped. A failure anywhere is a failure of it."""
+        for end, source in self._running.end_points():
+            if end.name == name:
+                yield from self._bounded(self._encoded(end, source))
+            else:
+                with source:
+                    for _ in source:
+                        continue
+        self._running.raise_cause()
+
+    def _encoded(self, end: EndPoint, source: Source) -> ByteStream:
+        if isinstance(source, Stream):
+            source = Encoded(source, format_named("webrowset"), self.environment.blocksize)
+        if isinstance(source, Encoded):
+            source.tuples = self._timed(source.tuples)
+            if self.form is not None and self.form.name != source.format.name:
+                source = source.recoded(self.form)
+            self.media_type = source.media_type
+            return source.in_pieces()
+        self.media_type = DOCUMENT if source.media_type == FRAGMENT else source.media_type
+        if self.form is not None and self.form.media_type != self.media_type:
+            raise not_acceptable(self.accept, [self.media_type])
+        if best(self.accept, [self.media_type.partition(";")[0]]) is None:
+            raise not_acceptable(self.accept, [self.media_type, *(media_types().values() if end.tabular else ())])
+        return source
+
+    def _timed(self, tuples: Stream) -> Stream:
+        def batches() -> Iterator[Any]:
+            while True:
+                began = time.perf_counter()
+                batch = next(tuples, None)
+                self._fetch += time.perf_counter() - began
+                if batch is None:
+                    return
+                yield batch
+
+        return Stream(tuples.schema, batches(), tuples.close)
+
+    def _bounded(self, blocks: Iterator[Block]) -> Iterator[Any]:
+        size = 0
+        for block in blocks:
+            self.rows += block.rows
+            size += len(block)
+            error = self._beyond(size)
+            if error is not None:
+                raise error
+            yield block.data
+
+    def _beyond(self, size: int) -> LimitError | None:
+        if self.limits.rows and self.rows > self.limits.rows:
+            return LimitError(
+                f"The result has more than the {self.limits.rows:,} rows allowed.", hint="Ask for less, or in parts."
+            )
+        if self.limits.bytes and size > self.limits.bytes:
+            return LimitError(
+                f"The result has more than the {self.limits.bytes:,} bytes allowed.", hint="Ask for less, or in parts."
+            )
+        return None
