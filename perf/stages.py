@@ -1,17 +1,18 @@
 """Where the time of a query goes: 100 to 1 M rows of ``mixed``, stage by stage, beside the bare drivers.
 
-The stages of the service are timed in this process, along the very path a request takes (``dai.perform.parse`` →
-``dai.pipeline.Running`` → the format's blocks): *parse* reads the XML, *validate* is the rest of ``dai.perform.parse``;
-*execute* lasts until the database has accepted the statement, *fetch* is waiting for its tuples, *encode* what the
-format adds. *Send* is what the same request takes beyond these through the running service, until the client has the
-last byte: HTTP, the hand-over between threads, the socket. Connections are pooled, so *connect* is nothing; a direct
-driver connects each time, as a script does, and its *execute* brings the whole result over, which *fetch* then turns
-into Python values.
+The service times its stages itself and counts them in ``/metrics``; the difference that one request makes is read
+there. *Validate* lasts from the first byte of the perform document to the pipeline that is ready to run; *parse* is the
+part of it that reads the XML, timed here with the same parser. *Execute* lasts until the database has accepted the
+statement, *fetch* is waiting for its tuples, *encode* what the format adds. *Send* is what the client sees beyond
+these until it has the last byte: HTTP, hand-over between threads, the socket. Connections are pooled, so *connect* is
+nothing; a direct driver connects each time, as a script does, and its *execute* brings the whole result over
+(mysqlclient turns it into Python values there as well, psycopg in *fetch*).
 """
 
 from __future__ import annotations
 
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,12 +22,7 @@ import psycopg
 from lxml import etree
 
 import dai
-from dai.cancellation import Cancellation
 from dai.client import Resource, activity, document, element
-from dai.drivers import Driver, driver_for
-from dai.mailbox import Mailbox
-from dai.perform import parse
-from dai.pipeline import Environment, Running
 from perf.harness import Report, legend_below, median, shown
 from perf.world import World
 
@@ -42,9 +38,8 @@ def run(world: World, rounds: int) -> Report:
     report = Report("stages", "Time per stage")
     report.text((__doc__ or "").split("\n\n", 1)[1].replace("``", "`").strip())
     report.text(
-        f"Medians of {rounds} rounds ({min(rounds, FEW)} for the largest), warm, in milliseconds; *whole* is the "
-        "request as the client sees it, not the sum: where the service fetches ahead, encodes and sends at the same "
-        "time it is less than the stages one after the other, and *send* is nothing."
+        f"Medians of {rounds} rounds ({min(rounds, FEW)} for 1 M rows), warm, in milliseconds; *whole* is the "
+        "request as the client sees it; what medians add up to may differ a little."
     )
     bars: dict[int, dict[str, Stages]] = {}
     with _cases(world) as cases:
@@ -80,22 +75,19 @@ def _measured(cases: dict[str, Callable[[str], Stages]], count: int, rounds: int
 
 @contextmanager
 def _cases(world: World) -> Iterator[dict[str, Callable[[str], Stages]]]:
-    drivers = {"PostgreSQL": driver_for(world.postgres.url), "MariaDB": driver_for(world.mariadb.url)}
     resources = {"PostgreSQL": dai.connect(world.resource("pg")), "MariaDB": dai.connect(world.resource("maria"))}
     cases: dict[str, Callable[[str], Stages]] = {
         "psycopg": lambda sql: _direct(sql, lambda: psycopg.connect(world.postgres.dsn)),
         "mysqlclient": lambda sql: _direct(sql, lambda: MySQLdb.connect(**world.mariadb.dsn)),
     }
-    for product, driver in drivers.items():
+    for product, resource in resources.items():
         for form in ENCODERS:
-            cases[f"{product}, {form}"] = _service(driver, resources[product], form)
+            cases[f"{product}, {form}"] = _service(world.service, resource, form)
     try:
         yield cases
     finally:
         for resource in resources.values():
             resource.close()
-        for driver in drivers.values():
-            driver.close()
 
 
 def _direct(sql: str, connect: Callable[[], Any]) -> Stages:
@@ -115,51 +107,39 @@ def _direct(sql: str, connect: Callable[[], Any]) -> Stages:
     return stages
 
 
-def _service(driver: Driver, resource: Resource, form: str) -> Callable[[str], Stages]:
+def _service(base: str, resource: Resource, form: str) -> Callable[[str], Stages]:
     def run_once(sql: str) -> Stages:
         perform = _document(sql, form)
-        stages = staged(driver, perform)
+        stages: Stages = {}
+        with _lapped(stages, "parse"):
+            etree.fromstring(perform)
+        before = _counted(base)
         with _lapped(stages, "whole"):
             for _ in resource.perform(perform, "document").chunks():
                 continue
-        stages["send"] = max(0.0, stages["whole"] - sum(stages[stage] for stage in STAGES if stage in stages))
+        # A request is counted when it has ended on the other side, a moment after its last byte is here.
+        while (after := _counted(base))["requests"] == before["requests"]:
+            time.sleep(0.001)
+        spent = {stage: after.get(stage, 0.0) - before.get(stage, 0.0) for stage in after if stage != "requests"}
+        stages |= spent | {"connect": 0.0, "validate": spent["validate"] - stages["parse"]}
+        stages["send"] = max(0.0, stages["whole"] - sum(spent.values()))
         return stages
 
     return run_once
 
 
-def staged(driver: Driver, perform: bytes) -> Stages:
-    """Seconds of each stage of a document of two activities, ``query`` and ``encode``, run in this process."""
-    stages: Stages = {"connect": 0.0}
-    with _lapped(stages, "parse"):
-        etree.fromstring(perform)
-    with _lapped(stages, "validate"):
-        parsed = parse(perform)
-    stages["validate"] -= stages["parse"]
-    running = Running(parsed, Environment(driver, NoSession(), Cancellation()))
-    with running:
-        with _lapped(stages, "execute"):
-            running.open()
-        for _, blocks in running.end_points():
-            for _ in blocks:
-                continue
-        running.raise_cause()
-        seconds = {each.activity: each.seconds for each in running.reports()}
-    stages["fetch"] = seconds["query"]
-    stages["encode"] = seconds["encode"] - seconds["query"]
-    return stages
-
-
-class NoSession:
-    """The session of a request that names none: its streams are nobody else's."""
-
-    id = "none"
-
-    def output(self, name: str) -> Mailbox:
-        return Mailbox()
-
-    def input(self, name: str) -> Mailbox:
-        return Mailbox()
+def _counted(base: str) -> dict[str, float]:
+    """The service's counters: seconds by stage, and the number of perform documents as ``requests``."""
+    with urllib.request.urlopen(f"{base}/metrics") as reply:
+        lines = reply.read().decode().splitlines()
+    found = {"requests": 0.0}
+    for line in lines:
+        name, _, value = line.rpartition(" ")
+        if name.startswith("dai_stage_seconds_total"):
+            found[name.split('"')[1]] = float(value)
+        elif name.startswith("dai_requests_total") and "/perform" in name:
+            found["requests"] += float(value)
+    return found
 
 
 def _document(sql: str, form: str) -> bytes:
