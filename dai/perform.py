@@ -107,7 +107,7 @@ def _scan(document: bytes, limits: DocumentLimits) -> None:
     def doctype(*_: object) -> None:
         raise _doctype(parser.CurrentLineNumber)
 
-    def start(name: str, attributes: dict[str, str]) -> None:
+    def start(name: str, attributes: list[str]) -> None:
         nonlocal depth, elements
         depth, elements = depth + 1, elements + 1
         line = parser.CurrentLineNumber
@@ -115,13 +115,14 @@ def _scan(document: bytes, limits: DocumentLimits) -> None:
             raise TooLargeError(f"Elements are nested deeper than the {limits.depth} levels allowed.", line=line)
         if elements > limits.elements:
             raise TooLargeError(f"The document holds more than the {limits.elements:,} elements allowed.", line=line)
-        if len(attributes) > limits.attributes:
+        if len(attributes) > 2 * limits.attributes:
             raise TooLargeError(f"An element has more than the {limits.attributes} attributes allowed.", line=line)
 
     def end(_: str) -> None:
         nonlocal depth
         depth -= 1
 
+    parser.ordered_attributes = True  # names and values in one list
     parser.StartDoctypeDeclHandler = doctype
     parser.StartElementHandler = start
     parser.EndElementHandler = end

@@ -157,7 +157,7 @@ def _ordered(activities: tuple[Activity, ...], producers: Mapping[str, Activity]
         names = error.args[1]
         first = next(each for each in activities if each.name == names[0])
         raise DocumentError(
-            f"The links run in a circle: {' → '.join(reversed(names))}.",
+            f"The links run in a circle: {' → '.join(names)}.",
             line=first.line,
             element=first.element,
             expected="links without a circle",
