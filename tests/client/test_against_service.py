@@ -1,0 +1,299 @@
+"""The client and the real service, over HTTP, on a real PostgreSQL."""
+
+import datetime
+import decimal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import dai
+from dai.api.serve import Background, background
+from dai.client import Options, Resource, activity, document, element
+from dai.client.result import MEDIA_TYPES
+from dai.config import parse
+from dai.errors import (
+    CancelledError,
+    ConflictError,
+    DaiError,
+    DocumentError,
+    NotAQueryError,
+    NotFoundError,
+    StatementError,
+)
+
+SERIES = "select n, 'row ' || n as name from generate_series(1, ?) n"
+ENDLESS = "select n, repeat('x', 1000) as filler from generate_series(1, 100000000) n"
+
+
+@pytest.fixture(scope="module")
+def service(postgres_module_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
+    directory: Path = tmp_path_factory.mktemp("service")
+    config = parse(
+        {
+            "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": "results"},
+            "resources": {"lab": {"url": postgres_module_url, "pool_size": 4}},
+        },
+        directory,
+        environment={},
+    )
+    with psycopg.connect(postgres_module_url) as connection:
+        connection.execute("create table shelf (id integer primary key, name text, price numeric(8,2), day date)")
+        connection.execute("insert into shelf values (1, 'a & <b>', 1.10, '2026-11-21'), (2, null, null, null)")
+    with background(config) as running:
+        yield running
+
+
+@pytest.fixture
+def lab(service: Background) -> Iterator[Resource]:
+    resource = dai.connect(f"{service.url}/lab")
+    yield resource
+    resource.close()
+
+
+def query_document(sql: str, blocksize: int | None = None) -> bytes:
+    steps = [
+        activity("sqlQueryStatement", element("expression", sql), element("webRowSetStream", name="rows"), name="q")
+    ]
+    if blocksize is not None:
+        steps.append(
+            activity(
+                "blockAggregator",
+                element("input", from_="rows"),
+                element("blocksize", size=blocksize),
+                element("output", name="blocks"),
+                name="b",
+            )
+        )
+    return document(*steps)
+
+
+@pytest.mark.parametrize("form", sorted(MEDIA_TYPES))
+def test_a_query_in_every_form(lab: Resource, form: str) -> None:
+    table = lab.query("select id, name, price, day from shelf order by id", format=form).arrow()
+    assert table.column_names == ["id", "name", "price", "day"]
+    assert table["name"].to_pylist() == ["a & <b>", None]
+    if form != "csv":
+        assert table["price"].to_pylist()[1] is None
+        assert decimal.Decimal(str(table["price"].to_pylist()[0])) == decimal.Decimal("1.10")
+        assert str(table["day"].to_pylist()[0]).startswith("2026-11-21")
+
+
+def test_parameters_are_bound(lab: Resource) -> None:
+    found = lab.query("select name from shelf where id = ? and day = ?", 1, datetime.date(2026, 11, 21)).arrow()
+    assert found["name"].to_pylist() == ["a & <b>"]
+    assert lab.query("select name from shelf where name = ?", "' or true --").arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("form", ["arrow", "webrowset"])
+def test_blocks(lab: Resource, form: str) -> None:
+    sizes = [batch.num_rows for batch in lab.query(SERIES, 250, blocksize=100, format=form)]
+    assert sizes == [100, 100, 50]
+
+
+def test_compressed_results(service: Background) -> None:
+    plain = dai.connect(f"{service.url}/lab").query(SERIES, 20_000, format="csv")
+    content = plain.bytes()
+    for compression in ("zstd", "gzip"):
+        resource = dai.connect(f"{service.url}/lab", compression=compression)
+        packed = resource.query(SERIES, 20_000, format="csv")
+        assert packed.bytes() == content
+        assert packed.received < plain.received / 2
+        assert resource.query(SERIES, 20_000).arrow().num_rows == 20_000
+
+
+def test_errors_say_where(lab: Resource) -> None:
+    with pytest.raises(StatementError) as caught:
+        lab.query("select id,\n  nme from shelf")
+    text = str(caught.value).split("\n")
+    assert "line 2:   nme from shelf" in text
+    assert text[text.index("line 2:   nme from shelf") + 1].index("^") == len("line 2:   ")
+    assert text[-1].startswith("Correlation id: ")
+    with pytest.raises(NotAQueryError):
+        lab.query("delete from shelf")
+    with pytest.raises(DocumentError) as refused:
+        lab.perform("<gridDataServicePerform><oops/></gridDataServicePerform>")
+    assert refused.value.detail
+    with pytest.raises(NotFoundError, match="Did you mean 'rows'"):
+        lab.perform(query_document("select 1"), "row")
+
+
+def test_a_wrong_name(service: Background) -> None:
+    with pytest.raises(NotFoundError, match="Did you mean 'lab'"):
+        dai.connect(f"{service.url}/labb")
+    assert dai.connect(service.url).name == "lab"
+
+
+def test_a_response_document(lab: Resource) -> None:
+    with lab.perform(query_document("select id, name from shelf order by id")) as response:
+        table = response.results["rows"].arrow()
+        assert table["name"].to_pylist() == ["a & <b>", None]
+        assert response.results["q"].status == "COMPLETED"
+        assert response.check().status == "COMPLETED"
+        assert response.session
+    alone = lab.perform(query_document("select id from shelf", 1), "blocks")
+    assert alone.arrow().num_rows == 2
+
+
+def test_an_update_and_its_count(lab: Resource) -> None:
+    update = activity(
+        "sqlUpdateStatement",
+        element("expression", "update shelf set name = name where id = 1"),
+        element("resultStream", name="count"),
+        name="u",
+    )
+    with lab.perform(document(update)) as response:
+        assert response.results["count"].update_count == 1
+
+
+def test_a_failure_half_way(lab: Resource) -> None:
+    failing = "select 10 / (50000 - n) as x from generate_series(1, 60000) n"
+    with lab.perform(query_document(failing)) as response:
+        with pytest.raises(StatementError, match="division by zero"):
+            response.results["rows"].bytes()
+        with pytest.raises(StatementError, match="division by zero"):
+            response.check()
+        assert response.results["q"].status == "ERROR"
+    with pytest.raises(DaiError):
+        lab.query(failing).arrow()
+
+
+def test_the_schema(lab: Resource) -> None:
+    schema = lab.schema()
+    assert [column["name"] for column in schema["shelf"]["columns"]] == ["id", "name", "price", "day"]
+    assert "shelf" in repr(schema)
+
+
+def at_work(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "select count(*) from pg_stat_activity where state = 'active' and datname = current_database()"
+            " and query like '%generate_series(1, 100000000)%' and pid <> pg_backend_pid()"
+        ).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def wait_until_idle(url: str) -> None:
+    pause = threading.Event()
+    for _ in range(200):
+        if at_work(url) == 0:
+            return
+        pause.wait(0.05)
+    raise AssertionError("The statement is still at work.")
+
+
+def test_closing_a_result_stops_the_statement(lab: Resource, postgres_module_url: str) -> None:
+    with lab.query(ENDLESS, blocksize=1000) as result:
+        assert next(iter(result)).num_rows == 1000
+    wait_until_idle(postgres_module_url)
+    with lab.perform(query_document(ENDLESS)) as response:
+        assert next(response.results["rows"].chunks())
+    wait_until_idle(postgres_module_url)
+
+
+def test_an_interrupt_stops_the_statement(lab: Resource, postgres_module_url: str) -> None:
+    def interrupt(progress: dai.client.Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lab.query(ENDLESS, progress=interrupt).arrow()
+    wait_until_idle(postgres_module_url)
+
+
+def test_a_job_from_its_beginning_to_its_end(lab: Resource, tmp_path: Path) -> None:
+    job = lab.submit(SERIES, 5000)
+    assert job.wait(60).phase == "COMPLETED"
+    assert job.result().arrow().num_rows == 5000
+    assert job.result(format="csv").text().count("\n") == 5001
+    job.result(format="parquet").save(tmp_path / "result.parquet")
+    assert parquet.read_table(tmp_path / "result.parquet").num_rows == 5000
+    assert any(each.get("rows") == 5000 for each in job.progress)
+    assert job.id in [each.id for each in lab.jobs()]
+    job.delete()
+    with pytest.raises(NotFoundError):
+        job.refresh()
+
+
+def test_a_job_that_fails_and_one_that_is_aborted(lab: Resource, postgres_module_url: str) -> None:
+    failed = lab.submit("select 1 / (n - 3) from generate_series(1, 5) n")
+    with pytest.raises(StatementError, match="division by zero"):
+        failed.result()
+    endless = lab.submit(query_document(ENDLESS))
+    endless.abort()
+    with pytest.raises(CancelledError):
+        endless.result()
+    assert endless.phase == "ABORTED"
+    wait_until_idle(postgres_module_url)
+
+
+def test_streams_of_a_session(lab: Resource) -> None:
+    out = activity("outputStream", element("fromLocal", from_="blocks"), name="out")
+    steps = query_document("select n, 'x' as name from generate_series(1, 250) n", 100).replace(
+        b"</gridDataServicePerform>", ElementTree.tostring(out) + b"</gridDataServicePerform>"
+    )
+    with lab.session(timeout=60) as session:
+        response = session.perform(steps)
+        assert response.job is not None
+        assert session.pull("out").result().arrow().num_rows == 250
+    with lab.session() as session:
+        session.perform(steps)
+        blocks = list(session.pull("out"))
+        assert len(blocks) == 3
+        whole = lab.query("select n, 'x' as name from generate_series(1, 250) n", format="webrowset").bytes()
+        assert b"".join(blocks) == whole
+
+
+def test_pushing_into_a_table(lab: Resource, postgres_module_url: str) -> None:
+    load = document(
+        activity("inputStream", element("toLocal", name="pushed"), name="in"),
+        activity(
+            "sqlBulkLoadRowSet",
+            element("webRowSetStream", from_="pushed"),
+            element("loadIntoTable", tableName="pushed"),
+            element("resultStream", name="count"),
+            name="load",
+        ),
+    )
+    with psycopg.connect(postgres_module_url) as connection:
+        connection.execute("create table pushed (id integer, name text)")
+    table = pa.table({"id": pa.array(range(1000), pa.int32()), "name": [f"<{n}>" for n in range(1000)]})
+    with lab.session() as session:
+        counted: list[int] = []
+
+        def perform() -> None:
+            with session.perform(load) as response:
+                counted.append(response.results["count"].update_count)
+
+        loading = threading.Thread(target=perform)
+        loading.start()
+        assert session.push("in", table, blocksize=300) == 4
+        loading.join(60)
+        assert counted == [1000]
+    assert lab.query("select count(*) as n from pushed").arrow()["n"].to_pylist() == [1000]
+
+
+def test_blocks_out_of_order(lab: Resource) -> None:
+    with lab.session() as session, pytest.raises(ConflictError):
+        session.push("in", b"x", first=3)
+
+
+def test_many_at_once_share_no_state(service: Background) -> None:
+    resource = dai.client.Service(service.url, Options(retries=10)).resource("lab")
+    found: list[int] = []
+
+    def ask(rows: int) -> None:
+        for _ in range(5):
+            found.append(resource.query(SERIES, rows).arrow().num_rows - rows)
+
+    threads = [threading.Thread(target=ask, args=(rows,)) for rows in range(100, 900, 100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [0] * 40
