@@ -24,7 +24,7 @@ from dai.demo.load import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 START_SECONDS = 30.0
-SHOWN_LINES = 24
+SHOWN_FIRST, SHOWN_LAST = 5, 14
 
 
 def main() -> None:
@@ -100,9 +100,10 @@ def _run(*arguments: str, expected: int = 0) -> None:
     _title(f"dai {shown}")
     ended = subprocess.run([sys.executable, "-m", "dai", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     lines = ended.stdout.decode().splitlines()
-    print("\n".join(line[:160] for line in lines[:SHOWN_LINES]))
-    if len(lines) > SHOWN_LINES:
-        print(f"… and {len(lines) - SHOWN_LINES} lines more")
+    if len(lines) > SHOWN_FIRST + SHOWN_LAST:
+        left_out = len(lines) - SHOWN_FIRST - SHOWN_LAST
+        lines = [*lines[:SHOWN_FIRST], f"    … {left_out} lines …", *lines[-SHOWN_LAST:]]
+    print("\n".join(line[:160] for line in lines))
     if ended.returncode != expected:
         raise SystemExit(f"dai {arguments[0]} ended with {ended.returncode}.")
 
