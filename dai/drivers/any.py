@@ -22,17 +22,15 @@ from sqlalchemy.pool import NullPool
 from dai.cancellation import Cancellation
 from dai.drivers import (
     CallResult,
-    Column,
     Driver,
     DriverOptions,
-    ForeignKey,
-    Index,
     Session,
     Statistics,
     TableInfo,
     bulk,
 )
-from dai.drivers.any_types import Kind, array, arrow_name, choose, sql_type
+from dai.drivers.any_tables import table_info
+from dai.drivers.any_types import Kind, array, choose, sql_type
 from dai.drivers.ddl import like, matched
 from dai.drivers.interrupts import interruptible
 from dai.drivers.pool import Limit, Pool
@@ -215,7 +213,7 @@ class AnyDatabase(Driver):
             inspector = sa.inspect(connection)
             default = inspector.default_schema_name or ""
             found = tuple(
-                _table(inspector, name, kind)
+                table_info(inspector, name, kind)
                 for kind, names in (("table", inspector.get_table_names()), ("view", inspector.get_view_names()))
                 for name in names
                 if like(pattern, name) or like(pattern, f"{default}.{name}")
@@ -415,52 +413,3 @@ def _raise(error: Exception, sql: str | None) -> NoReturn:
     raise StatementError(
         message.rstrip(".") + ".", sql=sql, sqlstate=getattr(original, "sqlstate", None) or None
     ) from error
-
-
-def _table(inspector: sa.Inspector, name: str, kind: str) -> TableInfo:
-    comment = None
-    with contextlib.suppress(NotImplementedError, exc.SQLAlchemyError):
-        comment = inspector.get_table_comment(name).get("text")
-    indexes = [
-        Index(index["name"] or "", tuple(column for column in index["column_names"] if column), bool(index["unique"]))
-        for index in inspector.get_indexes(name)
-    ]
-    known = {index.name for index in indexes}
-    with contextlib.suppress(NotImplementedError, exc.SQLAlchemyError):
-        indexes += [
-            Index(unique["name"] or "", tuple(unique["column_names"]), True)
-            for unique in inspector.get_unique_constraints(name)
-            if unique["name"] not in known
-        ]
-    return TableInfo(
-        name=name,
-        columns=tuple(
-            Column(
-                name=column["name"],
-                type=str(column["type"]).split("(")[0].lower(),
-                arrow=arrow_name(column["type"]),
-                nullable=column["nullable"],
-                default=column["default"],
-                precision=getattr(column["type"], "precision", None),
-                scale=getattr(column["type"], "scale", None),
-                length=getattr(column["type"], "length", None),
-                autoincrement=column.get("autoincrement") is True,
-                comment=column.get("comment"),
-            )
-            for column in inspector.get_columns(name)
-        ),
-        kind=kind,
-        primary_key=tuple(inspector.get_pk_constraint(name).get("constrained_columns") or ()),
-        foreign_keys=tuple(
-            ForeignKey(
-                tuple(key["constrained_columns"]),
-                key["referred_table"],
-                tuple(key["referred_columns"]),
-                key["referred_schema"],
-                key["name"],
-            )
-            for key in inspector.get_foreign_keys(name)
-        ),
-        indexes=tuple(indexes),
-        comment=comment,
-    )

@@ -210,7 +210,8 @@ class DuckDB(Driver):
                 root = duckdb.connect(self._path, config=_CONFIG)
                 with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
                     root.execute("SET GLOBAL TimeZone = 'UTC'")
-                root.execute("SET GLOBAL lock_configuration = true")
+                if not root.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
+                    root.execute("SET GLOBAL lock_configuration = true")  # once for all drivers of the same file
                 self._root = root
             return self._root.cursor()
 

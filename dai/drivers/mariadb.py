@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import select
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,12 +26,13 @@ from dai.drivers import CallResult, Driver, DriverOptions, Session, Statistics, 
 from dai.drivers import mariadb_tables as schema_of
 from dai.drivers.ddl import create_table, matched, quoted, quoted_table
 from dai.drivers.interrupts import interruptible
-from dai.drivers.mariadb_errors import LOST, translated
-from dai.drivers.mariadb_literals import inserts, literal
-from dai.drivers.mariadb_types import TEXT_TYPES, Kind, array, kind, lossless_floats
+from dai.drivers.mariadb_errors import LOST, error_of
+from dai.drivers.mariadb_literals import inserts
+from dai.drivers.mariadb_session import MariaSession, encoded, kinds_of, prepare
+from dai.drivers.mariadb_types import TEXT_TYPES, Kind, array, lossless_floats
 from dai.drivers.pool import Limit, Pool
 from dai.drivers.rows import FIRST_ROWS, batches, columns_of
-from dai.drivers.statements import Bound, bind_markers, keyword, single_query
+from dai.drivers.statements import Bound, bind_markers, single_query
 from dai.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
@@ -49,15 +49,12 @@ _SETUP = (
 )
 _CONVERSIONS = {type: [(FLAG.BINARY, bytes)] for type in TEXT_TYPES}
 """Converts nothing, but leaves a mark at columns whose character set is binary, which no other attribute shows."""
-_SESSION_WORDS = {
-    "BEGIN", "COMMIT", "DEALLOCATE", "EXECUTE", "HANDLER", "KILL", "LOAD", "LOCK", "PREPARE", "RELEASE", "ROLLBACK",
-    "SAVEPOINT", "SET", "SHUTDOWN", "START", "UNLOCK", "USE", "XA",
-}  # fmt: skip
 _STATEMENT_BYTES = 4 << 20
-_SPOOLED_BYTES = 8 << 20
 
 
-class _Connection:
+class Connection:
+    """With the thread's number, which a running statement would not let us ask for."""
+
     def __init__(self, raw: Any) -> None:
         self.raw = raw
         self.id: int = raw.thread_id()
@@ -69,14 +66,14 @@ class MariaDB(Driver):
     def __init__(self, url: URL, options: DriverOptions) -> None:
         self._url, self._options = url, options
         self._limit = Limit(options.pool_size, options.pool_wait)
-        self._pool: Pool[_Connection] = Pool(
-            lambda: _Connection(self._connection()),
+        self._pool: Pool[Connection] = Pool(
+            lambda: Connection(self._connection()),
             lambda connection: connection.raw.close(),
             limit=self._limit,
             idle=options.idle,
             check=lambda connection: connection.raw.ping() is None,
             alive=lambda connection: not select.select([connection.raw.fileno()], [], [], 0)[0],
-            interrupt=lambda connection: self._kill(connection.id),
+            interrupt=lambda connection: self.kill(connection.id),
         )
 
     @classmethod
@@ -110,9 +107,9 @@ class MariaDB(Driver):
         single_query(sql, self.dialect)
         connection = self._pool.take(cancellation)
         try:
-            with self._translated(connection):
+            with self.translated(connection):
                 connection.raw.query(b"START TRANSACTION READ ONLY")
-            return self._stream(connection, sql, parameters, cancellation, batch_rows, self._release)
+            return self.stream(connection, sql, parameters, cancellation, batch_rows, self._release)
         except (StatementError, ParameterError, DataError):
             self._release(connection, False)
             raise
@@ -123,7 +120,7 @@ class MariaDB(Driver):
     @contextmanager
     def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> Iterator[Session]:
         connection = self._pool.take(cancellation)
-        session = _Session(self, connection, cancellation)
+        session = MariaSession(self, connection, cancellation)
         try:
             session.run(f"START TRANSACTION{' READ ONLY' if read_only else ''}")
             yield session
@@ -144,7 +141,7 @@ class MariaDB(Driver):
         """Result sets are read before the block begins (the out parameters come after them), into a temporary file when
         they are large."""
         with self.transaction(cancellation=cancellation) as session, contextlib.ExitStack() as spools:
-            if not isinstance(session, _Session):
+            if not isinstance(session, MariaSession):
                 raise TypeError("A session of another driver.")
             names = session.set_variables([None if mode == "out" else value for mode, value in parameters])
             sql = f"CALL {quoted_table(procedure, self.dialect)}({', '.join(names)})"
@@ -186,7 +183,7 @@ class MariaDB(Driver):
             raise
 
     def _insert(self, session: Session, table: str, schema: pa.Schema, transactional: bool) -> bulk.Insert:
-        if not isinstance(session, _Session):
+        if not isinstance(session, MariaSession):
             raise TypeError("A session of another driver.")
         found = schema_of.found(session.rows, table) if "." not in table else table
         if transactional and "." not in table:
@@ -203,7 +200,7 @@ class MariaDB(Driver):
 
         return insert
 
-    def _require_transactions(self, session: _Session, table: str) -> None:
+    def _require_transactions(self, session: MariaSession, table: str) -> None:
         rows = session.rows(
             "SELECT t.table_name AS name, e.transactions AS able FROM information_schema.tables t "
             "JOIN information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = DATABASE()"
@@ -258,16 +255,16 @@ class MariaDB(Driver):
                 init_command=_SETUP,
             )
         except MySQLdb.Error as error:
-            found = translated(*_parts(error), None, None, None)
+            found = error_of(*_parts(error), None, None, None)
             if not isinstance(found, StatementError):
                 raise found from error
             raise DatabaseUnavailableError("The database refuses the connection.") from error
 
-    def _kill(self, thread: int) -> None:
+    def kill(self, thread: int) -> None:
         with contextlib.closing(self._connection()) as raw:
             raw.query(b"KILL QUERY %d" % thread)
 
-    def _release(self, connection: _Connection, broken: bool) -> None:
+    def _release(self, connection: Connection, broken: bool) -> None:
         """Ends the transaction; a connection that cannot even do that is thrown away."""
         try:
             if broken:
@@ -281,14 +278,12 @@ class MariaDB(Driver):
     @contextmanager
     def _reading(self) -> Iterator[schema_of.Run]:
         with self.transaction(cancellation=Cancellation(), read_only=True) as session:
-            if not isinstance(session, _Session):
+            if not isinstance(session, MariaSession):
                 raise TypeError("A session of another driver.")
             yield session.rows
 
     @contextmanager
-    def _translated(
-        self, connection: _Connection, sql: str | None = None, bound: Bound | None = None
-    ) -> Iterator[None]:
+    def translated(self, connection: Connection, sql: str | None = None, bound: Bound | None = None) -> Iterator[None]:
         try:
             yield
         except MySQLdb.Error as error:
@@ -300,21 +295,21 @@ class MariaDB(Driver):
 
             def names(what: str) -> list[str]:
                 with contextlib.suppress(Exception):
-                    return schema_of.names(_Session(self, connection, Cancellation()).rows, what)
+                    return schema_of.names(MariaSession(self, connection, Cancellation()).rows, what)
                 return []
 
-            raise translated(code, message, state, sql, bound, names) from error
+            raise error_of(code, message, state, sql, bound, names) from error
 
     # Statements
 
-    def _stream(
+    def stream(
         self,
-        connection: _Connection,
+        connection: Connection,
         sql: str,
         parameters: Sequence[Any],
         cancellation: Cancellation,
         batch_rows: int | None,
-        release: Callable[[_Connection, bool], None],
+        release: Callable[[Connection, bool], None],
     ) -> Stream:
         query = single_query(sql, self.dialect)
         result, kinds = self._executed(connection, sql, query, parameters, cancellation)
@@ -332,11 +327,11 @@ class MariaDB(Driver):
                     column=cut,
                 ) from error
             kinds = kinds_read
-        return self._read(connection, result, kinds, sql, cancellation, batch_rows, release)
+        return self.read(connection, result, kinds, sql, cancellation, batch_rows, release)
 
     def _executed(
         self,
-        connection: _Connection,
+        connection: Connection,
         sql: str,
         query: str,
         parameters: Sequence[Any],
@@ -347,28 +342,28 @@ class MariaDB(Driver):
         if parameters and bound.count != len(parameters):
             raise ParameterError(f"The statement has {bound.count} parameter markers for {len(parameters)} values.")
         with (
-            interruptible(cancellation, lambda: self._kill(connection.id)),
-            self._translated(connection, sql, bound),
+            interruptible(cancellation, lambda: self.kill(connection.id)),
+            self.translated(connection, sql, bound),
         ):
             if parameters:
-                names = _prepare(raw, bound.sql, parameters)
+                names = prepare(raw, bound.sql, parameters)
                 raw.query(f"EXECUTE dai_statement USING {', '.join(names)}".encode())
             else:
-                raw.query(_encoded(query))
+                raw.query(encoded(query))
             result = raw.use_result()
             if result is None:
                 raise NotAQueryError("The statement gives no rows.", sql=sql)
-            return result, _kinds(result)
+            return result, kinds_of(result)
 
-    def _read(
+    def read(
         self,
-        connection: _Connection,
+        connection: Connection,
         result: Any,
         kinds: Sequence[Kind],
         sql: str,
         cancellation: Cancellation,
         batch_rows: int | None,
-        release: Callable[[_Connection, bool], None],
+        release: Callable[[Connection, bool], None],
     ) -> Stream:
         held = [result]
         at_end = broken = False
@@ -380,8 +375,8 @@ class MariaDB(Driver):
                 return ()
             broken = True
             with (
-                interruptible(cancellation, lambda: self._kill(connection.id)),
-                self._translated(connection, sql),
+                interruptible(cancellation, lambda: self.kill(connection.id)),
+                self.translated(connection, sql),
             ):
                 found: Sequence[tuple[bytes | None, ...]] = held[0].fetch_row(rows)
             broken = False
@@ -408,150 +403,12 @@ class MariaDB(Driver):
         found = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
         return Stream(schema, found, close)
 
-    def _stop(self, connection: _Connection, result: Any) -> None:
+    def _stop(self, connection: Connection, result: Any) -> None:
         """Ends a half-read result: the server stops sending, what it had sent already is dropped."""
         with contextlib.suppress(Exception):
-            self._kill(connection.id)
+            self.kill(connection.id)
         with contextlib.suppress(MySQLdb.Error):
             result.discard()
-
-
-class _Session(Session):
-    def __init__(self, driver: MariaDB, connection: _Connection, cancellation: Cancellation) -> None:
-        self._driver, self.connection, self._cancellation = driver, connection, cancellation
-        self._open: Stream | None = None
-
-    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
-        self.finish()
-        self._open = self._driver._stream(
-            self.connection, sql, parameters, self._cancellation, None, release=lambda *_: None
-        )
-        return self._open
-
-    def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
-        if keyword(sql, "mysql") in _SESSION_WORDS:
-            raise StatementError(
-                "The statement is not allowed here: it would reach files, settings or transactions.", sql=sql
-            )
-        if parameter_rows is None:
-            return self.run(sql, sql)
-        bound = bind_markers(sql, "qmark", "mysql")
-        changed, prepared = 0, False
-        for row in parameter_rows:
-            if bound.count != len(row):
-                raise ParameterError(f"The statement has {bound.count} parameter markers for {len(row)} values.")
-            if not prepared:
-                self._prepare(bound, sql)
-                prepared = True
-            names = self.set_variables(row)
-            changed += self.run(f"EXECUTE dai_statement{' USING ' if names else ''}{', '.join(names)}", sql, bound)
-        return changed
-
-    def _prepare(self, bound: Bound, sql: str) -> None:
-        self.run(f"SET @dai_sql = {literal(bound.sql, 0)}")
-        self.run("PREPARE dai_statement FROM @dai_sql", sql, bound)
-
-    def set_variables(self, values: Sequence[Any]) -> list[str]:
-        """Values in user variables: the names of these."""
-        return _set_variables(self.run, values)
-
-    def run(self, statement: str | bytes, sql: str | None = None, bound: Bound | None = None) -> int:
-        """A statement whose rows, if it has any, are only counted: rows changed. ``sql`` is what an error shows."""
-        self.finish()
-        driver, raw = self._driver, self.connection.raw
-        with (
-            interruptible(self._cancellation, lambda: driver._kill(self.connection.id)),
-            driver._translated(self.connection, sql, bound),
-        ):
-            raw.query(statement if isinstance(statement, bytes) else _encoded(statement))
-            result = raw.store_result()
-            return int(raw.affected_rows()) if result is None else int(result.num_rows())
-
-    def rows(self, sql: str) -> list[dict[str, Any]]:
-        """A query of the driver's own."""
-        stream = self._driver._stream(self.connection, sql, (), self._cancellation, None, release=lambda *_: None)
-        found: list[dict[str, Any]] = stream.table().to_pylist()
-        return found
-
-    def results(self, sql: str) -> Iterator[Stream]:
-        """The result sets of a CALL, each read whole."""
-        driver, raw = self._driver, self.connection.raw
-        with (
-            interruptible(self._cancellation, lambda: driver._kill(self.connection.id)),
-            driver._translated(self.connection, sql),
-        ):
-            raw.query(_encoded(sql))
-            while True:
-                result = raw.use_result()
-                if result is not None:
-                    kinds = _kinds(result)
-                    stream = driver._read(
-                        self.connection, result, kinds, sql, self._cancellation, None, release=lambda *_: None
-                    )
-                    del result
-                    yield _spooled(_with_floats_refused(stream, kinds))
-                if raw.next_result() != 0:
-                    return
-
-    def finish(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
-
-
-def _with_floats_refused(stream: Stream, kinds: Sequence[Kind]) -> Stream:
-    cut = next((each.name for each in kinds if each.is_cut), None)
-    if cut is not None:
-        stream.close()
-        raise DataError(
-            f"Column {cut!r} is a FLOAT, which the database sends with six digits only.",
-            hint="Select CAST(… AS DOUBLE) in the procedure.",
-            column=cut,
-        )
-    return stream
-
-
-def _spooled(stream: Stream) -> Stream:
-    """The same tuples, read to the end and kept in memory or, beyond 8 MiB, in a temporary file."""
-    file = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES)  # noqa: SIM115 - closed with the stream
-    with stream, pa.ipc.new_stream(file, stream.schema) as writer:
-        for batch in stream:
-            writer.write_batch(batch)
-    file.seek(0)
-    return Stream(stream.schema, pa.ipc.open_stream(file), file.close)
-
-
-def _kinds(result: Any) -> list[Kind]:
-    return [
-        kind(name, wire, length, digits, flags, binary=mark is bytes)
-        for (name, wire, _, _, length, digits, _), flags, mark in zip(
-            result.describe(), result.field_flags(), result.converter, strict=True
-        )
-    ]
-
-
-def _prepare(raw: Any, sql: str, parameters: Sequence[Any]) -> list[str]:
-    names = _set_variables(lambda statement: raw.query(_encoded(statement)), parameters)
-    raw.query(f"SET @dai_sql = {literal(sql, 0)}".encode())
-    raw.query(b"PREPARE dai_statement FROM @dai_sql")
-    return names
-
-
-def _set_variables(run: Callable[[str], object], values: Sequence[Any]) -> list[str]:
-    names = [f"@dai{at}" for at in range(1, len(values) + 1)]
-    if names:
-        pairs = (
-            f"{name} = {literal(value, at)}" for at, (name, value) in enumerate(zip(names, values, strict=True), 1)
-        )
-        run(f"SET {', '.join(pairs)}")
-    return names
-
-
-def _encoded(sql: str) -> bytes:
-    try:
-        return sql.encode()
-    except UnicodeEncodeError as error:
-        raise StatementError("The statement holds a lone surrogate, which is not text.") from error
 
 
 def _parts(error: MySQLdb.Error) -> tuple[int, str]:

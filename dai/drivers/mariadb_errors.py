@@ -29,7 +29,7 @@ Names = Callable[[str], list[str]]
 """``tables`` or ``columns``: their names."""
 
 
-def translated(
+def error_of(
     code: int, message: str, sqlstate: str | None, sql: str | None, bound: Bound | None, names: Names | None = None
 ) -> DaiError:
     """The error of a statement or connection."""

@@ -12,16 +12,12 @@ declared types nor an authorizer nor an interrupt. See docs/decisions/ for the r
 from __future__ import annotations
 
 import contextlib
-import datetime
-import math
 import os
 import sqlite3
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -38,7 +34,7 @@ from dai.drivers.interrupts import interruptible
 from dai.drivers.pool import Limit, Pool
 from dai.drivers.positions import of_name, of_only_token
 from dai.drivers.rows import FIRST_ROWS, batches, columns_of, field
-from dai.drivers.sqlite_values import Kind, array, choose, storable
+from dai.drivers.sqlite_values import Kind, array, bound_row, choose, storable
 from dai.drivers.statements import bind_markers, single_query, tokens
 from dai.errors import (
     BusyError,
@@ -90,7 +86,7 @@ class _Connection:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_FUNCTION and str(second).lower() in _FILE_FUNCTIONS:
             return sqlite3.SQLITE_DENY
-        if action == sqlite3.SQLITE_PRAGMA and first in _READING_PRAGMAS and second is None:
+        if action == sqlite3.SQLITE_PRAGMA and first in _READING_PRAGMAS:
             return sqlite3.SQLITE_OK
         allowed = action in _READS if self.read_only else action not in _NEVER
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
@@ -405,36 +401,6 @@ class _Session(Session):
     def finish(self) -> None:
         if self._open is not None:
             self._open.close()
-
-
-def bound_row(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Python values as SQLite takes them: moments in ISO 8601, decimals and UUIDs as text."""
-    return tuple(_bound(value, at) for at, value in enumerate(values, 1))
-
-
-def _bound(value: Any, at: int) -> Any:
-    match value:
-        case None | str() | bytes():
-            return value
-        case bool():
-            return int(value)
-        case int():
-            if not -(1 << 63) <= value < 1 << 63:
-                raise ParameterError(f"Parameter {at}: SQLite's integers have 64 bits.", hint="Send it as text.")
-            return value
-        case float():
-            if math.isnan(value):
-                raise ParameterError(f"Parameter {at}: SQLite has no NaN, it would become NULL.")
-            return value
-        case datetime.datetime():
-            return value.isoformat(" ")
-        case datetime.date() | datetime.time():
-            return value.isoformat()
-        case Decimal() | uuid.UUID():
-            return str(value)
-        case bytearray() | memoryview():
-            return bytes(value)
-    raise ParameterError(f"Parameter {at}: SQLite has no type for a Python {type(value).__name__}.")
 
 
 def _arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:

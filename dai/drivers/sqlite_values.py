@@ -7,16 +7,20 @@ itself does is not undone: it stores NaN as NULL, and numbers of a NUMERIC colum
 
 from __future__ import annotations
 
+import datetime
+import math
 import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dai.drivers.rows import unfitting
-from dai.errors import DataError
+from dai.errors import DataError, ParameterError
 
 _UTC = pa.timestamp("us", "UTC")
 _STORED = {pa.int64(): "integer", pa.float64(): "real", pa.string(): "text", pa.binary(): "blob", pa.null(): "null"}
@@ -252,3 +256,33 @@ def _refuse(bad: pa.Array, column: pa.Array, name: str, row: int, why: str) -> N
     at = pc.index(bad, True).as_py()
     if at >= 0:
         raise DataError(f"Column {name!r}, row {row + at}: {column[at].as_py()}: {why}.", column=name, row=row + at)
+
+
+def bound_row(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Python values as SQLite takes them: moments in ISO 8601, decimals and UUIDs as text."""
+    return tuple(_bound(value, at) for at, value in enumerate(values, 1))
+
+
+def _bound(value: Any, at: int) -> Any:
+    match value:
+        case None | str() | bytes():
+            return value
+        case bool():
+            return int(value)
+        case int():
+            if not -(1 << 63) <= value < 1 << 63:
+                raise ParameterError(f"Parameter {at}: SQLite's integers have 64 bits.", hint="Send it as text.")
+            return value
+        case float():
+            if math.isnan(value):
+                raise ParameterError(f"Parameter {at}: SQLite has no NaN, it would become NULL.")
+            return value
+        case datetime.datetime():
+            return value.isoformat(" ")
+        case datetime.date() | datetime.time():
+            return value.isoformat()
+        case Decimal() | uuid.UUID():
+            return str(value)
+        case bytearray() | memoryview():
+            return bytes(value)
+    raise ParameterError(f"Parameter {at}: SQLite has no type for a Python {type(value).__name__}.")

@@ -1,0 +1,165 @@
+"""Statements of MariaDB and MySQL that share one connection and one transaction."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dai.cancellation import Cancellation
+from dai.drivers import Session
+from dai.drivers.interrupts import interruptible
+from dai.drivers.mariadb_literals import literal
+from dai.drivers.mariadb_types import Kind, kind
+from dai.drivers.statements import Bound, bind_markers, keyword
+from dai.errors import DataError, ParameterError, StatementError
+from dai.stream import Stream
+
+if TYPE_CHECKING:
+    from dai.drivers.mariadb import Connection, MariaDB
+
+_SESSION_WORDS = {
+    "BEGIN", "COMMIT", "DEALLOCATE", "EXECUTE", "HANDLER", "KILL", "LOAD", "LOCK", "PREPARE", "RELEASE", "ROLLBACK",
+    "SAVEPOINT", "SET", "SHUTDOWN", "START", "UNLOCK", "USE", "XA",
+}  # fmt: skip
+_SPOOLED_BYTES = 8 << 20
+
+
+class MariaSession(Session):
+    def __init__(self, driver: MariaDB, connection: Connection, cancellation: Cancellation) -> None:
+        self._driver, self.connection, self._cancellation = driver, connection, cancellation
+        self._open: Stream | None = None
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
+        self.finish()
+        self._open = self._driver.stream(
+            self.connection, sql, parameters, self._cancellation, None, release=lambda *_: None
+        )
+        return self._open
+
+    def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
+        if keyword(sql, "mysql") in _SESSION_WORDS:
+            raise StatementError(
+                "The statement is not allowed here: it would reach files, settings or transactions.", sql=sql
+            )
+        if parameter_rows is None:
+            return self.run(sql, sql)
+        bound = bind_markers(sql, "qmark", "mysql")
+        changed, prepared = 0, False
+        for row in parameter_rows:
+            if bound.count != len(row):
+                raise ParameterError(f"The statement has {bound.count} parameter markers for {len(row)} values.")
+            if not prepared:
+                self._prepare(bound, sql)
+                prepared = True
+            names = self.set_variables(row)
+            changed += self.run(f"EXECUTE dai_statement{' USING ' if names else ''}{', '.join(names)}", sql, bound)
+        return changed
+
+    def _prepare(self, bound: Bound, sql: str) -> None:
+        self.run(f"SET @dai_sql = {literal(bound.sql, 0)}")
+        self.run("PREPARE dai_statement FROM @dai_sql", sql, bound)
+
+    def set_variables(self, values: Sequence[Any]) -> list[str]:
+        """Values in user variables: the names of these."""
+        return _set_variables(self.run, values)
+
+    def run(self, statement: str | bytes, sql: str | None = None, bound: Bound | None = None) -> int:
+        """A statement whose rows, if it has any, are only counted: rows changed. ``sql`` is what an error shows."""
+        self.finish()
+        driver, raw = self._driver, self.connection.raw
+        with (
+            interruptible(self._cancellation, lambda: driver.kill(self.connection.id)),
+            driver.translated(self.connection, sql, bound),
+        ):
+            raw.query(statement if isinstance(statement, bytes) else encoded(statement))
+            result = raw.store_result()
+            return int(raw.affected_rows()) if result is None else int(result.num_rows())
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """A query of the driver's own."""
+        stream = self._driver.stream(self.connection, sql, (), self._cancellation, None, release=lambda *_: None)
+        found: list[dict[str, Any]] = stream.table().to_pylist()
+        return found
+
+    def results(self, sql: str) -> Iterator[Stream]:
+        """The result sets of a CALL, each read whole."""
+        driver, raw = self._driver, self.connection.raw
+        with (
+            interruptible(self._cancellation, lambda: driver.kill(self.connection.id)),
+            driver.translated(self.connection, sql),
+        ):
+            raw.query(encoded(sql))
+            while True:
+                result = raw.use_result()
+                if result is not None:
+                    kinds = kinds_of(result)
+                    stream = driver.read(
+                        self.connection, result, kinds, sql, self._cancellation, None, release=lambda *_: None
+                    )
+                    del result
+                    yield _spooled(_with_floats_refused(stream, kinds))
+                if raw.next_result() != 0:
+                    return
+
+    def finish(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def _with_floats_refused(stream: Stream, kinds: Sequence[Kind]) -> Stream:
+    cut = next((each.name for each in kinds if each.is_cut), None)
+    if cut is not None:
+        stream.close()
+        raise DataError(
+            f"Column {cut!r} is a FLOAT, which the database sends with six digits only.",
+            hint="Select CAST(… AS DOUBLE) in the procedure.",
+            column=cut,
+        )
+    return stream
+
+
+def _spooled(stream: Stream) -> Stream:
+    """The same tuples, read to the end and kept in memory or, beyond 8 MiB, in a temporary file."""
+    file = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES)  # noqa: SIM115 - closed with the stream
+    with stream, pa.ipc.new_stream(file, stream.schema) as writer:
+        for batch in stream:
+            writer.write_batch(batch)
+    file.seek(0)
+    return Stream(stream.schema, pa.ipc.open_stream(file), file.close)
+
+
+def kinds_of(result: Any) -> list[Kind]:
+    return [
+        kind(name, wire, length, digits, flags, binary=mark is bytes)
+        for (name, wire, _, _, length, digits, _), flags, mark in zip(
+            result.describe(), result.field_flags(), result.converter, strict=True
+        )
+    ]
+
+
+def prepare(raw: Any, sql: str, parameters: Sequence[Any]) -> list[str]:
+    names = _set_variables(lambda statement: raw.query(encoded(statement)), parameters)
+    raw.query(f"SET @dai_sql = {literal(sql, 0)}".encode())
+    raw.query(b"PREPARE dai_statement FROM @dai_sql")
+    return names
+
+
+def _set_variables(run: Callable[[str], object], values: Sequence[Any]) -> list[str]:
+    names = [f"@dai{at}" for at in range(1, len(values) + 1)]
+    if names:
+        pairs = (
+            f"{name} = {literal(value, at)}" for at, (name, value) in enumerate(zip(names, values, strict=True), 1)
+        )
+        run(f"SET {', '.join(pairs)}")
+    return names
+
+
+def encoded(sql: str) -> bytes:
+    try:
+        return sql.encode()
+    except UnicodeEncodeError as error:
+        raise StatementError("The statement holds a lone surrogate, which is not text.") from error

@@ -1,0 +1,152 @@
+"""What is DuckDB's own: types Arrow lacks, and a database that statements cannot leave."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dai.cancellation import Cancellation
+from dai.drivers import Driver, DriverOptions, driver_for
+from dai.errors import DatabaseUnavailableError, DataError, NotAQueryError, ParameterError, StatementError
+from dai.stream import Stream
+
+
+@pytest.fixture
+def driver(duckdb_url: str) -> Iterator[Driver]:
+    made = driver_for(duckdb_url, DriverOptions(pool_size=3, pool_wait=0.3))
+    yield made
+    state = made.pool_state()
+    made.close()
+    assert state["open"] == state["idle"]
+
+
+def table(driver: Driver, sql: str, *parameters: object) -> pa.Table:
+    return driver.query(sql, parameters, cancellation=Cancellation()).table()
+
+
+def update(driver: Driver, sql: str, *rows: tuple[object, ...]) -> int:
+    return driver.update(sql, rows or None, cancellation=Cancellation())
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 170141183460469231731687303715884105727::hugeint AS v",
+        "SELECT 'infinity'::date AS v",
+        "SELECT '-infinity'::timestamp AS v",
+        "SELECT 'infinity'::timestamptz AS v",
+    ],
+)
+def test_values_that_arrow_does_not_have_are_refused(driver: Driver, sql: str) -> None:
+    with pytest.raises(DataError, match=r"CAST|Cast"):
+        table(driver, sql)
+    text = table(driver, f"SELECT CAST(v AS VARCHAR) AS v FROM ({sql})").column("v").to_pylist()
+    assert text[0] in ("170141183460469231731687303715884105727", "infinity", "-infinity")
+
+
+def test_the_row_of_an_infinite_date(driver: Driver) -> None:
+    sql = "SELECT if(i = 4000, 'infinity'::date, '2024-01-01'::date) AS v FROM range(5000) r(i) ORDER BY i"
+    with pytest.raises(DataError) as caught:
+        table(driver, sql)
+    assert (caught.value.extra["column"], caught.value.extra["row"]) == ("v", 4001)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('{}')",
+        "SELECT * FROM '{}'",
+        "SELECT * FROM glob('{}')",
+        "SELECT * FROM read_text('{}')",
+    ],
+)
+def test_queries_reach_no_file(driver: Driver, tmp_path: Path, sql: str) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a\nsecret\n")
+    with pytest.raises(StatementError):
+        table(driver, sql.format(secret))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY (SELECT 1) TO '{}'",
+        "ATTACH '{}' AS other",
+        "EXPORT DATABASE '{}'",
+        "SET enable_external_access = true",
+        "SET threads = 1",
+        "INSTALL httpfs",
+        "LOAD '{}'",
+        "PRAGMA database_list",
+    ],
+)
+def test_updates_reach_no_file_and_no_setting(driver: Driver, tmp_path: Path, sql: str) -> None:
+    target = tmp_path / "target"
+    with pytest.raises(StatementError) as caught:
+        update(driver, sql.format(target))
+    assert str(tmp_path) not in str(caught.value.detail)
+    assert not target.exists()
+
+
+def test_python_objects_are_not_tables(driver: Driver) -> None:
+    secret = pa.table({"a": [1]})
+    assert secret.num_rows == 1
+    with pytest.raises(StatementError):
+        table(driver, "SELECT * FROM secret")
+
+
+def test_a_query_with_a_side_effect_is_refused(driver: Driver) -> None:
+    update(driver, "CREATE SEQUENCE numbers")
+    with pytest.raises(StatementError):
+        table(driver, "SELECT nextval('numbers')")
+    assert table(driver, "EXPLAIN SELECT 1").num_rows == 1
+
+
+def test_pivot_needs_its_values(driver: Driver) -> None:
+    update(driver, "CREATE TABLE t AS SELECT i % 2 AS a, i FROM range(4) r(i)")
+    with pytest.raises(NotAQueryError, match="PIVOT"):
+        table(driver, "PIVOT t ON a USING sum(i)")
+    assert table(driver, "PIVOT t ON a IN (0, 1) USING sum(i)").num_columns == 2
+
+
+def test_the_same_file_twice_in_a_process(driver: Driver, duckdb_url: str) -> None:
+    update(driver, "CREATE TABLE t AS SELECT 1 AS n")
+    other = driver_for(duckdb_url)
+    assert table(other, "SELECT n FROM t").num_rows == 1
+    other.close()
+    assert table(driver, "SELECT n FROM t").num_rows == 1
+
+
+def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    driver = driver_for(f"duckdb:///{tmp_path}/no/such/directory.duckdb")
+    with pytest.raises(DatabaseUnavailableError) as caught:
+        driver.check()
+    assert str(tmp_path) not in str(caught.value)
+    driver.close()
+
+
+def test_a_load_into_nested_types(driver: Driver) -> None:
+    data = pa.table({"l": [[1, None], []], "i": pa.array([pa.MonthDayNano([1, 2, 3000]), None])})
+    driver.load("nested", Stream.of(data), cancellation=Cancellation(), create=True)
+    assert table(driver, "SELECT l, i FROM nested").to_pylist() == data.to_pylist()
+
+
+def test_nanoseconds_are_not_cut(driver: Driver) -> None:
+    update(driver, "CREATE TABLE t (moment timestamp)")
+    data = pa.table({"moment": pa.array([1], pa.timestamp("ns"))})
+    with pytest.raises(DataError, match="'moment'"):
+        driver.load("t", Stream.of(data), cancellation=Cancellation())
+    driver.load("exact", Stream.of(data), cancellation=Cancellation(), create=True)
+    assert table(driver, "SELECT moment FROM exact").column("moment").cast(pa.int64()).to_pylist() == [1]
+
+
+def test_the_position_behind_a_literal_question_mark(driver: Driver) -> None:
+    with pytest.raises(StatementError) as caught:
+        table(driver, "SELECT '??', ? FROM nowhere", 1)
+    assert caught.value.position == 21
+
+
+def test_no_procedures(driver: Driver) -> None:
+    with pytest.raises(ParameterError):
+        driver.call("p", [], cancellation=Cancellation())

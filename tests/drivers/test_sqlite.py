@@ -1,0 +1,219 @@
+"""What is SQLite's own: types by declaration and by value, and a file that statements cannot leave."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dai.cancellation import Cancellation
+from dai.drivers import Driver, DriverOptions, driver_for
+from dai.errors import (
+    BusyError,
+    CancelledError,
+    DatabaseUnavailableError,
+    DataError,
+    NotAQueryError,
+    ParameterError,
+    StatementError,
+)
+from dai.stream import TYPE_NAME, Stream
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "test.db"
+
+
+@pytest.fixture
+def driver(sqlite_url: str) -> Iterator[Driver]:
+    made = driver_for(sqlite_url, DriverOptions(pool_size=3, pool_wait=0.3))
+    made.update("CREATE TABLE t (id integer PRIMARY KEY, d date, n decimal(10,2), x)", cancellation=Cancellation())
+    yield made
+    state = made.pool_state()
+    made.close()
+    assert state["open"] == state["idle"]
+
+
+def table(driver: Driver, sql: str, *parameters: object) -> pa.Table:
+    return driver.query(sql, parameters, cancellation=Cancellation()).table()
+
+
+def update(driver: Driver, sql: str, *rows: tuple[object, ...]) -> int:
+    return driver.update(sql, rows or None, cancellation=Cancellation())
+
+
+def test_declared_types_hold_without_values(driver: Driver) -> None:
+    found = table(driver, "SELECT d, n, x, 1 + 1 AS e FROM t")
+    assert found.schema.types == [pa.date32(), pa.decimal128(10, 2), pa.null(), pa.null()]
+    assert found.schema.field("n").metadata[TYPE_NAME] == b"decimal"
+
+
+def test_declared_types_reach_through_parameters_and_joins(driver: Driver) -> None:
+    update(driver, "INSERT INTO t VALUES (1, '2024-02-29', 1.5, 'x')")
+    found = table(driver, "SELECT a.d AS first, b.n FROM t a JOIN t b ON a.id = b.id WHERE a.id = ? -- why?", 1)
+    assert found.schema.types == [pa.date32(), pa.decimal128(10, 2)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "shown"), [("d", "yesterday", "'yesterday'"), ("n", 0.125, "0.125"), ("id", None, "")]
+)
+def test_a_late_value_that_does_not_fit_is_named(driver: Driver, column: str, value: object, shown: str) -> None:
+    update(driver, "INSERT INTO t (id, d, n) VALUES (?, ?, ?)", *((i, "2024-02-29", 1) for i in range(1, 1000)))
+    if column == "id":
+        assert table(driver, "SELECT id FROM t").num_rows == 999
+        return
+    update(driver, f"INSERT INTO t (id, {column}) VALUES (1000, ?)", (value,))
+    with pytest.raises(DataError) as caught:
+        table(driver, "SELECT * FROM t ORDER BY id")
+    assert caught.value.extra["column"] == column
+    assert caught.value.extra["row"] == 1000
+    assert shown in str(caught.value)
+    assert f'CAST("{column}" AS TEXT)' in str(caught.value)
+    texts = table(driver, f"SELECT CAST({column} AS TEXT) AS v FROM t ORDER BY id").column("v")
+    assert texts[999].as_py() == str(value)
+
+
+def test_values_of_several_types_without_a_declaration(driver: Driver) -> None:
+    update(driver, "INSERT INTO t (x) VALUES (?)", (1,), ("one",))
+    with pytest.raises(DataError, match=r"'x'.*integer \(row 1\), text \(row 2\)"):
+        table(driver, "SELECT x FROM t")
+    update(driver, "UPDATE t SET x = x'00' WHERE id = 2")
+    with pytest.raises(DataError, match="blob"):
+        table(driver, "SELECT x FROM t")
+
+
+def test_an_integer_that_a_float_cannot_hold_is_not_rounded(driver: Driver) -> None:
+    update(driver, "INSERT INTO t (x) VALUES (?)", (2**53 + 1,), (0.5,))
+    with pytest.raises(DataError):
+        table(driver, "SELECT x FROM t")
+
+
+def test_text_that_is_not_utf8(driver: Driver) -> None:
+    update(driver, "INSERT INTO t (x) VALUES (CAST(x'ff' AS TEXT))")
+    with pytest.raises(DataError, match="UTF-8"):
+        table(driver, "SELECT x FROM t")
+    assert table(driver, "SELECT CAST(x AS BLOB) AS b FROM t").column("b").to_pylist() == [b"\xff"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ATTACH '{}' AS other",
+        "VACUUM INTO '{}'",
+        "PRAGMA foreign_keys = OFF",
+        "SELECT load_extension('{}')",
+        "SAVEPOINT a",
+    ],
+)
+def test_no_statement_leaves_the_file(driver: Driver, tmp_path: Path, sql: str) -> None:
+    other = tmp_path / "other.db"
+    with pytest.raises(StatementError) as caught:
+        update(driver, sql.format(other))
+    assert "other.db" not in caught.value.detail
+    assert not other.exists()
+    with pytest.raises(StatementError):
+        table(driver, sql.format(other))
+
+
+def test_pragmas_as_tables_may_be_read(driver: Driver) -> None:
+    assert table(driver, "SELECT name FROM pragma_table_info('t')").num_rows == 4
+
+
+def test_a_query_of_a_missing_file_makes_none(sqlite_url: str, path: Path) -> None:
+    driver = driver_for(sqlite_url)
+    with pytest.raises(DatabaseUnavailableError) as caught:
+        table(driver, "SELECT 1")
+    assert str(path) not in str(caught.value)
+    assert not path.exists()
+    driver.close()
+
+
+def test_a_file_that_is_no_database(sqlite_url: str, path: Path) -> None:
+    path.write_bytes(b"not a database" * 100)
+    driver = driver_for(sqlite_url)
+    with pytest.raises(DatabaseUnavailableError):
+        table(driver, "SELECT * FROM sqlite_master")
+    driver.close()
+
+
+def test_the_mode_of_an_existing_file_is_left_alone(sqlite_url: str, path: Path) -> None:
+    raw = sqlite3.connect(path)
+    raw.execute("CREATE TABLE old (n)")
+    raw.close()
+    driver = driver_for(sqlite_url)
+    update(driver, "INSERT INTO old VALUES (1)")
+    driver.close()
+    raw = sqlite3.connect(path)
+    assert raw.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    raw.close()
+
+
+def test_readers_and_a_writer_do_not_wait_for_each_other(driver: Driver) -> None:
+    update(driver, "INSERT INTO t (x) VALUES (?)", *((i,) for i in range(5000)))
+    with driver.query("SELECT id FROM t", cancellation=Cancellation(), batch_rows=100) as stream:
+        next(stream)
+        update(driver, "DELETE FROM t WHERE id > 10")
+        assert 100 + sum(batch.num_rows for batch in stream) == 5000
+
+
+def test_two_writers(driver: Driver) -> None:
+    with driver.transaction(cancellation=Cancellation()) as session:
+        session.update("INSERT INTO t (x) VALUES (1)")
+        with pytest.raises(BusyError):
+            update(driver, "INSERT INTO t (x) VALUES (2)")
+        cancellation = Cancellation()
+        timer = threading.Timer(0.05, cancellation.cancel)
+        timer.start()
+        with pytest.raises((CancelledError, BusyError)):
+            driver.update("INSERT INTO t (x) VALUES (3)", cancellation=cancellation)
+        timer.join()
+    assert table(driver, "SELECT x FROM t").column("x").to_pylist() == [1]
+
+
+def test_nan_is_not_stored_as_null(driver: Driver) -> None:
+    with pytest.raises(ParameterError, match="NaN"):
+        update(driver, "INSERT INTO t (x) VALUES (?)", (float("nan"),))
+    with pytest.raises(DataError, match="row 2"):
+        driver.load("t", Stream.of(pa.table({"x": [1.0, float("nan")]})), cancellation=Cancellation())
+    assert table(driver, "SELECT x FROM t").num_rows == 0
+
+
+def test_long_numbers_are_not_rounded(driver: Driver) -> None:
+    data = pa.table({"n": pa.array(["1", "12345678901234567.25"]).cast(pa.decimal128(30, 2))})
+    with pytest.raises(DataError, match="row 2"):
+        driver.load("t", Stream.of(data), cancellation=Cancellation())
+
+
+def test_explain(driver: Driver) -> None:
+    assert table(driver, "EXPLAIN QUERY PLAN SELECT * FROM t").num_rows == 1
+
+
+def test_a_database_in_memory() -> None:
+    driver = driver_for("sqlite://")
+    assert table(driver, "SELECT 1 AS one").num_rows == 1
+    update(driver, "CREATE TABLE t (n integer)")
+    assert update(driver, "INSERT INTO t VALUES (?)", (1,), (2,)) == 2
+    assert table(driver, "SELECT n FROM t").column("n").to_pylist() == [1, 2]
+    driver.close()
+
+
+def test_statistics_after_analyze(driver: Driver) -> None:
+    update(driver, "INSERT INTO t (x) VALUES (?)", (1,), (2,))
+    assert driver.statistics("t").rows is None
+    update(driver, "CREATE INDEX by_x ON t (x)")
+    update(driver, "ANALYZE")
+    assert driver.statistics("t").rows == 2
+
+
+def test_no_procedures(driver: Driver) -> None:
+    with pytest.raises(ParameterError):
+        driver.call("p", [], cancellation=Cancellation())
+
+
+def test_returning_belongs_to_updates(driver: Driver) -> None:
+    with pytest.raises(NotAQueryError):
+        table(driver, "INSERT INTO t (x) VALUES (1) RETURNING id")
+    assert table(driver, "SELECT * FROM t").num_rows == 0
