@@ -47,14 +47,14 @@ def decoded_by_parser(chunks: Iterable[bytes]) -> Stream:
 def _decoded(chunks: Iterable[bytes], by_parser: bool) -> Stream:
     close = closing(chunks)
     try:
-        source = iter(chunks)
+        source = _sliced(chunks)
         reader = Reader()
         head, rest = (b"", b"") if by_parser else _head(source)
         reader.feed(head)
         canonical = bool(head) and reader.in_data
         while not reader.in_data:
             if not rest and (chunk := next(source, None)) is not None:
-                rest = bytes(chunk)
+                rest = chunk
             elif not rest:
                 reader.close()
             reader.feed(rest)
@@ -64,6 +64,17 @@ def _decoded(chunks: Iterable[bytes], by_parser: bool) -> Stream:
     except BaseException:
         close()
         raise
+
+
+def _sliced(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """No chunk larger than what is decoded at a time, whatever comes in."""
+    for chunk in chunks:
+        if len(chunk) <= _MOST_BYTES:
+            yield bytes(chunk)
+            continue
+        view = memoryview(chunk).cast("B")
+        for start in range(0, len(view), _MOST_BYTES):
+            yield bytes(view[start : start + _MOST_BYTES])
 
 
 def _head(source: Iterator[bytes]) -> tuple[bytes, bytes]:
@@ -85,7 +96,7 @@ def _parsed(reader: Reader, source: Iterator[bytes], rest: bytes) -> Iterator[pa
     reader.feed(rest)
     yield from reader.batches()
     for chunk in source:
-        reader.feed(bytes(chunk))
+        reader.feed(chunk)
         yield from reader.batches()
     reader.close()
     yield from reader.batches(at_end=True)
