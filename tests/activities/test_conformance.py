@@ -1,0 +1,115 @@
+"""What every activity must have, over the table of activities: a new one needs no new test here."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from lxml import etree
+
+from dai.activity import ACTIVITIES, Element, documentation, fields_of
+from dai.cancellation import Cancellation
+from dai.demo.load import load
+from dai.drivers import Driver, driver_for
+from dai.errors import ParameterError
+from dai.formats import format_named
+from dai.mailbox import Mailbox
+from dai.perform import DIALECTS, parse, xsd
+from dai.pipeline import Running
+from dai.response import document
+from dai.stream import Block, Stream
+from tests.documents import Ends, environment, results, table, written
+from tests.test_response import SCHEMAS
+
+# Where an example takes an input from, and where it leaves an output raw, these stand around it.
+BEFORE = {
+    "tuples": '<sqlQueryStatement name="before"><expression>select * from littleblackbook where id &lt; 5</expression>'
+    '<resultStream name="tuples"/></sqlQueryStatement>',
+}
+BEFORE["document"] = BEFORE["tuples"] + (
+    '<sqlResultsToXML name="encode"><resultSet from="tuples"/><webRowSet name="document"/></sqlResultsToXML>'
+)
+
+
+def completed(name: str) -> str:
+    """The example with producers for its inputs."""
+    example = str(ACTIVITIES[name].example)
+    sources = sorted(set(re.findall(r'from="(\w+)"', example)))
+    assert set(sources) <= BEFORE.keys(), "an example takes its input from 'tuples' or 'document'"
+    return "".join(BEFORE[source] for source in sources) + example
+
+
+@pytest.mark.parametrize("name", ACTIVITIES)
+def test_is_documented(name):
+    declared = ACTIVITIES[name]
+    paragraphs = documentation(declared)
+    assert declared.__dict__.get("__doc__"), "an activity has a docstring of its own"
+    assert 10 < len(" ".join(paragraphs[0].split())) < 200
+    assert paragraphs[0].rstrip().endswith(".")
+    assert declared.__name__[0].lower() + declared.__name__[1:] == name
+    for spec in fields_of(declared):
+        if isinstance(spec.kind, type) and issubclass(spec.kind, Element):
+            assert spec.kind.__dict__.get("__doc__"), f"{spec.kind.__name__} has no docstring"
+
+
+@pytest.mark.parametrize("name", ACTIVITIES)
+def test_every_required_field_is_in_the_example(name):
+    example = etree.fromstring(ACTIVITIES[name].example.strip())
+    assert etree.QName(example).localname == name
+    for spec in fields_of(ACTIVITIES[name]):
+        if spec.required and spec.place.how != "attribute":
+            assert any(example.find(each) is not None for each in spec.place.names)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", ACTIVITIES)
+def test_example_is_valid_in_both_dialects(name, dialect):
+    content = written(completed(name), dialect)
+    etree.XMLSchema(etree.fromstring(xsd(dialect))).assertValid(etree.fromstring(content))
+    perform = parse(
+        content,
+    )
+    (activity,) = [
+        each for each in perform.activities if each.element == name and each.name not in ("before", "encode")
+    ]
+    assert type(activity) is ACTIVITIES[name]
+
+
+@pytest.fixture(params=["sqlite", "duckdb", "postgres"])
+def demo(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    url = request.getfixturevalue(f"{request.param}_url")
+    load("sqlite:///" + url if "://" not in url else url, ["littleblackbook"], rows=100)
+    driver = driver_for(url)
+    yield driver
+    driver.close()
+
+
+PROCEDURE = """create function people_in(place text) returns table (id integer, name text) language sql as
+$$ select id, name from littleblackbook where address like '%' || place || '%' $$"""
+
+
+@pytest.mark.parametrize("name", ACTIVITIES)
+def test_example_runs(name, demo):
+    """On the demo data; where the database cannot do it (SQLite and DuckDB have no procedures), it says so."""
+    if name == "sqlBulkLoadRowSet":
+        kinds = "(id integer, name varchar(60), address varchar(120), phone varchar(40))"
+        demo.update(f"create table copy_of_book {kinds}", cancellation=Cancellation())
+    if name == "sqlStoredProcedure" and demo.dialect.startswith("postgres"):
+        demo.update(PROCEDURE, cancellation=Cancellation())
+    session = Ends(capacity=100)
+    upload = session.input("upload")
+    upload.put(Block(format_named("webrowset").encode(Stream.of(table(3))).__next__().data, 3), Cancellation())
+    upload.finish()
+    work = Running(parse(written(completed(name))), environment(demo, session))
+    with work:
+        if name == "sqlStoredProcedure" and not demo.dialect.startswith("postgres"):
+            with pytest.raises(ParameterError, match="procedure"):
+                work.open()
+            return
+        response = b"".join(document(work.open(), "s", "r"))
+    SCHEMAS[work.perform.dialect].assertValid(etree.fromstring(response))
+    assert results(response)["request"].get("status") == "COMPLETED", response.decode()
+    for box in session.outputs.values():
+        assert isinstance(box, Mailbox)
+        assert b"".join(bytes(memoryview(block.data)) for block in box.blocks(Cancellation()))
+    state = demo.pool_state()
+    assert state["open"] == state["idle"]
