@@ -69,10 +69,11 @@ class DuckDB(Driver):
         self._path, self._options = path, options
         self._root: DuckDBPyConnection | None = None
         self._opening = threading.Lock()
+        self._limit = Limit(options.pool_size, options.pool_wait)
         self._pool: Pool[DuckDBPyConnection] = Pool(
             self._cursor,
             lambda cursor: cursor.close(),
-            limit=Limit(options.pool_size, options.pool_wait),
+            limit=self._limit,
             idle=options.idle,
             interrupt=lambda cursor: cursor.interrupt(),
         )
@@ -196,7 +197,7 @@ class DuckDB(Driver):
         return time.perf_counter() - start
 
     def pool_state(self) -> dict[str, int]:
-        return self._pool._limit.state()
+        return self._limit.state()
 
     def close(self) -> None:
         self._pool.close()

@@ -133,9 +133,9 @@ class SQLite(Driver):
         single_query(sql, self.dialect)
         connection = self._reader(cancellation)
         try:
-            return self._stream(connection, sql, parameters, cancellation, batch_rows, self._free)
+            return self._stream(connection, sql, parameters, cancellation, batch_rows, self._release)
         except (StatementError, ParameterError, DataError):
-            self._free(connection)
+            self._release(connection, False)
             raise
         except BaseException:
             self._discard(connection)
@@ -244,8 +244,11 @@ class SQLite(Driver):
             self._writers.give_back(self._writers.take(cancellation))
         return self._readers.take(cancellation)
 
-    def _free(self, connection: _Connection) -> None:
-        self._pool_of(connection).give_back(connection)
+    def _release(self, connection: _Connection, broken: bool) -> None:
+        if broken:
+            self._discard(connection)
+        else:
+            self._pool_of(connection).give_back(connection)
 
     def _discard(self, connection: _Connection) -> None:
         self._pool_of(connection).discard(connection)
@@ -259,7 +262,7 @@ class SQLite(Driver):
         except BaseException:
             self._discard(connection)
             raise
-        self._free(connection)
+        self._release(connection, False)
 
     def _patiently(self, run: Callable[[], object], cancellation: Cancellation) -> None:
         """Waits for other users' locks for ``pool_wait`` seconds, and stops waiting when cancelled."""
@@ -283,7 +286,7 @@ class SQLite(Driver):
         parameters: Sequence[Any],
         cancellation: Cancellation,
         batch_rows: int | None,
-        release: Callable[[_Connection], None],
+        release: Callable[[_Connection, bool], None],
     ) -> Stream:
         query = single_query(sql, self.dialect)
         bound = bound_row(parameters)
@@ -321,10 +324,7 @@ class SQLite(Driver):
         def close() -> None:
             with contextlib.suppress(sqlite3.Error):
                 cursor.close()
-            if failed:
-                self._discard(connection)
-            else:
-                release(connection)
+            release(connection, failed)
 
         found = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
         return Stream(schema, found, close)
@@ -371,7 +371,7 @@ class _Session(Session):
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
         self.finish()
         self._open = self._driver._stream(
-            self.connection, sql, parameters, self._cancellation, None, release=lambda _: None
+            self.connection, sql, parameters, self._cancellation, None, release=lambda *_: None
         )
         return self._open
 

@@ -98,6 +98,14 @@ def test_text_that_is_not_utf8(driver: Driver) -> None:
     assert table(driver, "SELECT CAST(x AS BLOB) AS b FROM t").column("b").to_pylist() == [b"\xff"]
 
 
+def test_a_failed_fetch_in_a_transaction_frees_its_connection_once(driver: Driver) -> None:
+    update(driver, "INSERT INTO t (x) VALUES (?)", *(("x",) for _ in range(2000)))
+    update(driver, "INSERT INTO t (x) VALUES (CAST(x'ff' AS TEXT))")
+    with pytest.raises(DataError), driver.transaction(cancellation=Cancellation()) as session:
+        session.query("SELECT x FROM t ORDER BY id").table()
+    assert driver.pool_state()["open"] == driver.pool_state()["idle"] >= 0
+
+
 @pytest.mark.parametrize(
     "sql",
     [
