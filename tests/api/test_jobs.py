@@ -1,0 +1,312 @@
+import datetime
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pyarrow as pa
+import pytest
+
+from dai.jobs import MOVES
+from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, Serve, statement, streamed
+
+ALL = "select i, s from numbers order by i"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def submit(client: httpx.Client, sql: str, query: str = "", resource: str = "book") -> str:
+    answer = client.post(
+        f"/resources/{resource}/perform{query}",
+        content=DOCUMENT.format(statement(sql)),
+        headers={**XML, "Prefer": "respond-async"},
+    )
+    assert answer.status_code == 202, answer.text
+    return answer.headers["location"]
+
+
+def ended(client: httpx.Client, job: str) -> dict[str, Any]:
+    deadline = time.monotonic() + 60
+    while True:
+        found: dict[str, Any] = client.get(f"{job}?wait=10").json()
+        if found["phase"] not in MOVES:
+            return found
+        assert time.monotonic() < deadline
+
+
+def phase_of(client: httpx.Client, job: str, phase: str) -> dict[str, Any]:
+    deadline = time.monotonic() + 60
+    while (found := client.get(job).json())["phase"] != phase:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.01)
+    return dict(found)
+
+
+def test_a_job_from_its_start_to_its_end(client: httpx.Client) -> None:
+    job = submit(client, ALL)
+    found = ended(client, job)
+    assert found["phase"] == "COMPLETED"
+    assert found["created"] <= found["started"] <= found["ended"] < found["destruction"]
+    assert found["activities"][0]["rows"] == ROWS
+    assert [(each["name"], each["rows"]) for each in found["outputs"]] == [("rows", ROWS)]
+    assert found["id"] in [each["id"] for each in client.get("/jobs?phase=COMPLETED").json()["jobs"]]
+    assert client.delete(job).status_code == 204
+    assert client.get(job).status_code == 404
+    assert client.get(f"{job}/outputs/rows").status_code == 404
+
+
+def test_a_result_in_every_form(client: httpx.Client) -> None:
+    job = submit(client, ALL)
+    ended(client, job)
+    output = f"{job}/outputs/rows"
+    arrow = client.get(output, headers={"Accept": "application/vnd.apache.arrow.stream"})
+    assert pa.ipc.open_stream(arrow.content).read_all()["i"].to_pylist() == list(range(ROWS))
+    sync = client.post("/resources/book/query?format=csv", json={"sql": ALL})
+    assert client.get(output, headers={"Accept": "text/csv"}).content == sync.content
+    assert client.get(f"{output}?format=csv").content == sync.content
+    sync = client.post("/resources/book/query?format=webrowset", json={"sql": ALL})
+    assert client.get(output, headers={"Accept": "application/xml"}).content == sync.content
+    assert client.get(output, headers={"Accept": "image/png"}).status_code == 406
+    assert client.get(f"{job}/outputs/nothing").status_code == 404
+
+
+@pytest.mark.parametrize("form", ["csv", "arrow"])
+def test_a_download_is_resumed_by_ranges(client: httpx.Client, form: str) -> None:
+    job = submit(client, ALL)
+    ended(client, job)
+    address = f"{job}/outputs/rows?format={form}"
+    whole = client.get(address)
+    etag, size = whole.headers["etag"], len(whole.content)
+    assert whole.headers["accept-ranges"] == "bytes"
+    parts = b""
+    while len(parts) < size:
+        part = client.get(address, headers={"Range": f"bytes={len(parts)}-{len(parts) + 99_999}", "If-Range": etag})
+        assert part.status_code == 206
+        last = min(len(parts) + 99_999, size - 1)
+        assert part.headers["content-range"] == f"bytes {len(parts)}-{last}/{size}"
+        parts += part.content
+    assert parts == whole.content
+    assert client.get(address, headers={"Range": "bytes=-10"}).content == whole.content[-10:]
+    assert client.get(address, headers={"Range": f"bytes={size - 3}-"}).content == whole.content[-3:]
+    assert client.get(address, headers={"Range": "bytes=5-9", "If-Range": '"other"'}).status_code == 200
+    assert client.get(address, headers={"Range": "bytes=0-1,5-6"}).content == whole.content
+    outside = client.get(address, headers={"Range": f"bytes={size}-"})
+    assert (outside.status_code, outside.headers["content-range"]) == (416, f"bytes */{size}")
+    assert client.get(address, headers={"If-None-Match": etag}).status_code == 304
+    head = client.head(address)
+    assert (head.status_code, int(head.headers["content-length"]), head.content) == (200, size, b"")
+
+
+def test_a_failed_job_says_why_and_has_no_result(client: httpx.Client) -> None:
+    job = submit(client, FAILS_LATE)
+    found = ended(client, job)
+    assert found["phase"] == "ERROR"
+    assert found["error"]["type"] == "sql-error"
+    assert found["error"]["instance"] == found["id"]
+    assert found["activities"][0]["status"] == "ERROR"
+    answer = client.get(f"{job}/outputs/rows")
+    assert (answer.status_code, answer.json()["type"]) == (410, "gone")
+
+
+def test_progress_while_it_runs_and_abort_in_the_database(serve: Serve, postgres_url: str) -> None:
+    running = serve(resources={"pg": {"url": postgres_url}})
+    sql = "select i, repeat('x', 1000) as s from generate_series(1, 1000000000) i"
+    with (
+        httpx.Client(base_url=running.url, timeout=60) as client,
+        psycopg.connect(postgres_url, autocommit=True) as watching,
+    ):
+        job = submit(client, sql, resource="pg")
+        deadline = time.monotonic() + 60
+        while (found := phase_of(client, job, "EXECUTING"))["activities"][0]["rows"] == 0:
+            assert time.monotonic() < deadline
+        assert found["activities"][0]["status"] == "PROCESSING"
+        conflict = client.get(f"{job}/outputs/rows")
+        assert conflict.status_code == 409
+        answer = client.post(f"{job}/phase", content="PHASE=ABORT", headers=FORM)
+        assert answer.status_code == 200
+        assert ended(client, job)["phase"] == "ABORTED"
+        assert client.post(f"{job}/phase", json={"PHASE": "ABORT"}).status_code == 200
+        active = "select count(*) from pg_stat_activity where state = 'active' and pid <> pg_backend_pid() and datname = current_database()"
+        assert watching.execute(active).fetchone() == (0,)
+        results = running.service.results
+        assert results.used == 0
+        assert not list(results.directory.glob("*/*"))
+
+
+def test_a_pending_job_waits_for_run(client: httpx.Client) -> None:
+    for address, content in (
+        ("/resources/book/perform?phase=PENDING", DOCUMENT.format(statement("select 1 as a"))),
+        ("/resources/book/query?phase=PENDING", '{"sql": "select ? as a", "parameters": [1]}'),
+    ):
+        kind = "application/json" if "query" in address else "application/xml"
+        job = client.post(address, content=content, headers={"Content-Type": kind}).headers["location"]
+        assert client.get(f"{job}?wait=1").json()["phase"] == "PENDING"
+        assert client.post(f"{job}/phase", content="PHASE=RUN", headers=FORM).status_code == 200
+        assert ended(client, job)["phase"] == "COMPLETED"
+        again = client.post(f"{job}/phase", content="PHASE=RUN", headers=FORM)
+        assert again.status_code == 409
+        assert client.post(f"{job}/phase", content="PHASE=ABORT", headers=FORM).status_code == 409
+
+
+def test_a_pending_job_can_be_aborted(client: httpx.Client) -> None:
+    job = submit(client, "select 1 as a", "?phase=PENDING")
+    assert client.post(f"{job}/phase", json={"phase": "ABORT"}).json()["phase"] == "ABORTED"
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        ("PHASE=DANCE", "application/x-www-form-urlencoded", 400),
+        ("", "application/x-www-form-urlencoded", 400),
+        ("&&&", "application/x-www-form-urlencoded", 400),
+        ("[]", "application/json", 400),
+        ("<x/>", "text/xml", 415),
+    ],
+)
+def test_phases_that_are_none(client: httpx.Client, content: str, kind: str, status: int) -> None:
+    job = submit(client, "select 1 as a")
+    assert client.post(f"{job}/phase", content=content, headers={"Content-Type": kind}).status_code == status
+
+
+def test_the_destruction_time_destroys(client: httpx.Client) -> None:
+    job = submit(client, "select 1 as a")
+    ended(client, job)
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+    answer = client.post(f"{job}/destruction", json={"DESTRUCTION": later.isoformat()})
+    assert answer.json()["destruction"].startswith(later.isoformat()[:19])
+    assert client.post(f"{job}/destruction", json={"DESTRUCTION": "soon"}).status_code == 400
+    client.post(f"{job}/destruction", content="DESTRUCTION=2020-01-01T00:00:00Z", headers=FORM)
+    deadline = time.monotonic() + 30
+    while client.get(job).status_code != 404:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_jobs_wait_in_the_queue_and_the_queue_is_bounded(serve: Serve) -> None:
+    running = serve(limits={"jobs": 1, "job_queue": 1})
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        first = submit(client, ENDLESS)
+        phase_of(client, first, "EXECUTING")
+        second = submit(client, "select 1 as a")
+        assert client.get(second).json()["phase"] == "QUEUED"
+        refused = client.post("/resources/book/query", json={"sql": "select 1"}, headers={"Prefer": "respond-async"})
+        assert (refused.status_code, refused.json()["type"]) == (503, "busy")
+        assert client.delete(first).status_code == 204
+        assert ended(client, second)["phase"] == "COMPLETED"
+
+
+def test_full_room_for_results_is_an_error_that_leaves_nothing(serve: Serve) -> None:
+    running = serve(limits={"result_bytes": 50_000})
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        job = submit(client, "select i, hex(randomblob(50)) as s from numbers")
+        found = ended(client, job)
+        assert found["phase"] == "ERROR"
+        assert found["error"]["type"] == "limit-exceeded"
+        assert "room for job results" in found["error"]["detail"]
+        assert running.service.results.used == 0
+        assert not list(running.service.results.directory.glob("*/*"))
+        small = submit(client, "select 1 as a")
+        assert ended(client, small)["phase"] == "COMPLETED"
+
+
+SERVER = """
+import sys
+from pathlib import Path
+from dai.api.serve import background
+from tests.api.conftest import configured
+limit = int(sys.argv[3])
+if limit:
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+with background(configured(Path(sys.argv[1]), {"book": {"url": sys.argv[2]}})) as running:
+    print(running.url, flush=True)
+    sys.stdin.read()
+"""
+
+
+class Process:
+    """A service in a process of its own; it ends when its standard input does, or by ``kill``."""
+
+    def __init__(self, directory: Path, book: str, largest_file: int = 0) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(directory), book, str(largest_file)],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+        assert self.url
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def stop(self) -> None:
+        self._process.communicate()
+
+
+def test_a_full_disk_is_an_error_that_leaves_nothing(tmp_path: Path, book: str) -> None:
+    server = Process(tmp_path, book, largest_file=300_000)
+    try:
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            job = submit(client, "select i, hex(randomblob(50)) as s from numbers")
+            found = ended(client, job)
+            assert found["phase"] == "ERROR"
+            assert found["error"]["detail"] == "The disk for job results is full."
+            assert not list((tmp_path / "results").glob("*/*"))
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_restart_keeps_finished_jobs_and_marks_interrupted_ones(tmp_path: Path, book: str, how: str) -> None:
+    server = Process(tmp_path, book)
+    try:
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            finished = submit(client, ALL)
+            ended(client, finished)
+            pending = submit(client, "select 1 as a", "?phase=PENDING")
+            interrupted = submit(client, ENDLESS)
+            phase_of(client, interrupted, "EXECUTING")
+            until_written(tmp_path / "results")
+    finally:
+        server.kill() if how == "killed" else server.stop()
+    if how == "killed":
+        assert list((tmp_path / "results").glob("*/*.part"))
+        with sqlite3.connect(tmp_path / "state.db") as state:
+            assert ("EXECUTING",) in state.execute("select phase from dai_jobs").fetchall()
+    server = Process(tmp_path, book)
+    try:
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            assert client.get(finished).json()["phase"] == "COMPLETED"
+            arrow = client.get(f"{finished}/outputs/rows")
+            assert pa.ipc.open_stream(arrow.content).read_all().num_rows == ROWS
+            found = client.get(interrupted).json()
+            assert found["phase"] == "ERROR"
+            assert "service was stopped" in found["error"]["detail"]
+            assert client.get(f"{interrupted}/outputs/rows").status_code == 410
+            assert not list((tmp_path / "results").glob("*/*.part"))
+            client.post(f"{pending}/phase", content="PHASE=RUN", headers=FORM)
+            assert ended(client, pending)["phase"] == "COMPLETED"
+    finally:
+        server.stop()
+
+
+def until_written(directory: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not any(path.stat().st_size for path in directory.glob("*/*.part")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_job_that_feeds_a_stream_can_be_aborted(client: httpx.Client) -> None:
+    answer = client.post("/resources/book/perform", content=streamed(ENDLESS), headers=XML)
+    job = answer.headers["location"]
+    phase_of(client, job, "EXECUTING")
+    client.post(f"{job}/phase", content="PHASE=ABORT", headers=FORM)
+    assert ended(client, job)["phase"] == "ABORTED"

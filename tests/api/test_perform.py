@@ -1,0 +1,148 @@
+import base64
+import re
+
+import httpx
+import pytest
+
+from dai.api.serve import Background
+from tests.api.conftest import DOCUMENT, XML, statement, streamed
+
+URL = "/resources/book/perform"
+TWO = DOCUMENT.format(statement("select 1 as a", "q1", "one") + statement("select 2 as b", "q2", "two"))
+ONE = DOCUMENT.format(statement("select i, s from numbers where i < 3 order by i"))
+
+
+def perform(client: httpx.Client, document: str, query: str = "", **headers: str) -> httpx.Response:
+    return client.post(URL + query, content=document.encode(), headers={**XML, **headers})
+
+
+def test_the_response_document(client: httpx.Client) -> None:
+    answer = perform(client, ONE)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/xml"
+    assert "<![CDATA[" in answer.text
+    assert "number 2" in answer.text
+    assert f'<request id="{answer.headers["x-request-id"]}" status="COMPLETED"/>' in answer.text
+    assert int(answer.headers["content-length"]) == len(answer.content) or answer.headers.get("content-encoding")
+
+
+@pytest.mark.parametrize(
+    ("accept", "starts"),
+    [("text/csv", "i,s"), ("application/vnd.webrowset+xml", "<?xml"), ("application/x-ndjson", '{"i":0')],
+)
+def test_one_tabular_end_point_in_another_form(client: httpx.Client, accept: str, starts: str) -> None:
+    answer = perform(client, ONE, Accept=accept)
+    assert answer.headers["content-type"] == accept
+    assert answer.text.startswith(starts)
+    assert perform(client, ONE, "?format=" + {"t": "csv"}.get(accept[0], "webrowset")).status_code == 200
+
+
+def test_one_end_point_alone(client: httpx.Client) -> None:
+    answer = perform(client, TWO, "?output=two", Accept="text/csv")
+    assert answer.text.splitlines() == ["b", "2"]
+    own = perform(client, TWO, "?output=one")
+    assert own.headers["content-type"] == "application/vnd.webrowset+xml"
+    answer = perform(client, TWO, "?output=three")
+    assert answer.status_code == 404
+    assert "'two'" in answer.text or "'one'" in answer.text
+
+
+def test_two_end_points_have_no_tabular_form(client: httpx.Client) -> None:
+    answer = perform(client, TWO, Accept="text/csv")
+    assert answer.status_code == 406
+    assert "?output=NAME" in answer.json()["hint"]
+    assert perform(client, TWO, "?format=csv").status_code == 406
+
+
+def test_an_update_counts_and_is_no_table(client: httpx.Client) -> None:
+    document = DOCUMENT.format(
+        '<sqlUpdateStatement name="u"><expression>update numbers set s = s where i &lt; 3</expression>'
+        '<resultStream name="count"/></sqlUpdateStatement>'
+    )
+    assert 'updateCount="3"' in perform(client, document).text
+    alone = perform(client, document, "?output=count")
+    assert alone.headers["content-type"] == "application/xml"
+    assert 'updateCount="3"' in alone.text
+    assert perform(client, document, "?output=count", Accept="text/csv").status_code == 406
+
+
+def test_a_failure_of_the_document_is_a_problem_or_xml(client: httpx.Client) -> None:
+    broken = ONE.replace("expression", "expresion")
+    answer = perform(client, broken)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["type"] == "invalid-document"
+    assert answer.json()["line"] == 1
+    answer = perform(client, broken, Accept="application/xml")
+    assert answer.status_code == 400
+    assert 'error id="invalid-document"' in answer.text
+    assert answer.text.count("gridDataServiceResponse") == 2
+    answer = perform(client, broken.replace("2003/07/gds/types", "2005/10/types"), Accept="text/xml")
+    assert "2005/10/types" in answer.text or answer.status_code == 400
+
+
+def test_bad_sql_is_refused_before_the_status_line(client: httpx.Client) -> None:
+    document = DOCUMENT.format(statement("select nothing from numbers"))
+    for query, accept in (("", "*/*"), ("", "application/xml"), ("?output=rows", "text/csv")):
+        answer = perform(client, document, query, Accept=accept)
+        assert answer.status_code == 400, query
+        assert "sql-error" in answer.text
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/x-www-form-urlencoded", "text/csv"])
+def test_other_content_types_are_refused(client: httpx.Client, kind: str) -> None:
+    assert client.post(URL, content=ONE, headers={"Content-Type": kind}).status_code == 415
+
+
+def test_hostile_documents_change_nothing(client: httpx.Client) -> None:
+    for document in (
+        "",
+        "\x00",
+        "<a/>",
+        '<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><x>&e;</x>',
+        DOCUMENT.format(""),
+        "<" * 10000,
+        "<a>" * 5000,
+    ):
+        answer = perform(client, document)
+        assert answer.status_code in (400, 413), document[:50]
+        assert "root:" not in answer.text
+
+
+def test_a_document_as_a_job_says_where(client: httpx.Client) -> None:
+    answer = perform(client, ONE, Prefer="respond-async")
+    assert answer.status_code == 202
+    assert answer.headers["location"].startswith("/jobs/")
+    assert answer.headers["preference-applied"] == "respond-async"
+    assert 'status="PROCESSING"' in answer.text
+
+
+def test_the_document_may_make_join_and_end_a_session(client: httpx.Client, shared: Background) -> None:
+    session = client.post("/sessions").json()["id"]
+    assert f'session id="{session}"' in perform(client, ONE, f"?session={session}").text
+    assert perform(client, ONE, "?session=none").status_code == 404
+
+
+def test_binary_in_a_response_document_is_base64(client: httpx.Client) -> None:
+    document = DOCUMENT.format(
+        '<sqlQueryStatement name="q"><expression>select 1 as a</expression><resultStream name="r"/>'
+        '</sqlQueryStatement><sqlResultsToArrow name="e"><resultSet from="r"/><arrow name="stream"/>'
+        "</sqlResultsToArrow>"
+    )
+    answer = perform(client, document)
+    assert answer.status_code == 200, answer.text
+    found = re.search(r'encoding="base64">([^<]+)<', answer.text)
+    assert found is not None
+    assert base64.b64decode(found[1]).startswith(b"\xff\xff\xff\xff")
+    alone = perform(client, document, "?output=stream")
+    assert alone.headers["content-type"] == "application/vnd.apache.arrow.stream"
+
+
+def test_a_document_without_end_points_goes_on_as_a_job(client: httpx.Client) -> None:
+    answer = perform(client, streamed("select 1 as a"))
+    assert answer.status_code == 202
+    session = re.search(r'session id="([^"]+)"', answer.text)
+    assert session is not None
+    block = client.get(f"/sessions/{session[1]}/streams/out/blocks/0?wait=20")
+    assert block.status_code == 200
+    assert b"<columnValue>1</columnValue>" in block.content

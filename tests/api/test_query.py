@@ -1,0 +1,168 @@
+import json
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from tests.api.conftest import ROWS, Serve
+
+URL = "/resources/book/query"
+
+
+def ask(client: httpx.Client, sql: str, accept: str | None = None, **body: Any) -> httpx.Response:
+    headers = {"Accept": accept} if accept else {}
+    return client.post(URL, json={"sql": sql, **body}, headers=headers)
+
+
+def test_arrow_by_default(client: httpx.Client) -> None:
+    answer = ask(client, "select i, s from numbers order by i")
+    assert answer.headers["content-type"] == "application/vnd.apache.arrow.stream"
+    table = pa.ipc.open_stream(answer.content).read_all()
+    assert table.column_names == ["i", "s"]
+    assert table["i"].to_pylist() == list(range(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        ("text/csv", "text/csv"),
+        ("application/vnd.webrowset+xml", "application/vnd.webrowset+xml"),
+        ("application/x-ndjson", "application/x-ndjson"),
+        ("application/vnd.apache.parquet", "application/vnd.apache.parquet"),
+        ("text/csv;q=0.5, application/x-ndjson;q=0.9", "application/x-ndjson"),
+        ("text/*", "text/csv"),
+        ("*/*", "application/vnd.apache.arrow.stream"),
+        ("image/png, */*;q=0.1", "application/vnd.apache.arrow.stream"),
+        ("application/vnd.apache.arrow.stream;q=0, */*", "application/vnd.webrowset+xml"),
+    ],
+)
+def test_the_form_is_negotiated(client: httpx.Client, accept: str, media_type: str) -> None:
+    answer = ask(client, "select 1 as one", accept)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].partition(";")[0] == media_type
+
+
+def test_a_small_result_has_a_length_and_says_where_the_time_went(client: httpx.Client) -> None:
+    answer = ask(client, "select 1 as one", "text/csv")
+    assert answer.text.splitlines() == ["one", "1"]
+    assert int(answer.headers["content-length"]) > 0
+    assert {each.split(";")[0].strip() for each in answer.headers["server-timing"].split(",")} >= {
+        "validate",
+        "execute",
+        "fetch",
+        "encode",
+    }
+
+
+def test_format_in_the_address_wins(client: httpx.Client) -> None:
+    answer = client.post(f"{URL}?format=csv", json={"sql": "select 1 as one"}, headers={"Accept": "image/png"})
+    assert answer.headers["content-type"].startswith("text/csv")
+
+
+def test_what_cannot_be_accepted_is_said_with_what_can(client: httpx.Client) -> None:
+    answer = ask(client, "select 1", "image/png")
+    assert answer.status_code == 406
+    assert answer.json()["type"] == "not-acceptable"
+    assert "text/csv" in answer.json()["hint"]
+
+
+def test_parameters_are_bound(client: httpx.Client) -> None:
+    text = "x' or '1'='1"
+    answer = ask(client, "select ? as a, ? as b, ? as c", "application/x-ndjson", parameters=[text, 7, None])
+    assert json.loads(answer.text) == {"a": text, "b": 7, "c": None}
+
+
+@pytest.mark.parametrize("coding", ["zstd", "gzip", "identity"])
+def test_compressed_answers_are_the_same(client: httpx.Client, coding: str) -> None:
+    sql = "select i, s from numbers order by i"
+    plain = client.post(f"{URL}?format=csv", json={"sql": sql}, headers={"Accept-Encoding": "identity"})
+    coded = client.post(f"{URL}?format=csv", json={"sql": sql}, headers={"Accept-Encoding": coding})
+    assert coded.headers.get("content-encoding", "identity") == coding
+    assert coded.content == plain.content
+    assert plain.content.count(b"\n") == ROWS + 1
+
+
+@pytest.mark.parametrize("blocksize", [1, 7, 100, 40_000])
+def test_the_block_size_changes_nothing_in_the_text(client: httpx.Client, blocksize: int) -> None:
+    sql = "select i, s from numbers where i < 3000 order by i"
+    whole = ask(client, sql, "application/vnd.webrowset+xml")
+    assert ask(client, sql, "application/vnd.webrowset+xml", blocksize=blocksize).content == whole.content
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"sql": "selec 1"}, 400, "not-a-query"),
+        ({"sql": "delete from numbers"}, 400, "not-a-query"),
+        ({"sql": "select nothing from numbers"}, 400, "sql-error"),
+        ({"sql": ""}, 400, "bad-parameter"),
+        ({"sql": 3}, 400, "bad-parameter"),
+        ({}, 400, "bad-parameter"),
+        ([], 400, "bad-data"),
+        ({"sql": "select 1", "sqll": 1}, 400, "bad-parameter"),
+        ({"sql": "select 1", "parameters": "x"}, 400, "bad-parameter"),
+        ({"sql": "select ?", "parameters": [{}]}, 400, "bad-parameter"),
+        ({"sql": "select 1", "blocksize": 0}, 400, "bad-parameter"),
+        ({"sql": "select 1", "blocksize": True}, 400, "bad-parameter"),
+    ],
+)
+def test_what_is_wrong_is_a_problem_with_its_own_status(
+    client: httpx.Client, body: Any, status: int, code: str
+) -> None:
+    answer = client.post(URL, json=body)
+    assert (answer.status_code, answer.json()["type"]) == (status, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["instance"] == answer.headers["x-request-id"]
+
+
+def test_a_body_that_is_not_json(client: httpx.Client) -> None:
+    assert client.post(URL, content=b"{").json()["type"] == "bad-data"
+    answer = client.post(URL, content=b"sql=select", headers={"Content-Type": "application/x-www-form-urlencoded"})
+    assert answer.status_code == 415
+
+
+def test_unknown_resources_and_parameters_suggest_the_nearest(client: httpx.Client) -> None:
+    answer = client.post("/resources/boook/query", json={"sql": "select 1"})
+    assert answer.status_code == 404
+    assert "'book'" in answer.json()["hint"]
+    answer = client.post(f"{URL}?blocksiz=3", json={"sql": "select 1"})
+    assert answer.status_code == 400
+    assert "'blocksize'" in answer.json()["hint"]
+
+
+def test_the_correlation_id_is_taken_over_where_it_is_sane(client: httpx.Client) -> None:
+    answer = client.post(URL, json={"sql": "x"}, headers={"X-Request-ID": "my-id.7"})
+    assert answer.headers["x-request-id"] == answer.json()["instance"] == "my-id.7"
+    answer = client.post(URL, json={"sql": "x"}, headers={"X-Request-ID": 'no"sane id'})
+    assert answer.headers["x-request-id"] != 'no"sane id'
+
+
+def test_a_query_as_a_job(client: httpx.Client) -> None:
+    answer = client.post(URL, json={"sql": "select 5 as five"}, headers={"Prefer": "respond-async"})
+    assert answer.status_code == 202
+    job = client.get(answer.headers["location"] + "?wait=20").json()
+    while job["phase"] in ("QUEUED", "EXECUTING"):
+        job = client.get(answer.headers["location"] + "?wait=20").json()
+    result = client.get(job["outputs"][0]["href"], headers={"Accept": "text/csv"})
+    assert result.text.splitlines() == ["five", "5"]
+
+
+def test_limits_on_small_answers_are_refusals(serve: Serve) -> None:
+    running = serve(limits={"rows": 10, "bytes": 100_000, "document_bytes": 1000})
+    with httpx.Client(base_url=running.url) as client:
+        answer = ask(client, "select i from numbers limit 11")
+        assert (answer.status_code, answer.json()["type"]) == (422, "limit-exceeded")
+        assert ask(client, "select i from numbers limit 10").status_code == 200
+        assert ask(client, "select zeroblob(200000)").status_code == 422
+        answer = client.post("/resources/book/perform", content=b" " * 1001, headers={"Content-Type": "text/xml"})
+        assert (answer.status_code, answer.json()["type"]) == (413, "too-large")
+
+
+def test_a_chunked_body_that_grows_too_large_is_refused(serve: Serve) -> None:
+    running = serve(limits={"document_bytes": 1000})
+    with httpx.Client(base_url=running.url) as client:
+        answer = client.post(
+            "/resources/book/perform", content=(b" " * 300 for _ in range(10)), headers={"Content-Type": "text/xml"}
+        )
+        assert answer.status_code == 413

@@ -1,0 +1,164 @@
+import re
+import threading
+import time
+
+import httpx
+import pytest
+
+from dai.api.serve import Background
+from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, Serve, streamed
+
+ALL = "select i, s from numbers order by i"
+
+
+def started(client: httpx.Client, sql: str, query: str = "?blocksize=1000") -> str:
+    """The address of the stream of a document that is at work."""
+    answer = client.post(f"/resources/book/perform{query}", content=streamed(sql), headers=XML)
+    assert answer.status_code == 202, answer.text
+    found = re.search(r'session id="([^"]+)"', answer.text)
+    assert found is not None
+    return f"/sessions/{found[1]}/streams/out"
+
+
+def whole(client: httpx.Client, sql: str) -> bytes:
+    return client.post("/resources/book/query?format=webrowset", json={"sql": sql}).content
+
+
+@pytest.mark.parametrize(("blocksize", "count"), [(1000, 1), (700, 3), (7000, 10), (40_000, 1)])
+def test_concatenated_blocks_are_the_synchronous_document(client: httpx.Client, blocksize: int, count: int) -> None:
+    stream = started(client, ALL, f"?blocksize={blocksize}")
+    got, rows, number = b"", 0, 0
+    while True:
+        answer = client.get(f"{stream}/blocks/{number}?count={count}&wait=30")
+        if answer.status_code == 204:
+            break
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/vnd.webrowset+xml"
+        again = client.get(f"{stream}/blocks/{number}?count={count}&wait=30")
+        assert again.content == answer.content
+        number += int(answer.headers["x-dai-blocks"])
+        rows += int(answer.headers["x-block-rows"])
+        got += answer.content
+    assert number == -(-ROWS // blocksize)
+    assert rows == ROWS
+    assert got == whole(client, ALL)
+    assert client.get(f"{stream}/blocks/{number}").status_code == 204
+    assert client.get(f"{stream}/blocks/0").status_code == 410
+    assert client.get(f"{stream}/blocks/{number + 7}").status_code == 409
+
+
+def test_the_producer_waits_for_the_reader(client: httpx.Client, shared: Background) -> None:
+    stream = started(client, ENDLESS)
+    assert client.get(f"{stream}/blocks/0?wait=30").status_code == 200
+    session = stream.split("/")[2]
+    deadline = time.monotonic() + 30
+    while (found := client.get(f"/sessions/{session}").json()["streams"][0])["blocks"] < 2:
+        assert time.monotonic() < deadline
+    time.sleep(0.2)
+    assert found["blocks"] == 2
+    assert found["next"] == 2
+    assert client.delete(f"/sessions/{session}").status_code == 204
+    assert client.get(f"{stream}/blocks/1").status_code == 404
+
+
+def test_a_failure_of_the_producer_comes_after_its_blocks(client: httpx.Client) -> None:
+    stream = started(client, FAILS_LATE, "?blocksize=100000")
+    number = 0
+    while (answer := client.get(f"{stream}/blocks/{number}?wait=30")).status_code == 200:
+        number += 1
+    assert number > 0
+    assert (answer.status_code, answer.json()["type"]) == (400, "sql-error")
+
+
+def test_the_whole_stream_at_once(client: httpx.Client) -> None:
+    stream = started(client, ALL)
+    assert client.get(stream).content == whole(client, ALL)
+    stream = started(client, FAILS_LATE, "?blocksize=10000")
+    with pytest.raises(httpx.RemoteProtocolError):
+        client.get(stream)
+
+
+def test_the_rest_of_a_stream(client: httpx.Client) -> None:
+    stream = started(client, ALL)
+    first = client.get(f"{stream}/blocks/0?wait=30").content
+    client.get(f"{stream}/blocks/1?wait=30")
+    assert first + client.get(stream).content == whole(client, ALL)
+
+
+def test_nothing_yet_is_202_and_long_polling_waits(client: httpx.Client) -> None:
+    session = client.post("/sessions", json={"timeout": 60}).json()["id"]
+    upload = DOCUMENT.format(
+        '<inputStream name="in"><toLocal name="up"/></inputStream>'
+        '<outputStream name="out"><fromLocal from="up"/></outputStream>'
+    )
+    answer = client.post(f"/resources/book/perform?session={session}", content=upload, headers=XML)
+    assert answer.status_code == 202, answer.text
+    base = f"/sessions/{session}/streams"
+    assert client.get(f"{base}/out/blocks/0").status_code == 202
+    got: list[httpx.Response] = []
+    reader = threading.Thread(target=lambda: got.append(client.get(f"{base}/out/blocks/0?wait=30")), daemon=True)
+    reader.start()
+    assert client.put(f"{base}/in/blocks/0", content=b"hello").status_code == 204
+    reader.join(30)
+    assert got[0].content == b"hello"
+    client.put(f"{base}/in/blocks/1?last=true", content=b" world")
+    assert client.get(f"{base}/out").content == b"hello world"
+    assert client.delete(f"/sessions/{session}").status_code == 204
+    assert client.delete(f"/sessions/{session}").status_code == 404
+
+
+def test_pushing_is_idempotent_ordered_and_held_back(client: httpx.Client) -> None:
+    session = client.post("/sessions").json()["id"]
+    blocks = f"/sessions/{session}/streams/in/blocks"
+    assert client.put(f"{blocks}/0", content=b"a").status_code == 204
+    assert client.put(f"{blocks}/0", content=b"a").status_code == 204
+    answer = client.put(f"{blocks}/2", content=b"c")
+    assert (answer.status_code, answer.json()["expected"]) == (409, 1)
+    assert client.put(f"{blocks}/1", content=b"b").status_code == 204
+    full = client.put(f"{blocks}/2?wait=0", content=b"c")
+    assert (full.status_code, full.json()["type"]) == (429, "back-pressure")
+    assert int(full.headers["retry-after"]) > 0
+
+
+def test_a_pushed_block_may_be_too_large(serve: Serve) -> None:
+    running = serve(limits={"block_bytes": 1000})
+    with httpx.Client(base_url=running.url) as client:
+        session = client.post("/sessions").json()["id"]
+        answer = client.put(f"/sessions/{session}/streams/in/blocks/0", content=b"x" * 1001)
+        assert answer.status_code == 413
+
+
+def test_sessions_end_when_nobody_uses_them(serve: Serve) -> None:
+    running = serve(limits={"session_seconds": 0.5, "sessions": 2})
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        stream = started(client, ENDLESS)
+        assert client.get(f"{stream}/blocks/0?wait=30").status_code == 200
+        assert client.post("/sessions").status_code == 201
+        assert client.post("/sessions").status_code == 503
+        deadline = time.monotonic() + 30
+        while running.service.sessions.all() or running.service.jobs.counts() != (0, 0):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        (job,) = client.get("/jobs").json()["jobs"]
+        assert job["phase"] == "ERROR"
+
+
+@pytest.mark.parametrize("body", [{"timeout": 0}, {"timeout": "x"}, {"timeout": True}, {"other": 1}, [], 3])
+def test_sessions_that_cannot_be_made(client: httpx.Client, body: object) -> None:
+    assert client.post("/sessions", json=body).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["blocks/-1", "blocks/x", "blocks/1.0", "blocks/99999999999999999999", "blocks/0?count=0", "blocks/0?wait=-1"],
+)
+def test_addresses_of_blocks_that_cannot_be(client: httpx.Client, path: str) -> None:
+    session = client.post("/sessions").json()["id"]
+    assert client.get(f"/sessions/{session}/streams/out/{path}").status_code == 400
+
+
+def test_streams_that_nobody_makes_are_not_found(client: httpx.Client) -> None:
+    session = client.post("/sessions").json()["id"]
+    assert client.get(f"/sessions/{session}/streams/out/blocks/0?wait=30").status_code == 404
+    assert client.get(f"/sessions/{session}/streams/out").status_code == 404
+    assert client.get("/sessions/none/streams/out").status_code == 404

@@ -1,0 +1,221 @@
+"""What happens between the first byte and the last, when something goes wrong."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import psycopg
+import pyarrow as pa
+import pytest
+
+from dai.api.serve import Background, background
+from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, XML, Serve, configured, statement
+
+CSV = {"Accept": "text/csv", "Content-Type": "application/json"}
+
+
+def until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def opened(running: Background, sql: str, resource: str = "book", **body: int) -> socket.socket:
+    """A request whose answer nobody reads."""
+    address = urlsplit(running.url)
+    content = json.dumps({"sql": sql, **body}).encode()
+    made = socket.create_connection((address.hostname, address.port))
+    made.sendall(
+        b"POST /resources/%b/query HTTP/1.1\r\nHost: x\r\nAccept: text/csv\r\nContent-Length: %d\r\n\r\n%b"
+        % (resource.encode(), len(content), content)
+    )
+    return made
+
+
+def idle(running: Background, resource: str = "book") -> bool:
+    state = running.service.resources[resource].driver.pool_state()
+    return not running.service.working and running.service.admission.running == 0 and state["open"] == state["idle"]
+
+
+@pytest.mark.parametrize("parser", ["httptools", "h11"])
+@pytest.mark.parametrize("form", ["text/csv", "application/vnd.webrowset+xml", "application/x-ndjson"])
+def test_a_failure_half_way_breaks_the_transfer_off(serve: Serve, parser: str, form: str) -> None:
+    running = serve(parser)
+    with (
+        httpx.Client(base_url=running.url, timeout=60) as client,
+        client.stream("POST", "/resources/book/query", json={"sql": FAILS_LATE}, headers={"Accept": form}) as answer,
+    ):
+        assert answer.status_code == 200
+        with pytest.raises(httpx.RemoteProtocolError):
+            deque(answer.iter_raw(), maxlen=0)
+    until(lambda: idle(running))
+
+
+def test_a_limit_half_way_breaks_the_transfer_off(serve: Serve) -> None:
+    running = serve(limits={"bytes": 3_000_000})
+    address = urlsplit(running.url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port)
+    connection.request("POST", "/resources/book/query", json.dumps({"sql": ENDLESS}), CSV)
+    answer = connection.getresponse()
+    assert answer.status == 200
+    with pytest.raises(http.client.IncompleteRead):
+        answer.read()
+    until(lambda: idle(running))
+
+
+def test_a_response_document_ends_with_its_error(serve: Serve) -> None:
+    running = serve()
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        answer = client.post("/resources/book/perform", content=DOCUMENT.format(statement(FAILS_LATE)), headers=XML)
+    assert answer.status_code == 200
+    assert 'error id="sql-error"' in answer.text
+    assert answer.text.rstrip().endswith("</gridDataServiceResponse>")
+    assert "<request id=" in answer.text
+    assert 'status="ERROR"' in answer.text
+
+
+def test_an_early_failure_of_a_document_has_its_status(serve: Serve) -> None:
+    running = serve()
+    early = "select abs(-9223372036854775808) as i"
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        for accept in ("*/*", "application/xml"):
+            answer = client.post(
+                "/resources/book/perform", content=DOCUMENT.format(statement(early)), headers={**XML, "Accept": accept}
+            )
+            assert answer.status_code == 400
+
+
+def test_seconds_are_limited_even_when_nobody_reads(serve: Serve) -> None:
+    running = serve(limits={"seconds": 1.0})
+    with opened(running, ENDLESS):
+        until(lambda: bool(running.service.working))
+        until(lambda: idle(running))
+
+
+def test_seconds_are_limited_before_the_first_block(serve: Serve, postgres_url: str) -> None:
+    running = serve(limits={"seconds": 0.5}, resources={"pg": {"url": postgres_url}})
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        answer = client.post("/resources/pg/query", json={"sql": "select 1 as i, pg_sleep(600)::text as s"})
+    assert (answer.status_code, answer.json()["type"]) == (422, "limit-exceeded")
+    until(lambda: idle(running, "pg"))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select pg_sleep(600)::text as s",
+        "select i, repeat('x', 1000) as s from generate_series(1, 100000000) i",
+    ],
+    ids=["before the first block", "half-way"],
+)
+def test_a_client_that_vanishes_frees_statement_and_connection(serve: Serve, postgres_url: str, sql: str) -> None:
+    running = serve(resources={"pg": {"url": postgres_url}})
+    with psycopg.connect(postgres_url, autocommit=True) as watching:
+
+        def at_work() -> int:
+            query = (
+                "select count(*) from pg_stat_activity where state = 'active' and pid <> pg_backend_pid() "
+                "and datname = current_database()"
+            )
+            row = watching.execute(query).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        vanishing = opened(running, sql, "pg")
+        until(lambda: at_work() > 0)
+        vanishing.close()
+        until(lambda: at_work() == 0)
+    until(lambda: idle(running, "pg"))
+
+
+def test_a_client_that_stops_reading_makes_the_server_hold_at_most_two_blocks(serve: Serve) -> None:
+    running = serve()
+    rows = 20_000
+    sql = ENDLESS.replace("select i from c", f"select i, '{'x' * 150}' as s from c")
+    with opened(running, sql, blocksize=rows) as stopped:
+        until(lambda: bool(running.service.working))
+        (work,) = running.service.working
+        pulled = -1
+        while pulled != work.size:
+            pulled = work.size
+            time.sleep(1)
+        in_kernel = sum(_queues(stopped.getsockname()[1]))
+        block = pulled / (work.rows / rows)
+        assert block > 3_000_000
+        assert pulled - in_kernel <= 2 * block
+    until(lambda: idle(running))
+
+
+def _queues(port: int) -> tuple[int, int]:
+    """Bytes that the kernel holds for the connection of that client port: unread by it, unsent to it."""
+    unread = unsent = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        sending, receiving = (int(each, 16) for each in queues.split(":"))
+        if int(local.split(":")[1], 16) == port:
+            unread += receiving
+        elif int(remote.split(":")[1], 16) == port:
+            unsent += sending
+    return unread, unsent
+
+
+def test_two_hundred_users_get_whole_answers_or_clear_refusals(serve: Serve) -> None:
+    running = serve(limits={"concurrent": 3, "queue": 20}, resources={})
+    address = urlsplit(running.url)
+    body = json.dumps({"sql": "select i, s from numbers where i < 5000 order by i"})
+    before = threading.active_count()
+
+    def user(_: int) -> int:
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=100)
+        try:
+            connection.request("POST", "/resources/book/query", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            content = answer.read()
+            if answer.status == 200:
+                assert pa.ipc.open_stream(content).read_all()["i"].to_pylist() == list(range(5000))
+            else:
+                assert answer.status == 503
+                assert answer.headers["Retry-After"]
+                assert json.loads(content)["type"] == "busy"
+            return answer.status
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(200) as users:
+        statuses = list(users.map(user, range(200)))
+    assert statuses.count(200) >= 23
+    until(lambda: idle(running))
+    state = running.service.resources["book"].driver.pool_state()
+    assert state["open"] <= 3
+    limits = running.service.config.limits
+    assert threading.active_count() - before <= 2 * limits.concurrent + 8 + 8
+
+
+def test_a_full_queue_refuses_and_waiting_ends(serve: Serve) -> None:
+    running = serve(limits={"concurrent": 1, "queue": 1, "queue_seconds": 0.3})
+    with httpx.Client(base_url=running.url, timeout=60) as client, opened(running, ENDLESS):
+        until(lambda: running.service.admission.running == 1)
+        answer = client.post("/resources/book/query", json={"sql": "select 1"})
+        assert (answer.status_code, answer.json()["type"]) == (503, "busy")
+        assert int(answer.headers["retry-after"]) > 0
+    until(lambda: idle(running))
+    with httpx.Client(base_url=running.url) as client:
+        assert client.post("/resources/book/query", json={"sql": "select 1"}).status_code == 200
+
+
+def test_stopping_the_service_ends_what_runs(serve: Serve, tmp_path: Path, book: str) -> None:
+    with background(configured(tmp_path, {"book": {"url": book}})) as running:
+        connection = opened(running, ENDLESS)
+        until(lambda: bool(running.service.working))
+        service = running.service
+    assert not service.working
+    connection.close()
