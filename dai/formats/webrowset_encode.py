@@ -6,6 +6,7 @@ The offsets of that array are the borders of the rows, so a block of any number 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -47,6 +48,7 @@ REFERENCES = (("&", "&#38;"), ("<", "&#60;"), (">", "&#62;"), ("\r", "&#13;"))
 
 _FORBIDDEN = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\ufffe\uffff]"
 """XML 1.0, section 2.2, production 2; surrogates are no UTF-8."""
+_FORBIDDEN_CHARACTER = re.compile(_FORBIDDEN)
 _SLICE_ROWS = 1 << 15
 
 
@@ -120,8 +122,7 @@ def _properties(given: dict[str, str | None]) -> str:
 
 def _legal(text: str) -> str:
     """For names and statements: what XML cannot carry becomes U+FFFD. The true names are in the Arrow schema."""
-    strings = pa.array([text.encode(errors="replace").decode()])
-    return str(pc.replace_substring_regex(strings, _FORBIDDEN, "\ufffd")[0])
+    return _FORBIDDEN_CHARACTER.sub("\ufffd", text.encode(errors="replace").decode())
 
 
 def _safe(text: str) -> str:
