@@ -20,6 +20,7 @@ from perf.world import World
 
 USERS = (1, 2, 5, 10, 20, 50, 100, 200)
 SECONDS = 8
+WARM_SECONDS = 3
 ROWS = 4_716
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 # As in the locustfile, which is not imported: gevent would replace the standard library's calls in this process.
@@ -50,6 +51,7 @@ def run(world: World, rounds: int) -> Report:
     curves: dict[str, list[Level]] = {}
     for mode, size in [*(("whole", size) for size in world.blocksizes), ("pull", max(world.blocksizes))]:
         title = f"{'one request' if mode == 'whole' else 'pulled'}, blocks of {size:,}"
+        level(world.service, 2, mode, size, WARM_SECONDS)
         levels = [level(world.service, users, mode, size) for users in USERS]
         curves[title] = levels
         report.text(f"## {title}")
@@ -68,7 +70,7 @@ def run(world: World, rounds: int) -> Report:
     return report
 
 
-def level(service: str, users: int, mode: str, blocksize: int) -> Level:
+def level(service: str, users: int, mode: str, blocksize: int, seconds: int = SECONDS) -> Level:
     """One locust run, in a process of its own (gevent replaces the standard library's blocking calls)."""
     with tempfile.TemporaryDirectory() as directory:
         command = [
@@ -79,7 +81,7 @@ def level(service: str, users: int, mode: str, blocksize: int) -> Level:
                 "-r",
                 str(users),
                 "-t",
-                f"{SECONDS}s",
+                f"{seconds}s",
                 "--stop-timeout",
                 "30",
                 "--csv",
