@@ -90,9 +90,9 @@ class Running:
         return self
 
     def end_points(self) -> Iterator[tuple[EndPoint, Source]]:
-        """The end points, step by step, in document order; pull each to its end (or its failure) before asking for the
-        next. What is asked for again goes on where it was left. After the last one everything else has run to its end
-        too, and ``cause`` is the first failure."""
+        """The end points, step by step, results before the others, else in document order; pull each to its end (or its
+        failure) before asking for the next. What is asked for again goes on where it was left. After the last one
+        everything else has run to its end too, and ``cause`` is the first failure."""
         while True:
             while self._ends:
                 yield self._ends.pop(0)
@@ -148,7 +148,8 @@ class Running:
                     self._open_activity(activity)
         self._next_step += 1
         order = {end.name: place for place, end in enumerate(self.perform.end_points)}
-        self._ends.sort(key=lambda pair: order[pair[0].name])
+        # what reads before what changes: where one lock guards the database, an update would wait for a reader of ours
+        self._ends.sort(key=lambda pair: (not pair[0].tabular, order[pair[0].name]))
 
     def _start_sinks(self) -> None:
         for activity in self._step(self._next_step - 1):

@@ -250,7 +250,8 @@ class MariaDB(Driver):
                 multi_statements=False,
                 local_infile=0,
                 autocommit=True,
-                client_flag=CLIENT.MULTI_RESULTS,
+                # an update counts the rows it found, as in every other database, not only those it made different
+                client_flag=CLIENT.MULTI_RESULTS | CLIENT.FOUND_ROWS,
                 connect_timeout=max(1, round(self._options.connect_wait)),
                 init_command=_SETUP,
             )
