@@ -45,7 +45,7 @@ class _File:
             self._last = (self._last + data)[-len(_END) :]
             return data
         buffer = pa.allocate_buffer(size)
-        count = self._source.readinto(memoryview(buffer))
+        count = self._source.readinto(memoryview(buffer).cast("B"))
         self._last = b""
         return buffer if count == size else buffer.slice(0, count)
 

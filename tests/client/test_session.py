@@ -60,6 +60,13 @@ def test_pulled_blocks_are_a_result() -> None:
         assert result.received == len(arrow_bytes())
 
 
+def test_pulled_blocks_may_be_large() -> None:
+    table = pa.table({"n": list(range(1000))})
+    data = arrow_bytes(table, 500)
+    with ScriptedServer(Streams(pieces(data, 3000))) as server, session_of(server) as session:
+        assert session.pull("out").result(progress=False).arrow().equals(table)
+
+
 def test_a_lost_block_is_asked_for_again() -> None:
     lost = Scripted(status=0, broken=True)
     block = Scripted(200, b"block", {"Content-Type": "text/csv"})
