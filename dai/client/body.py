@@ -29,7 +29,7 @@ class Plain:
         self,
         connection: http.client.HTTPConnection,
         response: http.client.HTTPResponse,
-        give_back: Callable[[http.client.HTTPConnection], None],
+        give_back: Callable[[], None],
     ) -> None:
         self._connection, self._response, self._give_back = connection, response, give_back
         self._open = True
@@ -86,7 +86,7 @@ class Plain:
             if self._response.will_close:
                 self._connection.close()
             else:
-                self._give_back(self._connection)
+                self._give_back()
 
     def _truncated(self) -> DaiError:
         correlation = self._response.headers.get("x-request-id")

@@ -1,6 +1,9 @@
 import gzip
 import socket
+import ssl
+import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -236,3 +239,34 @@ def test_a_path_before_the_service() -> None:
     with ScriptedServer(said({"resources": [{"name": "a"}]})) as server:
         assert Service(f"{server.url}/lab/").resources() == [{"name": "a"}]
         assert server.requests[0].target == "/lab/resources"
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A key and its certificate for 127.0.0.1, made now, in one file."""
+    made = tmp_path / "service.pem"
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(made)]
+    names = ["-subj", "/CN=service", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    done = subprocess.run(["openssl", "req", "-x509", *key, *names], capture_output=True, check=True)
+    with made.open("ab") as file:
+        file.write(done.stdout)
+    return made
+
+
+def test_tls_with_a_known_certificate_and_none_with_an_unknown_one(certificate: Path) -> None:
+    server = ScriptedServer(Scripted(body=[b"secret"]), Scripted(body=b"x" * 1000))
+    own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    own.load_cert_chain(certificate)
+    server._server.socket = own.wrap_socket(server._server.socket, server_side=True)
+    with server:
+        url = server.url.replace("http:", "https:")
+        transport = Transport(url, Options(tls=ssl.create_default_context(cafile=certificate)))
+        assert read(transport) == b"secret"
+        with transport.send("POST", "/", b"y" * 100_000).body as body:
+            assert body.read_all() == b"x" * 1000
+        assert server.requests[-1].body == b"y" * 100_000
+        transport.close()
+        with pytest.raises(UnreachableError, match="No secure connection"):
+            read(Transport(url, Options(retries=0)))
+        with pytest.raises(UnreachableError):
+            read(Transport(server.url, Options(retries=0)))
