@@ -50,7 +50,7 @@ class DocumentLimits:
     elements: int = 20_000
     attributes: int = 100
     activities: int = 500
-    chain: int = 100
+    chain: int = 64
 
 
 def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform:

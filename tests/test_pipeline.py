@@ -20,7 +20,7 @@ from dai.errors import (
     RequestError,
     StatementError,
 )
-from dai.perform import parse
+from dai.perform import DocumentLimits, parse
 from dai.pipeline import Running
 from tests.documents import Ends, answer, environment, query, results, running, statuses, table, to_csv, written
 
@@ -217,6 +217,17 @@ def test_left_before_the_end():
         next(source)
     assert driver.open_streams == 0
     assert {status for status, _ in reports(work).values()} == {"TERMINATED"}
+
+
+def test_the_longest_chain_that_is_allowed_runs():
+    length = DocumentLimits().chain
+    body = query("q0", "one", "t0") + "".join(
+        f'<sqlQueryStatement name="q{n}"><sqlParameter position="1" from="t{n - 1}"/><expression>one</expression>'
+        f'<webRowSetStream name="t{n}"/></sqlQueryStatement>'
+        for n in range(1, length)
+    )
+    with running(body, memory(one=Script(table(1)))) as work:
+        work.finish()
 
 
 def test_end_points_asked_for_again_go_on():
