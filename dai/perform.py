@@ -41,15 +41,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DocumentLimits:
-    """The largest document that is read: its bytes, the depth and number of its elements, the attributes of one of
-    them, the number of its activities, and how many of those may follow one another in a pipeline (each is a generator
-    that pulls the one before)."""
+    """The largest document that is read: its bytes, the depth of its elements, the number of its activities, of its
+    elements and of the attributes of one of them, and how many activities may follow one another in a pipeline (each is
+    a generator that pulls the one before)."""
 
     bytes: int = 4 << 20
     depth: int = 32
+    activities: int = 500
     elements: int = 20_000
     attributes: int = 100
-    activities: int = 500
     chain: int = 64
 
 

@@ -145,6 +145,17 @@ def test_end_points_in_every_form(dialect, rows, blocksize):
     assert all(found[name].get("status") == "COMPLETED" for name in ("q", "xml", "csv", "arrow", "w", "u", "request"))
 
 
+@given(st.lists(st.one_of(st.none(), XML_TEXT), max_size=6), XML_TEXT.filter(bool), st.sampled_from([None, 1, 2]))
+@example(["]]>", "\r\n", "\r]]", "]", ">"], "a]]>\r&<b", 1)
+def test_any_webrowset_arrives_in_the_response(values, name, blocksize):
+    """What the encoder writes needs no second look: not in names, not in values, not across blocks."""
+    whole = pa.table({name: pa.array(values, pa.string())})
+    response = answer(query("q", "q", "tuples") + XML, Memory({"q": Script(whole, batch_rows=2)}), blocksize=blocksize)
+    found = format_named("webrowset").decode([results(response)["end"].text.encode()]).table()
+    assert found.column(0).to_pylist() == values
+    assert found.schema.names == [name]
+
+
 def test_the_concatenated_blocks_do_not_depend_on_their_size():
     driver = Memory({"q": Script(table(30))})
     texts = set()
