@@ -15,20 +15,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dai.errors import InternalError, LimitError
+from dai.errors import ConfigurationError, InternalError, LimitError
 
 PART = ".part"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Results:
-    """``limit``: bytes of all results together, 0 for none. Thread-safe."""
+    """``limit``: bytes of all results together, 0 for none. Thread-safe. ConfigurationError for a directory that cannot
+    be made."""
 
     def __init__(self, directory: Path, limit: int = 0) -> None:
         self.directory, self.limit = directory, limit
         self._lock = threading.Lock()
         self._rendering: dict[Path, threading.Lock] = {}
-        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"The directory for job results (service.results_directory) cannot be made: {error.strerror}."
+            ) from error
         self._used = sum(path.stat().st_size for path in directory.glob("*/*") if path.is_file())
 
     @property

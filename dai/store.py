@@ -73,9 +73,10 @@ class Store:
         self.service = service
         parsed = make_url(url)
         sqlite = parsed.get_backend_name() == "sqlite"
-        if sqlite and parsed.database and parsed.database != ":memory:":
-            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        in_memory = sqlite and not (parsed.database and parsed.database != ":memory:")
+        if parsed.drivername == "postgresql":
+            # the PostgreSQL library that is installed with us is not SQLAlchemy's default
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        in_memory = sqlite and parsed.database in (None, "", ":memory:")
         options: dict[str, Any] = {}
         if in_memory:
             # one connection holds the database, so everybody takes turns on it
@@ -83,6 +84,8 @@ class Store:
         if sqlite:
             options["connect_args"] = {"timeout": 30, "check_same_thread": False}
         try:
+            if sqlite and not in_memory:
+                Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
             self._engine = sa.create_engine(parsed, pool_pre_ping=not sqlite, **options)
             if sqlite:
                 sa.event.listen(self._engine, "connect", _prepare_sqlite)

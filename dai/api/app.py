@@ -41,6 +41,8 @@ class Application:
         self.config = config
         self.router = Router(OPERATIONS)
         self.service: Service | None = None
+        self.failure: DaiError | None = None
+        """What kept the service from starting."""
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -115,6 +117,7 @@ class Application:
                 try:
                     self.service = await loop.run_in_executor(None, Service, self.config)
                 except DaiError as error:
+                    self.failure = error
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     return
                 await send({"type": "lifespan.startup.complete"})

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvicorn
 
@@ -76,8 +76,16 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     log.info("listening", extra={"url": url, "resources": sorted(config.resources)})
     server = _Announcing(settings, url, announce)
-    server.run([listening])
+    _run(server, listening)
+    if app.failure is not None:
+        raise app.failure
     return 0 if server.started else 1
+
+
+def _run(server: uvicorn.Server, listening: socket.socket) -> None:
+    # it exits the process where the application cannot start
+    with suppress(SystemExit):
+        server.run([listening])
 
 
 def _listen(config: Config) -> socket.socket:
@@ -106,18 +114,18 @@ class Background:
 
 @contextmanager
 def background(config: Config, http: str = "httptools") -> Iterator[Background]:
-    """Serves in a thread of this process while the block runs. Port 0 takes a free one. What keeps it from starting is
-    a ConfigurationError; the log has the details."""
+    """Serves in a thread of this process while the block runs. Port 0 takes a free one. Raises what keeps it from
+    starting."""
     app = create_app(config)
     server = uvicorn.Server(_settings(app, config, http))
     with _listen(config) as listening:
         host, port = listening.getsockname()[:2]
-        thread = threading.Thread(target=server.run, args=([listening],), name="server", daemon=True)
+        thread = threading.Thread(target=_run, args=(server, listening), name="server", daemon=True)
         thread.start()
         try:
             while not server.started:
-                if not thread.is_alive() or server.should_exit:
-                    raise ConfigurationError("The service could not be started.")
+                if not thread.is_alive():
+                    raise app.failure or ConfigurationError("The service could not be started.")
                 time.sleep(0.002)
             yield Background(f"http://{host}:{port}", app)
         finally:

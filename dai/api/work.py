@@ -32,7 +32,8 @@ class Work:
     """One request. ``begin``, ``pull`` and ``close`` are called from any threads; each waits for the other.
 
     Without ``output`` the pieces are those of the response document; otherwise those of that end point alone, in
-    ``form`` (None: its own form, which ``accept`` must allow).
+    ``form`` (None: its own form, which ``accept`` must allow). ``rows`` and ``size`` (bytes, before any coding) count
+    what was pulled.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Work:
         self.output, self.form, self.accept, self.coding = output, form, accept, coding
         self.media_type = MEDIA_TYPE if output is None else form.media_type if form is not None else ""
         self.status = 200
-        self.rows = 0
+        self.rows = self.size = 0
         self.error: DaiError | None = None
         self.stages: dict[str, float] = {}
         self._running = Running(perform, environment)
@@ -137,12 +138,11 @@ class Work:
     # --- what is pulled ---------------------------------------------------------------------------------------------
 
     def _document(self) -> Iterator[bytes]:
-        size = 0
         ends = {end.activity for end in self.perform.end_points}
         for piece in document(self._running, self.environment.session.id, self.request):
-            size += len(piece)
+            self.size += len(piece)
             self.rows = sum(report.rows for report in self._running.reports() if report.activity in ends)
-            error = self._beyond(size)
+            error = self._beyond()
             if error is not None:
                 self.cancellation.cancel(error)
             yield piece
@@ -193,21 +193,20 @@ class Work:
         return Stream(tuples.schema, batches(), tuples.close)
 
     def _bounded(self, blocks: Iterator[Block]) -> Iterator[Any]:
-        size = 0
         for block in blocks:
             self.rows += block.rows
-            size += len(block)
-            error = self._beyond(size)
+            self.size += len(block)
+            error = self._beyond()
             if error is not None:
                 raise error
             yield block.data
 
-    def _beyond(self, size: int) -> LimitError | None:
+    def _beyond(self) -> LimitError | None:
         if self.limits.rows and self.rows > self.limits.rows:
             return LimitError(
                 f"The result has more than the {self.limits.rows:,} rows allowed.", hint="Ask for less, or in parts."
             )
-        if self.limits.bytes and size > self.limits.bytes:
+        if self.limits.bytes and self.size > self.limits.bytes:
             return LimitError(
                 f"The result has more than the {self.limits.bytes:,} bytes allowed.", hint="Ask for less, or in parts."
             )

@@ -1,0 +1,195 @@
+"""Health, metrics, logs, schemas, addresses: what the people who run a service use."""
+
+import asyncio
+import json
+import logging
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from dai.api.admission import Admission
+from dai.api.app import OPERATIONS, create_app
+from dai.api.call import Call
+from dai.api.logs import JsonFormatter
+from dai.api.operations import Answer, Operation, Parameter, Router
+from dai.api.serve import Background, background
+from dai.config import parse
+from dai.errors import BusyError, ConfigurationError, MethodError, NotFoundError, ParameterError
+from tests.api.conftest import Serve, configured
+
+
+async def nothing(call: Call) -> None:
+    """A handler."""
+
+
+def operation(method: str, path: str, **more: Any) -> Operation:
+    return Operation(method, path, nothing, "about", {200: Answer("fine")}, **more)
+
+
+def test_routes_by_method_and_path_literal_first() -> None:
+    one, all_, named = operation("GET", "/a/b"), operation("POST", "/a/{x}"), operation("GET", "/a/{x}/c/{y}")
+    router = Router((all_, one, named))
+    assert router.find("GET", "/a/b") == (one, {})
+    assert router.find("HEAD", "/a/b") == (one, {})
+    assert router.find("POST", "/a/z") == (all_, {"x": "z"})
+    assert router.find("GET", "/a/1/c/2") == (named, {"x": "1", "y": "2"})
+    with pytest.raises(MethodError) as caught:
+        router.find("PUT", "/a/b")
+    assert caught.value.extra["allow"] == "GET, HEAD"
+    for path in ("/", "", "/a", "/a/b/", "/a/b/c/d/e"):
+        with pytest.raises(NotFoundError):
+            router.find("GET", path)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "good", "value", "bad"),
+    [
+        (
+            Parameter("x", "", int, minimum=1, maximum=9),
+            "7",
+            7,
+            ["0", "10", "", "a", "1.0", " 1", "1_0", "٣", "9" * 50],
+        ),
+        (Parameter("x", "", float, minimum=0), "0.5", 0.5, ["-1", "nan", "x"]),
+        (Parameter("x", "", bool), "true", True, ["yes", "", "TRUE"]),
+        (Parameter("x", "", words=("a", "b")), "a", "a", ["c", ""]),
+        (Parameter("x", ""), "text", "text", ["", "a\x00"]),
+    ],
+)
+def test_parameters_are_checked(parameter: Parameter, good: str, value: object, bad: list[str]) -> None:
+    assert parameter.value(good) == value
+    for text in bad:
+        with pytest.raises(ParameterError, match="'x' cannot be"):
+            parameter.value(text)
+
+
+def test_handlers_have_names_of_their_own() -> None:
+    names = [each.handler.__name__ for each in OPERATIONS]
+    assert len(set(names)) == len(names)
+
+
+def test_an_application_describes_itself_without_opening_anything() -> None:
+    described = create_app(parse({}, environment={})).openapi()
+    assert described["openapi"].startswith("3.1")
+    assert "/resources/{resource}/perform" in described["paths"]
+
+
+def test_health(client: httpx.Client) -> None:
+    assert client.get("/health/live").json() == {"status": "live"}
+    ready = client.get("/health/ready")
+    assert ready.status_code == 200
+    assert ready.json()["checks"] == {"state": "ok", "resource book": "ok"}
+
+
+def test_not_ready_without_a_database(serve: Serve) -> None:
+    away = {"url": "postgresql://x:secret@127.0.0.1:9/none", "connect_wait": 0.5}
+    running = serve(resources={"book": away})
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        ready = client.get("/health/ready")
+        assert ready.status_code == 503
+        assert ready.json()["checks"]["resource book"] == "database-unavailable"
+        answer = client.post("/resources/book/query", json={"sql": "select 1"})
+        assert answer.status_code == 503
+        assert "secret" not in answer.text
+        assert "127.0.0.1" not in answer.text
+
+
+def test_schemas_and_documentation(client: httpx.Client) -> None:
+    for path in client.get("/schemas").json()["schemas"]:
+        assert b"sqlQueryStatement" in client.get(path).content
+    assert client.get("/schemas/none.xsd").status_code == 404
+    assert client.get("/openapi.json").json() == create_app(parse({}, environment={})).openapi()
+    assert "/openapi.json" in client.get("/docs").text
+
+
+def test_resources_and_their_schema(client: httpx.Client) -> None:
+    (book,) = client.get("/resources").json()["resources"]
+    assert book == client.get("/resources/book").json()
+    assert book["kind"] == "database"
+    schema = client.get(book["links"]["schema"])
+    assert [table["name"] for table in schema.json()["tables"]] == ["numbers"]
+    again = client.get(book["links"]["schema"], headers={"If-None-Match": schema.headers["etag"]})
+    assert again.status_code == 304
+    assert client.get("/resources/book/schema?tables=x%25").json()["tables"] == []
+
+
+def test_metrics_count(serve: Serve) -> None:
+    running = serve()
+    with httpx.Client(base_url=running.url) as client:
+        client.post("/resources/book/query", json={"sql": "select i from numbers limit 7"})
+        client.get("/nowhere")
+        deadline = time.monotonic() + 30
+        while 'route="none"' not in (text := client.get("/metrics").text):
+            assert time.monotonic() < deadline
+    assert "dai_rows_total 7.0" in text
+    assert 'dai_requests_total{method="POST",route="/resources/{resource}/query",status="200"} 1.0' in text
+    assert 'dai_pool_connections{resource="book",state="open"}' in text
+    assert 'dai_stage_seconds_total{stage="execute"}' in text
+
+
+def test_the_log_has_a_line_for_each_request_and_no_sql(shared: Background, client: httpx.Client) -> None:
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    handler = Keep()
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger("dai")
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        secret = "a-literal-nobody-may-see"
+        for sql in (f"select '{secret}' as s", f"select '{secret}' from nothing"):
+            answer = client.post(
+                "/resources/book/query", json={"sql": sql}, headers={"X-Request-ID": f"id{len(lines)}"}
+            )
+        deadline = time.monotonic() + 30
+        while len(lines) < 2:
+            assert time.monotonic() < deadline
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    assert secret not in "".join(lines)
+    first, second = (json.loads(line) for line in lines)
+    assert (first["status"], first["rows"], first["id"], first["resource"]) == (200, 1, "id0", "book")
+    assert set(first["stages"]) >= {"validate", "execute", "fetch", "encode"}
+    assert (second["status"], second["error"]) == (answer.status_code, "sql-error")
+
+
+def test_a_service_that_cannot_start_says_so(tmp_path: Any) -> None:
+    config = configured(tmp_path, {"notes": {"collections": "x"}})
+    with pytest.raises(ConfigurationError, match="XML collections"), background(config):
+        raise AssertionError("it started")
+
+
+def test_admission_runs_queues_and_refuses() -> None:
+    async def scenario() -> None:
+        admission = Admission(1, 1, 30)
+        await admission.acquire()
+        waiting = asyncio.create_task(admission.acquire())
+        await asyncio.sleep(0)
+        assert (admission.running, admission.waiting) == (1, 1)
+        with pytest.raises(BusyError):
+            await admission.acquire()
+        admission.release()
+        await waiting
+        assert (admission.running, admission.waiting) == (1, 0)
+        given_up = asyncio.create_task(admission.acquire())
+        await asyncio.sleep(0)
+        admission.release()
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        assert admission.running == 0
+        impatient = Admission(1, 1, 0.01)
+        await impatient.acquire()
+        with pytest.raises(BusyError, match="No request ended"):
+            await impatient.acquire()
+        assert (impatient.running, impatient.waiting) == (1, 0)
+
+    asyncio.run(scenario())

@@ -1,0 +1,219 @@
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dai.config import LimitsConfig
+from dai.drivers import Driver, driver_for
+from dai.errors import BusyError, ConflictError, GoneError, LimitError, NotFoundError
+from dai.jobs import ABORTED, COMPLETED, ERROR, EXECUTING, MOVES, PENDING, QUEUED, Jobs
+from dai.perform import parse, query
+from dai.results import Results
+from dai.sessions import Sessions
+from dai.store import Job, Store
+
+ENDLESS = "with recursive c(i) as (select 1 union all select i + 1 from c) select i from c"
+TWO = """<gridDataServicePerform xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">
+<sqlQueryStatement name="a"><expression>select 1 as one</expression><webRowSetStream name="x"/></sqlQueryStatement>
+<sqlQueryStatement name="b"><expression>select {} as two</expression><webRowSetStream name="y"/></sqlQueryStatement>
+</gridDataServicePerform>"""
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    path = tmp_path / "data.db"
+    sqlite3.connect(path).close()
+    made = driver_for(f"sqlite:///{path}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, driver: Driver) -> Iterator[Jobs]:
+    made = jobs_in(tmp_path, driver)
+    yield made
+    made.stop(0)
+    made.store.close()
+
+
+def jobs_in(directory: Path, driver: Driver, **limits: int) -> Jobs:
+    store = Store(f"sqlite:///{directory / 'state.db'}", "test")
+    results = Results(directory / "results")
+    return Jobs(store, results, Sessions(10, 60, 1 << 20), LimitsConfig(**limits), lambda _: driver)  # type: ignore[arg-type]
+
+
+def submit(jobs: Jobs, sql: str, *, pending: bool = False) -> Job:
+    request = b'{"sql": "' + sql.encode() + b'"}'
+    return jobs.submit("data", "query", request, query(sql), pending=pending)
+
+
+def reached(jobs: Jobs, id: str, *phases: str) -> Job:
+    deadline = time.monotonic() + 30
+    while (job := jobs.get(id)).phase not in phases:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.002)
+    return job
+
+
+def ended(jobs: Jobs, id: str) -> Job:
+    return reached(jobs, id, COMPLETED, ERROR, ABORTED)
+
+
+def test_the_moves_lead_from_every_phase_to_an_end() -> None:
+    assert {phase for after in MOVES.values() for phase in after} | {PENDING} == {
+        PENDING,
+        QUEUED,
+        EXECUTING,
+        COMPLETED,
+        ERROR,
+        ABORTED,
+    }
+
+
+def test_outputs_are_files_that_are_whole(jobs: Jobs) -> None:
+    document = TWO.format("2").encode()
+    job = ended(jobs, jobs.submit("data", "perform", document, parse(document)).id)
+    assert job.phase == COMPLETED
+    assert [each["name"] for each in job.outputs] == ["x", "y"]
+    for each in job.outputs:
+        assert jobs.results.path(job.id, each["file"]).stat().st_size == each["bytes"]
+        assert jobs.output(job, each["name"]) == each
+    with pytest.raises(NotFoundError, match="no result 'z'"):
+        jobs.output(job, "z")
+
+
+def test_one_failure_fails_the_job_and_keeps_nothing(jobs: Jobs) -> None:
+    document = TWO.format("abs(-9223372036854775808)").encode()
+    job = ended(jobs, jobs.submit("data", "perform", document, parse(document)).id)
+    assert job.phase == ERROR
+    assert job.error is not None
+    assert job.error["type"] == "sql-error"
+    assert not list(jobs.results.directory.glob("*/*"))
+    with pytest.raises(GoneError):
+        jobs.output(job, "x")
+
+
+def test_a_pending_job_runs_when_it_is_told_to(jobs: Jobs) -> None:
+    job = submit(jobs, "select 1 as one", pending=True)
+    assert job.phase == PENDING
+    with pytest.raises(ConflictError, match="no results yet"):
+        jobs.output(job, "result")
+    jobs.run(job.id)
+    assert ended(jobs, job.id).phase == COMPLETED
+    with pytest.raises(ConflictError):
+        jobs.run(job.id)
+    with pytest.raises(ConflictError):
+        jobs.abort(job.id)
+
+
+def test_abort_stops_the_statement(jobs: Jobs, driver: Driver) -> None:
+    job = submit(jobs, ENDLESS)
+    reached(jobs, job.id, EXECUTING)
+    jobs.abort(job.id)
+    assert ended(jobs, job.id).phase == ABORTED
+    state = driver.pool_state()
+    assert state["open"] == state["idle"]
+    assert jobs.abort(job.id).phase == ABORTED
+
+
+def test_deleting_a_job_at_work_stops_it_and_leaves_nothing(jobs: Jobs) -> None:
+    job = submit(jobs, ENDLESS)
+    reached(jobs, job.id, EXECUTING)
+    jobs.delete(job.id)
+    with pytest.raises(NotFoundError):
+        jobs.get(job.id)
+    deadline = time.monotonic() + 30
+    while jobs.counts() != (0, 0):
+        assert time.monotonic() < deadline
+    assert not list(jobs.results.directory.glob("*/*"))
+    assert jobs.results.used == 0
+
+
+def test_listeners_hear_that_a_job_ended(jobs: Jobs) -> None:
+    job = submit(jobs, ENDLESS)
+    changed = threading.Event()
+    with jobs.listening(job.id, changed.set):
+        reached(jobs, job.id, EXECUTING)
+        changed.clear()
+        jobs.abort(job.id)
+        assert changed.wait(30)
+
+
+def test_the_queue_is_bounded(tmp_path: Path, driver: Driver) -> None:
+    jobs = jobs_in(tmp_path, driver, jobs=1, job_queue=1)
+    first = submit(jobs, ENDLESS)
+    reached(jobs, first.id, EXECUTING)
+    second = submit(jobs, "select 1 as one")
+    with pytest.raises(BusyError):
+        submit(jobs, "select 1 as one")
+    assert jobs.get(second.id).phase == QUEUED
+    jobs.abort(second.id)
+    jobs.abort(first.id)
+    assert ended(jobs, second.id).phase == ABORTED
+    jobs.stop(0)
+
+
+def test_too_many_rows_are_an_error(tmp_path: Path, driver: Driver) -> None:
+    jobs = jobs_in(tmp_path, driver, rows=100)
+    job = ended(jobs, submit(jobs, ENDLESS).id)
+    assert job.phase == ERROR
+    assert job.error is not None
+    assert job.error["type"] == "limit-exceeded"
+    jobs.stop(0)
+
+
+def test_a_write_that_fails_is_an_error_and_leaves_nothing(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise LimitError("The disk for job results is full.")
+
+    monkeypatch.setattr("dai.results.Writer.finish", full)
+    job = ended(jobs, submit(jobs, "select 1 as one").id)
+    assert job.phase == ERROR
+    assert job.error is not None
+    assert "disk for job results is full" in job.error["detail"]
+    assert jobs.results.used == 0
+    assert not list(jobs.results.directory.glob("*/*"))
+
+
+def test_stopping_marks_what_is_at_work(tmp_path: Path, driver: Driver) -> None:
+    jobs = jobs_in(tmp_path, driver)
+    job = submit(jobs, ENDLESS)
+    reached(jobs, job.id, EXECUTING)
+    jobs.stop(0)
+    found = jobs.get(job.id)
+    assert found.phase == ERROR
+    assert found.error is not None
+    assert "service was stopped" in found.error["detail"]
+    with pytest.raises(BusyError):
+        submit(jobs, "select 1 as one")
+
+
+def test_recovery_marks_what_a_dead_process_left(tmp_path: Path, driver: Driver) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'state.db'}", "test")
+    for id, phase in (("a", QUEUED), ("b", EXECUTING), ("c", COMPLETED), ("d", PENDING)):
+        store.add(Job(id, "test", "data", phase, "query", b"{}", created=1.0, destruction=1e12))
+    store.add(Job("e", "another", "data", EXECUTING, "query", b"{}", created=1.0, destruction=1e12))
+    for id in "bcx":
+        (tmp_path / "results" / id).mkdir(parents=True)
+        (tmp_path / "results" / id / "0").write_bytes(b"whole")
+    (tmp_path / "results" / "c" / "1.part").write_bytes(b"half")
+    jobs = jobs_in(tmp_path, driver)
+    assert jobs.recover() == 2
+    assert {job.id: job.phase for job in store.listed()} == {"a": ERROR, "b": ERROR, "c": COMPLETED, "d": PENDING}
+    assert [path.relative_to(tmp_path / "results").as_posix() for path in jobs.results.directory.glob("*/*")] == ["c/0"]
+    assert jobs.results.used == 5
+    assert [job.phase for job in Store(f"sqlite:///{tmp_path / 'state.db'}", "another").listed()] == [EXECUTING]
+    jobs.stop(0)
+
+
+def test_the_reaper_destroys_at_the_destruction_time(jobs: Jobs) -> None:
+    job = ended(jobs, submit(jobs, "select 1 as one").id)
+    assert jobs.reap(job.destruction - 1) == 0
+    jobs.set_destruction(job.id, 5.0)
+    assert jobs.reap() == 1
+    with pytest.raises(NotFoundError):
+        jobs.get(job.id)
+    assert not list(jobs.results.directory.glob("*/*"))

@@ -1,0 +1,59 @@
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dai.config import parse
+from dai.errors import ConfigurationError, NotFoundError
+from dai.resources import Resources
+
+
+def resources(document: dict[str, Any], base: Path | str = ".") -> Resources:
+    return Resources(parse(document, base, {}))
+
+
+def test_resources_by_name(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "a.db")
+    connection.execute("create table things (id integer primary key, name text)")
+    connection.close()
+    found = resources({"resources": {"a": {"url": "sqlite:///a.db", "description": "about"}}}, tmp_path)
+    try:
+        resource = found.named("a")
+        properties = resource.properties()
+        assert properties["product"].startswith("SQLite")
+        assert properties["description"] == "about"
+        assert "sqlQueryStatement" in properties["activities"]
+        schema = resource.schema()
+        assert [table["name"] for table in schema.tables] == ["things"]
+        assert resource.schema() is schema
+        assert resource.schema("none%").tables == []
+        with pytest.raises(NotFoundError, match="no data resource 'b'"):
+            found.named("b")
+    finally:
+        found.close()
+
+
+def test_a_database_that_is_away_does_not_hide_the_resource() -> None:
+    document = {"resources": {"a": {"url": "postgresql://x:y@127.0.0.1:9/none", "connect_wait": 1.0}}}
+    found = resources(document)
+    try:
+        properties = found.named("a").properties()
+        assert properties["available"] is False
+        assert properties["product"] is None
+    finally:
+        found.close()
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({"resources": {"a": {"collections": "x"}}}, "XML collections.*serves SQL databases only"),
+        ({"resources": {"a": {"directory": "x"}}}, "resource of files.*serves SQL databases only"),
+        ({"resources": {"a": {"url": "sqlite://", "roles": "r.xml"}}}, "knows no roles"),
+        ({"federations": {"a": {}}}, "no package that runs federations"),
+    ],
+)
+def test_what_this_version_cannot_serve_is_said(document: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        resources(document)
