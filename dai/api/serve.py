@@ -64,7 +64,8 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
             "listening beyond this machine: there is no authentication yet, so everybody who reaches the port may ask",
             extra={"host": config.service.host},
         )
-    settings = _settings(create_app(config), config, "httptools")
+    app = create_app(config)
+    settings = _settings(app, config, "httptools")
     try:
         listening = _listen(config)
     except OSError as error:

@@ -1,0 +1,64 @@
+"""The server as a process: its start, its end, what it says."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from tests.api.conftest import ENDLESS
+
+ROOT = Path(__file__).parents[2]
+
+
+def served(directory: Path, text: str) -> subprocess.Popen[str]:
+    (directory / "dai.toml").write_text(text)
+    script = (
+        "import sys; from dai.api.serve import serve; from dai.config import load; "
+        "sys.exit(serve(load(sys.argv[1], {}), lambda url: print(url, flush=True)))"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(directory / "dai.toml")],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_it_starts_answers_and_stops_gracefully(tmp_path: Path, book: str) -> None:
+    process = served(tmp_path, f'[service]\nport = 0\ngrace = 0.5\n[resources.book]\nurl = "{book}"\n')
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        with httpx.Client(base_url=url, timeout=30) as client:
+            assert client.post("/resources/book/query?format=csv", json={"sql": "select 1 as a"}).text == "a\r\n1\r\n"
+            with client.stream("POST", "/resources/book/query", json={"sql": ENDLESS}) as answer:
+                assert answer.status_code == 200
+                process.send_signal(signal.SIGTERM)
+                _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert process.returncode in (0, -signal.SIGTERM)
+    assert any(line["message"] == "listening" for line in lines)
+    requests = [line for line in lines if line["logger"] == "dai.access"]
+    assert [line["status"] for line in requests] == [200, 200]
+    assert requests[1]["broken"] is True
+    assert "select" not in said
+
+
+def test_it_says_why_it_does_not_start(tmp_path: Path) -> None:
+    process = served(tmp_path, '[service]\nport = 0\n[resources.notes]\ncollections = "x"\n')
+    _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "this version serves SQL databases only" in said
+
+
+def test_listening_beyond_loopback_is_said(tmp_path: Path) -> None:
+    process = served(tmp_path, '[service]\nport = 0\nhost = "0.0.0.0"\n[resources.notes]\ncollections = "x"\n')
+    _, said = process.communicate(timeout=60)
+    assert "no authentication" in said
