@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the large table")
     parser.add_argument(
-        "--blocksize", type=int, nargs="+", default=[100, 10_000], help="rows a block that concurrent users ask for"
+        "--blocksize", type=int, nargs="+", default=[100, 1_000], help="rows a block that concurrent users ask for"
     )
     options = parser.parse_args()
     missed = []

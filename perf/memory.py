@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,18 +18,23 @@ from typing import Any
 import psutil
 
 import dai
+from dai.client import Resource
+from perf.blocks import pipeline
 from perf.harness import Report, legend_below
 from perf.world import World, service
 
 FORMATS = ("webrowset", "csv", "arrow", "parquet", "json")
+PULLED = ("webrowset", "csv", "arrow")
 SIZES = (100, 10_000, 1_000_000)
+PULLED_SIZES = SIZES[1:]
 ROWS_TO_MIXED = 10
 """10 M rows where the large table has one million."""
 WARM_ROWS = 20_000
 PAUSE = 0.02
 GOAL_MIB = 150.0
 STOPPED_SECONDS = 10.0
-STOPPED_BLOCK = 100_000
+STOPPED_BLOCKS = 5
+GOAL_BLOCKS = 2.0
 MIB = float(1 << 20)
 SQL = (
     "select i as id, i * 0.5::float8 as value, 'row number ' || i as name "
@@ -40,7 +45,7 @@ COLOURS = ("tab:blue", "tab:orange", "tab:green")
 
 @dataclass
 class Trace:
-    """``points``: (fraction of the bytes received, MiB above the start) in order of time."""
+    """``points``: bytes received so far and MiB above the start, in order of time."""
 
     seconds: float = 0.0
     received: int = 0
@@ -56,53 +61,81 @@ def run(world: World, rounds: int) -> Report:
         f"set of the service process (peak, sampled every {PAUSE * 1e3:.0f} ms) over what it was after {WARM_ROWS:,} "
         "rows of the same form; a fresh process for each case. One run each: memory does not vary as time does."
     )
-    traces: dict[tuple[str, int], Trace] = {}
-    for form in FORMATS:
-        for size in SIZES:
-            with _fresh(world) as (resource, process, _):
-                _drain(resource.query(SQL % WARM_ROWS, format=form, blocksize=size))
-                traces[form, size] = _traced(resource.query(SQL % rows, format=form, blocksize=size), process)
-    report.table(
-        ["format", *(f"blocks of {size:,}: MiB" for size in SIZES), *(f"blocks of {size:,}: rows/s" for size in SIZES)],
-        [
-            [
-                form,
-                *(f"{traces[form, size].peak:.0f}" for size in SIZES),
-                *(f"{rows / traces[form, size].seconds:,.0f}" for size in SIZES),
-            ]
-            for form in FORMATS
-        ],
-    )
-    report.plot("memory", lambda panels: _draw(panels, traces, rows), "memory against rows", panels=(2, 3))
-    for form in FORMATS:
-        worst = max(SIZES, key=lambda size: traces[form, size].peak)
-        report.goal(f"{form}: growth, MiB (worst: blocks of {worst:,})", traces[form, worst].peak, GOAL_MIB)
+    whole = {(form, size): _traced(world, "synchronous", form, size, rows) for form in FORMATS for size in SIZES}
+    pulled = {(form, size): _traced(world, "pulled", form, size, rows) for form in PULLED for size in PULLED_SIZES}
+    report.text("## One request")
+    _tabulated(report, whole, FORMATS, SIZES, rows)
+    report.plot("memory", lambda panels: _draw(panels, whole, rows), "memory against rows", panels=(2, 3))
+    report.text("## Pulled block by block\n\nA block is handed out whole, so one at least is in memory.")
+    _tabulated(report, pulled, PULLED, PULLED_SIZES, rows)
+    for mode, traces in (("", whole), ("pulled, ", pulled)):
+        for form in dict.fromkeys(form for form, _ in traces):
+            size = max((size for name, size in traces if name == form), key=lambda size: traces[form, size].peak)
+            report.goal(f"{mode}{form}: growth, MiB (blocks of {size:,})", traces[form, size].peak, GOAL_MIB)
     _stopped_clients(world, rows, report)
     return report
 
 
+def _tabulated(
+    report: Report,
+    traces: dict[tuple[str, int], Trace],
+    formats: Sequence[str],
+    sizes: Sequence[int],
+    rows: int,
+) -> None:
+    report.table(
+        ["format", *(f"blocks of {size:,}: MiB" for size in sizes), *(f"blocks of {size:,}: rows/s" for size in sizes)],
+        [
+            [
+                form,
+                *(f"{traces[form, size].peak:.0f}" for size in sizes),
+                *(f"{rows / traces[form, size].seconds:,.0f}" for size in sizes),
+            ]
+            for form in formats
+        ],
+    )
+
+
 @contextmanager
-def _fresh(world: World) -> Iterator[tuple[dai.client.Resource, psutil.Process, str]]:
-    """A service of its own: the resource, the process, the service's address."""
+def _fresh(world: World) -> Iterator[tuple[Resource, psutil.Process]]:
+    """A service of its own."""
     with service({"pg": world.postgres.url}) as (base, process):
         resource = dai.connect(f"{base}/pg")
         try:
-            yield resource, process, base
+            yield resource, process
         finally:
             resource.close()
 
 
-def _drain(result: Any) -> None:
-    for _ in result.chunks():
-        continue
+@contextmanager
+def _bytes(resource: Resource, mode: str, form: str, size: int, rows: int) -> Iterator[tuple[Iterator[bytes], Any]]:
+    """The bytes of a result as they come, and what counts them as ``received``."""
+    sql = SQL % rows
+    if mode == "synchronous":
+        result = resource.query(sql, format=form, blocksize=size)
+        yield result.chunks(), result
+        return
+    with resource.session() as session:
+        resource.perform(pipeline(sql, size, form), session=session.id).check()
+        pull = session.pull("out")
+        yield iter(pull), pull
 
 
-def _traced(result: Any, process: psutil.Process) -> Trace:
+def _drain(resource: Resource, mode: str, form: str, size: int, rows: int) -> None:
+    with _bytes(resource, mode, form, size, rows) as (chunks, _):
+        for _ in chunks:
+            continue
+
+
+def _traced(world: World, mode: str, form: str, size: int, rows: int) -> Trace:
     trace = Trace()
-    began = time.perf_counter()
-    with _sampled(process, result, trace):
-        _drain(result)
-    trace.seconds, trace.received = time.perf_counter() - began, result.received
+    with _fresh(world) as (resource, process):
+        _drain(resource, mode, form, size, WARM_ROWS)
+        began = time.perf_counter()
+        with _bytes(resource, mode, form, size, rows) as (chunks, counting), _sampled(process, counting, trace):
+            for _ in chunks:
+                continue
+        trace.seconds, trace.received = time.perf_counter() - began, counting.received
     return trace
 
 
@@ -137,33 +170,32 @@ def resident(process: psutil.Process) -> int:
 
 def _stopped_clients(world: World, rows: int, report: Report) -> None:
     """A client that reads the first bytes of a long result, nothing for ten seconds, and then the rest: all of it."""
-    sql = SQL % rows
+    size = min(max(SIZES), rows // STOPPED_BLOCKS)
     table = []
-    for form in ("webrowset", "csv", "arrow"):
-        with _fresh(world) as (resource, process, _):
-            _drain(resource.query(SQL % WARM_ROWS, format=form))
-            result = resource.query(sql, format=form, blocksize=STOPPED_BLOCK)
-            chunks = result.chunks()
-            start = resident(process)
-            next(chunks)
-            time.sleep(STOPPED_SECONDS / 5)
-            early = (resident(process) - start) / MIB
-            time.sleep(STOPPED_SECONDS * 4 / 5)
-            late = (resident(process) - start) / MIB
-            for _ in chunks:
-                continue
-        block = result.received / rows * STOPPED_BLOCK / MIB
-        table.append([form, f"{block:.1f}", f"{early:.1f}", f"{late:.1f}", f"{late / block:.1f}"])
-        report.goal(f"client stopped for 10 s, {form}: growth in its last 8 s, blocks", (late - early) / block, 0.1)
+    for mode in ("synchronous", "pulled"):
+        for form in PULLED:
+            with _fresh(world) as (resource, process):
+                _drain(resource, mode, form, size, WARM_ROWS)
+                start = resident(process)
+                with _bytes(resource, mode, form, size, size * STOPPED_BLOCKS) as (chunks, counting):
+                    next(chunks)
+                    time.sleep(STOPPED_SECONDS / 5)
+                    early = (resident(process) - start) / MIB
+                    time.sleep(STOPPED_SECONDS * 4 / 5)
+                    late = (resident(process) - start) / MIB
+                    for _ in chunks:
+                        continue
+                    block = counting.received / STOPPED_BLOCKS / MIB
+            table.append([mode, form, f"{block:.1f}", f"{early:.1f}", f"{late:.1f}", f"{late / block:.1f}"])
+            report.goal(f"client stopped for 10 s, {mode}, {form}: growth, blocks", late / block, GOAL_BLOCKS)
     report.text(
-        f"## A client that stops reading\n\nBlocks of {STOPPED_BLOCK:,} rows; the client reads the first bytes, then "
-        f"nothing for {STOPPED_SECONDS:.0f} s, then the rest. What the service holds meanwhile, as growth of its "
-        "resident set: the encoded block on its way, and whatever was being made for the next (tuples fetched ahead, "
-        "working memory of the encoder)."
+        f"## A client that stops reading\n\nBlocks of {size:,} rows; the client reads the first bytes (pulled: the "
+        f"first block), then nothing for {STOPPED_SECONDS:.0f} s, then the rest. What the service holds meanwhile, as "
+        "growth of its resident set: everything counts, also tuples fetched ahead, the encoder's working memory and what "
+        "its allocators have not given back."
     )
     report.table(
-        ["format", "one block, MiB", "growth after 2 s, MiB", "after 10 s, MiB", "in blocks"],
-        table,
+        ["mode", "format", "one block, MiB", "growth after 2 s, MiB", "after 10 s, MiB", "after 10 s, blocks"], table
     )
 
 

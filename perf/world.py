@@ -39,7 +39,7 @@ class World:
 
 
 @contextmanager
-def world(mixed_rows: int = 1_000_000, blocksizes: tuple[int, ...] = (100, 10_000)) -> Iterator[World]:
+def world(mixed_rows: int = 1_000_000, blocksizes: tuple[int, ...] = (100, 1_000)) -> Iterator[World]:
     """Starts everything, loads the demo data into both databases, stops everything."""
     with (
         PostgresServer({"shared_buffers": "512MB"}) as postgres,
