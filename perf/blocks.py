@@ -53,8 +53,8 @@ def run(world: World, rounds: int) -> Report:
         "the whole table, the price of opening included: those figures are upper bounds."
     )
     report.text(
-        "Published for the original middleware, as multiples of a direct JDBC read of protein_goterm: 38 synchronous, 75 "
-        "in blocks of 120 rows, 1,500 by tuple."
+        "Published for the original middleware, as multiples of a direct JDBC read of protein_goterm: 38 synchronous, "
+        "75 in blocks of 120 rows, 1,500 by tuple."
     )
     report.text(LEFT_OUT)
     resource = dai.connect(world.resource("pg"))

@@ -191,8 +191,8 @@ def _stopped_clients(world: World, rows: int, report: Report) -> None:
     report.text(
         f"## A client that stops reading\n\nBlocks of {size:,} rows; the client reads the first bytes (pulled: the "
         f"first block), then nothing for {STOPPED_SECONDS:.0f} s, then the rest. What the service holds meanwhile, as "
-        "growth of its resident set: everything counts, also tuples fetched ahead, the encoder's working memory and what "
-        "its allocators have not given back."
+        "growth of its resident set: everything counts, also tuples fetched ahead, the encoder's working memory and "
+        "what its allocators have not given back."
     )
     report.table(
         ["mode", "format", "one block, MiB", "growth after 2 s, MiB", "after 10 s, MiB", "after 10 s, blocks"], table
