@@ -50,7 +50,8 @@ class LimitsConfig:
     """What one service does at most; 0 means no limit for ``rows``, ``bytes``, ``seconds`` and ``result_bytes``.
 
     ``concurrent`` requests run at once, ``queue`` more wait, at most ``queue_seconds``; ``jobs`` jobs run at once,
-    ``job_queue`` more wait. ``rows``, ``bytes`` and ``seconds`` are those of one request. ``document_bytes``,
+    ``job_queue`` more wait. ``rows``, ``bytes`` and ``seconds`` are those of one synchronous request; a job
+    has only the limit on ``rows`` and the room for results. ``document_bytes``,
     ``document_depth`` and ``activities`` bound a perform document. A client asks for at most ``block_rows`` rows a
     block, and pushes at most ``block_bytes`` a block. ``session_seconds`` after its last use a session ends,
     ``job_seconds`` after its creation a job is destroyed. ``result_bytes`` is for all kept results together.
@@ -64,9 +65,9 @@ class LimitsConfig:
     rows: int = 0
     bytes: int = 0
     seconds: float = 3600.0
-    document_bytes: int = 16 << 20
-    document_depth: int = 64
-    activities: int = 1000
+    document_bytes: int = 4 << 20
+    document_depth: int = 32
+    activities: int = 500
     block_rows: int = 1_000_000
     block_bytes: int = 64 << 20
     sessions: int = 1000

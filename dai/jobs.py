@@ -80,6 +80,11 @@ class _Live:
     listeners: set[Callable[[], None]] = field(default_factory=set)
 
 
+def document_limits(limits: LimitsConfig) -> DocumentLimits:
+    """The configured limits of a perform document."""
+    return DocumentLimits(bytes=limits.document_bytes, depth=limits.document_depth, activities=limits.activities)
+
+
 def _failed(running: Running) -> bool:
     return running.cause is not None
 
@@ -259,8 +264,7 @@ class Jobs:
         if job.kind == "query":
             asked = orjson.loads(job.request)
             return query(asked["sql"], asked.get("parameters") or ())
-        limits = self.limits
-        return parse(job.request, DocumentLimits(limits.document_bytes, limits.document_depth, limits.activities))
+        return parse(job.request, document_limits(self.limits))
 
     def _enqueue(self, job: Job, perform: Perform, session: Session | None) -> None:
         live = _Live(Cancellation(), session or self.sessions.implicit(), perform)

@@ -39,8 +39,9 @@ from dai.errors import (
 )
 from dai.formats import FORMATS, Format
 from dai.formats.compression import negotiate
+from dai.jobs import document_limits
 from dai.loading import nearest
-from dai.perform import DIALECTS, DocumentLimits, Perform, parse, query
+from dai.perform import DIALECTS, Perform, parse, query
 from dai.perform_graph import GDS, Dialect
 from dai.pipeline import Environment
 from dai.response import MEDIA_TYPE, processing
@@ -117,7 +118,7 @@ async def post_perform(call: Call) -> Reply | None:
             raise UnsupportedMediaTypeError(f"The body is {kind}.", hint=f"Send the document as {DOCUMENT}.")
         limits = service.config.limits
         body = await call.body(limits.document_bytes)
-        bounds = DocumentLimits(limits.document_bytes, limits.document_depth, limits.activities)
+        bounds = document_limits(limits)
         dialect = next((each for each in DIALECTS if each.namespace.encode() in body[:4096]), GDS)
         if len(body) <= PARSE_AT_ONCE:
             perform = parse(body, bounds)
