@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ from dai.perform_graph import EndPoint
 from dai.pipeline import Environment, Running
 from dai.progress import Report
 from dai.results import Results, Writer
-from dai.sessions import Session, Sessions
+from dai.sessions import Request, Session, Sessions
 from dai.store import Job, Store
 from dai.stream import Encoded, Stream
 
@@ -63,7 +63,6 @@ MOVES = {
 }
 """Phase to the phases that may follow; a phase that is not here is final."""
 ACTIVE = frozenset({QUEUED, EXECUTING})
-_STREAMS = frozenset({"outputStream", "inputStream"})
 STORED_FORM = "arrow"
 """Tabular results are kept in this format, so that any other can be made of them."""
 
@@ -75,6 +74,9 @@ class _Live:
     cancellation: Cancellation
     session: Session
     perform: Perform
+    request: Request
+    holding: ExitStack
+    """Leaves the request."""
     running: Running | None = None
     aborted: bool = False
     listeners: set[Callable[[], None]] = field(default_factory=set)
@@ -150,10 +152,10 @@ class Jobs:
         if pending:
             self.store.add(job)
             return job
-        self._check_queue()
         queued = dataclasses.replace(job, phase=QUEUED)
-        self.store.add(queued)
-        self._enqueue(queued, perform, session)
+        with self._admitted(perform, session) as live:
+            self.store.add(queued)
+            self._enqueue(queued, live)
         return queued
 
     def run(self, id: str) -> Job:
@@ -161,13 +163,12 @@ class Jobs:
         job = self.get(id)
         if job.phase != PENDING:
             raise ConflictError(f"Job {id} is {job.phase}; only a PENDING job can be run.")
-        self._check_queue()
-        perform = self._parsed(job)
         session = self.sessions.get(job.session) if job.session else None
-        queued = self.store.change(job, {PENDING}, phase=QUEUED)
-        if queued is None:
-            raise ConflictError(f"Job {id} has left the phase PENDING meanwhile.")
-        self._enqueue(queued, perform, session)
+        with self._admitted(self._parsed(job), session) as live:
+            queued = self.store.change(job, {PENDING}, phase=QUEUED)
+            if queued is None:
+                raise ConflictError(f"Job {id} has left the phase PENDING meanwhile.")
+            self._enqueue(queued, live)
         return queued
 
     def abort(self, id: str) -> Job:
@@ -266,13 +267,22 @@ class Jobs:
             return query(asked["sql"], asked.get("parameters") or ())
         return parse(job.request, document_limits(self.limits))
 
-    def _enqueue(self, job: Job, perform: Perform, session: Session | None) -> None:
-        live = _Live(Cancellation(), session or self.sessions.implicit(), perform)
-        if any(each.element in _STREAMS for each in perform.activities):
-            # clients may ask for its streams before the job has begun
-            self.sessions.register(live.session)
-        holding = live.session.request()
-        holding.__enter__()
+    @contextmanager
+    def _admitted(self, perform: Perform, session: Session | None) -> Iterator[_Live]:
+        """Room in the queue and the streams of the request, which clients may ask for before the job has begun. Given
+        back when the block raises, else when the job has ended."""
+        self._check_queue()
+        session = session or self.sessions.implicit()
+        with ExitStack() as stack:
+            request = stack.enter_context(session.request(perform.activities))
+            holding = stack.pop_all()
+        try:
+            yield _Live(Cancellation(), session, perform, request, holding)
+        except BaseException:
+            holding.close()
+            raise
+
+    def _enqueue(self, job: Job, live: _Live) -> None:
         with self._lock:
             self._live[job.id] = live
 
@@ -284,9 +294,9 @@ class Jobs:
             finally:
                 with self._lock:
                     self._live.pop(job.id, None)
-                if perform.session is not None and perform.session.end:
+                if live.perform.session is not None and live.perform.session.end:
                     self.sessions.end(live.session)
-                holding.__exit__(None, None, None)
+                live.holding.close()
                 self._call(live)
 
         try:
@@ -294,12 +304,12 @@ class Jobs:
         except RuntimeError as error:
             with self._lock:
                 self._live.pop(job.id, None)
-            holding.__exit__(None, None, None)
             raise BusyError("The service stops.", retry_after=10) from error
 
     def _work(self, job: Job, live: _Live) -> None:
         started = self.store.change(job, {QUEUED}, phase=EXECUTING, started=time.time())
         if started is None:
+            live.request.error = live.cancellation.cause
             return
         error: DaiError | None = None
         outputs: list[dict[str, Any]] = []
@@ -316,6 +326,7 @@ class Jobs:
         except Exception as caught:
             log.error("job failed", exc_info=caught, extra={"job": job.id})
             error = InternalError("The service failed at this job; its log says more under the job's id.")
+        live.request.error = error
         reports = live.running.reports() if live.running is not None else ()
         phase = COMPLETED if error is None else ABORTED if live.aborted else ERROR
         if phase != COMPLETED:

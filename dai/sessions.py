@@ -6,6 +6,7 @@ by clients. Both end when nobody used them for their time-out: streams are disca
 them.
 
 A session holds two kinds of named ``Mailbox``: outputs, which clients pull from, and inputs, which they push into.
+A request declares its streams when it is accepted, so a name that nobody declared is a mistake and is told at once.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from dai.errors import BusyError, ClosedError, GoneError, NotFoundError
+from dai.activity import Activity
+from dai.errors import BusyError, ClosedError, DaiError, GoneError, NotFoundError
 from dai.loading import nearest
 from dai.mailbox import Mailbox
 
@@ -37,9 +39,8 @@ class Session:
         self._lock = threading.Lock()
         self._outputs: dict[str, Mailbox] = {}
         self._inputs: dict[str, Mailbox] = {}
-        self._requests = 0
+        self._requests = self._waiters = 0
         self._used = time.monotonic()
-        self._listeners: dict[object, Callable[[], None]] = {}
 
     def touch(self) -> None:
         """Somebody uses the session: its time-out begins anew."""
@@ -63,16 +64,25 @@ class Session:
         """The mailbox a client pushes into; made when it is not there."""
         return self._stream(self._inputs, name)
 
-    def find_output(self, name: str) -> Mailbox | None:
-        """The output stream of that name, or None while a request at work may still make it. NotFoundError
-        otherwise."""
-        mailbox = self._outputs.get(name)
+    def find_output(self, name: str) -> Mailbox:
+        """The output stream of that name; NotFoundError with the nearest where nobody declared it."""
+        return self._found("output", self._outputs, name)
+
+    def find_input(self, name: str) -> Mailbox:
+        """The input stream of that name. An explicit session in which nothing is at work makes it: clients may push
+        before they send the document. NotFoundError otherwise."""
+        if self.explicit and not self._requests:
+            return self.input(name)
+        return self._found("input", self._inputs, name)
+
+    def _found(self, direction: str, streams: dict[str, Mailbox], name: str) -> Mailbox:
+        if self.ended:
+            raise GoneError(f"Session {self.id} has ended.")
+        with self._lock:
+            mailbox, names = streams.get(name), list(streams)
         if mailbox is None:
-            if self.ended:
-                raise _ended(self.id)
-            if self._requests == 0:
-                hint = nearest(name, list(self._outputs)) if self._outputs else "The session has no output stream."
-                raise NotFoundError(f"Session {self.id} has no output stream {name!r}.", hint=hint)
+            hint = nearest(name, names) if names else f"The session has no {direction} stream."
+            raise NotFoundError(f"Session {self.id} has no {direction} stream {name!r}.", hint=hint)
         return mailbox
 
     def streams(self) -> Iterator[tuple[str, str, Mailbox]]:
@@ -83,27 +93,55 @@ class Session:
             for name, mailbox in found.items():
                 yield direction, name, mailbox
 
-    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """``listener`` is called from any thread when a stream is made or a request ends. Returns how to remove it."""
-        key = object()
-        with self._lock:
-            self._listeners[key] = listener
-        return lambda: self._remove(key)
-
     @contextmanager
-    def request(self) -> Iterator[Session]:
-        """A request at work in the session; an implicit session may end when it leaves."""
+    def request(self, activities: Iterable[Activity] = ()) -> Iterator[Request]:
+        """A request at work in the session; the streams of its ``activities`` are there from now on. An implicit
+        session may end when it leaves.
+
+        Output streams that were never written fail when the block is left, and an explicit session forgets them: a
+        corrected document may use their names again. BusyError where no more streams or sessions fit.
+        """
+        request = Request(self)
         with self._lock:
             self._requests += 1
         self.touch()
         try:
-            yield self
+            for each in activities:
+                if each.element == "outputStream" and each.name not in self._outputs:
+                    request.declared[each.name] = self.output(each.name)
+                elif each.element == "inputStream":
+                    self.input(each.name)
+            yield request
+        except DaiError as error:
+            request.error = request.error or error
+            raise
         finally:
+            self._withdraw(request)
             with self._lock:
                 self._requests -= 1
             self.touch()
-            self._notify()
             self._sessions.settle(self)
+
+    def _withdraw(self, request: Request) -> None:
+        cause = request.error or GoneError("The request ended before it wrote this stream.")
+        for name, mailbox in request.declared.items():
+            if not mailbox.ended:
+                mailbox.fail(cause)
+            if self.explicit and not mailbox.expected and not mailbox.drained:
+                with self._lock:
+                    self._outputs.pop(name, None)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A client waits for one of the streams: the session is in use."""
+        with self._lock:
+            self._waiters += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiters -= 1
+            self.touch()
 
     def finished(self) -> bool:
         """An implicit session that nobody needs any more."""
@@ -111,11 +149,11 @@ class Session:
             return False
         if (self._outputs or self._inputs) and self.idle < min(LINGER, self.timeout):
             return False
-        return all(mailbox.drained for direction, _, mailbox in self.streams() if direction == "output")
+        return all(mailbox.ended and not mailbox.held[0] for kind, _, mailbox in self.streams() if kind == "output")
 
     def expired(self) -> bool:
         """Not used for its time-out. A request at work keeps it, unless that request waits for a client itself."""
-        if self.idle < self.timeout:
+        if self.idle < self.timeout or self._waiters:
             return False
         if not self._requests:
             return True
@@ -128,7 +166,6 @@ class Session:
             found = [*self._outputs.values(), *self._inputs.values()]
         for mailbox in found:
             mailbox.discard(GoneError(why))
-        self._notify()
 
     def _stream(self, streams: dict[str, Mailbox], name: str) -> Mailbox:
         with self._lock:
@@ -140,18 +177,16 @@ class Session:
                 raise BusyError(f"Session {self.id} has {STREAMS_A_SESSION} streams; no more fit.", retry_after=10)
             mailbox = streams[name] = Mailbox(capacity_bytes=self._sessions.stream_bytes)
         self._sessions.register(self)
-        self._notify()
         return mailbox
 
-    def _notify(self) -> None:
-        with self._lock:
-            listeners = list(self._listeners.values())
-        for listener in listeners:
-            listener()
 
-    def _remove(self, key: object) -> None:
-        with self._lock:
-            self._listeners.pop(key, None)
+class Request:
+    """A request at work: the output streams it ``declared``, and the ``error`` it ended with, set by who runs it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.declared: dict[str, Mailbox] = {}
+        self.error: DaiError | None = None
 
 
 class Sessions:
@@ -217,7 +252,3 @@ class Sessions:
     def close(self) -> None:
         for session in self.all():
             self.end(session, "The service stops.")
-
-
-def _ended(id: str) -> GoneError:
-    return GoneError(f"Session {id} has ended.")

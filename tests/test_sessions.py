@@ -3,8 +3,10 @@ import time
 
 import pytest
 
+from dai.activities.streams import InputStream, OutputStream
+from dai.activity import Input, Output
 from dai.cancellation import Cancellation
-from dai.errors import BusyError, ClosedError, GoneError, NotFoundError
+from dai.errors import BusyError, ClosedError, GoneError, NotFoundError, StatementError
 from dai.sessions import Session, Sessions
 from dai.stream import Block
 
@@ -68,21 +70,45 @@ def test_the_same_name_is_the_same_stream_in_each_direction() -> None:
     assert [(direction, name) for direction, name, _ in session.streams()] == [("output", "x"), ("input", "x")]
 
 
-def test_an_output_stream_may_still_come_while_a_request_is_at_work() -> None:
+OUT = OutputStream(name="rows", source=Input("document"))
+IN = InputStream(name="rows", result=Output("uploaded"))
+
+
+def test_a_request_declares_its_streams() -> None:
     session = sessions().create()
     with pytest.raises(NotFoundError, match="no output stream 'rows'"):
         session.find_output("rows")
-    heard: list[int] = []
-    remove = session.add_listener(lambda: heard.append(1))
-    with session.request():
-        assert session.find_output("rows") is None
-        made = session.output("rows")
-        assert heard == [1]
-        assert session.find_output("rows") is made
-    assert heard == [1, 1]
-    remove()
-    with pytest.raises(NotFoundError, match="Did you mean 'rows'"):
-        session.find_output("row")
+    with session.request([OUT, IN]):
+        assert session.find_output("rows") is session.output("rows")
+        assert session.find_input("rows") is session.input("rows")
+        with pytest.raises(NotFoundError, match="Did you mean 'rows'"):
+            session.find_output("row")
+        with pytest.raises(NotFoundError, match="Did you mean 'rows'"):
+            session.find_input("row")
+
+
+def test_clients_may_push_before_the_document_comes() -> None:
+    session = sessions().create()
+    assert session.find_input("early").offer(0, Block(b"a", 1))
+    assert session.input("early").expected == 1
+
+
+def test_streams_that_were_never_written_fail_with_the_request() -> None:
+    for explicit in (True, False):
+        known = sessions()
+        session = known.create() if explicit else known.implicit()
+        with session.request([OUT]) as request:
+            mailbox = session.find_output("rows")
+            request.error = StatementError("no such table")
+        with pytest.raises(StatementError):
+            mailbox.poll(0)
+        if explicit:
+            with pytest.raises(NotFoundError):
+                session.find_output("rows")
+            with session.request([OUT]):
+                assert not session.find_output("rows").ended
+        else:
+            assert session.find_output("rows") is mailbox
 
 
 def test_time_outs_end_idle_sessions_and_stop_their_producers() -> None:
@@ -120,6 +146,13 @@ def test_a_request_at_work_keeps_its_session_unless_it_waits_for_a_client() -> N
         for _ in range(mailbox.capacity):
             mailbox.put(Block(b"a", 1), Cancellation())
         assert session.expired()
+
+
+def test_a_client_that_waits_keeps_the_session() -> None:
+    session = Session(sessions(), 0.0, explicit=True)
+    with session.waiting():
+        assert not session.expired()
+    assert session.expired()
 
 
 def test_the_number_of_sessions_is_limited() -> None:

@@ -135,8 +135,9 @@ async def post_perform(call: Call) -> Reply | None:
         coding = negotiate(call.header(b"accept-encoding"))
         work = Work(perform, environment, limits, call.id, output=output, form=form, accept=accept, coding=coding)
         try:
-            with session.request():
+            with session.request(perform.activities) as request:
                 await conduct(call, work)
+                request.error = work.error
         finally:
             if perform.session is not None and perform.session.end:
                 service.sessions.end(session)

@@ -6,7 +6,6 @@ A block that is there is answered at once on the event loop; for one that is not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from dai.api.call import Call
@@ -83,25 +82,20 @@ def described(session: Session) -> dict[str, Any]:
 
 
 class _Changes:
-    """Waits on the event loop for a mailbox or a session to change."""
+    """Waits on the event loop for a mailbox to change. What changes after it is made is heard."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, mailbox: Mailbox, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + seconds
         self._changed = asyncio.Event()
-        self._watched: Mailbox | Session | None = None
-        self._remove: Callable[[], None] | None = None
-
-    def watch(self, thing: Mailbox | Session) -> None:
-        """From now on: what changed before was looked at after this call."""
-        if thing is self._watched:
-            return
-        self.close()
-        self._watched = thing
-        self._remove = thing.add_listener(self._notify)
+        self.close = mailbox.add_listener(self._notify)
 
     def _notify(self) -> None:
         self._loop.call_soon_threadsafe(self._changed.set)
+
+    def wake(self) -> None:
+        """Ends a wait as a change does; on the event loop."""
+        self._changed.set()
 
     async def wait(self) -> bool:
         """Until it changes, or the time is up: False."""
@@ -113,43 +107,28 @@ class _Changes:
         self._changed.clear()
         return True
 
-    def close(self) -> None:
-        if self._remove is not None:
-            self._remove()
-            self._remove = None
-
 
 async def get_block(call: Call) -> Reply:
     session = call.service.sessions.get(call.path["session"])
-    name, number, count = call.path["stream"], call.path["number"], call.query.get("count", 1)
-    mailbox = session.find_output(name)
-    if mailbox is not None:
-        blocks, more = mailbox.poll_many(number, count)
-        if not more:
-            return _blocks(call, mailbox, number, blocks)
-    blocks, mailbox = await _awaited(call, session, name, number, count)
-    if mailbox is None:
-        return Reply(status=202, headers={"Retry-After": "1"})
+    number, count = call.path["number"], call.query.get("count", 1)
+    mailbox = session.find_output(call.path["stream"])
+    blocks, more = mailbox.poll_many(number, count)
+    if more:
+        blocks, more = await _awaited(call, session, mailbox, number, count)
+        if more and not blocks:
+            return Reply(status=202, headers={"Retry-After": "1"})
     return _blocks(call, mailbox, number, blocks)
 
 
-async def _awaited(
-    call: Call, session: Session, name: str, number: int, count: int
-) -> tuple[list[Block], Mailbox | None]:
-    """The blocks once they are there, or what is there when the time is up: no mailbox where that is nothing."""
-    changes = _Changes(call.query.get("wait", 0))
+async def _awaited(call: Call, session: Session, mailbox: Mailbox, number: int, count: int) -> tuple[list[Block], bool]:
+    """The blocks once they are there, or what is there when the time is up; and whether more were to come."""
+    changes = _Changes(mailbox, call.query.get("wait", 0))
     in_time = True
     try:
         while True:
-            mailbox = session.find_output(name)
-            changes.watch(session if mailbox is None else mailbox)
-            mailbox = session.find_output(name)
-            if mailbox is not None:
-                blocks, more = mailbox.poll_many(number, count)
-                if not more or (blocks and not in_time):
-                    return blocks, mailbox
-            if not in_time:
-                return [], None
+            blocks, more = mailbox.poll_many(number, count)
+            if not more or not in_time:
+                return blocks, more
             session.touch()
             in_time = await changes.wait()
     finally:
@@ -172,15 +151,15 @@ async def put_block(call: Call) -> Reply:
     session = service.sessions.get(call.path["session"])
     number, last = call.path["number"], call.query.get("last", False)
     data = await call.body(service.config.limits.block_bytes)
-    mailbox = session.input(call.path["stream"])
+    mailbox = session.find_input(call.path["stream"])
     rows = call.header(b"x-block-rows") or ""
     block = Block(data, int(rows) if rows.isascii() and rows.isdigit() and len(rows) < 10 else 0)
-    changes = _Changes(call.query.get("wait", PUSH_WAIT))
+    changes = _Changes(mailbox, call.query.get("wait", PUSH_WAIT))
     try:
-        changes.watch(mailbox)
         while not mailbox.offer(number, block, last):
-            session.touch()
-            if not await changes.wait():
+            with session.waiting():
+                in_time = await changes.wait()
+            if not in_time:
                 raise BackPressureError("The stream is full: its reader is behind.", hint="Send the block again.")
     finally:
         changes.close()
@@ -198,8 +177,8 @@ class _WholeStream:
         headers = [(b"content-type", self._mailbox.media_type.encode()), (b"x-request-id", call.id.encode())]
         await call.send({"type": "http.response.start", "status": 200, "headers": headers})
         gone = asyncio.Event()
-        changes = _Changes(call.service.config.limits.seconds or 1e9)
-        watching = asyncio.create_task(_disconnected(call, gone))
+        changes = _Changes(self._mailbox, call.service.config.limits.seconds or 1e9)
+        watching = asyncio.create_task(_disconnected(call, gone, changes))
         try:
             block = self._first
             while block is not None and not gone.is_set():
@@ -207,6 +186,7 @@ class _WholeStream:
                 call.rows, call.sent = call.rows + block.rows, call.sent + len(body)
                 await call.send({"type": "http.response.body", "body": body, "more_body": True})
                 self._number += 1
+                self._session.touch()
                 block = await self._next(changes, gone)
             if not gone.is_set():
                 await call.send({"type": "http.response.body", "body": b""})
@@ -218,9 +198,7 @@ class _WholeStream:
             watching.cancel()
 
     async def _next(self, changes: _Changes, gone: asyncio.Event) -> Block | None:
-        changes.watch(self._mailbox)
         while True:
-            self._session.touch()
             blocks, more = self._mailbox.poll_many(self._number, 1)
             if blocks:
                 return blocks[0]
@@ -228,30 +206,29 @@ class _WholeStream:
                 return None
             if gone.is_set():
                 raise CancelledError("The client has gone.")
-            if not await changes.wait():
+            with self._session.waiting():
+                in_time = await changes.wait()
+            if not in_time:
                 raise LimitError("The stream took longer than a request may.")
 
 
-async def _disconnected(call: Call, gone: asyncio.Event) -> None:
+async def _disconnected(call: Call, gone: asyncio.Event, changes: _Changes) -> None:
     while (await call.receive())["type"] != "http.disconnect":
         continue
     gone.set()
+    changes.wake()
 
 
 async def get_stream(call: Call) -> Reply | _WholeStream:
     session = call.service.sessions.get(call.path["session"])
-    name = call.path["stream"]
-    changes = _Changes(call.query.get("wait", MOST_WAIT))
+    mailbox = session.find_output(call.path["stream"])
+    changes = _Changes(mailbox, call.query.get("wait", MOST_WAIT))
     try:
         while True:
-            mailbox = session.find_output(name)
-            changes.watch(session if mailbox is None else mailbox)
-            mailbox = session.find_output(name)
-            if mailbox is not None:
-                number = mailbox.acknowledged
-                blocks, more = mailbox.poll_many(number, 1)
-                if blocks or not more:
-                    return _WholeStream(session, mailbox, number, blocks[0] if blocks else None)
+            number = mailbox.acknowledged
+            blocks, more = mailbox.poll_many(number, 1)
+            if blocks or not more:
+                return _WholeStream(session, mailbox, number, blocks[0] if blocks else None)
             session.touch()
             if not await changes.wait():
                 return Reply(status=202, headers={"Retry-After": "1"})

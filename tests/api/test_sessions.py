@@ -162,3 +162,19 @@ def test_streams_that_nobody_makes_are_not_found(client: httpx.Client) -> None:
     assert client.get(f"/sessions/{session}/streams/out/blocks/0?wait=30").status_code == 404
     assert client.get(f"/sessions/{session}/streams/out").status_code == 404
     assert client.get("/sessions/none/streams/out").status_code == 404
+
+
+def test_a_misspelt_stream_is_not_found_while_the_job_runs(client: httpx.Client) -> None:
+    stream = started(client, ENDLESS)
+    session = f"/sessions/{stream.split('/')[2]}"
+    for address in ("outt/blocks/0?wait=30", "outt?wait=30"):
+        answer = client.get(f"{session}/streams/{address}")
+        assert (answer.status_code, answer.json()["hint"]) == (404, "Did you mean 'out'?")
+    assert client.put(f"{session}/streams/in/blocks/0", content=b"x").status_code == 404
+    assert client.get(f"{stream}/blocks/0?wait=30").status_code == 200
+    assert client.delete(session).status_code == 204
+
+
+def test_a_job_that_fails_before_its_stream_says_why_on_the_stream(client: httpx.Client) -> None:
+    answer = client.get(f"{started(client, 'select x from nothing')}/blocks/0?wait=30")
+    assert (answer.status_code, answer.json()["type"]) == (400, "sql-error")
