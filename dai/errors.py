@@ -258,7 +258,8 @@ def caret(sql: str, position: int, width: int = 100) -> str:
 def _walk(kind: type[DaiError]) -> dict[str, type[DaiError]]:
     found = {kind.code: kind} if kind is not DaiError else {}
     for child in kind.__subclasses__():
-        found.update(_walk(child))
+        for code, below in _walk(child).items():
+            found.setdefault(code, below)  # a subclass without a code of its own does not stand for its parent's
     return found
 
 
