@@ -41,7 +41,7 @@ ENCODERS = {
 }
 
 
-@events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
+@events.init_command_line_parser.add_listener
 def arguments(parser: Any) -> None:
     parser.add_argument("--resource", default="data", help="the data resource to ask")
     parser.add_argument("--sql", default="select * from protein_interaction", help="the query")
