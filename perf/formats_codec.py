@@ -75,20 +75,20 @@ class Peer:
     decode: Callable[[bytes, pa.Schema], pa.Table] | None
 
 
-def _ipc(table: pa.Table) -> bytes:
+def _ipc(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table, BLOCK_ROWS)
     return sink.getvalue()
 
 
-def _csv(table: pa.Table) -> bytes:
+def _csv(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     pa.csv.write_csv(table, sink)
     return sink.getvalue()
 
 
-def _parquet(table: pa.Table) -> bytes:
+def _parquet(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=BLOCK_ROWS, compression="zstd")
     return sink.getvalue()
