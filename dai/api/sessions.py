@@ -129,8 +129,8 @@ async def _awaited(call: Call, session: Session, mailbox: Mailbox, number: int, 
             blocks, more = mailbox.poll_many(number, count)
             if not more or not in_time:
                 return blocks, more
-            session.touch()
-            in_time = await changes.wait()
+            with session.waiting():
+                in_time = await changes.wait()
     finally:
         changes.close()
 
@@ -229,8 +229,9 @@ async def get_stream(call: Call) -> Reply | _WholeStream:
             blocks, more = mailbox.poll_many(number, 1)
             if blocks or not more:
                 return _WholeStream(session, mailbox, number, blocks[0] if blocks else None)
-            session.touch()
-            if not await changes.wait():
+            with session.waiting():
+                in_time = await changes.wait()
+            if not in_time:
                 return Reply(status=202, headers={"Retry-After": "1"})
     finally:
         changes.close()
