@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -77,8 +78,30 @@ async def get_openapi(call: Call) -> Reply:
 
 
 async def get_docs(call: Call) -> Reply:
-    page = get_swagger_ui_html(openapi_url="/openapi.json", title="dai data service")
+    page = get_swagger_ui_html(
+        openapi_url="/openapi.json",
+        title="dai data service",
+        swagger_js_url="/docs/swagger-ui-bundle.js",
+        swagger_css_url="/docs/swagger-ui.css",
+        swagger_favicon_url="/docs/favicon.png",
+    )
     return Reply(bytes(page.body), "text/html; charset=utf-8")
+
+
+_PAGE_FILES = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css", "favicon.png": "image/png"}
+
+
+@cache
+def _page_file(name: str) -> bytes:
+    """Swagger UI as the package fastapi-offline carries it: the page works without any other host."""
+    return files("fastapi_offline").joinpath("static", name).read_bytes()
+
+
+async def get_docs_file(call: Call) -> Reply:
+    name = call.path["name"]
+    if name not in _PAGE_FILES:
+        raise NotFoundError(f"The description has no file {name!r}.", hint="GET /docs is its page.")
+    return Reply(_page_file(name), _PAGE_FILES[name], headers={"Cache-Control": "max-age=86400"})
 
 
 def _get(path: str, handler: Any, about: str, media_type: str, *, quiet: bool = False, **more: Any) -> Operation:
@@ -102,4 +125,5 @@ OPERATIONS = (
     _get("/schemas/{name}", get_schema_file, "One schema", DOCUMENT, problems=(NotFoundError,)),
     _get("/openapi.json", get_openapi, "This description", JSON),
     _get("/docs", get_docs, "This description, to read", "text/html"),
+    _get("/docs/{name}", get_docs_file, "What that page is made of", "*/*", problems=(NotFoundError,)),
 )
