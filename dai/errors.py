@@ -98,6 +98,18 @@ class DocumentError(RequestError):
         super().__init__(detail, hint=hint, line=line, element=element, expected=expected)
         self.line, self.element, self.expected = line, element, expected
 
+    def __str__(self) -> str:
+        place = ", ".join(
+            text
+            for text, known in (
+                (f"line {self.line}", self.line),
+                (f"element {self.element}", self.element),
+                (f"expected: {self.expected}", self.expected),
+            )
+            if known is not None
+        )
+        return "\n".join(part for part in (self.detail or self.title, place, self.hint) if part)
+
 
 class StatementError(RequestError):
     """The database refused a statement.

@@ -14,11 +14,17 @@ from typing import Any
 
 from dai.errors import ConfigurationError, MissingDependencyError
 
+MOST = 30
+"""Names that a hint lists."""
+
 
 def nearest(name: str, known: list[str]) -> str:
-    """A hint that names the nearest known name, or all of them when none is near."""
+    """A hint that names the nearest known name, or (the first MOST of) all when none is near."""
     close = difflib.get_close_matches(name, known, 1)
-    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(sorted(known))}."
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    listed = ", ".join(sorted(known)[:MOST])
+    return f"Known: {listed}." if len(known) <= MOST else f"Known: {listed} and {len(known) - MOST} more."
 
 
 class Table(Mapping[str, Any]):

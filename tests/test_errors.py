@@ -77,6 +77,12 @@ def test_statement_error_shows_the_place():
     assert str(error) == "no query\nline 1: drop table x\n        ^\nUse sqlUpdateStatement."
 
 
+def test_document_error_shows_the_place():
+    error = DocumentError("no such link", line=3, element="sqlBag", expected="the name of an output", hint="Look.")
+    assert str(error) == "no such link\nline 3, element sqlBag, expected: the name of an output\nLook."
+    assert str(DocumentError("too bad")) == "too bad"
+
+
 def test_members_of_their_own():
     assert DocumentError("x", line=3, element="e", expected="f").problem() == {
         "type": "invalid-document",

@@ -47,6 +47,12 @@ def test_own_entries_win_over_entry_points(group, monkeypatch):
     assert table["other"].__name__ == "getpid"
 
 
+def test_nearest_lists_no_more_than_can_be_read():
+    hint = nearest("x", [f"table_{number:04}" for number in range(1000)])
+    assert hint.startswith("Known: table_0000, ")
+    assert hint.endswith("table_0029 and 970 more.")
+
+
 def test_nearest():
     assert nearest("sqlQuery", ["sqlQueryStatement", "other"]) == "Did you mean 'sqlQueryStatement'?"
     assert nearest("zzz", ["b", "a"]) == "Known: a, b."
