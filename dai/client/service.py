@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, overload
 from urllib.parse import quote
+from uuid import UUID
 
 from dai.client.documents import as_bytes
 from dai.client.jobs import Job, Jobs
@@ -236,12 +238,21 @@ def _query(sql: str, parameters: Sequence[Any], blocksize: int | None) -> bytes:
 
 
 def _value(value: Any) -> Any:
-    """JSON's own types as they are; dates, decimals, UUIDs … as the text that databases read."""
+    """JSON's own types as they are, also those of NumPy; dates, decimals and UUIDs as the text that databases read."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):
         raise DataError("Binary parameters cannot be sent in a query.", hint="Write them as text, decoded in the SQL.")
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0 and not isinstance(plain := value.item(), bytes):
+        return _value(plain)
+    raise DataError(
+        f"A parameter cannot be of the type {type(value).__name__}.",
+        hint="Give a text, a number, a date, True, False or None; one ? for each value of a list.",
+    )
 
 
 def _parameters(**given: Any) -> str:

@@ -5,10 +5,11 @@ import uuid
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import dai
-from dai.client import Service, activity, document, element, parted
+from dai.client import Resource, Service, activity, document, element, parted
 from dai.client.documents import as_bytes
 from dai.client.result import MEDIA_TYPES
 from dai.client.testing import Request, Scripted, ScriptedServer
@@ -92,6 +93,13 @@ def test_a_query_is_sent_as_it_was_meant() -> None:
             resource.query("select 1", format="webrowsets")
         with pytest.raises(DataError, match="Binary"):
             resource.query("select ?", b"x")
+
+
+@pytest.mark.parametrize("value", [[1, 2], object(), b"bytes", {"a": 1}, np.array([1, 2])])
+def test_a_parameter_that_no_column_holds_is_refused(value: object) -> None:
+    data = Resource(Service("http://127.0.0.1:1"), "data", {})
+    with pytest.raises(DataError):
+        data.query("select ?", value)
 
 
 def test_documents_in_every_form(tmp_path: Path) -> None:
