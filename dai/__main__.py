@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
-        return _told(error, FAILED)
+        # A file of the caller's: their own path may be named.
+        return _told(OSError(f"{error.filename}: {error.strerror}.") if error.filename else error, FAILED)
     return code
 
 

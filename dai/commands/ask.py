@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dai.client import Resource, Response, Result, connect
-from dai.commands import FAILED, OK, SERVER
-from dai.commands.output import UsageError, add_options, chosen, write
+from dai.commands import FAILED, OK
+from dai.commands.output import UsageError, add_options, add_server, chosen, write
 from dai.errors import DaiError
 
 PARAMETERS = """Parameters stand for the ? of the statement, in order. A number, true, false and null are taken as such;
@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
     query.add_argument("resource", help="its address, or its name at --server")
     query.add_argument("sql")
     query.add_argument("parameters", nargs="*", metavar="parameter", type=_parameter)
-    _server(query)
+    add_server(query)
     add_options(query)
     query.set_defaults(run=run_query)
 
@@ -31,13 +31,9 @@ def add(commands: Any) -> None:
     perform.add_argument("--resource", help="its address, or its name at --server; the only one where there is one")
     perform.add_argument("--end-point", metavar="NAME", help="only this result, in --format")
     perform.add_argument("--async", dest="background", action="store_true", help="run it as a job and say which")
-    _server(perform)
+    add_server(perform)
     add_options(perform)
     perform.set_defaults(run=run_perform)
-
-
-def _server(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--server", default=SERVER, metavar="URL", help="the data service (default: %(default)s)")
 
 
 def resource_named(name: str | None, server: str) -> Resource:

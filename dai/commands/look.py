@@ -6,15 +6,15 @@ import argparse
 from typing import Any
 
 from dai.client import Job, Service
-from dai.commands import FAILED, OK, SERVER
-from dai.commands.output import UsageError, add_options, chosen, write
+from dai.commands import FAILED, OK
+from dai.commands.output import UsageError, add_options, add_server, chosen, write
 from dai.commands.table import lines
 
 
 def add(commands: Any) -> None:
     resources = commands.add_parser("resources", help="the data resources of a service, or the tables of one")
     resources.add_argument("name", nargs="?", help="show this one's tables")
-    _server(resources)
+    add_server(resources)
     resources.set_defaults(run=run_resources)
 
     jobs = commands.add_parser("jobs", help="the jobs of a service; or one: follow, fetch, abort, destroy")
@@ -24,13 +24,9 @@ def add(commands: Any) -> None:
     action.add_argument("--result", nargs="?", const="", metavar="NAME", help="fetch its result (in --format)")
     action.add_argument("--abort", action="store_true", help="stop the work, in the database too")
     action.add_argument("--delete", action="store_true", help="stop the work and destroy the results")
-    _server(jobs)
+    add_server(jobs)
     add_options(jobs)
     jobs.set_defaults(run=run_jobs)
-
-
-def _server(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--server", default=SERVER, metavar="URL", help="the data service (default: %(default)s)")
 
 
 def run_resources(arguments: argparse.Namespace) -> int:

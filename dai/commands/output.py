@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dai.client.result import Result, first_rows, shown
-from dai.commands import table
+from dai.commands import SERVER, table
 from dai.errors import RequestError
 
 if TYPE_CHECKING:
@@ -34,6 +34,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to this file; it appears when it is whole")
     parser.add_argument("--blocksize", type=positive, metavar="N", help="rows a block")
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """--server."""
+    parser.add_argument("--server", default=SERVER, metavar="URL", help="the data service (default: %(default)s)")
 
 
 def positive(text: str) -> int:

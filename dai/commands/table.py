@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -36,9 +37,10 @@ def cut(text: str, columns: int) -> str:
 def lines(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = (), columns: int | None = None
 ) -> Iterator[str]:
-    """An aligned table, its widest columns cut until it fits ``columns`` (of the terminal, unless given; 0: never)."""
+    """An aligned table, its widest columns cut until it fits ``columns``: of the terminal, unless given; 0: never, as
+    in a pipe."""
     if columns is None:
-        columns = shutil.get_terminal_size().columns
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     body = [list(row) for row in rows]
     widths = [max(map(width, each)) for each in zip(headings, *body, strict=True)]
     if columns:
