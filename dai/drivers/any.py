@@ -99,7 +99,9 @@ class AnyDatabase(Driver):
                 f"There is no driver for {backend!r}.", hint="Install the SQLAlchemy dialect of the database."
             ) from error
         except ModuleNotFoundError as error:
-            raise MissingDependencyError(f"This database needs the Python package {error.name!r}.") from error
+            raise MissingDependencyError(
+                f"This database needs the Python package {error.name!r}.", hint=f"pip install {error.name}"
+            ) from error
         except (exc.ArgumentError, ValueError, TypeError) as error:
             raise ConfigurationError("The URL of the database cannot be read.") from error
 
