@@ -31,7 +31,8 @@ _FILE_DATABASES = frozenset({"sqlite", "duckdb"})
 @dataclass(frozen=True, kw_only=True)
 class ServiceConfig:
     """``state``: an SQLAlchemy URL for jobs; ``name`` tells services apart that share one state database;
-    ``results_directory``: where results of jobs are kept; ``grace``: seconds that running requests get at shutdown."""
+    ``results_directory``: where results of jobs are kept, and what
+    outgrows the memory while it waits for a slower reader; ``grace``: seconds that running requests get at shutdown."""
 
     host: str = "127.0.0.1"
     port: int = 8080

@@ -79,7 +79,7 @@ class Server(ABC):
     defaults: Mapping[str, str | int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.directory = Path(tempfile.mkdtemp(prefix=f"dai-{self.scheme}-"))
         try:
             if self._user is not None:
@@ -416,7 +416,7 @@ class MariaServer(Server):
         return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
     for port in random.SystemRandom().sample(PORTS, 200):
         with socket.socket() as probe:
             try:

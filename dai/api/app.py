@@ -16,7 +16,7 @@ from dai.api.operations import Router
 from dai.api.replies import problem_reply
 from dai.api.service import Service
 from dai.config import Config
-from dai.errors import DaiError, InternalError
+from dai.errors import BusyError, DaiError, InternalError
 
 log = logging.getLogger("dai.access")
 
@@ -76,6 +76,11 @@ class Application:
                 reply = problem_reply(call, InternalError("The service failed; its log says more under this id."))
             if reply is not None:
                 await reply.send(call)
+        except asyncio.CancelledError:
+            # only a server that stops does this, when the time of grace is over
+            call.error = BusyError("The service stops.", retry_after=10)
+            if not call.status:
+                await problem_reply(call, call.error).send(call)
         except BaseException as error:
             call.error = call.error or error
             raise

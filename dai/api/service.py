@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -48,8 +46,8 @@ class Service:
             self.resources.close()
             raise
         self.sessions = Sessions(limits.sessions, limits.session_seconds, limits.block_bytes)
-        self._scratch = tempfile.TemporaryDirectory(prefix="dai-")
-        self.scratch = Path(self._scratch.name)
+        # its temporary files have no names: none is left behind, however the service ends
+        self.scratch = self.results.directory
         self.jobs = Jobs(
             self.store,
             self.results,
@@ -103,4 +101,3 @@ class Service:
         self.control.shutdown(wait=True)
         self.resources.close()
         self.store.close()
-        self._scratch.cleanup()

@@ -153,12 +153,18 @@ class Response:
         self._status: str | None = None
         self._failure: DaiError | None = None
         self.job: Any = None
-        self.session: str | None = None
-        """The session the request belonged to."""
+        self._session: str | None = None
         self.request: str | None = None
         """The correlation id."""
         self.complete = False
         self.results = Results(self)
+
+    @property
+    def session(self) -> str | None:
+        """The session the request belongs to; reads the document up to where it says so."""
+        while self._session is None and not self.complete:
+            self.advance()
+        return self._session
 
     @property
     def status(self) -> str:
@@ -242,7 +248,7 @@ class Response:
         elif self._open is not None:
             self._on_fragment(name, attributes)
         elif name == "session":
-            self.session = attributes.get("id")
+            self._session = attributes.get("id")
         elif name == "request":
             self.request, self._status = attributes.get("id"), attributes.get("status")
         elif name == "result" and self._depth == 2:

@@ -1,0 +1,128 @@
+"""The service is killed, or told to stop, while requests and jobs run."""
+
+import http.client
+import re
+import signal
+import threading
+
+import httpx
+import pytest
+
+import dai
+from tests.faults.conftest import Database, Start
+from tests.faults.test_database_restart import stream_document
+from tests.processes import ServiceProcess, until
+
+FORMS = ("arrow", "webrowset", "csv", "parquet", "json")
+
+
+def finished_job(service: ServiceProcess, sql: str) -> tuple[str, dict[str, bytes]]:
+    """A completed job and its result in every form."""
+    lab = dai.connect(f"{service.url}/lab")
+    job = lab.submit(sql)
+    assert job.wait().phase == "COMPLETED"
+    lab.close()
+    return job.id, outputs(service, job.id)
+
+
+def outputs(service: ServiceProcess, job: str) -> dict[str, bytes]:
+    with service.client() as client:
+        answers = {form: client.get(f"/jobs/{job}/outputs/result?format={form}") for form in FORMS}
+    assert {answer.status_code for answer in answers.values()} == {200}
+    return {form: answer.content for form, answer in answers.items()}
+
+
+def working_job(service: ServiceProcess, sql: str) -> str:
+    """A job that has written some of its result."""
+    lab = dai.connect(f"{service.url}/lab")
+    job = lab.submit(sql)
+    until(lambda: any(path.stat().st_size for path in service.results_directory.glob(f"{job.id}/*.part")))
+    lab.close()
+    return job.id
+
+
+def assert_interrupted(service: ServiceProcess, job: str, reason: str) -> None:
+    with service.client() as client:
+        found = client.get(f"/jobs/{job}").json()
+        assert found["phase"] == "ERROR"
+        assert reason in found["error"]["detail"]
+        assert found["ended"]
+        assert client.get(f"/jobs/{job}/outputs/result").status_code == 410
+    assert not list(service.results_directory.glob(f"{job}/*"))
+
+
+def test_a_killed_service_keeps_what_was_finished_and_says_what_was_not(start: Start, database: Database) -> None:
+    service = start(resources={"lab": database.server.url})
+    sql = database.endless + " limit 5000"
+    job, before = finished_job(service, sql)
+    with service.client() as client:
+        pending = client.post("/resources/lab/query?phase=PENDING", json={"sql": "select 1 as a"}).headers["location"]
+    interrupted = working_job(service, database.endless)
+    service.kill()
+    assert list(service.results_directory.glob(f"{interrupted}/*.part"))
+    service.start()
+    assert outputs(service, job) == before
+    assert_interrupted(service, interrupted, "was stopped while this job was queued or at work")
+    assert not service.leftovers()
+    used = sum(path.stat().st_size for path in service.results_directory.glob("*/*"))
+    assert service.metrics()["dai_result_bytes"] == used
+    with service.client() as client:
+        assert client.post(f"{pending}/phase", json={"PHASE": "RUN"}).status_code == 200
+        until(lambda: client.get(pending).json()["phase"] == "COMPLETED")
+    # the database ends what the killed service had asked for when it finds nobody to send it to
+    until(lambda: database.at_work == 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_service_ends_what_runs_and_leaves_nothing(
+    start: Start, database: Database, number: signal.Signals
+) -> None:
+    service = start(resources={"lab": database.server.url})
+    job, before = finished_job(service, "select 1 as a")
+    interrupted = working_job(service, database.endless)
+    lab = dai.connect(f"{service.url}/lab", retries=0)
+    response = lab.perform(stream_document(database.endless), blocksize=1000)
+    assert lab.session(id=response.session).pull("out").block()
+    connection = http.client.HTTPConnection("127.0.0.1", service.port)
+    headers = {"Content-Type": "application/json", "Accept": "text/csv"}
+    connection.request("POST", "/resources/lab/query", f'{{"sql": "{database.endless}"}}', headers)
+    answer = connection.getresponse()
+    assert answer.status == 200
+    refused: list[httpx.Response] = []
+    stuck = threading.Thread(target=_ask, args=(service.url, database.stuck, refused), daemon=True)
+    stuck.start()
+    until(lambda: database.at_work == 4)
+
+    assert service.stop(number) == 0
+    with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+        answer.read()
+    connection.close()
+    stuck.join(30)
+    assert [(each.status_code, each.json()["detail"]) for each in refused] == [(503, "The service stops.")]
+    assert refused[0].headers["Retry-After"]
+    until(lambda: database.connections == 0)
+    assert not service.leftovers()
+    assert not list(service.temporary.iterdir())
+    assert not re.findall("Traceback.{2000}", service.log.read_text())
+
+    service.start()
+    assert outputs(service, job) == before
+    assert_interrupted(service, interrupted, "was stopped while this job was at work")
+
+
+def _ask(url: str, sql: str, answers: list[httpx.Response]) -> None:
+    answers.append(httpx.post(f"{url}/resources/lab/query?format=csv", json={"sql": sql}, timeout=60))
+
+
+def test_a_request_that_ends_in_time_is_answered_whole(start: Start, database: Database) -> None:
+    service = start(resources={"lab": database.server.url}, grace=30)
+    sleeping = database.stuck.replace("600", "2")
+    got: list[httpx.Response] = []
+    asking = threading.Thread(target=_ask, args=(service.url, sleeping, got), daemon=True)
+    asking.start()
+    until(lambda: database.at_work == 1)
+    assert service.stop() == 0
+    asking.join(30)
+    assert got[0].status_code == 200
+    assert got[0].text.startswith("i,s\r\n1,")
+    assert got[0].text.endswith("\r\n")

@@ -1,0 +1,154 @@
+"""`dai serve` as a process of its own: what tests kill, stop, fill and count."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import psutil
+
+from tests.servers import free_port
+
+ROOT = Path(__file__).parents[1]
+SECONDS = 60.0
+
+
+def until(condition: Callable[[], Any], seconds: float = SECONDS) -> float:
+    """Waits for the condition; the seconds it took. Fails after ``seconds``."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, "it never came true"
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+@dataclass
+class ServiceProcess:
+    """A service in front of ``resources`` (name to URL), with its files in ``directory``, its temporary ones included.
+
+    Killed or stopped it can be started again: the same port, the same state. ``largest_file``: bytes after which it
+    finds the disk full, 0 for no such limit.
+    """
+
+    directory: Path
+    resources: Mapping[str, str]
+    limits: Mapping[str, float] = field(default_factory=dict)
+    results: Path | None = None
+    grace: float = 0.5
+    pool_size: int = 16
+    largest_file: int = 0
+    port: int = field(init=False, default_factory=free_port)
+    process: psutil.Popen | None = field(init=False, default=None)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def results_directory(self) -> Path:
+        return self.results or self.directory / "results"
+
+    @property
+    def temporary(self) -> Path:
+        return self.directory / "tmp"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "service.log"
+
+    def start(self) -> Self:
+        assert self.process is None
+        self.temporary.mkdir(parents=True, exist_ok=True)
+        lines = ["[service]", f"port = {self.port}", 'state = "sqlite:///state.db"', f"grace = {self.grace}"]
+        lines += [f'results_directory = "{self.results_directory}"', "[limits]"]
+        lines += [f"{name} = {value}" for name, value in self.limits.items()]
+        for name, url in self.resources.items():
+            lines += [f"[resources.{name}]", f'url = "{url}"', f"pool_size = {self.pool_size}"]
+        config = self.directory / "dai.toml"
+        config.write_text("\n".join(lines))
+        limit = self.largest_file
+
+        def prepare() -> None:
+            if limit:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        with self.log.open("ab") as log:
+            self.process = psutil.Popen(
+                [sys.executable, "-m", "dai", "serve", "--config", str(config)],
+                cwd=ROOT,
+                env={**os.environ, "TMPDIR": str(self.temporary)},
+                stdout=log,
+                stderr=log,
+                preexec_fn=prepare,
+            )
+
+        def answers() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, self.log.read_text()[-4000:]
+            with contextlib.suppress(httpx.TransportError):
+                return httpx.get(f"{self.url}/health/live").status_code == 200
+            return False
+
+        until(answers)
+        return self
+
+    def kill(self) -> None:
+        """As a crash would: SIGKILL."""
+        self.stop(signal.SIGKILL)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Sends the signal and waits for the end; the exit status. Harmless when it does not run."""
+        if self.process is None:
+            return 0
+        process, self.process = self.process, None
+        if process.poll() is None:
+            process.send_signal(number)
+        try:
+            return int(process.wait(SECONDS))
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+    def client(self, **options: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=100, **options)
+
+    def metrics(self) -> dict[str, float]:
+        """Every gauge and counter, by name with labels, as /metrics writes them."""
+        text = httpx.get(f"{self.url}/metrics", timeout=SECONDS).text
+        return {name: float(value) for name, value in re.findall(r"^(\w+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)}
+
+    def connections(self, name: str) -> tuple[int, int]:
+        """Connections of a resource that are open, and those of them that are idle."""
+        found = self.metrics()
+        return tuple(int(found[f'dai_pool_connections{{resource="{name}",state="{s}"}}']) for s in ("open", "idle"))  # type: ignore[return-value]
+
+    def at_rest(self) -> bool:
+        """No request, no job, and every connection back in its pool."""
+        found = self.metrics()
+        work = ("requests_running", "requests_queued", "jobs_running", "jobs_queued")
+        pools = [self.connections(name) for name in self.resources]
+        return not any(found[f"dai_{name}"] for name in work) and all(open_ == idle for open_, idle in pools)
+
+    def threads(self) -> int:
+        assert self.process is not None
+        return int(self.process.num_threads())
+
+    def memory(self) -> int:
+        """Bytes of main memory in use."""
+        assert self.process is not None
+        return int(self.process.memory_info().rss)
+
+    def leftovers(self) -> list[Path]:
+        """Temporary files, and results that were begun and not finished."""
+        return [*self.temporary.rglob("*"), *self.results_directory.glob("*/*.part")]
