@@ -16,7 +16,7 @@ from dai.api.app import Application, create_app
 from dai.api.logs import configure
 from dai.api.service import Service
 from dai.config import Config
-from dai.errors import ConfigurationError
+from dai.errors import ConfigurationError, DaiError
 
 log = logging.getLogger("dai.api")
 
@@ -41,14 +41,29 @@ def _settings(app: Application, config: Config, http: str) -> uvicorn.Config:
 class _Announcing(uvicorn.Server):
     """Says where it listens once it does."""
 
-    def __init__(self, config: uvicorn.Config, url: str, announce: Callable[[str], None]) -> None:
+    def __init__(self, config: uvicorn.Config, app: Application, url: str, announce: Callable[[str], None]) -> None:
         super().__init__(config)
-        self._url, self._announce = url, announce
+        self._app, self._url, self._announce = app, url, announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._announce(self._url)
+            service = self._app.service
+            assert service is not None
+            service.control.submit(_tell_who_is_away, service)
+
+
+def _tell_who_is_away(service: Service) -> None:
+    """A wrong password or path is better noticed now than by the first who asks; the service serves what answers."""
+    for name, resource in service.resources.items():
+        try:
+            resource.driver.check()
+        except DaiError as error:
+            log.warning(
+                "the database of a resource does not answer",
+                extra={"resource": name, "error": error.code, "detail": error.detail},
+            )
 
 
 def _nothing(url: str) -> None:
@@ -76,7 +91,7 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     log.info("listening", extra={"url": url, "resources": sorted(config.resources)})
-    server = _Announcing(settings, url, announce)
+    server = _Announcing(settings, app, url, announce)
     _run(server, listening)
     if app.failure is not None:
         raise app.failure

@@ -58,6 +58,21 @@ def test_it_says_why_it_does_not_start(tmp_path: Path) -> None:
     assert "this version serves SQL databases only" in said
 
 
+def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/missing.db"
+    process = served(tmp_path, f'[service]\nport = 0\n[resources.book]\nurl = "{url}"\n')
+    assert process.stderr is not None
+    try:
+        for line in process.stderr:
+            if "does not answer" in line:
+                break
+        said = json.loads(line)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (said["level"], said["resource"], said["error"]) == ("warning", "book", "database-unavailable")
+
+
 def test_listening_beyond_loopback_is_said(tmp_path: Path) -> None:
     process = served(tmp_path, '[service]\nport = 0\nhost = "0.0.0.0"\n[resources.notes]\ncollections = "x"\n')
     _, said = process.communicate(timeout=60)
