@@ -89,8 +89,34 @@ class Mailbox:
 
         Raises the cancellation's cause, ClosedError when the reader is gone, ConflictError after the end.
         """
+        with cancellation.on_cancel(self._wake):
+            if not self._wait_for_room(cancellation, wait):
+                return False
+            self._add(block)
+        return True
+
+    def fill(self, blocks: Iterator[Block], cancellation: Cancellation) -> None:
+        """Puts all blocks and finishes. None is made before there is room for it. Raises as ``put`` does, and what
+        ``blocks`` raises; the mailbox is not failed by that."""
+        with cancellation.on_cancel(self._wake):
+            while True:
+                self._wait_for_room(cancellation, None)
+                block = next(blocks, None)
+                if block is None:
+                    break
+                self._add(block)
+        self.finish()
+
+    def _add(self, block: Block) -> None:
+        with self._changed:
+            self._blocks[self._next] = block
+            self._next += 1
+            self._held_bytes += len(block)
+        self._notify()
+
+    def _wait_for_room(self, cancellation: Cancellation, wait: float | None) -> bool:
         deadline = None if wait is None else time.monotonic() + wait
-        with cancellation.on_cancel(self._wake), self._changed:
+        with self._changed:
             while self._full() and self._cause is None and not cancellation.cancelled:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
@@ -101,10 +127,6 @@ class Mailbox:
                 raise ClosedError("The reader of this stream is gone.") from self._cause
             if self._finished:
                 raise ConflictError("This stream has ended; nothing can be put any more.")
-            self._blocks[self._next] = block
-            self._next += 1
-            self._held_bytes += len(block)
-        self._notify()
         return True
 
     def offer(self, number: int, block: Block, last: bool = False) -> bool:

@@ -29,15 +29,13 @@ class OutputStream(Activity):
         try:
             source = context.bytes(self.source)
             mailbox.media_type = source.media_type
-            for block in source:
-                mailbox.put(block, context.cancellation)
+            mailbox.fill(source, context.cancellation)
         except DaiError as error:
             mailbox.fail(error)
             raise
         except BaseException:
             mailbox.fail(InternalError("The service failed while it made this stream."))
             raise
-        mailbox.finish()
 
 
 @dataclass(frozen=True, kw_only=True)

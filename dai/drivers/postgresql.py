@@ -33,6 +33,7 @@ from dai.drivers.postgresql_read import (
     Descriptions,
     Query,
     Stale,
+    batch_bytes_for,
     is_small,
     prepared_query,
     small,
@@ -158,7 +159,7 @@ class PostgreSQL(Driver):
                 description,
                 cancellation=cancellation,
                 batch_rows=batch_rows,
-                batch_bytes=self._options.batch_bytes,
+                batch_bytes=batch_bytes_for(description, self._options.batch_bytes),
             )
         except Stale:
             self._descriptions.forget(query)

@@ -47,6 +47,7 @@ from dai.stream import Stream
 
 DIALECT = "postgres"
 SMALL_CELLS = 6_000
+SMALLEST_BATCH, BATCHES = 1 << 17, 8
 """Rows times columns up to which psycopg is faster: docs/decisions/0010-postgresql-two-paths.md has the figures."""
 KEPT_SECONDS = 60.0
 CANCEL_SECONDS = 5.0
@@ -218,6 +219,13 @@ def _estimate(plan: bytes | None) -> tuple[float, float]:
 def is_small(description: Description, batch_bytes: int) -> bool:
     cells = description.rows * max(len(description.columns), 1)
     return cells <= SMALL_CELLS and description.rows * description.width <= batch_bytes
+
+
+def batch_bytes_for(description: Description, most: int) -> int:
+    """A result that is expected to fit a few batches comes in smaller ones: each is encoded and sent while the next is
+    fetched."""
+    expected = description.rows * description.width
+    return min(most, max(SMALLEST_BATCH, int(expected / BATCHES))) if expected else most
 
 
 def small(

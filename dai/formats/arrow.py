@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dai.errors import DaiError, DataError, ParameterError, TruncatedError
 from dai.formats import PIECE_BYTES
-from dai.formats.blocks import ChunkReader, Sink, bounded, closing, plain
+from dai.formats.blocks import BLOCK_BYTES, ChunkReader, Sink, bounded, closing, plain
 from dai.stream import Block, Stream
 
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -51,7 +51,7 @@ class Arrow:
                 yield Block(messages.end(), 0)
                 return
             held: pa.RecordBatch | None = None
-            for batch in tuples if blocksize is None else tuples.rebatch(blocksize):
+            for batch in bounded(tuples, blocksize, BLOCK_BYTES):
                 if not batch.num_rows:
                     continue
                 if held is not None:

@@ -10,12 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dai.errors import DataError, EncodingError
-from dai.formats import values
+from dai.formats import PIECE_BYTES, values
 from dai.stream import Block, Stream
 
 TEXT_BYTES = 1 << 20
 """Tuples are turned into text about so many bytes at a time: they stay in the processor's cache, and leave early."""
 _TEXT_ROWS = 1 << 15
+_FIRST_ROWS = 1 << 11
+BLOCK_BYTES = 1 << 23
+"""A block that grows beyond this ends early: what a reader makes the service hold is bounded whatever block size it
+asks for."""
+EARLY_BYTES = 1 << 16
+"""A piece of fewer bytes gains nothing by leaving before the next one is known."""
 
 
 def cut(batch: pa.RecordBatch, nbytes: int, rows: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -26,6 +32,18 @@ def cut(batch: pa.RecordBatch, nbytes: int, rows: int | None = None) -> Iterator
         yield from cut(batch.slice(half), nbytes, rows)
     elif batch.num_rows:
         yield batch
+
+
+def ramped(batches: Iterable[pa.RecordBatch], nbytes: int, rows: int = _TEXT_ROWS) -> Iterator[pa.RecordBatch]:
+    """Slices of about ``nbytes`` and ``rows`` at most, the first ones shorter: the first block leaves while the rest of
+    a batch is still being written."""
+    most = _FIRST_ROWS
+    for batch in batches:
+        start = 0
+        while most < rows and start < batch.num_rows:
+            yield from cut(batch.slice(start, most), nbytes, rows)
+            start, most = start + most, most * 2
+        yield from cut(batch.slice(start), nbytes, rows)
 
 
 def bounded(stream: Stream, rows: int | None, nbytes: int) -> Iterator[pa.RecordBatch]:
@@ -81,14 +99,13 @@ def check_text(schema: pa.Schema) -> None:
 def row_texts(stream: Stream, row_text: Callable[[pa.RecordBatch], pa.Array]) -> Iterator[pa.Array]:
     """``row_text`` of the stream's batches, in slices of a good size. What Arrow cannot do is an EncodingError."""
     row = 1
-    for batch in stream:
-        for piece in cut(batch, TEXT_BYTES, _TEXT_ROWS):
-            try:
-                yield row_text(piece)
-            except (pa.ArrowException, OverflowError) as error:
-                last = row + piece.num_rows - 1
-                raise EncodingError(f"Rows {row} to {last} cannot be written: {error}", row=row) from error
-            row += piece.num_rows
+    for piece in ramped(stream, TEXT_BYTES):
+        try:
+            yield row_text(piece)
+        except (pa.ArrowException, OverflowError) as error:
+            last = row + piece.num_rows - 1
+            raise EncodingError(f"Rows {row} to {last} cannot be written: {error}", row=row) from error
+        row += piece.num_rows
 
 
 def byte_view(text: pa.Array) -> Any:
@@ -98,20 +115,28 @@ def byte_view(text: pa.Array) -> Any:
 
 
 def text_blocks(
-    head: bytes, texts: Iterable[pa.Array], blocksize: int | None, piece_bytes: int | None = None
+    head: bytes, texts: Iterable[pa.Array], blocksize: int | None, tail: bytes = b"", *, pieces: bool = False
 ) -> Iterator[Block]:
     """Blocks of exactly ``blocksize`` strings, the last one shorter, from arrays of one string a row; without
     ``blocksize`` one block an array. They are slices of the arrays' bytes; only a block that spans arrays is joined.
-    ``head`` goes in front of the first block, and is all there is when there are no rows.
+    A block that grows beyond BLOCK_BYTES ends there. ``head`` goes in front of the first block and ``tail`` behind the
+    last one, which is all there is when there are no rows: a block that ends where its array does waits for the next
+    array to know whether it is the last.
 
-    With ``piece_bytes`` a block that grows beyond so many bytes leaves in pieces, as several Blocks.
+    With ``pieces`` nothing of a size waits: a large block leaves as several Blocks, and ``tail`` may be one without
+    rows.
     """
     if blocksize is not None and blocksize < 1:
         raise DataError(f"A block has at least one row, not {blocksize}.")
     held: list[bytes | pa.Buffer] = [head] if head else []
     have = rows = size = 0
-    first = True
+    empty, complete = True, False
     for text in texts:
+        if not len(text):
+            continue
+        if complete and held:
+            yield Block(_taken(held), rows)
+            rows = size = 0
         positions, data = _buffers(text)
         offsets = positions.tolist() if blocksize is not None and blocksize < len(text) else positions
         start = 0
@@ -120,13 +145,27 @@ def text_blocks(
             begin = int(offsets[start])
             held.append(data.slice(begin, int(offsets[start + take]) - begin))
             start, have, rows, size = start + take, have + take, rows + take, size + len(held[-1])
-            complete = blocksize is None or have == blocksize
-            if complete or (piece_bytes is not None and size >= piece_bytes):
-                yield Block(held[0] if len(held) == 1 else b"".join(held), rows)
-                held, rows, size, first = [], 0, 0, False
-                have = 0 if complete else have
-    if held or first:
-        yield Block(b"".join(held), rows)
+            whole = blocksize is None or have == blocksize
+            complete = whole or size >= (PIECE_BYTES if pieces else BLOCK_BYTES)
+            if not complete:
+                continue
+            if whole or not pieces:
+                have = 0
+            early = pieces and (blocksize is not None or size >= EARLY_BYTES)
+            if early or start < len(text):
+                empty = False
+                yield Block(_taken(held), rows)
+                rows = size = 0
+    if held or tail or empty:
+        held.append(tail)
+        yield Block(_taken(held), rows)
+
+
+def _taken(parts: list[bytes | pa.Buffer]) -> bytes | pa.Buffer:
+    """The parts as one, and nobody else keeps them."""
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    parts.clear()
+    return data
 
 
 def _buffers(text: pa.Array) -> tuple[Any, pa.Buffer]:

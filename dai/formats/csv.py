@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from dai.errors import DataError, TruncatedError
-from dai.formats import PIECE_BYTES, values
+from dai.formats import values
 from dai.formats.blocks import byte_view, check_text, closing, no_columns, row_texts, text_blocks
 from dai.stream import Block, Stream
 
@@ -65,7 +65,7 @@ class Csv:
             check_text(stream.schema)
             head = _header(stream.schema.names) if header else b""
             first = True
-            for block in text_blocks(head, row_texts(stream, _row_text), blocksize, PIECE_BYTES if pieces else None):
+            for block in text_blocks(head, row_texts(stream, _row_text), blocksize, pieces=pieces):
                 if first and bytes(memoryview(block.data)[:3]) == _BOM:
                     block = Block(b"".join((_BOM, block.data)), block.rows)
                 first = False

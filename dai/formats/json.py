@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from dai.errors import DataError, TruncatedError
-from dai.formats import PIECE_BYTES, values, values_list
+from dai.formats import values, values_list
 from dai.formats.blocks import byte_view, check_text, closing, no_columns, row_texts, text_blocks
 from dai.stream import Block, Stream
 
@@ -63,7 +63,7 @@ class JsonLines:
             check_text(stream.schema)
             keys = [orjson.dumps(name).decode() for name in unique(stream.schema.names)]
             texts = row_texts(stream, lambda batch: _row_text(batch, keys))
-            yield from text_blocks(b"", texts, blocksize, PIECE_BYTES if pieces else None)
+            yield from text_blocks(b"", texts, blocksize, pieces=pieces)
 
     def decode(self, chunks: Iterable[bytes], *, schema: pa.Schema | None = None) -> Stream:
         """Columns of the types of ``schema``; a key that is missing is NULL, one that is not in the schema an error.

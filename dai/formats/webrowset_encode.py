@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from xml.sax.saxutils import escape
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from dai.errors import DataError, EncodingError
 from dai.formats import PIECE_BYTES
-from dai.formats.blocks import TEXT_BYTES, byte_view, cut, text_blocks
+from dai.formats.blocks import TEXT_BYTES, byte_view, ramped, text_blocks
 from dai.formats.webrowset_types import (
     VARCHAR,
     Column,
@@ -64,26 +64,7 @@ def encoded(
         columns = [described(field) for field in stream.schema]
         head = document_head(stream.schema, columns, properties)
         rows = _rows(stream, columns, on_invalid == "replace")
-        blocks = text_blocks(head, rows, blocksize, PIECE_BYTES if pieces else None)
-        yield from _completed(blocks, pieces, blocksize)
-
-
-def _completed(blocks: Iterable[Block], pieces: bool, blocksize: int | None) -> Iterator[Block]:
-    """With the end of the document, which the last block carries, so each waits for the next. A full block or piece
-    does not wait when blocks may leave in pieces; then the end may be a piece of its own."""
-    held: Block | None = None
-    rows = 0
-    for block in blocks:
-        if held is not None:
-            yield held
-        rows += block.rows
-        full = len(block) >= PIECE_BYTES or (blocksize is not None and rows > 0 and rows % blocksize == 0)
-        if pieces and full:
-            yield block
-            held = None
-        else:
-            held = block
-    yield Block(TAIL, 0) if held is None else Block(b"".join((held.data, TAIL)), held.rows)
+        yield from text_blocks(head, rows, blocksize, TAIL, pieces=pieces)
 
 
 def document_head(schema: pa.Schema, columns: list[Column], properties: dict[str, str | None]) -> bytes:
@@ -157,14 +138,13 @@ def _rows(stream: Stream, columns: list[Column], substitute: bool) -> Iterator[p
     frame = len(OPEN) + len(BETWEEN) * len(columns) + len(CLOSE)
     most = max(1, min(_SLICE_ROWS, PIECE_BYTES // frame))
     row = 1
-    for batch in stream:
-        for piece in cut(batch, TEXT_BYTES, most):
-            try:
-                yield row_texts(piece, columns, row, substitute)
-            except (pa.ArrowException, OverflowError) as error:
-                last = row + piece.num_rows - 1
-                raise EncodingError(f"Rows {row} to {last} cannot be written: {error}", row=row) from error
-            row += piece.num_rows
+    for piece in ramped(stream, TEXT_BYTES, most):
+        try:
+            yield row_texts(piece, columns, row, substitute)
+        except (pa.ArrowException, OverflowError) as error:
+            last = row + piece.num_rows - 1
+            raise EncodingError(f"Rows {row} to {last} cannot be written: {error}", row=row) from error
+        row += piece.num_rows
 
 
 def row_texts(batch: pa.RecordBatch, columns: list[Column], row: int = 1, substitute: bool = False) -> pa.StringArray:
