@@ -63,6 +63,9 @@ class _Gauges(Collector):
         yield GaugeMetricFamily("dai_jobs_queued", "jobs that wait", queued)
         yield GaugeMetricFamily("dai_sessions", "sessions", len(service.sessions.all()))
         yield GaugeMetricFamily("dai_streams", "streams of sessions", service.sessions.open_streams())
+        held = [mailbox.held for each in service.sessions.all() for _, _, mailbox in each.streams()]
+        yield GaugeMetricFamily("dai_stream_blocks", "blocks that wait in streams", sum(blocks for blocks, _ in held))
+        yield GaugeMetricFamily("dai_stream_bytes", "bytes of them", sum(size for _, size in held))
         yield GaugeMetricFamily("dai_result_bytes", "bytes of kept results", service.results.used)
         pools = GaugeMetricFamily("dai_pool_connections", "database connections", labels=["resource", "state"])
         for name, resource in service.resources.items():
