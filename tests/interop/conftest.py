@@ -1,0 +1,68 @@
+"""One service, as a process, in front of both databases, for clients that nobody here wrote."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPResponse
+from typing import Any
+
+import MySQLdb
+import psycopg
+import pytest
+
+from dai.demo.load import load
+from tests.drivers.conformance_cases import CASES
+from tests.processes import ServiceProcess
+from tests.servers import MariaServer, PostgresServer
+
+GOTERM = "select ORF, GOTermIdentifier from protein_goterm order by ORF, GOTermIdentifier"
+GOTERMS = 16_803
+EVERY_TYPE = "select * from every_type order by id"
+AMPERSANDS = 200_000
+
+
+@pytest.fixture(scope="package")
+def service(
+    tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer, mariadb: MariaServer
+) -> Iterator[ServiceProcess]:
+    """Resources ``postgresql`` and ``mariadb``: demo data, and a table with a column of every type."""
+    urls = {"postgresql": postgres.create_database("interop"), "mariadb": mariadb.create_database("interop")}
+    for url in urls.values():
+        load(url, ["protein_goterm"])
+    with psycopg.connect(urls["postgresql"], autocommit=True) as connection:
+        for statement in every_type("postgresql"):
+            connection.execute(statement.encode())
+    dsn: dict[str, Any] = {**mariadb.dsn, "database": "interop", "charset": "utf8mb4"}
+    with closing(MySQLdb.connect(**dsn, autocommit=True)) as connection:
+        for statement in every_type("mariadb"):
+            connection.cursor().execute(statement)
+    running = ServiceProcess(tmp_path_factory.mktemp("interop"), urls).start()
+    yield running
+    assert running.stop() == 0
+    postgres.drop_database("interop")
+    mariadb.drop_database("interop")
+
+
+def every_type(product: str) -> list[str]:
+    """Statements that make the table: each literal of each type once, and a row of NULLs."""
+    cases = CASES[product]
+    columns = ", ".join(f"c{number} {case.declared}" for number, case in enumerate(cases))
+    rows = max(len(case.literals) for case in cases)
+    values = [
+        ", ".join(case.literals[row] if row < len(case.literals) else "NULL" for case in cases) for row in range(rows)
+    ]
+    values.append(", ".join(["NULL"] * len(cases)))
+    listed = ", ".join(f"({number}, {row})" for number, row in enumerate(values))
+    return [f"create table every_type (id integer primary key, {columns})", f"insert into every_type values {listed}"]
+
+
+def asked(service: ServiceProcess, sql: str, accept: str, resource: str = "postgresql") -> HTTPResponse:
+    """The answer to a query, by the standard library; to be closed."""
+    request = urllib.request.Request(
+        f"{service.url}/resources/{resource}/query",
+        json.dumps({"sql": sql}).encode(),
+        {"Content-Type": "application/json", "Accept": accept},
+    )
+    found: HTTPResponse = urllib.request.urlopen(request, timeout=60)
+    return found
