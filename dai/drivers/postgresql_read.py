@@ -48,7 +48,7 @@ from dai.stream import Stream
 DIALECT = "postgres"
 SMALL_CELLS = 6_000
 SMALLEST_BATCH, BATCHES = 1 << 17, 8
-"""Rows times columns up to which psycopg is faster: docs/decisions/0010-postgresql-two-paths.md has the figures."""
+"""Rows times columns up to which psycopg is faster: docs/decisions/0006-postgresql-two-paths.md has the figures."""
 KEPT_SECONDS = 60.0
 CANCEL_SECONDS = 5.0
 KEPT_STATEMENTS = 1_000
