@@ -183,8 +183,8 @@ def _stopped_clients(world: World, rows: int, report: Report) -> None:
     report.text(
         "## A client that stops reading\n\nThe client reads the first bytes (pulled: the first block), then nothing for "
         f"{STOPPED_SECONDS:.0f} s, then the rest. What the service holds meanwhile: the growth of its resident set "
-        "(everything counts, also tuples fetched ahead, the encoder's working memory and what allocators have not given "
-        "back) and, of a pulled stream, the blocks that wait in it."
+        "(everything counts, also tuples fetched ahead, the encoder's working memory and what allocators have not "
+        "given back) and, of a pulled stream, the blocks that wait in it."
     )
     report.table(["mode", "format", "rows a block", "after 2 s, MiB", "after 10 s, MiB", "blocks that wait"], table)
 
