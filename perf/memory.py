@@ -181,8 +181,8 @@ def _stopped_clients(world: World, rows: int, report: Report) -> None:
                 if blocks is not None:
                     report.goal(f"client stopped, {mode}, {form}, blocks of {size:,}: blocks held", blocks, GOAL_BLOCKS)
     report.text(
-        "## A client that stops reading\n\nThe client reads the first bytes (pulled: the first block), then nothing for "
-        f"{STOPPED_SECONDS:.0f} s, then the rest. What the service holds meanwhile: the growth of its resident set "
+        "## A client that stops reading\n\nThe client reads the first bytes (pulled: the first block), then nothing "
+        f"for {STOPPED_SECONDS:.0f} s, then the rest. What the service holds meanwhile: the growth of its resident set "
         "(everything counts, also tuples fetched ahead, the encoder's working memory and what allocators have not "
         "given back) and, of a pulled stream, the blocks that wait in it."
     )
