@@ -273,11 +273,12 @@ class Jobs:
         back when the block raises, else when the job has ended."""
         self._check_queue()
         session = session or self.sessions.implicit()
+        cancellation = Cancellation()
         with ExitStack() as stack:
-            request = stack.enter_context(session.request(perform.activities))
+            request = stack.enter_context(session.request(cancellation, perform.activities))
             holding = stack.pop_all()
         try:
-            yield _Live(Cancellation(), session, perform, request, holding)
+            yield _Live(cancellation, session, perform, request, holding)
         except BaseException:
             holding.close()
             raise

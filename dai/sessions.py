@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from dai.activity import Activity
+from dai.cancellation import Cancellation
 from dai.errors import BusyError, ClosedError, DaiError, GoneError, NotFoundError
 from dai.loading import nearest
 from dai.mailbox import Mailbox
@@ -39,7 +40,8 @@ class Session:
         self._lock = threading.Lock()
         self._outputs: dict[str, Mailbox] = {}
         self._inputs: dict[str, Mailbox] = {}
-        self._requests = self._waiters = 0
+        self._requests: set[Request] = set()
+        self._waiters = 0
         self._used = time.monotonic()
 
     def touch(self) -> None:
@@ -54,7 +56,7 @@ class Session:
     @property
     def requests(self) -> int:
         """Requests that are at work in it."""
-        return self._requests
+        return len(self._requests)
 
     def output(self, name: str) -> Mailbox:
         """The mailbox a client pulls from; made when it is not there."""
@@ -94,16 +96,19 @@ class Session:
                 yield direction, name, mailbox
 
     @contextmanager
-    def request(self, activities: Iterable[Activity] = ()) -> Iterator[Request]:
-        """A request at work in the session; the streams of its ``activities`` are there from now on. An implicit
-        session may end when it leaves.
+    def request(self, cancellation: Cancellation, activities: Iterable[Activity] = ()) -> Iterator[Request]:
+        """A request at work in the session; the streams of its ``activities`` are there from now on. The end of the
+        session cancels it; an implicit session may end when it leaves.
 
         Output streams that were never written fail when the block is left, and an explicit session forgets them: a
         corrected document may use their names again. BusyError where no more streams or sessions fit.
         """
-        request = Request(self)
+        request = Request(cancellation)
         with self._lock:
-            self._requests += 1
+            self._requests.add(request)
+            ended = self.ended
+        if ended:
+            cancellation.cancel(GoneError(f"Session {self.id} has ended."))
         self.touch()
         try:
             for each in activities:
@@ -118,7 +123,7 @@ class Session:
         finally:
             self._withdraw(request)
             with self._lock:
-                self._requests -= 1
+                self._requests.discard(request)
             self.touch()
             self._sessions.settle(self)
 
@@ -160,12 +165,15 @@ class Session:
         return any(mailbox.full or direction == "input" for direction, _, mailbox in self.streams())
 
     def end(self, why: str) -> None:
-        """Discards all streams; whoever fills or reads them is told. Idempotent."""
+        """Discards all streams and cancels the requests at work, in the database too. Idempotent."""
         with self._lock:
             self.ended = True
             found = [*self._outputs.values(), *self._inputs.values()]
+            requests = list(self._requests)
         for mailbox in found:
             mailbox.discard(GoneError(why))
+        for request in requests:
+            request.cancellation.cancel(GoneError(why))
 
     def _stream(self, streams: dict[str, Mailbox], name: str) -> Mailbox:
         with self._lock:
@@ -183,8 +191,8 @@ class Session:
 class Request:
     """A request at work: the output streams it ``declared``, and the ``error`` it ended with, set by who runs it."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, cancellation: Cancellation) -> None:
+        self.cancellation = cancellation
         self.declared: dict[str, Mailbox] = {}
         self.error: DaiError | None = None
 

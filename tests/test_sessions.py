@@ -19,7 +19,7 @@ def test_an_explicit_session_lives_until_it_is_ended() -> None:
     known = sessions()
     session = known.create(5.0)
     assert known.get(session.id) is session
-    with session.request():
+    with session.request(Cancellation()):
         assert session.requests == 1
     known.reap()
     assert known.get(session.id) is session
@@ -34,7 +34,7 @@ def test_an_implicit_session_is_known_from_its_first_stream_on() -> None:
     known = sessions()
     session = known.implicit()
     assert known.all() == []
-    with session.request():
+    with session.request(Cancellation()):
         session.output("rows")
         assert known.get(session.id) is session
 
@@ -43,7 +43,7 @@ def test_an_implicit_session_ends_when_its_streams_were_read(monkeypatch: pytest
     monkeypatch.setattr("dai.sessions.LINGER", 0.0)
     known = sessions()
     session = known.implicit()
-    with session.request():
+    with session.request(Cancellation()):
         mailbox = session.output("rows")
         mailbox.put(Block(b"a", 1), Cancellation())
         mailbox.finish()
@@ -57,7 +57,7 @@ def test_an_implicit_session_ends_when_its_streams_were_read(monkeypatch: pytest
 def test_a_finished_session_lingers_for_repeated_calls() -> None:
     known = sessions()
     session = known.implicit()
-    with session.request():
+    with session.request(Cancellation()):
         session.output("rows").finish()
     known.reap()
     assert known.get(session.id) is session
@@ -78,7 +78,7 @@ def test_a_request_declares_its_streams() -> None:
     session = sessions().create()
     with pytest.raises(NotFoundError, match="no output stream 'rows'"):
         session.find_output("rows")
-    with session.request([OUT, IN]):
+    with session.request(Cancellation(), [OUT, IN]):
         assert session.find_output("rows") is session.output("rows")
         assert session.find_input("rows") is session.input("rows")
         with pytest.raises(NotFoundError, match="Did you mean 'rows'"):
@@ -97,7 +97,7 @@ def test_streams_that_were_never_written_fail_with_the_request() -> None:
     for explicit in (True, False):
         known = sessions()
         session = known.create() if explicit else known.implicit()
-        with session.request([OUT]) as request:
+        with session.request(Cancellation(), [OUT]) as request:
             mailbox = session.find_output("rows")
             request.error = StatementError("no such table")
         with pytest.raises(StatementError):
@@ -105,7 +105,7 @@ def test_streams_that_were_never_written_fail_with_the_request() -> None:
         if explicit:
             with pytest.raises(NotFoundError):
                 session.find_output("rows")
-            with session.request([OUT]):
+            with session.request(Cancellation(), [OUT]):
                 assert not session.find_output("rows").ended
         else:
             assert session.find_output("rows") is mailbox
@@ -117,7 +117,7 @@ def test_time_outs_end_idle_sessions_and_stop_their_producers() -> None:
     stopped: list[BaseException] = []
 
     def produce() -> None:
-        with session.request():
+        with session.request(Cancellation()):
             mailbox = session.output("rows")
             try:
                 while True:
@@ -139,7 +139,7 @@ def test_time_outs_end_idle_sessions_and_stop_their_producers() -> None:
 def test_a_request_at_work_keeps_its_session_unless_it_waits_for_a_client() -> None:
     session = Session(sessions(), 0.0, explicit=True)
     assert session.expired()
-    with session.request():
+    with session.request(Cancellation()):
         assert not session.expired()
         mailbox = session.output("rows")
         assert not session.expired()
@@ -153,6 +153,18 @@ def test_a_client_that_waits_keeps_the_session() -> None:
     with session.waiting():
         assert not session.expired()
     assert session.expired()
+
+
+def test_the_end_of_a_session_cancels_what_is_at_work() -> None:
+    known = sessions()
+    session = known.create()
+    cancellation = Cancellation()
+    with session.request(cancellation):
+        known.end(session)
+        assert isinstance(cancellation.cause, GoneError)
+    late = Cancellation()
+    with session.request(late):
+        assert isinstance(late.cause, GoneError)
 
 
 def test_the_number_of_sessions_is_limited() -> None:

@@ -75,7 +75,7 @@ async def post_query(call: Call) -> Reply | None:
     environment = Environment(resource.driver, session, Cancellation(), blocksize, service.scratch)
     work = Work(perform, environment, service.config.limits, call.id, output="result", form=form, coding=coding)
     if session.explicit:
-        with session.request():
+        with session.request(environment.cancellation):
             await conduct(call, work)
     else:
         await conduct(call, work)
@@ -135,7 +135,7 @@ async def post_perform(call: Call) -> Reply | None:
         coding = negotiate(call.header(b"accept-encoding"))
         work = Work(perform, environment, limits, call.id, output=output, form=form, accept=accept, coding=coding)
         try:
-            with session.request(perform.activities) as request:
+            with session.request(environment.cancellation, perform.activities) as request:
                 await conduct(call, work)
                 request.error = work.error
         finally:
