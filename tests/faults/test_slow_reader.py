@@ -1,0 +1,148 @@
+"""A client that stops reading: how much the service takes from the database meanwhile, counted on the wire."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import dai
+from dai.drivers import DriverOptions
+from tests.faults.conftest import Database, Start
+from tests.faults.test_database_restart import stream_document
+from tests.processes import until
+
+ROWS = 20_000
+WIDTH = 200
+
+
+class Wire:
+    """Stands between the service and its database and counts what the service has read of the answers."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self._passed = 0
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                service, _ = self._listening.accept()
+            except OSError:
+                return
+            database = socket.create_connection(("127.0.0.1", self._target))
+            self._open += [service, database]
+            threading.Thread(target=self._forward, args=(service, database, False), daemon=True).start()
+            threading.Thread(target=self._forward, args=(database, service, True), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket, counted: bool) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                view = memoryview(data)
+                while view:
+                    sent = target.send(view)
+                    self._passed += sent if counted else 0
+                    view = view[sent:]
+        except OSError:
+            pass
+        finally:
+            # the end of one side is the end of the other, whatever is on its way
+            for each in (source, target):
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+                each.close()
+
+    @property
+    def read(self) -> int:
+        """Bytes that have left the kernel's buffers into the service."""
+        return self._passed - in_kernel(self.port, towards=False)
+
+    def close(self) -> None:
+        for each in (self._listening, *self._open):
+            each.close()
+
+
+def in_kernel(port: int, *, towards: bool) -> int:
+    """Bytes on their way to (``towards``) or from whoever owns the port: not sent yet, or not read yet."""
+    found = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        unsent, unread = (int(each, 16) for each in queues.split(":"))
+        if int(local.split(":")[1], 16) == port:
+            found += unread if towards else unsent
+        elif int(remote.split(":")[1], 16) == port:
+            found += unsent if towards else unread
+    return found
+
+
+@pytest.fixture
+def wire(database: Database) -> Iterator[Wire]:
+    made = Wire(database.server.port)
+    yield made
+    made.close()
+
+
+def settled(wire: Wire) -> int:
+    """What was read in the end: it no longer grows, for two seconds."""
+    before, since = -1, time.monotonic()
+
+    def still() -> bool:
+        nonlocal before, since
+        now = wire.read
+        if now != before:
+            before, since = now, time.monotonic()
+        return time.monotonic() - since > 2
+
+    until(still)
+    return before
+
+
+@pytest.mark.parametrize("form", ["text/csv", "application/vnd.apache.arrow.stream", "application/vnd.webrowset+xml"])
+def test_at_most_two_blocks_are_held(start: Start, database: Database, wire: Wire, form: str) -> None:
+    url = database.server.url.replace(str(database.server.port), str(wire.port))
+    service = start(resources={"lab": url})
+    with service.client() as client:
+        assert client.post("/resources/lab/query", json={"sql": "select 1 as a"}).status_code == 200
+        base = wire.read
+        connection = http.client.HTTPConnection("127.0.0.1", service.port)
+        body = json.dumps({"sql": database.endless, "blocksize": ROWS})
+        connection.request("POST", "/resources/lab/query", body, {"Content-Type": "application/json", "Accept": form})
+        assert connection.sock is not None
+        mine = connection.sock.getsockname()[1]
+        taken = settled(wire) - base
+        unread = in_kernel(mine, towards=True)
+        held = taken - unread
+        block = ROWS * WIDTH
+        print(f"{form}: read {taken:,}, in the kernel {unread:,}, so held at most {held:,}; a block is {block:,}")
+        assert taken > block
+        # two blocks, and the two batches of the driver that they are cut from
+        assert held <= 2 * 1.2 * block + 2 * DriverOptions().batch_bytes
+        connection.close()
+        until(lambda: database.at_work == 0)
+        until(service.at_rest)
+
+
+def test_at_most_two_blocks_of_a_pulled_stream_are_held(start: Start, database: Database, wire: Wire) -> None:
+    url = database.server.url.replace(str(database.server.port), str(wire.port))
+    service = start(resources={"lab": url})
+    lab = dai.connect(f"{service.url}/lab", retries=0)
+    response = lab.perform(stream_document(database.endless), blocksize=ROWS)
+    with service.client() as client:
+        (stream,) = client.get(f"/sessions/{response.session}").json()["streams"]
+        taken = settled(wire)
+        (stream,) = client.get(f"/sessions/{response.session}").json()["streams"]
+        assert stream["blocks"] == 2
+        # two that wait, and the one that the producer is held with
+        assert taken <= 3 * 1.2 * ROWS * WIDTH + 2 * DriverOptions().batch_bytes
+        assert client.delete(f"/sessions/{response.session}").status_code == 204
+    until(lambda: database.at_work == 0)
+    until(service.at_rest)
+    lab.close()
