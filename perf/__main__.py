@@ -11,6 +11,7 @@ BENCHMARKS = {
     "bulk": "1 M rows x 10 columns: Arrow and WebRowSet against the bare drivers",
     "goterm": "protein_goterm whole, and pulled in blocks, against psycopg",
     "latency": "a one-row query against a bare FastAPI handler; validation of a document",
+    "codecs": "encoding and decoding alone, every format, against lxml and pyarrow",
     "stages": "queries of 100 to 1 M rows: time per stage",
     "blocks": "the block-size curve in seven access modes and three formats",
     "wire": "bytes on the wire per format and compression",
