@@ -4,10 +4,8 @@ import contextlib
 import doctest
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from dai.demo.load import load
+from tests.processes import until
+from tests.servers import free_port
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -28,20 +28,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("readme")
     url = f"sqlite:///{directory / 'demo.db'}"
     load(url)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
             [f"{BIN}/dai", "serve", url, "--port", str(port)], cwd=directory, stdout=log, stderr=log
         )
     base = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and process.poll() is None:
+
+        def answers() -> bool:
+            assert process.poll() is None, (directory / "log").read_text()[-4000:]
             with contextlib.suppress(OSError), urllib.request.urlopen(f"{base}/health/ready", timeout=1):
-                break
-            time.sleep(0.05)
+                return True
+            return False
+
+        until(answers)
         yield base
     finally:
         process.terminate()
@@ -92,6 +93,20 @@ def test_examples(server: str, document: str) -> None:
         assert "Traceback" not in ended.stderr
     else:
         assert ended.returncode == 0, ended.stderr
+
+
+def test_flights_from_new_york() -> None:
+    ended = subprocess.run(
+        [sys.executable, "examples/flights.py"], cwd=ROOT, capture_output=True, text=True, timeout=110
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""
+    assert "336,776 flights" in ended.stdout
+    # The figures of the data set, counted with pandas.
+    for line in ("Frontier Airlines Inc. 681 21.9", "BOEING 1630 82912 50", "bad sight 6818 30.2 17.9"):
+        assert line in " ".join(ended.stdout.split())
+    assert "16,174 rows in 9 blocks" in ended.stdout
+    assert "The service is stopped" in ended.stdout
 
 
 def test_demo_runs_and_stops() -> None:
