@@ -11,12 +11,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from dai.perform import parse
 from perf.harness import Report, shown
 from perf.world import World
+from tests.processes import until
+from tests.servers import free_port
 
 SQL = "select id, name from littleblackbook where id = 42"
 REQUESTS = 400
@@ -90,17 +93,16 @@ def _caller(base: str, path: str, body: bytes, kind: str) -> Callable[[], bytes]
 
 @contextmanager
 def _bare(dsn: str) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([sys.executable, "-m", "perf.bare", dsn, str(port)])
     try:
-        for _ in range(200):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
+        until(partial(_listens, port))
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(20)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import subprocess
-import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +11,8 @@ from pathlib import Path
 import psutil
 
 from dai.demo.load import load
+from tests.processes import ServiceProcess
 from tests.servers import MariaServer, PostgresServer
-
-START_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -53,37 +46,13 @@ def world(mixed_rows: int = 1_000_000, blocksizes: tuple[int, ...] = (100, 1_000
 
 
 @contextmanager
-def service(resources: dict[str, str], extra: str = "") -> Iterator[tuple[str, psutil.Process]]:
+def service(resources: dict[str, str]) -> Iterator[tuple[str, psutil.Process]]:
     """``dai serve`` over these databases; its base URL and its process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as directory:
-        config = Path(directory) / "dai.toml"
-        lines = [f'[service]\nport = {port}\nstate = "sqlite:///state.db"\n', extra]
-        lines += [f'[resources.{name}]\nurl = "{url}"\n' for name, url in resources.items()]
-        config.write_text("\n".join(lines))
-        log = (Path(directory) / "service.log").open("wb")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dai", "serve", "--config", str(config)], stdout=log, stderr=log
-        )
+        running = ServiceProcess(Path(directory), resources)
         try:
-            base = f"http://127.0.0.1:{port}"
-            _wait(base, process, Path(log.name))
-            yield base, psutil.Process(process.pid)
+            running.start()
+            assert running.process is not None
+            yield running.url, running.process
         finally:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-            process.kill()
-            process.wait()
-            log.close()
-
-
-def _wait(base: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{base}/health/live", timeout=1):
-            return
-        time.sleep(0.05)
-    raise RuntimeError(f"The service did not start:\n{log.read_text()[-2000:]}")
+            running.stop()
