@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 from dai.activity import Activity
 from dai.cancellation import Cancellation
-from dai.errors import BusyError, ClosedError, DaiError, GoneError, NotFoundError
+from dai.errors import BusyError, DaiError, GoneError, NotFoundError
 from dai.loading import nearest
 from dai.mailbox import Mailbox
 
@@ -178,7 +178,7 @@ class Session:
     def _stream(self, streams: dict[str, Mailbox], name: str) -> Mailbox:
         with self._lock:
             if self.ended:
-                raise ClosedError(f"Session {self.id} has ended.")
+                raise GoneError(f"Session {self.id} has ended.")
             if (found := streams.get(name)) is not None:
                 return found
             if len(self._outputs) + len(self._inputs) >= STREAMS_A_SESSION:

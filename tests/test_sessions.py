@@ -26,7 +26,7 @@ def test_an_explicit_session_lives_until_it_is_ended() -> None:
     known.end(session)
     with pytest.raises(NotFoundError):
         known.get(session.id)
-    with pytest.raises(ClosedError):
+    with pytest.raises(GoneError):
         session.output("x")
 
 

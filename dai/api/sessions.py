@@ -161,6 +161,10 @@ async def put_block(call: Call) -> Reply:
                 in_time = await changes.wait()
             if not in_time:
                 raise BackPressureError("The stream is full: its reader is behind.", hint="Send the block again.")
+    except ClosedError as error:
+        if isinstance(error.__cause__, GoneError):  # the session has ended, not only who read the stream
+            raise error.__cause__ from None
+        raise
     finally:
         changes.close()
     return Reply(status=204)
@@ -288,7 +292,7 @@ OPERATIONS = (
         parameters=(_NUMBER, _LAST, _wait(PUSH_WAIT)),
         body={"application/octet-stream": None, "*/*": None},
         body_required=False,
-        problems=(NotFoundError, ConflictError, TooLargeError, BackPressureError, ClosedError),
+        problems=(NotFoundError, ConflictError, GoneError, TooLargeError, BackPressureError, ClosedError),
         tag="sessions",
         quiet=True,
     ),

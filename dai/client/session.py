@@ -14,14 +14,16 @@ from dai.client.body import PIECE
 from dai.client.progress import Asked
 from dai.client.result import Result, media_type
 from dai.client.transport import Reply
-from dai.errors import DaiError, DataError
+from dai.errors import BackPressureError, DaiError, DataError
 
 if TYPE_CHECKING:
     from dai.client.response import Response
     from dai.client.service import Resource
 
 HELD = 20
-"""Seconds the service holds a request for a block that is not there yet."""
+"""Seconds the service holds a request for a block that is not there yet, or that has no room yet."""
+PATIENCE = 60.0
+"""Seconds a push waits for a reader that takes nothing."""
 BACK_PRESSURE = frozenset({429})
 
 
@@ -114,34 +116,66 @@ class Session:
         blocksize: int | None = None,
         first: int = 0,
         last: bool = True,
+        patience: float = PATIENCE,
     ) -> int:
         """Push into an inputStream and end it (unless ``last`` is False); gives the number of the next block.
 
         ``batches``: a table, record batches or a reader of them, encoded as ``format`` in blocks of ``blocksize`` rows;
         or blocks of bytes, sent as they are. Held back while the reader is slower; Ctrl-C leaves the stream open.
+
+        Raises BackPressureError when there was no room for a block for ``patience`` seconds, because nobody reads or
+        the reader is stuck: what was sent before stays in the stream. GoneError where the session ends meanwhile.
         """
         headers = {"Content-Type": media_type(format)}
         number = first
         held: bytes | memoryview | None = None
         for block in _blocks(batches, format, blocksize):
             if held is not None:
-                self._put(stream, number, held, headers, last=False)
+                self._put(stream, number, held, headers, patience, last=False)
                 number += 1
             held = block
         if held is not None or last:
-            self._put(stream, number, held or b"", headers, last=last)
+            self._put(stream, number, held or b"", headers, patience, last=last)
             number += 1
         return number
 
-    def _put(self, stream: str, number: int, block: bytes | memoryview, headers: dict[str, str], *, last: bool) -> None:
-        path = f"{self.stream_path(stream)}/blocks/{number}" + ("?last=true" if last else "")
+    def _put(
+        self,
+        stream: str,
+        number: int,
+        block: bytes | memoryview,
+        headers: dict[str, str],
+        patience: float,
+        *,
+        last: bool,
+    ) -> None:
+        path = f"{self.stream_path(stream)}/blocks/{number}?" + ("last=true&" if last else "")
+        deadline = time.monotonic() + patience
+        left = patience
         while True:
-            reply: Reply = self.transport.send("PUT", path, block, headers, BACK_PRESSURE)
+            held = int(min(HELD, left))
+            reply: Reply = self.transport.send("PUT", f"{path}wait={held}", block, headers, BACK_PRESSURE)
             with reply.body:
                 reply.body.read_all()
             if reply.status != 429:
                 return
-            time.sleep(reply.retry_after or 0.1)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self._stuck(stream, patience)
+            time.sleep(min(reply.retry_after or 0.1, left))
+            left = max(0.0, deadline - time.monotonic())
+
+    def _stuck(self, stream: str, patience: float) -> BackPressureError:
+        """Why a push gave up, from what the service says of the session's streams."""
+        streams = self.resource.service.get(f"/sessions/{quote(self.id, safe='')}")["streams"]
+        others = [f"{each['name']} ({each['direction']})" for each in streams if each["name"] != stream]
+        hint = f"Its other streams: {', '.join(others)}." if others else "It has no other stream."
+        taken = next((each["next"] - each["blocks"] for each in streams if each["name"] == stream), 0)
+        if taken:
+            detail = f"The reader of the stream {stream!r} made no room for {patience:g} seconds, after {taken} blocks."
+            return BackPressureError(detail, hint=hint + " A slow reader needs a longer patience= (seconds).")
+        detail = f"Nobody reads the stream {stream!r} of this session; is there an inputStream of that name?"
+        return BackPressureError(detail, hint=hint)
 
     def close(self) -> None:
         """End the session if it is our own: what still runs in it stops."""

@@ -7,7 +7,7 @@ from dai.client import Service, Session
 from dai.client.result import MEDIA_TYPES
 from dai.client.service import Resource
 from dai.client.testing import Request, Scripted, ScriptedServer
-from dai.errors import ConflictError, DataError, StatementError
+from dai.errors import BackPressureError, ConflictError, DataError, StatementError
 from tests.client.replies import TABLE, arrow_bytes, pieces, problem, said
 
 
@@ -126,6 +126,32 @@ def test_a_slow_reader_holds_the_push_back() -> None:
     with ScriptedServer(said({"id": "s1"}), full, full, Scripted(204)) as server:
         assert session_of(server).push("in", b"a") == 1
         assert [each.body for each in server.requests[1:]] == [b"a"] * 3
+
+
+@pytest.mark.parametrize(
+    ("streams", "said_of_it"),
+    [
+        (
+            [("nope", "input", 2, 2), ("in", "input", 0, 0), ("out", "output", 0, 0)],
+            r"^Nobody reads the stream 'nope' of this session; is there an inputStream of that name\?\n.*in .input., out",
+        ),
+        ([("nope", "input", 2, 2)], r"(?s)^Nobody reads.*no other stream"),
+        ([("nope", "input", 5, 2)], r"(?s)^The reader of the stream 'nope' made no room.*after 3 blocks.*patience="),
+    ],
+)
+def test_a_push_that_nobody_reads_gives_up(streams: list[tuple], said_of_it: str) -> None:
+    members = ("name", "direction", "next", "blocks")
+    described = {"id": "s1", "streams": [dict(zip(members, each, strict=True)) for each in streams]}
+    full = problem(429, type="back-pressure", detail="The stream is full.", retry_after=1)
+
+    def answer(request: Request) -> Scripted:
+        return full if request.method == "PUT" else said(described)
+
+    with ScriptedServer(said({"id": "s1"}), answer) as server:
+        with pytest.raises(BackPressureError, match=said_of_it):
+            session_of(server).push("nope", b"a", patience=0.05)
+        assert server.requests[1].target.endswith("/blocks/0?last=true&wait=0")
+        assert server.requests[-1].target == "/sessions/s1"
 
 
 def test_a_block_out_of_order_is_told() -> None:
