@@ -100,9 +100,17 @@ class Job:
         return LONG_POLL if deadline is None else max(0, min(LONG_POLL, round(deadline - time.monotonic())))
 
     def result(
-        self, name: str | None = None, *, format: str = "arrow", blocksize: int | None = None, progress: Asked = None
+        self,
+        name: str | None = None,
+        *,
+        format: str | None = None,
+        blocksize: int | None = None,
+        progress: Asked = None,
     ) -> Result:
         """The result ``name`` (the only one where there is one), once the job has completed. Raises its error.
+
+        Without a ``format`` tuples come as Arrow, and what is none (the count of an update, XML) as it is. With one,
+        NotAcceptableError where the result cannot have it.
 
         A download that breaks off goes on where it was, as often as the transport retries.
         """
@@ -120,7 +128,7 @@ class Job:
             raise NotFoundError(f"Job {self.id} has no result {name!r}.", hint=nearest(name, names))
         query = f"?blocksize={blocksize}" if blocksize else ""
         transport, path = self._service.transport, f"{self._path}/outputs/{quote(name, safe='')}{query}"
-        headers = {"Accept": media_type(format)}
+        headers = {"Accept": media_type(format) if format else f"{media_type('arrow')}, */*;q=0.1"}
         reply = transport.send("GET", path, headers=headers)
         source = Resumed(transport, path, headers, reply) if resumable(reply) else reply.body
         return Result(source, form_of(reply.media_type), blocksize=blocksize, progress=progress)

@@ -18,14 +18,18 @@ from dai.client import Options, Resource, activity, document, element
 from dai.client.result import MEDIA_TYPES
 from dai.config import parse
 from dai.errors import (
+    BackPressureError,
     CancelledError,
     ConflictError,
     DaiError,
     DocumentError,
+    GoneError,
+    NotAcceptableError,
     NotAQueryError,
     NotFoundError,
     StatementError,
 )
+from tests.processes import until
 
 SERIES = "select n, 'row ' || n as name from generate_series(1, ?) n"
 ENDLESS = "select generate_series(1, 100000000) as n, repeat('x', 1000) as filler"
@@ -220,6 +224,22 @@ def test_a_job_from_its_beginning_to_its_end(lab: Resource, tmp_path: Path) -> N
         job.refresh()
 
 
+def test_the_results_of_a_job_in_their_own_form(lab: Resource) -> None:
+    def statement(kind: str, sql: str, form: str, output: str) -> ElementTree.Element:
+        return activity(kind, element("expression", sql), element(form, name=output), name=f"{output}Statement")
+
+    job = lab.submit(
+        document(
+            statement("sqlQueryStatement", "select 7 as n", "webRowSetStream", "rows"),
+            statement("sqlUpdateStatement", "update shelf set name = name", "resultStream", "update"),
+        )
+    )
+    assert job.result("rows").arrow().to_pydict() == {"n": [7]}
+    assert 'updateCount="2"' in job.result("update").text()
+    with pytest.raises(NotAcceptableError):
+        job.result("update", format="arrow")
+
+
 def test_a_job_that_fails_and_one_that_is_aborted(lab: Resource, postgres_module_url: str) -> None:
     failed = lab.submit("select 1 / (n - 3) from generate_series(1, 5) n")
     with pytest.raises(StatementError, match="division by zero"):
@@ -276,6 +296,30 @@ def test_pushing_into_a_table(lab: Resource, postgres_module_url: str) -> None:
         loading.join(60)
         assert counted == [1000]
     assert lab.query("select count(*) as n from pushed").arrow()["n"].to_pylist() == [1000]
+
+
+def test_pushing_what_nobody_reads(lab: Resource) -> None:
+    told = r"(?s)^Nobody reads the stream 'nope'.*no other stream"
+    with lab.session() as session, pytest.raises(BackPressureError, match=told):
+        session.push("nope", [b"a", b"b", b"c"], patience=0.2)
+
+
+def test_the_end_of_a_session_ends_a_push(lab: Resource, service: Background) -> None:
+    failed: list[DaiError] = []
+    session = lab.session()
+
+    def push() -> None:
+        with pytest.raises(GoneError, match="was ended") as caught:
+            session.push("nope", [b"a", b"b", b"c"])
+        failed.append(caught.value)
+
+    pushing = threading.Thread(target=push)
+    pushing.start()
+    (held,) = [each for each in service.service.sessions.all() if each.id == session.id]
+    until(lambda: held._waiters)
+    session.close()
+    pushing.join(60)
+    assert [each.status for each in failed] == [410]
 
 
 def test_blocks_out_of_order(lab: Resource) -> None:

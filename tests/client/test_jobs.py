@@ -98,6 +98,15 @@ def test_results_by_name() -> None:
             job_of(server).result("row")
 
 
+def test_a_result_that_is_no_table_comes_as_it_is() -> None:
+    count = Scripted(body=b'<resultStream updateCount="7"/>', headers={"Content-Type": "application/xml"})
+    with ScriptedServer(DONE, count, DONE, count) as server:
+        assert job_of(server).result().text() == '<resultStream updateCount="7"/>'
+        assert server.requests[-1].headers["accept"] == f"{MEDIA_TYPES['arrow']}, */*;q=0.1"
+        job_of(server).result(format="csv")
+        assert server.requests[-1].headers["accept"] == "text/csv"
+
+
 def test_listing_and_deleting() -> None:
     listed = said({"jobs": [{"id": "1", "phase": "QUEUED", "resource": "a"}, {"id": "2", "phase": "COMPLETED"}]})
     with ScriptedServer(listed, listed, listed, Scripted(204)) as server:
