@@ -1,6 +1,8 @@
+import base64
 import io
 import json
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -11,14 +13,19 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from dai.__main__ import main, parser
+from dai.client import connect
+from dai.client.documents import input_streams
 from dai.client.result import MEDIA_TYPES
 from dai.client.testing import Scripted, ScriptedServer
 from dai.commands import FAILED, INTERRUPTED, OK, USAGE
 from dai.commands.table import cut, lines, width
+from dai.errors import ConfigurationError, DaiError, MissingDependencyError
 from tests.client.replies import DATA, arrow, problem, said
+from tests.processes import ServiceProcess
 
 CSV = Scripted(body=b"id,name\r\n1,a\r\n", headers={"Content-Type": "text/csv"})
 
@@ -182,6 +189,65 @@ def test_performing_a_document(tmp_path: Path, capsysbinary, monkeypatch: pytest
         assert main(["perform", str(document), *at, "--format", "csv"]) == USAGE
 
 
+def test_a_response_is_shown_as_it_arrives(tmp_path: Path) -> None:
+    document = tmp_path / "perform.xml"
+    document.write_bytes(b"<perform/>")
+    begun = Scripted(200, [RESPONSE[:100]], {"Content-Type": "application/xml"}, held=True)
+    with ScriptedServer(DATA, begun) as server:
+        arguments = ["perform", str(document), "--resource", f"{server.url}/data"]
+        with subprocess.Popen([sys.executable, "-m", "dai", *arguments], stdout=subprocess.PIPE) as process:
+            try:
+                assert process.stdout.read(100) == RESPONSE[:100]
+                assert process.poll() is None
+            finally:
+                process.kill()
+
+
+PUSHED = b"""<gridDataServicePerform xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">
+<inputStream name="in"><toLocal name="up"/></inputStream></gridDataServicePerform>"""
+
+
+def test_a_document_that_waits_says_for_what(tmp_path: Path) -> None:
+    path = tmp_path / "perform.xml"
+    path.write_bytes(PUSHED)
+    sqlite3.connect(tmp_path / "empty.db").close()
+    running = ServiceProcess(tmp_path, {"data": f"sqlite:///{tmp_path / 'empty.db'}"}).start()
+    try:
+        command = [sys.executable, "-m", "dai", "perform", str(path), "--server", running.url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            found = re.fullmatch(r"Session (\S+) waits for what is pushed into: in\n", process.stderr.readline())
+            assert found is not None
+            data = connect(f"{running.url}/data")
+            data.session(id=found[1]).push("in", [b"pushed from elsewhere"])
+            data.close()
+            assert base64.b64encode(b"pushed from elsewhere").decode() in process.communicate(timeout=60)[0]
+            assert process.returncode == OK
+        assert httpx.get(f"{running.url}/sessions/{found[1]}").status_code == 404
+    finally:
+        running.stop()
+
+
+def test_the_session_of_a_document_that_waits_ends_unless_a_job_goes_on(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "perform.xml"
+    path.write_bytes(PUSHED)
+    made = said({"id": "s1"}, 201)
+    with ScriptedServer(DATA, made, arrow(), Scripted(204), DATA, made, performed(status=202)) as server:
+        arguments = ["perform", str(path), "--resource", f"{server.url}/data"]
+        assert main([*arguments, "--end-point", "up", "--format", "table"]) == OK
+        assert "session=s1" in server.requests[2].target
+        assert (server.requests[-1].method, server.requests[-1].target) == ("DELETE", "/sessions/s1")
+        assert main(arguments) == OK
+        assert server.requests[-1].method == "POST"
+        assert "session=s1" in server.requests[-1].target
+    assert capsys.readouterr().err.count("Session s1 waits for what is pushed into: in\n") == 2
+
+
+def test_a_document_that_joins_a_session_itself() -> None:
+    assert input_streams(PUSHED) == ["in"]
+    assert input_streams(PUSHED.replace(b"<inputStream", b'<session id="s1"/><inputStream')) == []
+    assert input_streams(b"<broken") == []
+
+
 def test_performing_for_one_end_point(tmp_path: Path, capsys) -> None:
     document = tmp_path / "perform.xml"
     document.write_bytes(b"<perform/>")
@@ -341,6 +407,18 @@ def test_a_database_is_served_with_one_line(tmp_path: Path, capsys) -> None:
         assert "Did you mean 'data'?" in capsys.readouterr().err
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == OK
+
+
+@pytest.mark.parametrize("error", [ConfigurationError("No such driver."), MissingDependencyError("No package.")])
+def test_a_driver_that_is_not_there_is_a_wrong_command_line(
+    error: DaiError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("dai.api.serve.serve", refused)
+    assert main(["serve", "nosuch://host/data"]) == USAGE
+    assert error.detail in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
+from xml.parsers import expat
 
 from dai.errors import RequestError
 
@@ -63,6 +64,28 @@ def as_bytes(given: Any) -> bytes:
     if hasattr(given, "tag") and hasattr(given, "iter"):
         return _serialised(given)
     raise RequestError(f"A perform document is bytes, text, a path or an element, not {type(given).__name__}.")
+
+
+def input_streams(document: bytes) -> list[str]:
+    """Names of the inputStreams of a document that joins no session of its own: it waits for what is pushed into them.
+    Empty for what is not well-formed, which the service tells better."""
+    names: list[str] = []
+    sessions: list[str] = []
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        local = name.rpartition(":")[2]
+        if local == "inputStream":
+            names.append(attributes.get("name", ""))
+        elif local == "session":
+            sessions.append(local)
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = start
+    try:
+        parser.Parse(document, True)
+    except expat.ExpatError:
+        return []
+    return [] if sessions else names
 
 
 def _serialised(root: Any) -> bytes:

@@ -179,7 +179,8 @@ class Response:
         return self
 
     def copy_to(self, file: BinaryIO) -> None:
-        """Write the document itself to ``file`` as it arrives, to its end; of its results words and errors are kept.
+        """Write the document itself to ``file`` as it arrives, each piece at once, to its end; of its results words and
+        errors are kept.
 
         To be called before anything was read.
         """
@@ -208,6 +209,7 @@ class Response:
             self._meter.update(0, self._source.received)
             if self._copy is not None:
                 self._copy.write(piece)
+                self._copy.flush()  # whoever reads it may need the session's id to go on
             self._parser.Parse(piece, not piece)
         except expat.ExpatError as error:
             self.close()

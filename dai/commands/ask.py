@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from dai.client import Resource, Response, Result, connect
+from dai.client.documents import input_streams
 from dai.commands import FAILED, OK
 from dai.commands.output import UsageError, add_options, add_server, chosen, write
 from dai.errors import DaiError
@@ -76,8 +78,24 @@ def run_perform(arguments: argparse.Namespace) -> int:
     if arguments.format is not None:
         raise UsageError("A response document has no other format.", hint="Name one result with --end-point NAME.")
     resource = resource_named(arguments.resource, arguments.server)
-    with resource.perform(document, blocksize=arguments.blocksize) as response:
-        return _show(response, arguments.output)
+    with ExitStack() as ending:
+        session = _waited_for(resource, document, ending)
+        with resource.perform(document, blocksize=arguments.blocksize, session=session) as response:
+            code = _show(response, arguments.output)
+        if response.job is not None:
+            ending.pop_all()  # the job goes on in the session
+    return code
+
+
+def _waited_for(resource: Resource, document: bytes, ending: ExitStack) -> str | None:
+    """A session, told at once, for a document that waits for what is pushed: its response comes too late to say where
+    to push. None where nothing is pushed. ``ending`` ends the session."""
+    names = input_streams(document)
+    if not names:
+        return None
+    session = ending.enter_context(resource.session())
+    print(f"Session {session.id} waits for what is pushed into: {', '.join(names)}", file=sys.stderr, flush=True)
+    return session.id
 
 
 def _read(file: str) -> bytes:
@@ -93,8 +111,12 @@ def _one_end_point(arguments: argparse.Namespace, document: bytes) -> int:
     form = chosen(arguments.format, arguments.output)
     resource = resource_named(arguments.resource, arguments.server)
     wanted = "arrow" if form == "table" else form
-    result: Result = resource.perform(document, arguments.end_point, format=wanted, blocksize=arguments.blocksize)
-    write(result, form, arguments.output)
+    with ExitStack() as ending:
+        session = _waited_for(resource, document, ending)
+        result: Result = resource.perform(
+            document, arguments.end_point, format=wanted, blocksize=arguments.blocksize, session=session
+        )
+        write(result, form, arguments.output)
     return OK
 
 
