@@ -35,7 +35,7 @@ from dai.drivers.ddl import like, matched
 from dai.drivers.interrupts import interruptible
 from dai.drivers.pool import Limit, Pool
 from dai.drivers.rows import FIRST_ROWS, batches, columns_of, field
-from dai.drivers.statements import Style, bind_markers, keyword, single_query
+from dai.drivers.statements import Style, bind_markers, check_count, keyword, single_query
 from dai.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
@@ -294,8 +294,7 @@ class AnyDatabase(Driver):
 
     def _bound(self, sql: str, parameters: Sequence[Any]) -> tuple[str, Any]:
         bound = bind_markers(sql, _STYLES[self._engine.dialect.paramstyle], self.dialect)
-        if bound.count != len(parameters):
-            raise ParameterError(f"The statement has {bound.count} parameter markers for {len(parameters)} values.")
+        check_count(bound.count, len(parameters))
         if self._engine.dialect.paramstyle == "named":
             return bound.sql, {f"p{at}": value for at, value in enumerate(parameters, 1)}
         return bound.sql, tuple(parameters)

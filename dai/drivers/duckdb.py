@@ -31,7 +31,7 @@ from dai.drivers.interrupts import interruptible
 from dai.drivers.pool import Limit, Pool
 from dai.drivers.positions import of_name
 from dai.drivers.rows import MOST_ROWS, field
-from dai.drivers.statements import Bound, bind_markers, single_query
+from dai.drivers.statements import Bound, bind_markers, check_count, single_query
 from dai.errors import (
     ConfigurationError,
     ConflictError,
@@ -227,8 +227,8 @@ class DuckDB(Driver):
     ) -> Stream:
         query = single_query(sql, self.dialect)
         bound = bind_markers(query, "qmark", self.dialect) if parameters else Bound(query, 0)
-        if parameters and bound.count != len(parameters):
-            raise ParameterError(f"The statement has {bound.count} parameter markers for {len(parameters)} values.")
+        if parameters:
+            check_count(bound.count, len(parameters))
         with _translated(sql, bound), interruptible(cancellation, cursor.interrupt):
             statements = cursor.extract_statements(bound.sql)
             if len(statements) != 1 or statements[0].type not in _QUERIES:
@@ -313,6 +313,7 @@ class _Session(Session):
             changed = 0
             for row in [()] if parameter_rows is None else parameter_rows:
                 self._cancellation.check()
+                check_count(bound.count, len(row))
                 result = self.cursor.execute(statement, list(row) or None)
                 if statement.type in _COUNTED:
                     changed += _changed(result)
@@ -381,6 +382,8 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
         raise StatementError("The statement is not allowed here: it would reach files.", sql=sql) from error
     if isinstance(error, duckdb.TransactionException) and "onflict" in text:
         raise ConflictError("Another transaction changed the same rows.", hint="Try again.") from error
+    if "Values were not provided" in text and sql is not None:
+        check_count(bind_markers(sql, "qmark", "duckdb").count, 0)
     if "Values were not provided" in text or isinstance(error, duckdb.NotImplementedException | TypeError):
         raise ParameterError(f"A value is missing or has no type in DuckDB: {text.splitlines()[0]}") from error
     if "to DECIMAL(38,0)" in text and "Could not cast value" in text:

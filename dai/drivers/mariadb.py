@@ -32,7 +32,7 @@ from dai.drivers.mariadb_session import MariaSession, encoded, kinds_of, prepare
 from dai.drivers.mariadb_types import TEXT_TYPES, Kind, array, lossless_floats
 from dai.drivers.pool import Limit, Pool
 from dai.drivers.rows import FIRST_ROWS, batches, columns_of
-from dai.drivers.statements import Bound, bind_markers, single_query
+from dai.drivers.statements import Bound, bind_markers, check_count, single_query
 from dai.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
@@ -294,12 +294,12 @@ class MariaDB(Driver):
                 with contextlib.suppress(MySQLdb.Error):
                     state = connection.raw.sqlstate()
 
-            def names(what: str) -> list[str]:
+            def meant(code: int, message: str) -> str | None:
                 with contextlib.suppress(Exception):
-                    return schema_of.names(MariaSession(self, connection, Cancellation()).rows, what)
-                return []
+                    return schema_of.meant(MariaSession(self, connection, Cancellation()).rows, code, message, sql)
+                return None
 
-            raise error_of(code, message, state, sql, bound, names) from error
+            raise error_of(code, message, state, sql, bound, meant) from error
 
     # Statements
 
@@ -340,8 +340,8 @@ class MariaDB(Driver):
     ) -> tuple[Any, list[Kind]]:
         raw = connection.raw
         bound = bind_markers(query, "qmark", self.dialect) if parameters else Bound(query, 0)
-        if parameters and bound.count != len(parameters):
-            raise ParameterError(f"The statement has {bound.count} parameter markers for {len(parameters)} values.")
+        if parameters:
+            check_count(bound.count, len(parameters))
         with (
             interruptible(cancellation, lambda: self.kill(connection.id)),
             self.translated(connection, sql, bound),

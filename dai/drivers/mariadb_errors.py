@@ -17,7 +17,6 @@ from dai.errors import (
     NotFoundError,
     StatementError,
 )
-from dai.loading import nearest
 
 INTERRUPTED = 1317
 LOST = {1053, 1080, 1927, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2055}
@@ -25,12 +24,12 @@ _REFUSED = {1044: "does not open this database to us", 1045: "refuses our creden
 _BUSY = {1040, 1203, 1226, 1205}
 _READ_ONLY = 1792
 
-Names = Callable[[str], list[str]]
-"""``tables`` or ``columns``: their names."""
+Meant = Callable[[int, str], str | None]
+"""A hint about the name that an error of that number and message does not know."""
 
 
 def error_of(
-    code: int, message: str, sqlstate: str | None, sql: str | None, bound: Bound | None, names: Names | None = None
+    code: int, message: str, sqlstate: str | None, sql: str | None, bound: Bound | None, meant: Meant | None = None
 ) -> DaiError:
     """The error of a statement or connection."""
     if code in LOST:
@@ -52,9 +51,8 @@ def error_of(
     if code == _READ_ONLY:
         text = "The statement would change something, and stands where only queries may"
     position = _position(code, message, sql, bound) if sql is not None else None
-    return StatementError(
-        f"{text}.", sql=sql, position=position, sqlstate=sqlstate, hint=_hint(code, text, names) if names else None
-    )
+    hint = meant(code, message) if meant is not None and code in (1051, 1054, 1146) else None
+    return StatementError(f"{text}.", sql=sql, position=position, sqlstate=sqlstate, hint=hint)
 
 
 def _without_names(message: str) -> str:
@@ -84,11 +82,3 @@ def _position(code: int, message: str, sql: str | None, bound: Bound | None) -> 
         named = re.search(r"'([^']+)'", _without_names(message))
         return of_name(sql, named.group(1), "mysql") if named else None
     return None
-
-
-def _hint(code: int, text: str, names: Names | None) -> str | None:
-    named = re.search(r"'([^']+)'", text)
-    if names is None or named is None or code not in (1054, 1146, 1051):
-        return None
-    known = names("columns" if code == 1054 else "tables")
-    return nearest(named.group(1).rsplit(".", 1)[-1], known) if known else None

@@ -13,8 +13,8 @@ from dai.drivers import Session
 from dai.drivers.interrupts import interruptible
 from dai.drivers.mariadb_literals import literal
 from dai.drivers.mariadb_types import Kind, kind
-from dai.drivers.statements import Bound, bind_markers, keyword
-from dai.errors import DataError, ParameterError, StatementError
+from dai.drivers.statements import Bound, bind_markers, check_count, keyword
+from dai.errors import DataError, StatementError
 from dai.stream import Stream
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ class MariaSession(Session):
         bound = bind_markers(sql, "qmark", "mysql")
         changed, prepared = 0, False
         for row in parameter_rows:
-            if bound.count != len(row):
-                raise ParameterError(f"The statement has {bound.count} parameter markers for {len(row)} values.")
+            check_count(bound.count, len(row))
             if not prepared:
                 self._prepare(bound, sql)
                 prepared = True

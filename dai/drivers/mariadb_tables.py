@@ -9,9 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo, suggestions
 from dai.drivers.ddl import like
+from dai.drivers.mariadb_literals import literal
 from dai.drivers.mariadb_types import kind
+from dai.drivers.statements import tokens
 from dai.errors import NotFoundError
 from dai.loading import nearest
 
@@ -28,6 +30,11 @@ _BINARY = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", 
 _TABLES = """
 SELECT table_name AS name, table_type AS kind, table_rows AS count, data_length AS size, table_comment AS comment
 FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY table_name
+"""
+_NAMES = """
+SELECT table_name AS name, IF(table_schema = DATABASE(), table_name, CONCAT(table_schema, '.', table_name)) AS written
+FROM information_schema.tables WHERE table_schema IN (DATABASE(), {0})
+ORDER BY table_schema = {0}, table_name LIMIT 10000
 """
 _COLUMNS = """
 SELECT table_name AS tab, column_name AS name, data_type AS type, column_type AS full_type, is_nullable AS nullable,
@@ -49,9 +56,18 @@ ORDER BY table_name, index_name, seq_in_index
 """
 
 
-def names(run: Run, what: str) -> list[str]:
-    """Of all ``tables`` or ``columns``."""
-    return [row["name"] for row in run(_TABLES if what == "tables" else _COLUMNS)]
+def meant(run: Run, code: int, message: str, sql: str | None) -> str | None:
+    """A hint about the table (1146, 1051) or column (1054) that an error's message names."""
+    named = re.search(r"'([^']+)'", message)
+    if named is None:
+        return None
+    database, _, name = named.group(1).rpartition(".")
+    if code == 1054:
+        words = {sql[start:end].strip("`").casefold() for _, start, end in tokens(sql, "mysql")} if sql else set()
+        known = [row["name"] for row in run(_COLUMNS) if row["tab"].casefold() in words]
+        return suggestions.meant(name, {each: each for each in known})
+    rows = run(_NAMES.format(literal(database, 0)))
+    return suggestions.meant(name, {row["name"]: row["written"] for row in rows})
 
 
 def tables(run: Run, pattern: str, database: str) -> tuple[TableInfo, ...]:

@@ -77,13 +77,14 @@ class Pool(Generic[C]):
         self._taken: dict[int, C] = {}
         limit.pools.append(self)
 
-    def take(self, cancellation: Cancellation) -> C:
+    def take(self, cancellation: Cancellation, wait: float | None = None) -> C:
         """A connection to be given back or discarded by the caller, the one used last first.
 
-        Raises BusyError after the limit's ``wait``, DatabaseUnavailableError, or the cancellation's cause.
+        Raises BusyError after ``wait`` seconds (by default the limit's), DatabaseUnavailableError, or the
+        cancellation's cause.
         """
         while True:
-            found = self._idle_or_place(cancellation)
+            found = self._idle_or_place(cancellation, self._limit.wait if wait is None else wait)
             if found is None:
                 return self._opened()
             connection, since = found
@@ -114,9 +115,9 @@ class Pool(Generic[C]):
                 self._limit.wake_first()
 
     @contextmanager
-    def connection(self, cancellation: Cancellation) -> Iterator[C]:
+    def connection(self, cancellation: Cancellation, wait: float | None = None) -> Iterator[C]:
         """A connection for a block; discarded when an exception leaves the block."""
-        connection = self.take(cancellation)
+        connection = self.take(cancellation, wait)
         try:
             yield connection
         except BaseException:
@@ -166,7 +167,7 @@ class Pool(Generic[C]):
             self._taken[id(connection)] = connection
         return connection
 
-    def _idle_or_place(self, cancellation: Cancellation) -> tuple[C, float] | None:
+    def _idle_or_place(self, cancellation: Cancellation, wait: float) -> tuple[C, float] | None:
         """An idle connection, or None for the right to open one (which counts as open already)."""
         limit = self._limit
         turn = threading.Condition(limit.lock)
@@ -178,7 +179,7 @@ class Pool(Generic[C]):
         with cancellation.on_cancel(wake), limit.lock:
             limit.queue.append(turn)
             try:
-                self._await_turn(turn, cancellation)
+                self._await_turn(turn, cancellation, wait)
                 if self.idle:
                     connection, since = self.idle.pop()
                     self._taken[id(connection)] = connection
@@ -195,15 +196,14 @@ class Pool(Generic[C]):
             pool._close(surplus)
         return None
 
-    def _await_turn(self, turn: threading.Condition, cancellation: Cancellation) -> None:
+    def _await_turn(self, turn: threading.Condition, cancellation: Cancellation, wait: float) -> None:
         limit = self._limit
-        until = time.monotonic() + limit.wait
+        until = time.monotonic() + wait
         while not limit.closed and not (limit.queue[0] is turn and limit.free):
             remaining = until - time.monotonic()
             if remaining <= 0:
                 raise BusyError(
-                    f"All {limit.size} connections to this database are in use and none came free "
-                    f"in {limit.wait:g} seconds.",
+                    f"All {limit.size} connections to this database are in use and none came free in {wait:g} seconds.",
                     hint="Try again later, or ask for the connection limit of this resource to be raised.",
                 )
             turn.wait(remaining)

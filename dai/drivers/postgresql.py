@@ -8,6 +8,7 @@ reflects, ``postgresql_errors`` translates what the database has against it.
 
 from __future__ import annotations
 
+import re
 import select
 import threading
 import time
@@ -26,7 +27,7 @@ from dai.drivers import CallResult, Driver, DriverOptions, Session, Statistics, 
 from dai.drivers.interrupts import interruptible
 from dai.drivers.pool import Limit, Pool
 from dai.drivers.postgresql_bulk import bulk
-from dai.drivers.postgresql_catalog import statistics, tables
+from dai.drivers.postgresql_catalog import TABLE_NAMES, statistics, tables
 from dai.drivers.postgresql_errors import from_adbc, from_psycopg
 from dai.drivers.postgresql_read import (
     Description,
@@ -41,10 +42,12 @@ from dai.drivers.postgresql_read import (
 from dai.drivers.postgresql_wire import dumped
 from dai.drivers.postgresql_write import PostgreSQLSession, called, load
 from dai.drivers.statements import single_query
+from dai.drivers.suggestions import meant
 from dai.errors import ConfigurationError, DatabaseUnavailableError, StatementError
 from dai.stream import Stream
 
 MOST_ROWS = 1 << 31
+_NO_TABLE = "42P01"
 _UNKNOWN = ("42", "0A")
 """Classes of SQLSTATE: a name that is not there, a plan that fits no more."""
 
@@ -118,7 +121,8 @@ class PostgreSQL(Driver):
         while True:
             attempts += 1
             try:
-                return self._query(text, parameters, cancellation, batch_rows or MOST_ROWS)
+                with self._suggesting(cancellation):
+                    return self._query(text, parameters, cancellation, batch_rows or MOST_ROWS)
             except Stale:
                 if attempts > 2:
                     raise DatabaseUnavailableError(
@@ -213,10 +217,31 @@ class PostgreSQL(Driver):
 
     @contextmanager
     def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> Iterator[Session]:
-        with self._connections.connection(cancellation) as connection:
+        with self._suggesting(cancellation), self._connections.connection(cancellation) as connection:
             session = PostgreSQLSession(connection, self._descriptions, cancellation, self._options.batch_bytes)
             with session.transaction(read_only=read_only):
                 yield session
+
+    @contextmanager
+    def _suggesting(self, cancellation: Cancellation) -> Iterator[None]:
+        """Names the table that a misspelt one probably meant, if a connection is free to look it up."""
+        try:
+            yield
+        except StatementError as error:
+            named = re.search(r'"(.+)"', error.detail)
+            if error.sqlstate == _NO_TABLE and error.hint is None and named is not None:
+                with suppress(Exception):
+                    error.hint = self._meant(named.group(1), cancellation)
+            raise
+
+    def _meant(self, table: str, cancellation: Cancellation) -> str | None:
+        with (
+            self._connections.connection(cancellation, wait=0.0) as connection,
+            interruptible(cancellation, lambda: connection.cancel_safe(timeout=5.0)),
+            psycopg.RawCursor(connection) as cursor,
+        ):
+            rows = cursor.execute(TABLE_NAMES.encode(), ["." in table]).fetchall()
+        return meant(table, {name: quoted for name, _, quoted in rows})
 
     def call(
         self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation

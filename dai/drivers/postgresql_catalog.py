@@ -52,6 +52,18 @@ CROSS JOIN LATERAL generate_series(1, x.indnkeyatts) AS place
 LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum = x.indkey[place - 1] AND a.attnum > 0
 ORDER BY t.oid, i.relname, place"""
 
+TABLE_NAMES = """
+SELECT CASE WHEN $1 THEN n.nspname || '.' ELSE '' END || c.relname,
+  CASE WHEN $1 OR NOT v.visible THEN n.nspname || '.' ELSE '' END || c.relname,
+  CASE WHEN $1 OR NOT v.visible THEN quote_ident(n.nspname) || '.' ELSE '' END || quote_ident(c.relname)
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (SELECT pg_catalog.pg_table_is_visible(c.oid) AS visible) v
+WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+  AND n.nspname !~ '^pg_(toast|temp)'
+ORDER BY v.visible, c.oid LIMIT 10000"""
+"""Each table by the name it may have been misspelt from (with its schema if so asked), with the name that finds it, and
+that name as SQL writes it. Those of the search path come last."""
+
 
 def _rows(result: PGresult) -> list[Row]:
     cells = [

@@ -41,8 +41,8 @@ from dai.drivers.postgresql_wire import (
     described,
     one_round_trip,
 )
-from dai.drivers.statements import Bound, bind_markers, keyword
-from dai.errors import DaiError, DataError, ParameterError
+from dai.drivers.statements import Bound, bind_markers, check_count, keyword
+from dai.errors import DaiError, DataError
 from dai.stream import Stream
 
 DIALECT = "postgres"
@@ -109,8 +109,7 @@ class Query:
 
 def prepared_query(sql: str, parameters: Parameters) -> Query:
     bound = bind_markers(sql, "dollar", DIALECT) if parameters.values else Bound(sql, 0)
-    if bound.count != len(parameters.values):
-        raise ParameterError(f"The statement has {bound.count} parameters, {len(parameters.values)} were given.")
+    check_count(bound.count, len(parameters.values))
     return Query(sql, bound, parameters)
 
 

@@ -17,11 +17,13 @@ from dai.cancellation import Cancellation
 from dai.drivers import CallResult, Driver, Session, bulk
 from dai.drivers.ddl import create_table, matched, quoted, quoted_table
 from dai.drivers.interrupts import interruptible
+from dai.drivers.postgresql_catalog import TABLE_NAMES
 from dai.drivers.postgresql_copy import csv_bytes
 from dai.drivers.postgresql_errors import from_psycopg, unavailable
 from dai.drivers.postgresql_read import DIALECT, Description, Descriptions, Query, prepared_query, small
 from dai.drivers.postgresql_wire import Parameters, dumped
-from dai.drivers.statements import bind_markers, keyword, single_query
+from dai.drivers.statements import bind_markers, check_count, keyword, single_query
+from dai.drivers.suggestions import meant
 from dai.errors import NotFoundError, ParameterError, StatementError
 from dai.stream import TYPE_NAME, Stream
 
@@ -98,8 +100,7 @@ class PostgreSQLSession(Session):
         changed = 0
         for rows in _portions(parameter_rows, PIPELINED_ROWS):
             for row in rows:
-                if len(row) != bound.count:
-                    raise ParameterError(f"The statement has {bound.count} parameters, {len(row)} were given.")
+                check_count(bound.count, len(row))
             with self._translated(sql, bound.original), psycopg.RawCursor(self.connection) as cursor:
                 cursor.executemany(bound.sql.encode(), rows)
                 changed += max(cursor.rowcount, 0)
@@ -205,8 +206,9 @@ def load(
             session.execute(create_table(table, stream.schema, DIALECT))
         found = [name for (name,) in session.rows(_COLUMNS, [target])]
         if not found:
+            known = {name: plain for name, plain, _ in session.rows(TABLE_NAMES, ["." in table])}
             hint = "Names are case-exact; write schema.table for a table outside the search path."
-            raise NotFoundError(f"There is no table {table!r}.", hint=hint)
+            raise NotFoundError(f"There is no table {table!r}.", hint=meant(table, known) or hint)
         columns = ", ".join(quoted(name, DIALECT) for name in matched(stream.schema.names, found, table))
         statement = f"COPY {target} ({columns}) FROM STDIN (FORMAT csv)"
         return lambda batch, row: session.copy(statement, csv_bytes(batch))

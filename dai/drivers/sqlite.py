@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import tempfile
 import time
@@ -35,7 +36,8 @@ from dai.drivers.pool import Limit, Pool
 from dai.drivers.positions import of_name, of_only_token
 from dai.drivers.rows import FIRST_ROWS, batches, columns_of, field
 from dai.drivers.sqlite_values import Kind, array, bound_row, choose, storable
-from dai.drivers.statements import bind_markers, single_query, tokens
+from dai.drivers.statements import bind_markers, check_count, single_query, tokens
+from dai.drivers.suggestions import meant
 from dai.errors import (
     BusyError,
     ConfigurationError,
@@ -45,7 +47,6 @@ from dai.errors import (
     ParameterError,
     StatementError,
 )
-from dai.loading import nearest
 from dai.stream import Stream
 
 _READS = {sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
@@ -357,6 +358,8 @@ class SQLite(Driver):
                 "something in a query.",
                 sql=sql,
             ) from error
+        if counts := re.search(r"uses (\d+), and there are (\d+) supplied", text):
+            check_count(int(counts.group(1)), int(counts.group(2)))
         if "binding" in text.lower():
             raise ParameterError(f"{text}") from error
         position, hint = (None, None) if sql is None else _place(text, sql, connection)
@@ -444,6 +447,6 @@ def _place(text: str, sql: str, connection: _Connection) -> tuple[int | None, st
         elif what == "no such column":
             known = schema_of.column_names(connection.run)
     if what in ("no such table", "no such column", "ambiguous column name", "no such function"):
-        hint = nearest(name.rsplit(".", 1)[-1], known) if known else None
+        hint = meant(name.rsplit(".", 1)[-1], {each: each for each in known})
         return of_name(sql, name, "sqlite"), hint
     return None, None

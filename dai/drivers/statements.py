@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from dai.errors import NotAQueryError
+from dai.errors import NotAQueryError, ParameterError
 
 Kind = Literal["word", "name", "string", "number", "comment", "marker", "escaped", "symbol"]
 Style = Literal["qmark", "format", "dollar", "numeric", "named"]
@@ -207,6 +207,15 @@ class Bound:
         """The 1-based position in the caller's SQL of a 1-based position in ``sql``."""
         edit = bisect_right(self._starts, position - 1) - 1
         return position if edit < 0 else max(position - self._shifts[edit], 1)
+
+
+def check_count(markers: int, values: int) -> None:
+    """ParameterError for more or fewer values than markers."""
+    if markers != values:
+        raise ParameterError(
+            f"The statement has {markers} parameter{'s' * (markers != 1)} (?), "
+            f"{values} value{' was' if values == 1 else 's were'} given."
+        )
 
 
 _MARKERS: dict[Style, str] = {"qmark": "?", "format": "%s", "dollar": "${}", "numeric": ":{}", "named": ":p{}"}

@@ -116,9 +116,20 @@ def test_a_parameter_is_never_sql(driver: Driver) -> None:
     assert table(driver, "SELECT n FROM made").num_rows == 0
 
 
-def test_too_few_parameters(driver: Driver) -> None:
-    with pytest.raises(ParameterError):
+def test_as_many_parameters_as_markers(driver: Driver) -> None:
+    with pytest.raises(ParameterError) as caught:
         table(driver, "SELECT ?, ?", 1)
+    assert caught.value.detail == "The statement has 2 parameters (?), 1 value was given."
+    with pytest.raises(ParameterError) as caught:
+        update(driver, "INSERT INTO made VALUES (?)", (1, 2))
+    assert caught.value.detail == "The statement has 1 parameter (?), 2 values were given."
+    with pytest.raises(ParameterError) as caught:
+        update(driver, "INSERT INTO made VALUES (?)", ())
+    assert caught.value.detail == "The statement has 1 parameter (?), 0 values were given."
+    assert table(driver, "SELECT n FROM made").num_rows == 0
+
+
+def test_a_parameter_has_a_type_the_database_knows(driver: Driver) -> None:
     with pytest.raises(ParameterError):
         table(driver, "SELECT ?", object())
 
@@ -188,6 +199,45 @@ def test_errors_show_where_and_what_to_try(driver: Driver) -> None:
     with pytest.raises(StatementError) as caught:
         table(driver, "SELECT n FROM made WHERE n = = 1")
     assert caught.value.position in (None, 30)
+
+
+@pytest.mark.parametrize("sql", ["SELECT * FROM maid", "SELECT n FROM maid WHERE n = 1"])
+def test_a_misspelt_table_is_named(driver: Driver, sql: str) -> None:
+    update(driver, "CREATE TABLE samples (n integer)")
+    with pytest.raises(StatementError) as caught:
+        table(driver, sql)
+    assert unquoted(caught.value.hint) == "Did you mean 'made'?"
+    with pytest.raises(StatementError) as caught:
+        update(driver, "DELETE FROM sampels")
+    assert unquoted(caught.value.hint) == "Did you mean 'samples'?"
+    assert update(driver, "DELETE FROM samples") == 0
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mariadb", "sqlite"])
+def test_a_misspelt_table_is_named_whatever_its_case(driver: Driver) -> None:
+    with pytest.raises(StatementError) as caught:
+        table(driver, 'SELECT * FROM "MAID"'.replace('"', "`" if driver.dialect == "mysql" else '"'))
+    assert caught.value.hint == "Did you mean 'made'?"
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"])
+def test_a_misspelt_table_of_a_schema_is_named(driver: Driver) -> None:
+    schema = "public" if driver.dialect == "postgres" else table(driver, "SELECT DATABASE() AS d").column(0)[0].as_py()
+    with pytest.raises(StatementError) as caught:
+        table(driver, f"SELECT * FROM {schema}.maid")
+    assert caught.value.hint == ("Did you mean 'public.made'?" if schema == "public" else "Did you mean 'made'?")
+
+
+def test_a_misspelt_column_is_named(driver: Driver) -> None:
+    update(driver, "CREATE TABLE samples (weight integer)")
+    with pytest.raises(StatementError) as caught:
+        table(driver, "SELECT weigt FROM samples")
+    assert "weight" in (caught.value.hint or "")
+
+
+def unquoted(hint: str | None) -> str:
+    """With DuckDB's own quotes as ours."""
+    return (hint or "").replace('"', "'")
 
 
 @pytest.mark.parametrize("sql", ["COMMIT", "ROLLBACK", "BEGIN"])
@@ -306,6 +356,7 @@ def test_a_load_names_what_does_not_fit(driver: Driver) -> None:
     with pytest.raises(NotFoundError) as missing:
         load(driver, "maid", pa.table({"n": [1]}))
     assert "maid" in str(missing.value)
+    assert missing.value.hint == "Did you mean 'made'?"
     assert table(driver, "SELECT n FROM made").num_rows == 0
 
 

@@ -305,3 +305,11 @@ def test_statements_keep_their_size(values: list[str], most: int) -> None:
     whole = inserts(b"", ["s"], batch, 1, 1 << 20)
     parts = inserts(b"", ["s"], batch, 1, most)
     assert b",".join(parts) == whole[0]
+
+
+def test_a_misspelt_column_is_sought_in_the_tables_of_the_statement(driver: Driver) -> None:
+    update(driver, "CREATE TABLE samples (weight integer)")
+    update(driver, "CREATE TABLE other (weigt2 integer)")
+    with pytest.raises(StatementError) as caught:
+        table(driver, "SELECT s.weigt FROM `samples` s")
+    assert caught.value.hint == "Did you mean 'weight'?"

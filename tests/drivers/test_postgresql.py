@@ -709,3 +709,51 @@ def test_reflection(driver: PostgreSQL) -> None:
     assert (known.rows, known.columns["a"].distinct, known.columns["a"].low) == (100, 100, "1")
     with pytest.raises(NotFoundError, match="parent"):
         driver.statistics("lab.parnt")
+
+
+def test_a_misspelt_table_is_named_as_sql_writes_it(postgres_url: str) -> None:
+    driver = driver_for(postgres_url, DriverOptions(pool_size=1, pool_wait=30))
+    assert isinstance(driver, PostgreSQL)
+    execute(driver, "CREATE SCHEMA lab", "CREATE TABLE lab.samples (n int)", 'CREATE TABLE "Runs" (n int)')
+
+    def hint(sql: str) -> str | None:
+        with pytest.raises(StatementError) as caught:
+            table(driver, sql)
+        assert caught.value.sqlstate == "42P01"
+        return caught.value.hint
+
+    assert hint("SELECT * FROM samples") == "Did you mean 'lab.samples'?"
+    assert hint("SELECT * FROM lab.sampels") == "Did you mean 'lab.samples'?"
+    assert hint("SELECT * FROM Runs") == "Did you mean '\"Runs\"'?"
+    assert hint("SELECT zzz.n FROM lab.samples") == 'Known: "Runs", lab.samples.'
+    execute(driver, "CREATE TABLE made (n int)")
+    assert hint("SELECT made.n FROM lab.samples") is None
+    with pytest.raises(NotFoundError) as missing:
+        driver.load("samples", Stream.of(pa.table({"n": [1]})), cancellation=Cancellation())
+    assert missing.value.hint == "Did you mean 'lab.samples'?"
+    driver.close()
+
+
+def test_without_a_free_connection_a_misspelt_table_is_an_error_all_the_same(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = driver_for(postgres_url, DriverOptions(pool_size=1, pool_wait=600))
+    assert isinstance(driver, PostgreSQL)
+    asked = threading.Event()
+    suggestion = driver._meant
+
+    def meant(name: str, cancellation: Cancellation) -> str | None:
+        held = driver._connections.take(Cancellation())
+        try:
+            return suggestion(name, cancellation)
+        finally:
+            driver._connections.give_back(held)
+            asked.set()
+
+    monkeypatch.setattr(driver, "_meant", meant)
+    execute(driver, "CREATE TABLE made (n int)")
+    with pytest.raises(StatementError) as caught:
+        table(driver, "SELECT * FROM maid")
+    assert asked.is_set()
+    assert caught.value.hint is None
+    driver.close()
