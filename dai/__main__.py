@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import dai
 from dai.commands import FAILED, INTERRUPTED, USAGE, ask, generate, look, run
 from dai.commands.output import UsageError
-from dai.errors import ConfigurationError, DaiError
+from dai.errors import ConfigurationError, DaiError, MissingDependencyError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()
-    except (UsageError, ConfigurationError) as error:
+    except (UsageError, ConfigurationError, MissingDependencyError) as error:
         return _told(error, USAGE)
     except DaiError as error:
         return _told(error, FAILED)
