@@ -20,26 +20,18 @@ from sqlalchemy import exc
 from sqlalchemy.pool import NullPool
 
 from dai.cancellation import Cancellation
-from dai.drivers import (
-    CallResult,
-    Driver,
-    DriverOptions,
-    Session,
-    Statistics,
-    TableInfo,
-    bulk,
-)
+from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo, bulk
 from dai.drivers.any_tables import table_info
 from dai.drivers.any_types import Kind, array, choose, sql_type
 from dai.drivers.ddl import like, matched
 from dai.drivers.interrupts import interruptible
-from dai.drivers.pool import Limit, Pool
+from dai.drivers.pool import Pool
+from dai.drivers.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.rows import FIRST_ROWS, batches, columns_of, field
 from dai.drivers.statements import Style, bind_markers, check_count, keyword, single_query
 from dai.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
-    DataError,
     MissingDependencyError,
     NotAQueryError,
     NotFoundError,
@@ -73,12 +65,12 @@ _CONTROL = {
 }
 
 
-class AnyDatabase(Driver):
+class AnyDatabase(PooledDriver[sa.Connection]):
     def __init__(self, engine: sa.Engine, options: DriverOptions) -> None:
-        self._engine, self._options = engine, options
+        super().__init__(options)
+        self._engine = engine
         self.dialect = engine.dialect.name
-        self._limit = Limit(options.pool_size, options.pool_wait)
-        self._pool: Pool[sa.Connection] = Pool(
+        self._pool = Pool(
             self._connect,
             lambda connection: connection.close(),
             limit=self._limit,
@@ -110,46 +102,6 @@ class AnyDatabase(Driver):
             version = connection.dialect.server_version_info or ()
             return " ".join([self.dialect, ".".join(map(str, version))]).strip()
 
-    def query(
-        self,
-        sql: str,
-        parameters: Sequence[Any] = (),
-        *,
-        cancellation: Cancellation,
-        batch_rows: int | None = None,
-    ) -> Stream:
-        single_query(sql, self.dialect)
-        connection = self._pool.take(cancellation)
-        try:
-            with self._translated():
-                self._begin(connection, read_only=True)
-            return self._stream(connection, sql, parameters, cancellation, batch_rows, self._release)
-        except (StatementError, ParameterError, DataError):
-            self._release(connection, False)
-            raise
-        except BaseException:
-            self._release(connection, True)
-            raise
-
-    @contextmanager
-    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> Iterator[Session]:
-        connection = self._pool.take(cancellation)
-        session = _Session(self, connection, cancellation)
-        try:
-            with self._translated():
-                self._begin(connection, read_only=read_only)
-            yield session
-            session.finish()
-            cancellation.check()
-            with self._translated():
-                connection.commit()
-        except BaseException:
-            with contextlib.suppress(Exception):
-                session.finish()
-            self._release(connection, cancellation.cancelled)
-            raise
-        self._release(connection, False)
-
     def call(
         self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
     ) -> AbstractContextManager[CallResult]:
@@ -158,47 +110,27 @@ class AnyDatabase(Driver):
             hint="PostgreSQL, MariaDB and MySQL resources can.",
         )
 
-    def load(
-        self,
-        table: str,
-        stream: Stream,
-        *,
-        cancellation: Cancellation,
-        create: bool = False,
-        transactional: bool = True,
-    ) -> int:
-        """Where the database commits CREATE TABLE by itself, a table made here is dropped again when the load fails."""
+    def _create(self, session: Session, table: str, schema: pa.Schema) -> None:
+        if not isinstance(session, _Session):
+            raise TypeError("A session of another driver.")
+        columns = [sa.Column(each.name, sql_type(each), nullable=each.nullable) for each in schema]
+        with self._translated():
+            _table(table, *columns).create(session.connection)
+
+    def _undo_create(self, table: str) -> None:
+        with self._engine.begin() as connection:
+            _table(table).drop(connection, checkfirst=True)
+
+    def _insert(self, session: Session, table: str, columns: pa.Schema, transactional: bool) -> bulk.Insert:
+        if not isinstance(session, _Session):
+            raise TypeError("A session of another driver.")
         schema, _, name = table.rpartition(".")
-        made: list[sa.Table] = []
-
-        def prepare(session: Session, create: bool) -> bulk.Insert:
-            if not isinstance(session, _Session):
-                raise TypeError("A session of another driver.")
-            if create:
-                columns = [sa.Column(each.name, sql_type(each), nullable=each.nullable) for each in stream.schema]
-                target = sa.Table(name, sa.MetaData(), *columns, schema=schema or None)
-                with self._translated():
-                    target.create(session.connection)
-                made.append(target)
-            return self._insert(session, schema or None, name, stream.schema)
-
-        try:
-            return bulk.load(
-                self, stream, prepare, cancellation=cancellation, create=create, transactional=transactional
-            )
-        except BaseException:
-            if made and transactional:
-                with contextlib.suppress(Exception), self._engine.begin() as connection:
-                    made[0].drop(connection, checkfirst=True)
-            raise
-
-    def _insert(self, session: _Session, schema: str | None, name: str, columns: pa.Schema) -> bulk.Insert:
         with self._translated():
             inspector = sa.inspect(session.connection)
-            known = inspector.get_table_names(schema) + inspector.get_view_names(schema)
+            known = inspector.get_table_names(schema or None) + inspector.get_view_names(schema or None)
             if name not in known:
                 raise NotFoundError(f"There is no table {name!r}.", hint=nearest(name, known) if known else None)
-            target = sa.Table(name, sa.MetaData(), autoload_with=session.connection, schema=schema)
+            target = sa.Table(name, sa.MetaData(), autoload_with=session.connection, schema=schema or None)
         names = matched(columns.names, [column.name for column in target.columns], name)
         statement = target.insert()
 
@@ -240,11 +172,8 @@ class AnyDatabase(Driver):
             connection.rollback()
         return time.perf_counter() - start
 
-    def pool_state(self) -> dict[str, int]:
-        return self._limit.state()
-
     def close(self) -> None:
-        self._pool.close()
+        super().close()
         self._engine.dispose()
 
     # Connections
@@ -264,10 +193,8 @@ class AnyDatabase(Driver):
         connection.rollback()
         return True
 
-    def _begin(self, connection: sa.Connection, *, read_only: bool) -> None:
-        if self.dialect == "postgresql":
-            connection.execution_options(postgresql_readonly=read_only)
-        connection.begin()
+    def _session(self, connection: sa.Connection, cancellation: Cancellation) -> _Session:
+        return _Session(self, connection, cancellation)
 
     def _release(self, connection: sa.Connection, broken: bool) -> None:
         try:
@@ -299,14 +226,14 @@ class AnyDatabase(Driver):
             return bound.sql, {f"p{at}": value for at, value in enumerate(parameters, 1)}
         return bound.sql, tuple(parameters)
 
-    def _stream(
+    def stream(
         self,
         connection: sa.Connection,
         sql: str,
         parameters: Sequence[Any],
         cancellation: Cancellation,
         batch_rows: int | None,
-        release: Callable[[sa.Connection, bool], None],
+        release: Release[sa.Connection],
     ) -> Stream:
         query = single_query(sql, self.dialect)
         text, values = self._bound(query, parameters) if parameters else (query, None)
@@ -357,17 +284,18 @@ class AnyDatabase(Driver):
             _raise(error, sql)
 
 
-class _Session(Session):
-    def __init__(self, driver: AnyDatabase, connection: sa.Connection, cancellation: Cancellation) -> None:
-        self._driver, self.connection, self._cancellation = driver, connection, cancellation
-        self._open: Stream | None = None
+class _Session(PooledSession[sa.Connection]):
+    _driver: AnyDatabase
 
-    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
-        self.finish()
-        self._open = self._driver._stream(
-            self.connection, sql, parameters, self._cancellation, None, release=lambda *_: None
-        )
-        return self._open
+    def begin(self, *, read_only: bool) -> None:
+        with self._driver._translated():
+            if self._driver.dialect == "postgresql":
+                self.connection.execution_options(postgresql_readonly=read_only)
+            self.connection.begin()
+
+    def commit(self) -> None:
+        with self._driver._translated():
+            self.connection.commit()
 
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
         if keyword(sql, self._driver.dialect) in _CONTROL:
@@ -392,10 +320,11 @@ class _Session(Session):
             result.close()
             return changed
 
-    def finish(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+
+def _table(name: str, *columns: sa.Column[Any]) -> sa.Table:
+    """By its name, with or without a schema before it."""
+    schema, _, table = name.rpartition(".")
+    return sa.Table(table, sa.MetaData(), *columns, schema=schema or None)
 
 
 def _arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:

@@ -23,12 +23,13 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from dai.cancellation import Cancellation
-from dai.drivers import CallResult, Driver, DriverOptions, Session, Statistics, TableInfo, bulk
+from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo, bulk
 from dai.drivers import duckdb_tables as schema_of
-from dai.drivers.ddl import create_table, matched, quoted, quoted_table
+from dai.drivers.ddl import matched, quoted, quoted_table
 from dai.drivers.duckdb_types import projected, target
 from dai.drivers.interrupts import interruptible
-from dai.drivers.pool import Limit, Pool
+from dai.drivers.pool import Pool
+from dai.drivers.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.positions import of_name
 from dai.drivers.rows import MOST_ROWS, field
 from dai.drivers.statements import Bound, bind_markers, check_count, single_query
@@ -62,15 +63,15 @@ _REFUSED = {
 _VECTOR_ROWS = 2048
 
 
-class DuckDB(Driver):
+class DuckDB(PooledDriver[DuckDBPyConnection]):
     dialect = "duckdb"
 
     def __init__(self, path: str, options: DriverOptions) -> None:
-        self._path, self._options = path, options
+        super().__init__(options)
+        self._path = path
         self._root: DuckDBPyConnection | None = None
         self._opening = threading.Lock()
-        self._limit = Limit(options.pool_size, options.pool_wait)
-        self._pool: Pool[DuckDBPyConnection] = Pool(
+        self._pool = Pool(
             self._cursor,
             lambda cursor: cursor.close(),
             limit=self._limit,
@@ -89,79 +90,15 @@ class DuckDB(Driver):
     def product(self) -> str:
         return f"DuckDB {duckdb.__version__}"
 
-    def query(
-        self,
-        sql: str,
-        parameters: Sequence[Any] = (),
-        *,
-        cancellation: Cancellation,
-        batch_rows: int | None = None,
-    ) -> Stream:
-        single_query(sql, self.dialect)
-        cursor = self._pool.take(cancellation)
-
-        def release(broken: bool) -> None:
-            with contextlib.suppress(duckdb.Error):
-                cursor.execute("ROLLBACK")
-            if broken:
-                self._pool.discard(cursor)
-            else:
-                self._pool.give_back(cursor)
-
-        try:
-            with _translated():
-                cursor.execute("BEGIN TRANSACTION READ ONLY")
-            return self._stream(cursor, sql, parameters, cancellation, batch_rows, release)
-        except (StatementError, ParameterError, DataError):
-            release(False)
-            raise
-        except BaseException:
-            release(True)
-            raise
-
-    @contextmanager
-    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> Iterator[Session]:
-        with self._pool.connection(cancellation) as cursor:
-            session = _Session(self, cursor, cancellation)
-            with _translated():
-                cursor.execute(f"BEGIN TRANSACTION{' READ ONLY' if read_only else ''}")
-            try:
-                yield session
-                session.finish()
-                cancellation.check()
-                with _translated():
-                    cursor.execute("COMMIT")
-            except BaseException:
-                session.finish()
-                with contextlib.suppress(duckdb.Error):
-                    cursor.execute("ROLLBACK")
-                raise
-
     def call(
         self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
     ) -> AbstractContextManager[CallResult]:
         raise ParameterError("DuckDB has no stored procedures.", hint="Send the statements themselves.")
 
-    def load(
-        self,
-        table: str,
-        stream: Stream,
-        *,
-        cancellation: Cancellation,
-        create: bool = False,
-        transactional: bool = True,
-    ) -> int:
-        def prepare(session: Session, create: bool) -> bulk.Insert:
-            return self._insert(session, table, stream.schema, create)
-
-        return bulk.load(self, stream, prepare, cancellation=cancellation, create=create, transactional=transactional)
-
-    def _insert(self, session: Session, table: str, schema: pa.Schema, create: bool) -> bulk.Insert:
+    def _insert(self, session: Session, table: str, schema: pa.Schema, transactional: bool) -> bulk.Insert:
         if not isinstance(session, _Session):
             raise TypeError("A session of another driver.")
-        if create:
-            session.update(create_table(table, schema, self.dialect))
-        types = schema_of.column_types(session.cursor, table)
+        types = schema_of.column_types(session.connection, table)
         names = matched(schema.names, list(types), table)
         columns = ", ".join(quoted(name, self.dialect) for name in names)
         statement = f"INSERT INTO {quoted_table(table, self.dialect)} ({columns}) SELECT * FROM dai_load"
@@ -196,11 +133,8 @@ class DuckDB(Driver):
             cursor.execute("SELECT 1").fetchall()
         return time.perf_counter() - start
 
-    def pool_state(self) -> dict[str, int]:
-        return self._limit.state()
-
     def close(self) -> None:
-        self._pool.close()
+        super().close()
         with self._opening:
             if self._root is not None:
                 self._root.close()
@@ -216,28 +150,39 @@ class DuckDB(Driver):
                 self._root = root
             return self._root.cursor()
 
-    def _stream(
+    def _session(self, connection: DuckDBPyConnection, cancellation: Cancellation) -> _Session:
+        return _Session(self, connection, cancellation)
+
+    def _release(self, connection: DuckDBPyConnection, broken: bool) -> None:
+        with contextlib.suppress(duckdb.Error):
+            connection.execute("ROLLBACK")
+        (self._pool.discard if broken else self._pool.give_back)(connection)
+
+    def _abandon(self, connection: DuckDBPyConnection, cancellation: Cancellation) -> None:
+        self._release(connection, True)
+
+    def stream(
         self,
-        cursor: DuckDBPyConnection,
+        connection: DuckDBPyConnection,
         sql: str,
         parameters: Sequence[Any],
         cancellation: Cancellation,
         batch_rows: int | None,
-        release: Callable[[bool], None],
+        release: Release[DuckDBPyConnection],
     ) -> Stream:
         query = single_query(sql, self.dialect)
         bound = bind_markers(query, "qmark", self.dialect) if parameters else Bound(query, 0)
         if parameters:
             check_count(bound.count, len(parameters))
-        with _translated(sql, bound), interruptible(cancellation, cursor.interrupt):
-            statements = cursor.extract_statements(bound.sql)
+        with _translated(sql, bound), interruptible(cancellation, connection.interrupt):
+            statements = connection.extract_statements(bound.sql)
             if len(statements) != 1 or statements[0].type not in _QUERIES:
                 raise NotAQueryError(
                     "This is not one single query: nothing was run.",
                     sql=sql,
                     hint="Send one SELECT. A PIVOT must name its values: PIVOT t ON a IN (…).",
                 )
-            relation = cursor.sql(bound.sql, params=list(parameters) if parameters else None)
+            relation = connection.sql(bound.sql, params=list(parameters) if parameters else None)
             columns = [projected(at, name, type) for at, (name, type) in enumerate(_columns(relation), 1)]
             if any(column.cast for column in columns):
                 relation = relation.project(", ".join(column.sql for column in columns))
@@ -248,7 +193,7 @@ class DuckDB(Driver):
         def read() -> pa.RecordBatch | None:
             nonlocal broken
             broken = True
-            with _translated(sql, bound), interruptible(cancellation, cursor.interrupt):
+            with _translated(sql, bound), interruptible(cancellation, connection.interrupt):
                 batch = next(reader, None)
             broken = False
             return batch
@@ -256,7 +201,7 @@ class DuckDB(Driver):
         def close() -> None:
             with contextlib.suppress(duckdb.Error, OSError):
                 reader.close()
-            release(broken)
+            release(connection, broken)
 
         try:
             first = read()
@@ -286,23 +231,20 @@ class DuckDB(Driver):
             first = read()
 
 
-class _Session(Session):
-    def __init__(self, driver: DuckDB, cursor: DuckDBPyConnection, cancellation: Cancellation) -> None:
-        self._driver, self.cursor, self._cancellation = driver, cursor, cancellation
-        self._open: Stream | None = None
+class _Session(PooledSession[DuckDBPyConnection]):
+    def begin(self, *, read_only: bool) -> None:
+        with _translated():
+            self.connection.execute(f"BEGIN TRANSACTION{' READ ONLY' if read_only else ''}")
 
-    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
-        self.finish()
-        self._open = self._driver._stream(
-            self.cursor, sql, parameters, self._cancellation, None, release=lambda _: None
-        )
-        return self._open
+    def commit(self) -> None:
+        with _translated():
+            self.connection.execute("COMMIT")
 
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
         self.finish()
         bound = Bound(sql, 0) if parameter_rows is None else bind_markers(sql, "qmark", "duckdb")
-        with _translated(sql, bound), interruptible(self._cancellation, self.cursor.interrupt):
-            statements = self.cursor.extract_statements(bound.sql)
+        with _translated(sql, bound), interruptible(self._cancellation, self.connection.interrupt):
+            statements = self.connection.extract_statements(bound.sql)
             if len(statements) != 1:
                 raise StatementError("Send one statement at a time.", sql=sql)
             statement = statements[0]
@@ -314,24 +256,20 @@ class _Session(Session):
             for row in [()] if parameter_rows is None else parameter_rows:
                 self._cancellation.check()
                 check_count(bound.count, len(row))
-                result = self.cursor.execute(statement, list(row) or None)
+                result = self.connection.execute(statement, list(row) or None)
                 if statement.type in _COUNTED:
                     changed += _changed(result)
             return changed
 
     def insert(self, statement: str, rows: pa.Table) -> int:
         self.finish()
-        with _translated(statement), interruptible(self._cancellation, self.cursor.interrupt):
-            self.cursor.register("dai_load", rows)
+        with _translated(statement), interruptible(self._cancellation, self.connection.interrupt):
+            self.connection.register("dai_load", rows)
             try:
-                self.cursor.execute(statement)
+                self.connection.execute(statement)
             finally:
-                self.cursor.unregister("dai_load")
+                self.connection.unregister("dai_load")
         return int(rows.num_rows)
-
-    def finish(self) -> None:
-        if self._open is not None:
-            self._open.close()
 
 
 def _changed(result: DuckDBPyConnection) -> int:

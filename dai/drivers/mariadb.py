@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,15 +22,16 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from dai.cancellation import Cancellation
-from dai.drivers import CallResult, Driver, DriverOptions, Session, Statistics, TableInfo, bulk
+from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo, bulk
 from dai.drivers import mariadb_tables as schema_of
-from dai.drivers.ddl import create_table, matched, quoted, quoted_table
+from dai.drivers.ddl import matched, quoted, quoted_table
 from dai.drivers.interrupts import interruptible
 from dai.drivers.mariadb_errors import LOST, error_of
 from dai.drivers.mariadb_literals import inserts
-from dai.drivers.mariadb_session import MariaSession, encoded, kinds_of, prepare
+from dai.drivers.mariadb_session import Connection, MariaSession, encoded, kinds_of, prepare
 from dai.drivers.mariadb_types import TEXT_TYPES, Kind, array, lossless_floats
-from dai.drivers.pool import Limit, Pool
+from dai.drivers.pool import Pool
+from dai.drivers.pooled import PooledDriver, Release
 from dai.drivers.rows import FIRST_ROWS, batches, columns_of
 from dai.drivers.statements import Bound, bind_markers, check_count, single_query
 from dai.errors import (
@@ -38,7 +39,6 @@ from dai.errors import (
     DatabaseUnavailableError,
     DataError,
     NotAQueryError,
-    ParameterError,
     StatementError,
 )
 from dai.stream import Stream
@@ -52,21 +52,13 @@ _CONVERSIONS = {type: [(FLAG.BINARY, bytes)] for type in TEXT_TYPES}
 _STATEMENT_BYTES = 4 << 20
 
 
-class Connection:
-    """With the thread's number, which a running statement would not let us ask for."""
-
-    def __init__(self, raw: Any) -> None:
-        self.raw = raw
-        self.id: int = raw.thread_id()
-
-
-class MariaDB(Driver):
+class MariaDB(PooledDriver[Connection]):
     dialect = "mysql"
 
     def __init__(self, url: URL, options: DriverOptions) -> None:
-        self._url, self._options = url, options
-        self._limit = Limit(options.pool_size, options.pool_wait)
-        self._pool: Pool[Connection] = Pool(
+        super().__init__(options)
+        self._url = url
+        self._pool = Pool(
             lambda: Connection(self._connection()),
             lambda connection: connection.raw.close(),
             limit=self._limit,
@@ -96,44 +88,6 @@ class MariaDB(Driver):
         number = version.split("-")[0]
         return f"{'MariaDB' if 'MariaDB' in version else 'MySQL'} {number}"
 
-    def query(
-        self,
-        sql: str,
-        parameters: Sequence[Any] = (),
-        *,
-        cancellation: Cancellation,
-        batch_rows: int | None = None,
-    ) -> Stream:
-        single_query(sql, self.dialect)
-        connection = self._pool.take(cancellation)
-        try:
-            with self.translated(connection):
-                connection.raw.query(b"START TRANSACTION READ ONLY")
-            return self.stream(connection, sql, parameters, cancellation, batch_rows, self._release)
-        except (StatementError, ParameterError, DataError):
-            self._release(connection, False)
-            raise
-        except BaseException:
-            self._pool.discard(connection)
-            raise
-
-    @contextmanager
-    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> Iterator[Session]:
-        connection = self._pool.take(cancellation)
-        session = MariaSession(self, connection, cancellation)
-        try:
-            session.run(f"START TRANSACTION{' READ ONLY' if read_only else ''}")
-            yield session
-            session.finish()
-            cancellation.check()
-            session.run("COMMIT")
-        except BaseException:
-            with contextlib.suppress(Exception):
-                session.finish()
-            self._release(connection, cancellation.cancelled)
-            raise
-        self._pool.give_back(connection)
-
     @contextmanager
     def call(
         self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
@@ -153,34 +107,8 @@ class MariaDB(Driver):
                 out = {at: table.column(index)[0].as_py() for index, at in enumerate(wanted)}
             yield CallResult(results, out)
 
-    def load(
-        self,
-        table: str,
-        stream: Stream,
-        *,
-        cancellation: Cancellation,
-        create: bool = False,
-        transactional: bool = True,
-    ) -> int:
-        """CREATE TABLE commits by itself in this database: a table made here is dropped again when the load fails."""
-        made = False
-
-        def prepare(session: Session, create: bool) -> bulk.Insert:
-            nonlocal made
-            if create:
-                session.update(create_table(table, stream.schema, self.dialect))
-                made = True
-            return self._insert(session, table, stream.schema, transactional)
-
-        try:
-            return bulk.load(
-                self, stream, prepare, cancellation=cancellation, create=create, transactional=transactional
-            )
-        except BaseException:
-            if made and transactional:
-                with contextlib.suppress(Exception):
-                    self.update(f"DROP TABLE {quoted_table(table, self.dialect)}", cancellation=Cancellation())
-            raise
+    def _undo_create(self, table: str) -> None:
+        self.update(f"DROP TABLE {quoted_table(table, self.dialect)}", cancellation=Cancellation())
 
     def _insert(self, session: Session, table: str, schema: pa.Schema, transactional: bool) -> bulk.Insert:
         if not isinstance(session, MariaSession):
@@ -225,12 +153,6 @@ class MariaDB(Driver):
             run("SELECT 1 AS one")
         return time.perf_counter() - start
 
-    def pool_state(self) -> dict[str, int]:
-        return self._limit.state()
-
-    def close(self) -> None:
-        self._pool.close()
-
     # Connections
 
     def _connection(self) -> Any:
@@ -264,6 +186,9 @@ class MariaDB(Driver):
     def kill(self, thread: int) -> None:
         with contextlib.closing(self._connection()) as raw:
             raw.query(b"KILL QUERY %d" % thread)
+
+    def _session(self, connection: Connection, cancellation: Cancellation) -> MariaSession:
+        return MariaSession(self, connection, cancellation)
 
     def _release(self, connection: Connection, broken: bool) -> None:
         """Ends the transaction; a connection that cannot even do that is thrown away."""
@@ -310,7 +235,7 @@ class MariaDB(Driver):
         parameters: Sequence[Any],
         cancellation: Cancellation,
         batch_rows: int | None,
-        release: Callable[[Connection, bool], None],
+        release: Release[Connection],
     ) -> Stream:
         query = single_query(sql, self.dialect)
         result, kinds = self._executed(connection, sql, query, parameters, cancellation)
@@ -364,7 +289,7 @@ class MariaDB(Driver):
         sql: str,
         cancellation: Cancellation,
         batch_rows: int | None,
-        release: Callable[[Connection, bool], None],
+        release: Release[Connection],
     ) -> Stream:
         held = [result]
         at_end = broken = False

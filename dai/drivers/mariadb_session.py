@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dai.cancellation import Cancellation
-from dai.drivers import Session
 from dai.drivers.interrupts import interruptible
 from dai.drivers.mariadb_literals import literal
 from dai.drivers.mariadb_types import Kind, kind
+from dai.drivers.pooled import PooledSession
 from dai.drivers.statements import Bound, bind_markers, check_count, keyword
 from dai.errors import DataError, StatementError
 from dai.stream import Stream
 
 if TYPE_CHECKING:
-    from dai.drivers.mariadb import Connection, MariaDB
+    from dai.drivers.mariadb import MariaDB
 
 _SESSION_WORDS = {
     "BEGIN", "COMMIT", "DEALLOCATE", "EXECUTE", "HANDLER", "KILL", "LOAD", "LOCK", "PREPARE", "RELEASE", "ROLLBACK",
@@ -27,17 +26,22 @@ _SESSION_WORDS = {
 _SPOOLED_BYTES = 8 << 20
 
 
-class MariaSession(Session):
-    def __init__(self, driver: MariaDB, connection: Connection, cancellation: Cancellation) -> None:
-        self._driver, self.connection, self._cancellation = driver, connection, cancellation
-        self._open: Stream | None = None
+class Connection:
+    """With the thread's number, which a running statement would not let us ask for."""
 
-    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
-        self.finish()
-        self._open = self._driver.stream(
-            self.connection, sql, parameters, self._cancellation, None, release=lambda *_: None
-        )
-        return self._open
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self.id: int = raw.thread_id()
+
+
+class MariaSession(PooledSession[Connection]):
+    _driver: MariaDB
+
+    def begin(self, *, read_only: bool) -> None:
+        self.run(f"START TRANSACTION{' READ ONLY' if read_only else ''}")
+
+    def commit(self) -> None:
+        self.run("COMMIT")
 
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
         if keyword(sql, "mysql") in _SESSION_WORDS:
@@ -102,11 +106,6 @@ class MariaSession(Session):
                     yield _spooled(_with_floats_refused(stream, kinds))
                 if raw.next_result() != 0:
                     return
-
-    def finish(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
 
 
 def _with_floats_refused(stream: Stream, kinds: Sequence[Kind]) -> Stream:

@@ -28,11 +28,12 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from dai.cancellation import Cancellation
-from dai.drivers import CallResult, Driver, DriverOptions, Session, Statistics, TableInfo, bulk
+from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo, bulk
 from dai.drivers import sqlite_tables as schema_of
-from dai.drivers.ddl import create_table, matched, quoted, quoted_table
+from dai.drivers.ddl import matched, quoted, quoted_table
 from dai.drivers.interrupts import interruptible
-from dai.drivers.pool import Limit, Pool
+from dai.drivers.pool import Pool
+from dai.drivers.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.positions import of_name, of_only_token
 from dai.drivers.rows import FIRST_ROWS, batches, columns_of, field
 from dai.drivers.sqlite_values import Kind, array, bound_row, choose, storable
@@ -101,13 +102,13 @@ class _Connection:
             self.own = before
 
 
-class SQLite(Driver):
+class SQLite(PooledDriver[_Connection]):
     dialect = "sqlite"
 
     def __init__(self, path: Path, options: DriverOptions, temporary: tempfile.TemporaryDirectory[str] | None) -> None:
-        self._path, self._options, self._temporary = path, options, temporary
-        self._limit = Limit(options.pool_size, options.pool_wait)
-        self._readers, self._writers = self._pool(read_only=True), self._pool(read_only=False)
+        super().__init__(options)
+        self._path, self._temporary = path, temporary
+        self._readers, self._pool = self._pool_for(read_only=True), self._pool_for(read_only=False)
 
     @classmethod
     def connect(cls, url: str, options: DriverOptions) -> SQLite:
@@ -123,66 +124,14 @@ class SQLite(Driver):
     def product(self) -> str:
         return f"SQLite {sqlite3.sqlite_version}"
 
-    def query(
-        self,
-        sql: str,
-        parameters: Sequence[Any] = (),
-        *,
-        cancellation: Cancellation,
-        batch_rows: int | None = None,
-    ) -> Stream:
-        single_query(sql, self.dialect)
-        connection = self._reader(cancellation)
-        try:
-            return self._stream(connection, sql, parameters, cancellation, batch_rows, self._release)
-        except (StatementError, ParameterError, DataError):
-            self._release(connection, False)
-            raise
-        except BaseException:
-            self._discard(connection)
-            raise
-
-    @contextmanager
-    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> Iterator[Session]:
-        connection = self._reader(cancellation) if read_only else self._writers.take(cancellation)
-        session = _Session(self, connection, cancellation)
-        try:
-            with self._translated(connection):
-                self._patiently(lambda: connection.run("BEGIN" if read_only else "BEGIN IMMEDIATE"), cancellation)
-            yield session
-            session.finish()
-            cancellation.check()
-            with self._translated(connection):
-                self._patiently(lambda: connection.run("COMMIT"), cancellation)
-        except BaseException:
-            self._discard(connection)  # closing rolls back
-            raise
-        self._pool_of(connection).give_back(connection)
-
     def call(
         self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
     ) -> AbstractContextManager[CallResult]:
         raise ParameterError("SQLite has no stored procedures.", hint="Send the statements themselves.")
 
-    def load(
-        self,
-        table: str,
-        stream: Stream,
-        *,
-        cancellation: Cancellation,
-        create: bool = False,
-        transactional: bool = True,
-    ) -> int:
-        def prepare(session: Session, create: bool) -> bulk.Insert:
-            return self._insert(session, table, stream.schema, create)
-
-        return bulk.load(self, stream, prepare, cancellation=cancellation, create=create, transactional=transactional)
-
-    def _insert(self, session: Session, table: str, schema: pa.Schema, create: bool) -> bulk.Insert:
+    def _insert(self, session: Session, table: str, schema: pa.Schema, transactional: bool) -> bulk.Insert:
         if not isinstance(session, _Session):
             raise TypeError("A session of another driver.")
-        if create:
-            session.update(create_table(table, schema, self.dialect))
         declared = schema_of.declared_types(session.connection.run, table)
         names = matched(schema.names, list(declared), table)
         columns = ", ".join(quoted(name, self.dialect) for name in names)
@@ -211,17 +160,14 @@ class SQLite(Driver):
             connection.run("SELECT 1 FROM sqlite_master LIMIT 1")
         return time.perf_counter() - start
 
-    def pool_state(self) -> dict[str, int]:
-        return self._limit.state()
-
     def close(self) -> None:
-        self._readers.close()
+        super().close()
         if self._temporary is not None:
             self._temporary.cleanup()
 
     # Connections
 
-    def _pool(self, *, read_only: bool) -> Pool[_Connection]:
+    def _pool_for(self, *, read_only: bool) -> Pool[_Connection]:
         def connect() -> _Connection:
             mode = "ro" if read_only else "rwc"
             try:
@@ -238,56 +184,49 @@ class SQLite(Driver):
         )
 
     def _pool_of(self, connection: _Connection) -> Pool[_Connection]:
-        return self._readers if connection.read_only else self._writers
+        return self._readers if connection.read_only else self._pool
 
-    def _reader(self, cancellation: Cancellation) -> _Connection:
+    def _take(self, cancellation: Cancellation, *, read_only: bool) -> _Connection:
+        if not read_only:
+            return self._pool.take(cancellation)
         if self._temporary is not None and not self._path.exists():
-            self._writers.give_back(self._writers.take(cancellation))
+            self._pool.give_back(self._pool.take(cancellation))
         return self._readers.take(cancellation)
 
-    def _release(self, connection: _Connection, broken: bool) -> None:
-        if broken:
-            self._discard(connection)
-        else:
-            self._pool_of(connection).give_back(connection)
+    def _session(self, connection: _Connection, cancellation: Cancellation) -> _Session:
+        return _Session(self, connection, cancellation)
 
-    def _discard(self, connection: _Connection) -> None:
-        self._pool_of(connection).discard(connection)
+    def _begin_query(self, connection: _Connection, cancellation: Cancellation) -> None:
+        """A query is a transaction of its own."""
+
+    def _release(self, connection: _Connection, broken: bool) -> None:
+        pool = self._pool_of(connection)
+        (pool.discard if broken else pool.give_back)(connection)
+
+    def _abandon(self, connection: _Connection, cancellation: Cancellation) -> None:
+        self._release(connection, True)  # closing rolls back
 
     @contextmanager
     def _reading(self) -> Iterator[_Connection]:
-        connection = self._reader(Cancellation())
+        connection = self._take(Cancellation(), read_only=True)
         try:
             with self._translated(connection):
                 yield connection
         except BaseException:
-            self._discard(connection)
+            self._release(connection, True)
             raise
         self._release(connection, False)
 
-    def _patiently(self, run: Callable[[], object], cancellation: Cancellation) -> None:
-        """Waits for other users' locks for ``pool_wait`` seconds, and stops waiting when cancelled."""
-        until = time.monotonic() + self._options.pool_wait
-        while True:
-            cancellation.check()
-            try:
-                run()
-                return
-            except sqlite3.OperationalError as error:
-                if not _name(error).startswith("SQLITE_BUSY") or time.monotonic() > until:
-                    raise
-            time.sleep(_WAITED_FOR_SECONDS)
-
     # Statements
 
-    def _stream(
+    def stream(
         self,
         connection: _Connection,
         sql: str,
         parameters: Sequence[Any],
         cancellation: Cancellation,
         batch_rows: int | None,
-        release: Callable[[_Connection, bool], None],
+        release: Release[_Connection],
     ) -> Stream:
         query = single_query(sql, self.dialect)
         bound = bound_row(parameters)
@@ -366,17 +305,28 @@ class SQLite(Driver):
         raise StatementError(f"{text}.", sql=sql, position=position, hint=hint) from error
 
 
-class _Session(Session):
-    def __init__(self, driver: SQLite, connection: _Connection, cancellation: Cancellation) -> None:
-        self._driver, self.connection, self._cancellation = driver, connection, cancellation
-        self._open: Stream | None = None
+class _Session(PooledSession[_Connection]):
+    _driver: SQLite
 
-    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
-        self.finish()
-        self._open = self._driver._stream(
-            self.connection, sql, parameters, self._cancellation, None, release=lambda *_: None
-        )
-        return self._open
+    def begin(self, *, read_only: bool) -> None:
+        self._patiently("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self._patiently("COMMIT")
+
+    def _patiently(self, statement: str) -> None:
+        """Waits for other users' locks for ``pool_wait`` seconds, and stops waiting when cancelled."""
+        until = time.monotonic() + self._driver._options.pool_wait
+        with self._driver._translated(self.connection):
+            while True:
+                self._cancellation.check()
+                try:
+                    self.connection.run(statement)
+                    return
+                except sqlite3.OperationalError as error:
+                    if not _name(error).startswith("SQLITE_BUSY") or time.monotonic() > until:
+                        raise
+                time.sleep(_WAITED_FOR_SECONDS)
 
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
         if parameter_rows is None:
@@ -400,10 +350,6 @@ class _Session(Session):
             if cursor.description is not None:
                 cursor.fetchall()
             return max(cursor.rowcount, 0)
-
-    def finish(self) -> None:
-        if self._open is not None:
-            self._open.close()
 
 
 def _arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:

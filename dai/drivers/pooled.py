@@ -1,0 +1,176 @@
+"""The life of a connection between its pool and a query, a transaction or a load, the same for every driver whose
+streams hold one connection. What differs stands in the drivers: how to begin, commit, read and roll back."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic
+
+import pyarrow as pa
+
+from dai.cancellation import Cancellation
+from dai.drivers import Driver, DriverOptions, Session, bulk
+from dai.drivers.ddl import create_table
+from dai.drivers.pool import C, Limit, Pool
+from dai.drivers.statements import single_query
+from dai.errors import DataError, ParameterError, StatementError
+from dai.stream import Stream
+
+Release = Callable[[C, bool], None]
+"""What to do with the connection when its stream is closed; True: nobody knows its state."""
+
+
+class PooledDriver(Driver, Generic[C]):
+    """``_pool`` is where connections come from, unless ``_take`` and ``_pool_of`` say otherwise."""
+
+    _pool: Pool[C]
+
+    def __init__(self, options: DriverOptions) -> None:
+        self._options = options
+        self._limit = Limit(options.pool_size, options.pool_wait)
+
+    @abstractmethod
+    def stream(
+        self,
+        connection: C,
+        sql: str,
+        parameters: Sequence[Any],
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        release: Release[C],
+    ) -> Stream:
+        """See ``Driver.query``. Closing the stream releases the connection; an error raised here does not."""
+
+    @abstractmethod
+    def _session(self, connection: C, cancellation: Cancellation) -> PooledSession[C]:
+        """Not begun yet."""
+
+    @abstractmethod
+    def _insert(self, session: Session, table: str, schema: pa.Schema, transactional: bool) -> bulk.Insert:
+        """Looks up the table that batches of the schema go to."""
+
+    @abstractmethod
+    def _release(self, connection: C, broken: bool) -> None:
+        """Ends what a query began; to the pool, or thrown away when broken."""
+
+    def _abandon(self, connection: C, cancellation: Cancellation) -> None:
+        """After a transaction that failed."""
+        self._release(connection, cancellation.cancelled)
+
+    def _begin_query(self, connection: C, cancellation: Cancellation) -> None:
+        self._session(connection, cancellation).begin(read_only=True)
+
+    def _create(self, session: Session, table: str, schema: pa.Schema) -> None:
+        session.update(create_table(table, schema, self.dialect))
+
+    def _undo_create(self, table: str) -> None:
+        """After a load that failed, where CREATE TABLE commits by itself; elsewhere it was rolled back."""
+
+    def _take(self, cancellation: Cancellation, *, read_only: bool) -> C:
+        return self._pool.take(cancellation)
+
+    def _pool_of(self, connection: C) -> Pool[C]:
+        return self._pool
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+    ) -> Stream:
+        single_query(sql, self.dialect)
+        connection = self._take(cancellation, read_only=True)
+        try:
+            self._begin_query(connection, cancellation)
+            return self.stream(connection, sql, parameters, cancellation, batch_rows, self._release)
+        except (StatementError, ParameterError, DataError):
+            self._release(connection, False)
+            raise
+        except BaseException:
+            self._release(connection, True)
+            raise
+
+    @contextmanager
+    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> Iterator[Session]:
+        connection = self._take(cancellation, read_only=read_only)
+        session = self._session(connection, cancellation)
+        try:
+            session.begin(read_only=read_only)
+            yield session
+            session.finish()
+            cancellation.check()
+            session.commit()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                session.finish()
+            self._abandon(connection, cancellation)
+            raise
+        self._pool_of(connection).give_back(connection)
+
+    def load(
+        self,
+        table: str,
+        stream: Stream,
+        *,
+        cancellation: Cancellation,
+        create: bool = False,
+        transactional: bool = True,
+    ) -> int:
+        """Where the database commits CREATE TABLE by itself, a table made here is dropped again when the load fails."""
+        made = False
+
+        def prepare(session: Session, create: bool) -> bulk.Insert:
+            nonlocal made
+            if create:
+                self._create(session, table, stream.schema)
+                made = True
+            return self._insert(session, table, stream.schema, transactional)
+
+        try:
+            return bulk.load(
+                self, stream, prepare, cancellation=cancellation, create=create, transactional=transactional
+            )
+        except BaseException:
+            if made and transactional:
+                with contextlib.suppress(Exception):
+                    self._undo_create(table)
+            raise
+
+    def pool_state(self) -> dict[str, int]:
+        return self._limit.state()
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class PooledSession(Session, Generic[C]):
+    """One stream at a time is open: the next statement closes it."""
+
+    def __init__(self, driver: PooledDriver[C], connection: C, cancellation: Cancellation) -> None:
+        self._driver, self.connection, self._cancellation = driver, connection, cancellation
+        self._open: Stream | None = None
+
+    @abstractmethod
+    def begin(self, *, read_only: bool) -> None:
+        """The transaction."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Nothing of the session is open."""
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
+        self.finish()
+        self._open = self._driver.stream(
+            self.connection, sql, parameters, self._cancellation, None, release=lambda *_: None
+        )
+        return self._open
+
+    def finish(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
