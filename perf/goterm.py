@@ -1,7 +1,8 @@
 """The published experiment's first table, protein_goterm (16,803 rows), whole and by block, against psycopg.
 
 Published for the original middleware, as multiples of a direct JDBC read: 38 synchronous, 75 in blocks of 120 rows,
-1,500 by tuple. Ours is measured to the decoded table: what a client has in hand is the same on both sides.
+1,500 by tuple. The goals are for the time to the last byte, synchronous and pulled alike; what decoding into a table
+adds stands beside them.
 """
 
 from __future__ import annotations
@@ -30,19 +31,24 @@ def run(world: World, rounds: int) -> Report:
             "WebRowSet, synchronous, to the last byte": lambda: _drained(resource.query(SQL, format="webrowset")),
             "WebRowSet, synchronous, decoded": lambda: _whole(resource.query(SQL, format="webrowset")),
             "Arrow, synchronous, into a table": lambda: _whole(resource.query(SQL)),
-            "WebRowSet, pulled in blocks of 100": lambda: pulled(resource, pipeline(SQL, 100, "webrowset"), ROWS),
-            "WebRowSet, pulled in blocks of 1,000": lambda: pulled(resource, pipeline(SQL, 1000, "webrowset"), ROWS),
+            "WebRowSet, pulled in blocks of 100, to the last byte": lambda: _received(resource, 100),
+            "WebRowSet, pulled in blocks of 100, decoded": lambda: _pulled(resource, 100),
+            "WebRowSet, pulled in blocks of 1,000, to the last byte": lambda: _received(resource, 1000),
+            "WebRowSet, pulled in blocks of 1,000, decoded": lambda: _pulled(resource, 1000),
         }
         seconds = measured(cases, rounds, warm=2)
-    report.text(f"PostgreSQL, warm, medians of {rounds} rounds; pulled blocks are decoded too, one request a block.")
+    report.text(
+        f"PostgreSQL, warm, medians of {rounds} rounds. Pulled: a session is made, a document run in it, one "
+        "request a block, and the session ended."
+    )
     report.table(
         ["case", "time", "ratio"],
         [[case, shown(median(took)), f"{ratio(seconds, case, peer):.2f}"] for case, took in seconds.items()],
     )
     for case, limit in (
         ("WebRowSet, synchronous, to the last byte", 3),
-        ("WebRowSet, pulled in blocks of 100", 15),
-        ("WebRowSet, pulled in blocks of 1,000", 4),
+        ("WebRowSet, pulled in blocks of 100, to the last byte", 15),
+        ("WebRowSet, pulled in blocks of 1,000, to the last byte", 4),
     ):
         report.goal(f"{case} / psycopg", ratio(seconds, case, peer), limit)
     return report
@@ -61,3 +67,13 @@ def _drained(result: Any) -> None:
 
 def _whole(result: Any) -> None:
     assert result.arrow().num_rows == ROWS
+
+
+def _received(resource: Any, size: int) -> None:
+    with resource.session() as session:
+        resource.perform(pipeline(SQL, size, "webrowset"), session=session.id).check()
+        assert sum(1 for _ in session.pull("out")) == -(-ROWS // size)
+
+
+def _pulled(resource: Any, size: int) -> None:
+    pulled(resource, pipeline(SQL, size, "webrowset"), ROWS)
