@@ -79,14 +79,14 @@ def same(left: pa.Array, right: pa.Array) -> bool:
     """Equal in type and value, NaN being itself and -0.0 not 0.0."""
     if left.type != right.type or len(left) != len(right):
         return False
-    return [repr(value) for value in _plain(left)] == [repr(value) for value in _plain(right)]
+    return [repr(value) for value in plain_values(left)] == [repr(value) for value in plain_values(right)]
 
 
-def _plain(array: pa.Array) -> list[Any]:
+def plain_values(array: pa.Array) -> list[Any]:
     if pa.types.is_date32(array.type):
         return array.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
     if pa.types.is_timestamp(array.type) or pa.types.is_duration(array.type) or pa.types.is_time64(array.type):
         return array.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
     if pa.types.is_list(array.type):
-        return [array.value_lengths().to_pylist(), _plain(array.flatten())]
+        return [array.value_lengths().to_pylist(), plain_values(array.flatten())]
     return array.to_pylist()  # type: ignore[no-any-return]

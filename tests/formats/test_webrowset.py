@@ -17,7 +17,7 @@ from dai.formats.webrowset import WebRowSet
 from dai.formats.webrowset_decode import decoded_by_parser
 from dai.formats.webrowset_encode import DATA, TAIL
 from dai.stream import PRECISION, SCHEMA_NAME, TABLE, TYPE_NAME, Block, Stream
-from tests.formats.columns import COLUMNS, TEXTS, columns, same
+from tests.formats.columns import COLUMNS, TEXTS, columns, plain_values, same
 
 FORMAT = WebRowSet()
 SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parents[2] / "schemas" / "webrowset.xsd"))
@@ -87,15 +87,7 @@ def outcome(decode: Any, chunks: list[bytes]) -> Any:
         table = decode(chunks).table()
     except Exception as error:  # noqa: BLE001 - the kind is compared
         return type(error)
-    return table.schema, [repr(_numbers(column)) for column in table.columns]
-
-
-def _numbers(column: pa.ChunkedArray) -> list[Any]:
-    if pa.types.is_temporal(column.type) and not pa.types.is_interval(column.type):
-        column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
-    if pa.types.is_list(column.type):
-        return [str(value) for value in column]
-    return column.to_pylist()  # type: ignore[no-any-return]
+    return table.schema, [repr(plain_values(column.combine_chunks())) for column in table.columns]
 
 
 @settings(max_examples=50, deadline=None)
