@@ -164,7 +164,7 @@ async def put_block(call: Call) -> Reply:
     except ClosedError as error:
         if isinstance(error.__cause__, GoneError):  # the session has ended, not only who read the stream
             raise error.__cause__ from None
-        raise
+        raise GoneError("The request that read this stream has ended; nothing more can be pushed into it.") from error
     finally:
         changes.close()
     return Reply(status=204)
@@ -292,7 +292,7 @@ OPERATIONS = (
         parameters=(_NUMBER, _LAST, _wait(PUSH_WAIT)),
         body={"application/octet-stream": None, "*/*": None},
         body_required=False,
-        problems=(NotFoundError, ConflictError, GoneError, TooLargeError, BackPressureError, ClosedError),
+        problems=(NotFoundError, ConflictError, GoneError, TooLargeError, BackPressureError),
         tag="sessions",
         quiet=True,
     ),

@@ -120,6 +120,23 @@ def test_pushing_is_idempotent_ordered_and_held_back(client: httpx.Client) -> No
     assert int(full.headers["retry-after"]) > 0
 
 
+READER = b"""<gridDataServicePerform xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">
+  <inputStream name="in"><toLocal name="pushed"/></inputStream>
+  <sqlBulkLoadRowSet name="load"><webRowSetStream from="pushed"/><loadIntoTable tableName="nowhere"/>
+    <resultStream name="count"/></sqlBulkLoadRowSet>
+</gridDataServicePerform>"""
+
+
+def test_pushing_to_a_reader_that_has_ended(client: httpx.Client) -> None:
+    session = client.post("/sessions").json()["id"]
+    blocks = f"/sessions/{session}/streams/in/blocks"
+    assert client.put(f"{blocks}/0?last=false", content=b"no WebRowSet").status_code == 204
+    ended = client.post(f"/resources/book/perform?session={session}", content=READER)
+    assert ended.status_code == 400
+    answer = client.put(f"{blocks}/1", content=b"more")
+    assert (answer.status_code, answer.json()["type"]) == (410, "gone")
+
+
 def test_a_pushed_block_may_be_too_large(serve: Serve) -> None:
     running = serve(limits={"block_bytes": 1000})
     with httpx.Client(base_url=running.url) as client:
