@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,12 @@ import psutil
 from dai.demo.load import load
 from tests.processes import ServiceProcess
 from tests.servers import MariaServer, PostgresServer
+
+SETTINGS: Mapping[str, Mapping[str, str | int]] = {
+    "postgresql": {"shared_buffers": "2GB"},
+    "mariadb": {"innodb_buffer_pool_size": "3G"},
+}
+"""Every table of the benchmarks fits into memory; all else is as the tests have it."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +40,7 @@ class World:
 @contextmanager
 def world(mixed_rows: int = 1_000_000, blocksizes: tuple[int, ...] = (100, 1_000)) -> Iterator[World]:
     """Starts everything, loads the demo data into both databases, stops everything."""
-    with (
-        PostgresServer({"shared_buffers": "512MB"}) as postgres,
-        MariaServer({"innodb_buffer_pool_size": "1G"}) as mariadb,
-    ):
+    with PostgresServer(SETTINGS["postgresql"]) as postgres, MariaServer(SETTINGS["mariadb"]) as mariadb:
         for url in (postgres.url, mariadb.url):
             load(url)
             load(url, ["mixed"], mixed_rows)

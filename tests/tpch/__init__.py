@@ -216,10 +216,17 @@ def load(placement: Placement, urls: Mapping[str, str], content: Mapping[str, pa
 
 def fill(driver: Driver, table: Table, content: pa.Table) -> None:
     """Makes one table and fills it; its statistics are taken. Not in one transaction: for a database of one's own."""
-    cancellation = Cancellation()
-    driver.update(str(CreateTable(table).compile(dialect=_DIALECTS[driver.dialect])), cancellation=cancellation)
-    driver.load(table.name, Stream.of(content), cancellation=cancellation, transactional=False)
-    driver.update(_ANALYSE[driver.dialect].format(table.name), cancellation=cancellation)
+    create(driver, table)
+    driver.load(table.name, Stream.of(content), cancellation=Cancellation(), transactional=False)
+    take_statistics(driver, table)
+
+
+def create(driver: Driver, table: Table) -> None:
+    driver.update(str(CreateTable(table).compile(dialect=_DIALECTS[driver.dialect])), cancellation=Cancellation())
+
+
+def take_statistics(driver: Driver, table: Table) -> None:
+    driver.update(_ANALYSE[driver.dialect].format(table.name), cancellation=Cancellation())
 
 
 _DIALECTS: Mapping[str, Dialect] = {
