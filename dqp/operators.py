@@ -273,8 +273,8 @@ class Block(Operator):
 @dataclass(frozen=True)
 class Remote(Operator):
     """A subtree that is one statement in the source (an alias of the catalog). The statement is rendered from
-    ``tree`` when it is sent, so that what was learnt until then (a dynamic filter, a key range) is a change of the tree.
-    A leaf for everything above."""
+    ``tree`` when it is sent, so that what was learnt until then (a dynamic filter, a key range) is a change of the
+    tree. A leaf for everything above."""
 
     source: str
     tree: Operator
@@ -286,7 +286,8 @@ class Remote(Operator):
 
 @dataclass(frozen=True)
 class Exchange(_Unary):
-    """Rows move between evaluators: all to one (``gather``), by hash of ``keys`` (``hash``), to each (``broadcast``)."""
+    """Rows move between evaluators: all to one (``gather``), by hash of ``keys`` (``hash``), to each
+    (``broadcast``)."""
 
     kind: ExchangeKind
     keys: tuple[exp.Expression, ...] = ()
