@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sqlglot import exp
 
@@ -373,7 +373,8 @@ def substituted(expression: exp.Expression, by: dict[str, exp.Expression]) -> ex
             return Nested(**arguments)
         return node
 
-    return expression.transform(change)
+    changed: exp.Expression = expression.transform(change)
+    return changed
 
 
 def everywhere(tree: Operator, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
@@ -394,4 +395,6 @@ def conjuncts(condition: exp.Expression | None) -> list[exp.Expression]:
 
 def conjunction(parts: list[exp.Expression]) -> exp.Expression | None:
     """The conjunction of the parts, None where there are none."""
-    return exp.and_(*(each.copy() for each in parts), copy=False) if parts else None
+    if not parts:
+        return None
+    return cast(exp.Expression, exp.and_(*(each.copy() for each in parts), copy=False))

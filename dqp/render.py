@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB as _DuckDBDialect
+from sqlglot.generators.duckdb import DuckDBGenerator
 
 from dqp.operators import (
     Aggregate,
@@ -307,14 +308,14 @@ class Renderer:
         return self.text(replace(made, columns=renamed), names)
 
 
-class _Generator(_DuckDBDialect.Generator):
+class _Generator(DuckDBGenerator):
     """DuckDB's SQL of an expression whose columns are identifiers of a tree."""
 
     renderer: Renderer
     known: Columns
 
     TRANSFORMS = {  # noqa: RUF012
-        **_DuckDBDialect.Generator.TRANSFORMS,
+        **DuckDBGenerator.TRANSFORMS,
         Nested: lambda self, node: self.renderer.nested(node, self.known),
         exp.Column: lambda self, node: enclosed(self.known[node.name]),
     }
@@ -381,9 +382,9 @@ class DuckDB(Renderer):
         return Select({each: f"{outer}.{self.quoted(each)}" for each in node.columns}, source)
 
 
-class _Short(_DuckDBDialect.Generator):
+class _Short(DuckDBGenerator):
     TRANSFORMS = {  # noqa: RUF012
-        **_DuckDBDialect.Generator.TRANSFORMS,
+        **DuckDBGenerator.TRANSFORMS,
         Nested: lambda self, node: f"{node.kind}({duckdb_sql(node.plan, lambda each: type(each).__name__.lower())})",
         exp.Column: lambda self, node: node.name,
     }
