@@ -1,7 +1,41 @@
-"""dqp: distributed queries, a guest of ``dai``.
+"""Distributed queries: one SQL over the tables of many data services.
 
-One SQL query over tables in many data services becomes a plan of operators cut at exchanges into fragments. The
-largest subtrees whose tables share a source run in that source's database; what remains runs on evaluator nodes, in a
-pipeline, partitioned where that pays. A federation is one more ``dai`` driver and an evaluator one more activity, so
-``dqp`` imports ``dai`` and never the other way round.
+A federation speaks DuckDB's SQL, whichever database executes a part. A query's life::
+
+    text ──binder──> one tree of operators ──rules──> leaves are statements of sources ──partition──> fragments
+                                                                                                         │
+    Stream <── root fragment <── exchanges <── fragments on evaluators, each one SQL for its DuckDB <── runtime
+
+* ``catalog`` knows the tables of all sources and what their databases know about them. Its shadow, a DuckDB with the same
+  tables, all empty, checks every query and gives the types of its answer.
+* ``binder`` makes the tree (``operators``): every column has an identifier of its own. What it does not model stays as it
+  was written, in a ``Block``.
+* ``rules`` move work into the sources. What a source may do is decided by writing it: a dialect's renderer refuses whatever
+  it cannot have done exactly as DuckDB does it.
+* A leaf is a ``Remote``: one statement, sent when its turn comes. Small builds run first; what they held becomes a filter of
+  the large statements that are still to be sent (``adaptive``).
+* All that is left runs in DuckDB, in this process or on evaluators that pull each other's rows by Arrow Flight.
+
+Nothing is handed out twice or cut short: a source or evaluator that dies is replaced while no row has left; after
+that the query fails with the name of what died. Closing the answer's stream stops everything below it, the statements
+in the databases too.
+
+``dqp`` is a guest of ``dai``: a federation is a driver (``dqp.driver``), an evaluator is an activity (``dqp.activity``).
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dqp.notebook import Lab
+
+__all__ = ["connect"]
+
+
+def connect(federation: Any, **options: Any) -> Lab:
+    """A federation to query: the path of a federation.toml, the same as a mapping, or the URL of a federation that a
+    data service offers; see ``dqp.notebook.Lab``."""
+    from dqp.notebook import Lab
+
+    return Lab(federation, **options)
