@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 """``inner`` without a condition is a cross join; ``semi`` and ``anti`` give the columns of the left side only."""
 SetKind = Literal["union", "intersect", "except"]
-ExchangeKind = Literal["gather", "hash", "broadcast"]
+ExchangeKind = Literal["gather", "hash", "broadcast", "spread"]
 Item = tuple[str, exp.Expression]
 """A column made by an expression: identifier, expression."""
 
@@ -286,8 +286,8 @@ class Remote(Operator):
 
 @dataclass(frozen=True)
 class Exchange(_Unary):
-    """Rows move between evaluators: all to one (``gather``), by hash of ``keys`` (``hash``), to each
-    (``broadcast``)."""
+    """Rows move between evaluators: all to one (``gather``), by hash of ``keys`` (``hash``), all to each
+    (``broadcast``), to whoever comes next (``spread``)."""
 
     kind: ExchangeKind
     keys: tuple[exp.Expression, ...] = ()
@@ -298,6 +298,38 @@ class Exchange(_Unary):
 
     def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
         return replace(self, keys=tuple(map(change, self.keys)))
+
+
+@dataclass(frozen=True)
+class Receive(Operator):
+    """What a fragment sends to this one: a cut exchange, a leaf. ``names`` are the identifiers."""
+
+    fragment: int
+    names: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.names
+
+
+@dataclass(frozen=True)
+class Call(_Unary):
+    """An operation call a row: the column ``identifier`` beside those of the input."""
+
+    identifier: str
+    function: str
+    arguments: tuple[exp.Expression, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.input.columns, self.identifier)
+
+    @property
+    def expressions(self) -> tuple[exp.Expression, ...]:
+        return self.arguments
+
+    def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
+        return replace(self, arguments=tuple(map(change, self.arguments)))
 
 
 class Names:

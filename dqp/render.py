@@ -18,6 +18,7 @@ from sqlglot.generators.duckdb import DuckDBGenerator
 from dqp.operators import (
     Aggregate,
     Block,
+    Call,
     Distinct,
     Exchange,
     Filter,
@@ -26,6 +27,7 @@ from dqp.operators import (
     Nested,
     Operator,
     Project,
+    Receive,
     Remote,
     Scan,
     SetOperation,
@@ -108,7 +110,7 @@ class Renderer:
         return f"{left} {'' if kind == 'inner' else kind.upper() + ' '}JOIN {right} ON {condition or '1 = 1'}"
 
     def leaf(self, node: Operator) -> Select:
-        """A ``Remote``, ``Inline`` or ``Exchange`` as a table."""
+        """A ``Remote``, ``Inline``, ``Exchange``, ``Receive`` or ``Call`` as a table."""
         raise TypeError(type(node).__name__)
 
     def block(self, node: Block) -> Select:
@@ -203,6 +205,12 @@ class Renderer:
         return self.leaf(node)
 
     def _exchange(self, node: Exchange) -> Select:
+        return self.leaf(node)
+
+    def _receive(self, node: Receive) -> Select:
+        return self.leaf(node)
+
+    def _call(self, node: Call) -> Select:
         return self.leaf(node)
 
     def _block(self, node: Block) -> Select:
