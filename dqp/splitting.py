@@ -1,0 +1,92 @@
+"""A large remote scan as several statements, each of which reads a range of the table's primary key.
+
+The ranges cover all keys, also those that the statistics do not know: the first has no lower end, the last no upper
+one.
+Each part is a statement of its own, hence in a transaction of its own: rows that change between them may be seen as
+they were before or after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dqp.operators import Filter, Join, Operator, Project, Remote, Scan, column
+
+_WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
+_KEY = "key of the part"
+
+
+def scanned(remote: Remote) -> Scan | None:
+    """The scan whose parts are parts of the remote result; None where its rows cannot be told apart by one table: below
+    an aggregate, a limit, a set operation."""
+    path = _path(remote.tree)
+    return path if path is not None and _range(path) is not None else None
+
+
+def parts(remote: Remote, number: int) -> tuple[Remote, ...]:
+    """Remotes whose rows together are those of ``remote``, ``number`` at most; itself where it cannot be split."""
+    scan = scanned(remote)
+    if scan is None or number < 2:
+        return (remote,)
+    found = _range(scan)
+    assert found is not None
+    key, low, high = found
+    number = min(number, high - low + 1)
+    bounds = sorted({low + (high - low + 1) * each // number for each in range(1, number)})
+    ends: list[tuple[int | None, int | None]] = list(zip([None, *bounds], [*bounds, None], strict=True))
+    return tuple(replace(remote, tree=_within(remote.tree, scan, key, *each)) for each in ends)
+
+
+def _path(node: Operator) -> Scan | None:
+    if isinstance(node, Scan):
+        return node
+    if isinstance(node, Filter):
+        return _path(node.input)
+    if isinstance(node, Project) and not any(each.find(exp.Window) for each in node.expressions):
+        return _path(node.input)
+    if isinstance(node, Join) and node.kind in ("left", "semi", "anti"):
+        return _path(node.left)
+    if isinstance(node, Join) and node.kind == "inner":
+        sides = [each for each in map(_path, node.inputs) if each is not None]
+        return max(sides, key=lambda each: each.table.rows, default=None)
+    return None
+
+
+def _range(scan: Scan) -> tuple[str, int, int] | None:
+    """Name, lowest and highest value of a whole-numbered primary key of one column."""
+    if not scan.table.keys or len(scan.table.keys[0]) != 1:
+        return None
+    key = scan.table.column(scan.table.keys[0][0])
+    if key.type not in _WHOLE or not isinstance(key.low, int) or not isinstance(key.high, int) or key.low >= key.high:
+        return None
+    return key.name, key.low, key.high
+
+
+def _within(tree: Operator, scan: Scan, key: str, low: int | None, high: int | None) -> Operator:
+    if tree == scan:
+        identifier = next((each for each, name in scan.items if name == key), None)
+        read: Operator = scan
+        if identifier is None:
+            identifier = _KEY
+            read = replace(scan, items=(*scan.items, (identifier, key)))
+        ends: list[exp.Expression] = []
+        if low is not None:
+            ends.append(exp.GTE(this=column(identifier), expression=_number(low)))
+        if high is not None:
+            ends.append(exp.LT(this=column(identifier), expression=_number(high)))
+        condition = ends[0] if len(ends) == 1 else exp.And(this=ends[0], expression=ends[1])
+        return Project(Filter(read, condition), tuple((each, column(each)) for each in scan.columns))
+    return tree.with_inputs(
+        *(_within(each, scan, key, low, high) if _holds(each, scan) else each for each in tree.inputs)
+    )
+
+
+def _number(value: int) -> exp.Expression:
+    literal: exp.Expression = exp.Literal.number(abs(value))
+    return literal if value >= 0 else exp.Neg(this=literal)
+
+
+def _holds(tree: Operator, scan: Scan) -> bool:
+    return tree == scan or any(_holds(each, scan) for each in tree.inputs)
