@@ -1,0 +1,98 @@
+"""Literal expressions as Python values, and back.
+
+A value is an int, float, Decimal, str, bool, date, datetime or timedelta; only those whose comparison in Python is that
+of DuckDB are taken: a literal of another kind is no constant here.
+"""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlglot import exp
+
+Value = int | float | Decimal | str | bool | datetime.date | datetime.datetime
+_TIMESTAMPS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  TIMESTAMP has no zone
+
+
+def value(node: Any) -> Value | None:
+    """The value of a literal, None for anything else (NULL too)."""
+    if isinstance(node, exp.Literal):
+        return node.name if node.is_string else _number(node.name)
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if isinstance(node, exp.Paren):
+        return value(node.this)
+    if isinstance(node, exp.Neg):
+        inner = value(node.this)
+        return -inner if isinstance(inner, int | float | Decimal) and not isinstance(inner, bool) else None
+    if type(node) is exp.Cast and isinstance(node.this, exp.Literal):
+        return _typed(node.this, node.to)
+    return None
+
+
+def _number(text: str) -> int | float | Decimal | None:
+    try:
+        if text.isdigit():
+            return int(text)
+        return float(text) if "e" in text.lower() else Decimal(text)
+    except (ValueError, ArithmeticError):
+        return None
+
+
+def _typed(literal: exp.Literal, to: Any) -> Value | None:
+    kind = to.this if isinstance(to, exp.DataType) else None
+    text = literal.name
+    try:
+        if kind == exp.DType.DATE and literal.is_string:
+            return datetime.date.fromisoformat(text) if len(text) == 10 else None
+        if kind in _TIMESTAMPS and literal.is_string:
+            moment = datetime.datetime.fromisoformat(text)
+            return moment if moment.tzinfo is None else None
+        if kind in exp.DataType.INTEGER_TYPES:
+            return int(text)
+        if kind == exp.DType.DECIMAL:
+            scale = [int(each.name) for each in to.expressions][1:] or [0 if to.expressions else 3]
+            number = Decimal(text)
+            return number if -int(number.as_tuple().exponent) <= scale[0] else None
+        if kind == exp.DType.DOUBLE:
+            return float(text)
+        if kind in exp.DataType.TEXT_TYPES and literal.is_string:
+            return text
+    except (ValueError, ArithmeticError):
+        return None
+    return None
+
+
+def literal(given: Value) -> exp.Expression:
+    """The literal of a value."""
+    if isinstance(given, bool):
+        return exp.Boolean(this=given)
+    if isinstance(given, str):
+        return exp.Literal(this=given, is_string=True)
+    if isinstance(given, datetime.datetime):
+        return _cast(given.isoformat(sep=" "), "TIMESTAMP")
+    if isinstance(given, datetime.date):
+        return _cast(given.isoformat(), "DATE")
+    if isinstance(given, float):
+        return _cast(repr(given), "DOUBLE")
+    text = format(abs(given), "f") if isinstance(given, Decimal) else str(abs(given))
+    plain = exp.Literal(this=text, is_string=False)
+    return exp.Neg(this=plain) if given < 0 else plain
+
+
+def _cast(text: str, kind: str) -> exp.Expression:
+    return exp.Cast(this=exp.Literal(this=text, is_string=True), to=exp.DataType.build(kind, dialect="duckdb"))
+
+
+def number(given: Any) -> float | None:
+    """A place on a line for values that are spread evenly over a range; None for text."""
+    if isinstance(given, datetime.datetime):
+        return (given.replace(tzinfo=None) - _EPOCH).total_seconds()
+    if isinstance(given, datetime.date):
+        return (given.toordinal() - _EPOCH.toordinal()) * 86400.0
+    if isinstance(given, int | float | Decimal):
+        return float(given)
+    return None

@@ -1,0 +1,56 @@
+"""The rewriting of a query's tree, as a tuple of rules in the order they run.
+
+A rule is a function from a tree and a context to a tree with the same rows and the same columns; it never changes what
+it was given. The last rule leaves a tree whose leaves are statements of sources (``Remote``) and tuples at hand
+(``Inline``). Adding a rule is one module, one line in ``RULES`` and one fixture in ``tests/dqp/rules``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from dqp.operators import Nested, Operator, everywhere, walk
+from dqp.rules.columns import prune_columns
+from dqp.rules.context import Context, Options
+from dqp.rules.filters import push_filters
+from dqp.rules.implode import implode
+from dqp.rules.joins import order_joins
+from dqp.rules.predicates import rebuilt
+
+__all__ = ["RULES", "Context", "Options", "Rule", "optimise"]
+
+Rule = Callable[[Operator, Context], Operator]
+RULES: tuple[Rule, ...] = (
+    push_filters,
+    prune_columns,
+    order_joins,
+    prune_columns,
+    implode,
+)
+"""In order. A rule may stand twice: what another one did gives it more to do."""
+
+
+def optimise(tree: Operator, context: Context) -> Operator:
+    """The tree after every rule."""
+    context.learn(tree)
+    for rule in RULES:
+        tree = applied(rule, tree, context)
+    return tree
+
+
+def applied(rule: Rule, tree: Operator, context: Context) -> Operator:
+    """The tree after a rule; the plans nested in its expressions first, but for ``implode``, which sees to them."""
+    if rule is not implode and any(each.find(Nested) for node in walk(tree) for each in node.expressions):
+
+        def change(node: exp.Expression) -> exp.Expression | None:
+            if not isinstance(node, Nested):
+                return None
+            arguments = {**node.args, "plan": applied(rule, node.plan, context)}
+            if node.args.get("this") is not None:
+                arguments["this"] = rebuilt(node.this, change)
+            return Nested(**arguments)
+
+        tree = everywhere(tree, lambda each: rebuilt(each, change))
+    return rule(tree, context)
