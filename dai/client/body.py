@@ -6,6 +6,7 @@ import http.client
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, Self
 
+from dai.cancellation import Cancellation
 from dai.errors import DaiError, MissingDependencyError, TruncatedError, UnreachableError
 
 PIECE = 1 << 18
@@ -23,15 +24,19 @@ class Reading(Protocol):
 
 class Plain:
     """The bytes as they travel. At its end the connection is given back; closed before, after a failure or an
-    interrupt, the connection is closed, which makes the service stop the work."""
+    interrupt, the connection is closed, which makes the service stop the work. ``interrupt`` wakes whoever reads when
+    the work is cancelled: its cause is raised instead of what was read."""
 
     def __init__(
         self,
         connection: http.client.HTTPConnection,
         response: http.client.HTTPResponse,
         give_back: Callable[[], None],
+        cancellation: Cancellation,
+        interrupt: Callable[[], None],
     ) -> None:
         self._connection, self._response, self._give_back = connection, response, give_back
+        self._cancellation, self._interrupt = cancellation, interrupt
         self._open = True
         self.ended = False
         self.received = 0
@@ -60,7 +65,10 @@ class Plain:
         if not self._open:
             raise TruncatedError("This result was closed before it was read to its end.")
         try:
-            return read(argument)
+            with self._cancellation.on_cancel(self._interrupt):
+                found = read(argument)
+            self._cancellation.check()
+            return found
         except TimeoutError as error:
             self.close()
             raise UnreachableError(
@@ -69,6 +77,7 @@ class Plain:
             ) from error
         except (http.client.HTTPException, OSError, ValueError) as error:
             self.close()
+            self._cancellation.check()
             raise self._truncated() from error
         except BaseException:
             self.close()

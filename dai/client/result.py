@@ -123,6 +123,12 @@ class Result:
             raise
         self._end()
 
+    def stream(self) -> Stream:
+        """The tuples as the library's own currency; closing it closes the result. Waits for the first bytes."""
+        from dai.stream import Stream
+
+        return Stream(self.schema, iter(self), self.close)
+
     def reader(self) -> pa.RecordBatchReader:
         """For libraries that take an Arrow reader (DuckDB, polars, datasets …); reads as it is read."""
         import pyarrow as pa

@@ -8,6 +8,7 @@ from typing import Any, overload
 from urllib.parse import quote
 from uuid import UUID
 
+from dai.cancellation import Cancellation
 from dai.client.documents import as_bytes
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Asked
@@ -81,14 +82,17 @@ class Resource:
         blocksize: int | None = None,
         format: str = "arrow",
         progress: Asked = None,
+        cancellation: Cancellation | None = None,
     ) -> Result:
         """The result of a query, streamed as it is read. ``?`` in the SQL stands for the ``parameters``, bound by the
-        database. ``blocksize``: rows a block. The database has accepted the statement when this returns.
+        database. ``blocksize``: rows a block. The database has accepted the statement when this returns. Cancelling
+        (from another thread) raises the cause here or where the result is read, and stops the statement.
 
         Raises StatementError with a caret into the SQL, NotAQueryError, BusyError after several attempts.
         """
         headers = {"Content-Type": "application/json", "Accept": media_type(format)}
-        reply = self.service.transport.send("POST", f"{self._path}/query", _query(sql, parameters, blocksize), headers)
+        body = _query(sql, parameters, blocksize)
+        reply = self.service.transport.send("POST", f"{self._path}/query", body, headers, cancellation=cancellation)
         return _result(reply, blocksize, progress)
 
     @overload
@@ -162,6 +166,13 @@ class Resource:
     def schema(self) -> Schema:
         """Tables with their columns, keys and row estimates."""
         return Schema(self.service.get(f"{self._path}/schema"))
+
+    def statistics(self, table: str) -> Mapping[str, Any]:
+        """What the database knows of a table without reading it: ``rows``, ``size_bytes``, and in ``columns``, by name,
+        ``distinct``, ``null_fraction``, ``low``, ``high``, ``width``; None for what it does not know. NotFoundError
+        suggests the nearest name."""
+        found: Mapping[str, Any] = self.service.get(f"{self._path}/statistics{_parameters(table=table)}")
+        return found
 
     def jobs(self) -> Jobs:
         """The service's jobs on this resource."""

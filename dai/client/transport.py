@@ -8,13 +8,13 @@ once a byte of a result has arrived.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import random
 import select
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import dai
+from dai.cancellation import Cancellation
 from dai.client.body import Body, Plain
 from dai.client.problems import from_reply
 from dai.errors import BusyError, DaiError, RequestError, UnreachableError
@@ -78,6 +79,17 @@ class _Connection(http.client.HTTPConnection):
     """Sends head and body of a small request together: one system call, and the service wakes up once."""
 
     _held: list[Any] | None = None
+    _open: socket.socket | None = None
+
+    def connect(self) -> None:
+        super().connect()
+        self._open = self.sock
+
+    def interrupt(self) -> None:
+        """From another thread: whoever waits for bytes sees their end at once (closing would not wake it)."""
+        if self._open is not None:
+            with contextlib.suppress(OSError):
+                self._open.shutdown(socket.SHUT_RDWR)
 
     def request_at_once(self, method: str, target: str, body: Any, headers: Mapping[str, str]) -> None:
         if body is not None and len(body) > SMALL_BODY:
@@ -128,18 +140,21 @@ class Transport:
         body: bytes | memoryview | None = None,
         headers: Mapping[str, str] | None = None,
         accepted: frozenset[int] = frozenset(),
+        cancellation: Cancellation | None = None,
     ) -> Reply:
         """Send one request, again where that is allowed, until its reply's head is there.
 
         Raises the service's error for a status of 400 or more that is not ``accepted``; UnreachableError where nothing
-        answers, or not in time. Interrupted (Ctrl-C), the connection is closed, so that the service stops the work.
+        answers, or not in time. Interrupted (Ctrl-C) or cancelled, the connection is closed, so that the service stops
+        the work; ``cancellation`` counts until the body has been read or closed.
         """
+        cancellation = cancellation or Cancellation()
         sent = {**self._headers, **(headers or {})}
         attempt = 0
         while True:
             delay: float | None
             try:
-                reply = self._exchange(method, self._prefix + path, body, sent)
+                reply = self._exchange(method, self._prefix + path, body, sent, cancellation)
                 if reply.status < 400 or reply.status in accepted:
                     return reply
                 delay = reply.retry_after if reply.status == 503 else None
@@ -152,7 +167,10 @@ class Transport:
                 again = method in IDEMPOTENT or isinstance(error.__cause__, ConnectionRefusedError)
             if not again or attempt >= self.options.retries:
                 raise failure
-            time.sleep(self._pause(attempt, delay))
+            woken = threading.Event()
+            with cancellation.on_cancel(woken.set):
+                woken.wait(self._pause(attempt, delay))
+            cancellation.check()
             attempt += 1
 
     def _pause(self, attempt: int, asked: float | None) -> float:
@@ -161,18 +179,28 @@ class Transport:
             wait = max(wait, min(asked, self.options.patience))
         return wait * (1 + random.random())
 
-    def _exchange(self, method: str, target: str, body: bytes | memoryview | None, headers: Mapping[str, str]) -> Reply:
+    def _exchange(
+        self,
+        method: str,
+        target: str,
+        body: bytes | memoryview | None,
+        headers: Mapping[str, str],
+        cancellation: Cancellation,
+    ) -> Reply:
         connection = self._taken()
         try:
-            connection.request_at_once(method, target, body, headers)
-            response = connection.getresponse()
+            with cancellation.on_cancel(connection.interrupt):
+                connection.request_at_once(method, target, body, headers)
+                response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
+            if cancellation.cause is not None:
+                raise cancellation.cause from error
             raise self._unreachable(error) from error
         except BaseException:
             connection.close()
             raise
-        plain = Plain(connection, response, partial(self._given_back, connection))
+        plain = Plain(connection, response, partial(self._given_back, connection), cancellation, connection.interrupt)
         return Reply(
             response.status, response.headers, Body(plain, response.headers.get("content-encoding", "identity"))
         )

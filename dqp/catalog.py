@@ -1,0 +1,411 @@
+"""What a federation knows: tables of its sources with their columns, keys and statistics, views, uploaded tables.
+
+Names are looked up as DuckDB does, whatever the case of their letters. A table is ``alias.table``, in the classic form
+``alias_table``; one of another schema than the source's default is ``alias.schema.table``, and ``alias.table`` too
+where that is the only one of its name.
+
+A source is asked for its tables when a query first names it, and for a table's statistics when that is first looked at.
+Both are kept and looked after in the background (``reflection``). A source that is down is in ``problems`` and
+disturbs nobody until a query needs it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from dai.drivers import Column as ColumnInfo
+from dai.drivers import ColumnStatistics, Driver, ForeignKey, Statistics, TableInfo
+from dai.errors import DaiError, NotFoundError, StatementError
+from dai.loading import nearest
+from dqp import types
+from dqp.diagnosis import explained
+from dqp.reflection import Reflected, Reflection
+from dqp.settings import FederationSettings
+from dqp.shadow import Fault, Refused, Shadow, Shape, dollars, path_of, words
+from dqp.sources import DescribedSource, Source, sources_of
+
+UNKNOWN_ROWS = 10_000.0
+"""Taken for the rows of a table of which its source says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``type`` is DuckDB's, ``source_type`` the source's own name. ``low`` and ``high`` are Python values; ``width`` is
+    bytes, about. None: the source keeps no such statistics."""
+
+    name: str
+    type: str
+    source_type: str = ""
+    nullable: bool = True
+    distinct: float | None = None
+    null_fraction: float | None = None
+    low: Any = None
+    high: Any = None
+    width: float = 8.0
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table of a source. ``schema``: in the source, None for its default one. ``keys``: unique, the primary one
+    first. ``rows`` and ``bytes`` are estimates. ``replicas``: (alias, table) with the same rows, best first."""
+
+    source: str
+    name: str
+    columns: tuple[Column, ...]
+    schema: str | None = None
+    keys: tuple[tuple[str, ...], ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    rows: float = UNKNOWN_ROWS
+    bytes: float = 0.0
+    kind: str = "table"
+    replicas: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def column(self, name: str) -> Column:
+        """Whatever the case of its letters. NotFoundError suggests the nearest."""
+        found = self._by_name.get(name.casefold())
+        if found is None:
+            hint = nearest(name, [each.name for each in self.columns])
+            raise NotFoundError(f"There is no column {name!r} in {self}.", hint=hint)
+        return found
+
+    @cached_property
+    def _by_name(self) -> dict[str, Column]:
+        return {each.name.casefold(): each for each in self.columns}
+
+    @cached_property
+    def _identity(self) -> tuple[str, str | None, str]:
+        return (self.source, self.schema, self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Table) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __str__(self) -> str:
+        return ".".join(part for part in (self.source, self.schema, self.name) if part)
+
+
+class Catalog:
+    """Thread-safe. ``resolve`` gives the driver of a resource of this service."""
+
+    def __init__(
+        self,
+        settings: FederationSettings,
+        *,
+        resolve: Callable[[str], Driver] | None = None,
+        sources: Sequence[Source] | None = None,
+    ) -> None:
+        given = sources_of(settings, resolve) if sources is None else sources
+        self.settings = settings
+        self.sources: Mapping[str, Source] = {each.alias: each for each in given}
+        self.views: Mapping[str, str] = dict(settings.views)
+        self._views = {name.casefold(): name for name in self.views}
+        self._reflection = Reflection(given, lifetime=settings.lifetime)
+        self._uploads: dict[str, tuple[str, pa.Table]] = {}
+        self._lock = threading.Lock()
+        self._uploaded = 0
+        self._shadow: tuple[int, Shadow] | None = None
+        self._known: dict[tuple[str, str | None, str], tuple[TableInfo, Statistics, Table]] = {}
+        self._described_tables: dict[tuple[str, str | None, str], Table] = {}
+        self._replicas = _replicas(settings, given)
+
+    @classmethod
+    def of(
+        cls,
+        tables: Iterable[Table],
+        *,
+        views: Mapping[str, str] | None = None,
+        dialects: Mapping[str, str] | None = None,
+    ) -> Catalog:
+        """A catalog of described tables, without any database: plans can be made, nothing can run. ``dialects``: of the
+        aliases; ``postgresql`` where none is said."""
+        by_alias: dict[str, list[Table]] = {}
+        for each in tables:
+            by_alias.setdefault(each.source, []).append(each)
+        sources = [
+            DescribedSource(alias, (dialects or {}).get(alias, "postgresql"), tuple(map(_info, found)))
+            for alias, found in by_alias.items()
+        ]
+        made = cls(FederationSettings(views=dict(views or {})), sources=sources)
+        made._described_tables = {each._identity: each for found in by_alias.values() for each in found}
+        return made
+
+    # --- what there is ---
+
+    @property
+    def version(self) -> int:
+        """Changes when anything changed that a plan was made from. Starts looking after changes in the background."""
+        self._reflection.look_after()
+        return self._reflection.version + self._uploaded
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Sources that are down, and why; and tables or columns that cannot be reached by a name."""
+        return self._reflection.problems()
+
+    def tables(self) -> Sequence[Table]:
+        """Every table of every source that answers, without waiting for statistics."""
+        self._reflection.need(self._reflection.aliases)
+        return [
+            self._table(alias, info, wait=False)
+            for alias in self._reflection.aliases
+            for info in self._reflection.known(alias)
+        ]
+
+    def table(self, alias: str | None, name: str, schema: str | None = None) -> Table:
+        """``alias.name``, ``alias.schema.name``, or without alias the classic ``alias_name``; with its statistics.
+
+        NotFoundError suggests the nearest name; DatabaseUnavailableError names a source that is down.
+        """
+        if alias is None:
+            self._reflection.need(self._reflection.mentioned([name.casefold()]))
+            for reflected in self._reflection.loaded():
+                if info := reflected.classic(name):
+                    return self._table(reflected.alias, info)
+            raise NotFoundError(f"There is no table {name!r}.", hint=self._nearest(name))
+        found = self._reflection.alias(alias)
+        if found is None:
+            hint = nearest(alias, list(self._reflection.aliases)) if self._reflection.aliases else None
+            raise NotFoundError(f"There is no source {alias!r}.", hint=hint)
+        reflected = self._reflection.reflected(found)
+        info = reflected.table(name, schema)
+        if info is None:
+            what = ".".join(part for part in (found, schema, name) if part)
+            raise NotFoundError(f"There is no table {what}.", hint=_nearest_table(reflected, name))
+        return self._table(found, info)
+
+    def _table(self, alias: str, info: TableInfo, *, wait: bool = True) -> Table:
+        key = (alias, info.schema, info.name)
+        if key in self._described_tables:
+            return self._described_tables[key]
+        statistics = self._reflection.statistics(alias, info, wait=wait)
+        known = self._known.get(key)
+        if known is not None and known[0] is info and (known[1] is statistics or statistics is None):
+            return known[2]
+        replicas = self._replicas(alias, info)
+        table = _made(alias, info, statistics or Statistics(rows=info.rows), replicas)
+        if statistics is not None:
+            self._known[key] = (info, statistics, table)
+        return table
+
+    # --- tables at hand ---
+
+    def inline(self, name: str) -> pa.Table | None:
+        """An uploaded table."""
+        found = self._uploads.get(name.casefold())
+        return None if found is None else found[1]
+
+    def upload(self, name: str, table: pa.Table) -> None:
+        """Makes a table known as ``name``; one of the same name before is replaced."""
+        with self._lock:
+            self._uploads[name.casefold()] = (name, table)
+            self._uploaded += 1
+
+    @property
+    def uploads(self) -> Mapping[str, pa.Table]:
+        return dict(self._uploads.values())
+
+    # --- what SQL means ---
+
+    def describe(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Shape:
+        """Names and DuckDB types of the columns of one query. ``parameters`` as the binder takes them.
+
+        Raises StatementError with a position and the nearest names, NotAQueryError, ParameterError,
+        DatabaseUnavailableError for a source that the query needs.
+        """
+        text = dollars(sql, parameters) if isinstance(parameters, Mapping) else sql
+        try:
+            return self._described(text, parameters)
+        except Refused as refused:
+            if refused.fault.kind in ("MISSING_ENTRY", "COLUMN_NOT_FOUND", "Catalog", "Binder") and self._stale(sql):
+                try:
+                    return self._described(text, parameters)
+                except Refused as again:
+                    refused = again
+            raise self._error(sql, refused.fault) from refused
+
+    def _described(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Shape:
+        shadow = self._filled(words(sql))
+        return shadow.describe(sql, parameters)
+
+    def _stale(self, sql: str) -> bool:
+        """Whether the sources that the query names have changed since they were last looked at."""
+        before = self._reflection.version
+        self._reflection.look_now(self._reflection.mentioned(words(sql)))
+        return self._reflection.version != before
+
+    def _filled(self, names: frozenset[str], above: tuple[str, ...] = ()) -> Shadow:
+        """The shadow with every table and view that has one of the names."""
+        self._reflection.need(self._reflection.mentioned(names))
+        version = self.version
+        with self._lock:
+            if self._shadow is None or self._shadow[0] != version:
+                self._shadow = (version, Shadow(self._reflection.aliases))
+            shadow = self._shadow[1]
+        for name in names & self._uploads.keys():
+            shadow.data(self._uploads[name][0], self._uploads[name][1].schema)
+        for reflected in self._reflection.loaded():
+            for info, path in reflected.mentioned(names):
+                shadow.table(path, self._shape(reflected.alias, info))
+                self._reflection.prefetch(reflected.alias, info)
+        for name in (names & self._views.keys()) - self._uploads.keys():
+            self._view(shadow, self._views[name], above)
+        return shadow
+
+    def _view(self, shadow: Shadow, name: str, above: tuple[str, ...]) -> None:
+        if name in above:
+            chain = " → ".join((*above[above.index(name) :], name))
+            raise StatementError(f"The view {name!r} reads itself: {chain}.")
+        sql = self.views[name]
+        self._filled(words(sql), (*above, name))
+        try:
+            shadow.view(name, sql)
+        except Refused as refused:
+            error = self._error(sql, refused.fault)
+            if not isinstance(error, StatementError):
+                raise error from refused
+            raise StatementError(
+                f"The view {name!r} does not hold: {error.detail}", sql=sql, position=error.position, hint=error.hint
+            ) from refused
+
+    def _error(self, sql: str, fault: Fault) -> DaiError:
+        return explained(sql, fault, self._missing)
+
+    def _missing(self, written: str) -> DaiError | None:
+        """What is the matter with a table's name, as it is written in the SQL."""
+        parts = path_of(written)
+        try:
+            if len(parts) == 1:
+                self.table(None, parts[0])
+            elif len(parts) == 2:
+                self.table(parts[0], parts[1])
+            elif len(parts) == 3:
+                self.table(parts[0], parts[2], parts[1])
+        except DaiError as error:
+            return error
+        return None
+
+    def _shape(self, alias: str, info: TableInfo) -> Shape:
+        described = self._described_tables.get((alias, info.schema, info.name))
+        if described is not None:
+            return tuple((each.name, each.type) for each in described.columns)
+        return tuple((each.name, types.duckdb_type(each.arrow)) for each in _distinct(info.columns))
+
+    def _nearest(self, name: str) -> str | None:
+        known = [*self.views, *(each for each, _ in self._uploads.values())]
+        known += [f"{each.alias}.{info.name}" for each in self._reflection.loaded() for info in each.tables]
+        known += [f"{each}.…" for each in self._reflection.aliases if not self._reflection.is_loaded(each)]
+        bare = {each.rpartition(".")[2].casefold(): each for each in known}
+        if name.casefold() in bare:
+            return f"Did you mean {bare[name.casefold()]!r}?"
+        return nearest(name, known) if known else "The federation has no table."
+
+    def close(self) -> None:
+        self._reflection.close()
+        for source in self.sources.values():
+            source.close()
+
+
+def _distinct(columns: Sequence[ColumnInfo]) -> list[ColumnInfo]:
+    """DuckDB does not tell names apart by case: the first counts."""
+    return list({each.name.casefold(): each for each in reversed(columns)}.values())[::-1]
+
+
+def _made(alias: str, info: TableInfo, statistics: Statistics, replicas: tuple[tuple[str, str], ...]) -> Table:
+    known = statistics.rows if statistics.rows is not None else info.rows
+    rows = UNKNOWN_ROWS if known is None else float(known)
+    found = _distinct(info.columns)
+    fixed = {each.name: _width(each, statistics.columns.get(each.name)) for each in found}
+    unknown = [name for name, width in fixed.items() if width is None]
+    if unknown and statistics.size_bytes and rows:
+        rest = statistics.size_bytes / rows - sum(width for width in fixed.values() if width is not None)
+        share: float | None = max(rest / len(unknown), 1.0)
+    else:
+        share = None
+    single = info.primary_key[0] if len(info.primary_key) == 1 else None
+    columns = []
+    for each in found:
+        said = statistics.columns.get(each.name) or ColumnStatistics()
+        type = types.duckdb_type(each.arrow)
+        width = fixed[each.name]
+        if width is None:
+            width = types.width(type) if share is None else share
+            if each.length:
+                width = min(width, float(each.length))
+        columns.append(
+            Column(
+                name=each.name,
+                type=type,
+                source_type=each.type,
+                nullable=each.nullable,
+                distinct=rows if said.distinct is None and each.name == single else said.distinct,
+                null_fraction=0.0 if said.null_fraction is None and not each.nullable else said.null_fraction,
+                low=types.value(said.low, type),
+                high=types.value(said.high, type),
+                width=width,
+            )
+        )
+    nullable = {each.name for each in found if each.nullable}
+    unique = [each.columns for each in info.indexes if each.unique and not nullable & set(each.columns)]
+    keys = dict.fromkeys([*([info.primary_key] if info.primary_key else []), *unique])
+    return Table(
+        source=alias,
+        name=info.name,
+        schema=info.schema,
+        columns=tuple(columns),
+        keys=tuple(keys),
+        foreign_keys=info.foreign_keys,
+        rows=rows,
+        bytes=rows * sum(each.width for each in columns),
+        kind=info.kind,
+        replicas=replicas,
+    )
+
+
+def _width(column: ColumnInfo, statistics: ColumnStatistics | None) -> float | None:
+    """Bytes of a value; None where it varies and nobody says."""
+    if statistics is not None and statistics.width is not None:
+        return statistics.width
+    type = types.duckdb_type(column.arrow)
+    return None if type in (types.TEXT, "BLOB") or type.endswith("]") else types.width(type)
+
+
+def _info(table: Table) -> TableInfo:
+    return TableInfo(
+        name=table.name,
+        schema=table.schema,
+        kind=table.kind,
+        columns=tuple(ColumnInfo(each.name, each.source_type, "", each.nullable) for each in table.columns),
+        rows=int(table.rows),
+    )
+
+
+def _nearest_table(reflected: Reflected, name: str) -> str:
+    known = [".".join(part for part in (each.schema, each.name) if part) for each in reflected.tables]
+    return nearest(name, known) if known else f"The source {reflected.alias!r} has no table."
+
+
+def _replicas(
+    settings: FederationSettings, sources: Sequence[Source]
+) -> Callable[[str, TableInfo], tuple[tuple[str, str], ...]]:
+    """Where else a table is: what the configuration says of it, then the replicas of its whole source."""
+    whole: dict[str, list[str]] = {}
+    for each in sources:
+        if each.replica_of is not None:
+            whole.setdefault(each.replica_of, []).append(each.alias)
+    named = {name.casefold(): places for name, places in settings.replicas.items()}
+
+    def replicas(alias: str, info: TableInfo) -> tuple[tuple[str, str], ...]:
+        written = [f"{alias}.{info.name}"] if not info.schema else [f"{alias}.{info.schema}.{info.name}"]
+        own = [place for name in written for place in named.get(name.casefold(), ())]
+        found = [(place.partition(".")[0], place.partition(".")[2]) for place in own]
+        return (*found, *((each, info.name) for each in whole.get(alias, ())))
+
+    return replicas

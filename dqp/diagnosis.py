@@ -1,0 +1,54 @@
+"""What is wrong with a query, in our words: with the place in the SQL and the nearest names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from dai.errors import DaiError, ParameterError, StatementError
+from dai.loading import nearest
+from dqp.shadow import Fault
+
+_ELLIPSIS = 300
+
+
+def explained(sql: str, fault: Fault, missing: Callable[[str], DaiError | None]) -> DaiError:
+    """The error of a refused query. ``missing`` knows what is the matter with a table's name, as it is written."""
+    message, _, rest = fault.message.partition("\n")
+    if "Values were not provided" in message:
+        return ParameterError(f"A value is missing for the parameter {message.rpartition(': ')[2]}.")
+    if "excess parameters" in fault.message or "Parameter argument/count mismatch" in message:
+        return ParameterError(f"A value was given for a parameter that the SQL does not have: {_last(fault.message)}.")
+    written = _written(sql, fault)
+    if fault.kind in ("MISSING_ENTRY", "Catalog") and message.startswith("Table with name") and written:
+        error = missing(written)
+        if isinstance(error, DaiError) and error.status != 404:
+            return error
+        if error is not None:
+            return StatementError(error.detail, sql=sql, position=fault.position, hint=error.hint)
+    if fault.kind == "COLUMN_NOT_FOUND" and fault.name:
+        known = re.findall(r'"([^"]+)"', rest) or (fault.candidates or "").split(",")
+        hint = nearest(fault.name, [each.strip() for each in known if each.strip()]) if known else None
+        return StatementError(f"There is no column {fault.name!r}.", sql=sql, position=fault.position, hint=hint)
+    if found := re.match(r'Table "(.+?)" does not have a column named "(.+?)"', message):
+        candidates = re.findall(r'"([^"]+)"', rest)
+        hint = nearest(found[2], candidates) if candidates else None
+        detail = f"There is no column {found[2]!r} in {found[1]}."
+        return StatementError(detail, sql=sql, position=fault.position, hint=hint)
+    if found := re.match(r'Referenced table "(.+?)" not found', message):
+        candidates = re.findall(r'"([^"]+)"', rest)
+        hint = nearest(found[1], candidates) if candidates else None
+        detail = f"There is no table {found[1]!r} in this FROM clause."
+        return StatementError(detail, sql=sql, position=fault.position, hint=hint)
+    hint = next((line.strip() for line in rest.splitlines() if line.startswith("Did you mean")), None)
+    return StatementError(message[:_ELLIPSIS], sql=sql, position=fault.position, hint=hint)
+
+
+def _written(sql: str, fault: Fault) -> str | None:
+    if fault.position is None:
+        return None
+    return sql[fault.position - 1 : fault.position - 1 + fault.length] or None
+
+
+def _last(message: str) -> str:
+    return message.rpartition(": ")[2].strip()

@@ -1,0 +1,293 @@
+"""What sources say of themselves, kept: read at first need, all at once, and looked after in the background.
+
+Nothing here waits for a source that is known already. At most every CHECK_SECONDS, when somebody asks for the version,
+each loaded source's fingerprint is compared in the background; only after an idle time longer than the lifetime is that
+waited for, PATIENCE seconds at most. A source that does not answer is asked again after RETRY_SECONDS at the earliest.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+from dai.drivers import Statistics, TableInfo
+from dai.errors import DaiError, DatabaseUnavailableError
+from dqp.sources import Source, fingerprint_of
+
+CHECK_SECONDS = 10.0
+RETRY_SECONDS = 5.0
+PATIENCE = 2.0
+THREADS = 16
+Key = tuple[str, str | None, str]
+"""Alias, schema, name of a table."""
+
+
+class Reflected:
+    """The tables of one source at one time, by their names. Of names that differ in case alone, the first counts."""
+
+    def __init__(self, alias: str, tables: Sequence[TableInfo], fingerprint: str) -> None:
+        self.alias, self.fingerprint = alias, fingerprint
+        self.content = fingerprint_of(tables)
+        self.hidden: list[TableInfo] = []
+        self._exact: dict[tuple[str, str], TableInfo] = {}
+        self._named: dict[str, list[TableInfo]] = {}
+        self._classic: dict[str, TableInfo] = {}
+        for info in tables:
+            key = ((info.schema or "").casefold(), info.name.casefold())
+            if key in self._exact:
+                self.hidden.append(info)
+                continue
+            self._exact[key] = info
+            self._named.setdefault(key[1], []).append(info)
+        self.tables = tuple(self._exact.values())
+        for info in self.tables:
+            if self.table(info.name) is info:
+                self._classic.setdefault(f"{alias}_{info.name}".casefold(), info)
+            if info.schema:
+                self._classic.setdefault(f"{alias}_{info.schema}_{info.name}".casefold(), info)
+
+    def table(self, name: str, schema: str | None = None) -> TableInfo | None:
+        """Without schema: that of the default schema, else the only one of that name."""
+        if schema is not None and schema.casefold() != "main":
+            return self._exact.get((schema.casefold(), name.casefold()))
+        found = self._exact.get(("", name.casefold())) or self._exact.get(("main", name.casefold()))
+        same = self._named.get(name.casefold(), [])
+        return found or (same[0] if len(same) == 1 and schema is None else None)
+
+    def classic(self, name: str) -> TableInfo | None:
+        return self._classic.get(name.casefold())
+
+    def mentioned(self, names: Iterable[str]) -> Iterator[tuple[TableInfo, tuple[str, ...]]]:
+        """Tables that have one of the (case-folded) names, each with a path that SQL may use."""
+        for name in names:
+            for info in self._named.get(name, ()):
+                if info.schema:
+                    yield info, (self.alias, info.schema, info.name)
+                if self.table(info.name) is info:
+                    yield info, (self.alias, "main", info.name)
+            if name in self._classic:
+                yield self._classic[name], (name,)
+
+
+class Reflection:
+    """Thread-safe."""
+
+    def __init__(self, sources: Sequence[Source], *, lifetime: float) -> None:
+        self.aliases = tuple(each.alias for each in sources if each.replica_of is None)
+        self.version = 0
+        self._chains = {
+            alias: tuple(each for each in sources if alias in (each.alias, each.replica_of)) for alias in self.aliases
+        }
+        self._folded = {alias.casefold(): alias for alias in self.aliases}
+        self._lifetime = lifetime
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="dqp-catalog")
+        self._reflected: dict[str, Reflected] = {}
+        self._loading: dict[str, Future[None]] = {}
+        self._failed: dict[str, tuple[DaiError, float]] = {}
+        self._statistics: dict[Key, Future[Statistics | None]] = {}
+        self._read: dict[Key, float] = {}
+        self._used: set[Key] = set()
+        self._looked = time.monotonic()
+
+    # --- tables ---
+
+    def alias(self, name: str) -> str | None:
+        """The alias, whatever the case of the name's letters."""
+        return self._folded.get(name.casefold())
+
+    def mentioned(self, names: Iterable[str]) -> list[str]:
+        """Aliases that one of the (case-folded) names is, or begins with in the classic form."""
+        names = tuple(names)
+        return [
+            alias
+            for folded, alias in self._folded.items()
+            if folded in names or any(name.startswith(folded + "_") for name in names)
+        ]
+
+    def is_loaded(self, alias: str) -> bool:
+        return alias in self._reflected
+
+    def loaded(self) -> list[Reflected]:
+        return [self._reflected[alias] for alias in self.aliases if alias in self._reflected]
+
+    def known(self, alias: str) -> tuple[TableInfo, ...]:
+        found = self._reflected.get(alias)
+        return () if found is None else found.tables
+
+    def need(self, aliases: Iterable[str]) -> None:
+        """Waits until each has been read or has failed; all at once."""
+        waiting = []
+        with self._lock:
+            for alias in aliases:
+                failed = self._failed.get(alias)
+                if alias in self._reflected or (failed and time.monotonic() - failed[1] < RETRY_SECONDS):
+                    continue
+                if alias not in self._loading:
+                    self._loading[alias] = self._pool.submit(self._load, alias)
+                waiting.append(self._loading[alias])
+        for each in waiting:
+            each.result()
+
+    def reflected(self, alias: str) -> Reflected:
+        """DatabaseUnavailableError names a source that is down."""
+        self.need((alias,))
+        found = self._reflected.get(alias)
+        if found is not None:
+            return found
+        error, _ = self._failed[alias]
+        raise unavailable(alias, error) from error
+
+    def failure(self, alias: str) -> DaiError | None:
+        """Why a source's tables are not known."""
+        failed = self._failed.get(alias)
+        return failed[0] if failed and alias not in self._reflected else None
+
+    def _load(self, alias: str) -> None:
+        try:
+            last: DaiError | None = None
+            for source in self._chains[alias]:
+                try:
+                    fingerprint = source.fingerprint()
+                    found = Reflected(alias, source.tables(), fingerprint)
+                except DaiError as error:
+                    last = last or error
+                    continue
+                with self._lock:
+                    self._take(alias, found)
+                return
+            assert last is not None
+            with self._lock:
+                self._failed[alias] = (last, time.monotonic())
+        finally:
+            with self._lock:
+                self._loading.pop(alias, None)
+
+    def _take(self, alias: str, found: Reflected) -> None:
+        self._failed.pop(alias, None)
+        before = self._reflected.get(alias)
+        self._reflected[alias] = found
+        if before is not None and before.content != found.content:
+            for key in [key for key in self._statistics if key[0] == alias]:
+                self._forget(key)
+            self.version += 1
+
+    # --- statistics ---
+
+    def prefetch(self, alias: str, info: TableInfo) -> None:
+        """Asks for a table's statistics, without waiting."""
+        self._asked((alias, info.schema, info.name))
+
+    def statistics(self, alias: str, info: TableInfo, *, wait: bool = True) -> Statistics | None:
+        """None where the source does not say, or (without ``wait``) has not said yet."""
+        key = (alias, info.schema, info.name)
+        self._used.add(key)
+        if wait:
+            return self._asked(key).result()
+        future = self._statistics.get(key)
+        return future.result() if future is not None and future.done() else None
+
+    def _asked(self, key: Key) -> Future[Statistics | None]:
+        with self._lock:
+            future = self._statistics.get(key)
+            if future is None:
+                future = self._statistics[key] = self._pool.submit(self._fetched, key)
+                self._read[key] = time.monotonic()
+            return future
+
+    def _fetched(self, key: Key) -> Statistics | None:
+        alias, schema, name = key
+        for source in self._chains[alias]:
+            try:
+                return source.statistics(f"{schema}.{name}" if schema else name)
+            except DaiError:
+                continue
+        return None
+
+    def _forget(self, key: Key) -> None:
+        self._statistics.pop(key, None)
+        self._read.pop(key, None)
+        self._used.discard(key)
+
+    # --- keeping up ---
+
+    def look_after(self) -> None:
+        """Starts a look at the loaded sources when the last one is a while ago."""
+        now = time.monotonic()
+        if now - self._looked < CHECK_SECONDS:
+            return
+        with self._lock:
+            idle = now - self._looked
+            if idle < CHECK_SECONDS:
+                return
+            self._looked = now
+        looking = [self._pool.submit(self._look, alias) for alias in list(self._reflected)]
+        if idle > self._lifetime:
+            wait(looking, PATIENCE)
+
+    def look_now(self, aliases: Iterable[str]) -> None:
+        """Compares the sources with what is known of them, and waits for it PATIENCE seconds at most."""
+        looking = [self._pool.submit(self._look, alias, True) for alias in aliases if alias in self._reflected]
+        wait(looking, PATIENCE)
+
+    def _look(self, alias: str, fresh: bool = False) -> None:
+        known = self._reflected[alias]
+        for source in self._chains[alias]:
+            try:
+                fingerprint = source.fingerprint(fresh=fresh)
+            except DaiError as error:
+                with self._lock:
+                    self._failed[alias] = (error, time.monotonic())
+                continue
+            if fingerprint != known.fingerprint:
+                self._load(alias)
+            else:
+                with self._lock:
+                    self._failed.pop(alias, None)
+            self._refresh(alias)
+            return
+
+    def _refresh(self, alias: str) -> None:
+        """Reads anew what statistics have passed their lifetime and were used in it, and forgets the others."""
+        now = time.monotonic()
+        with self._lock:
+            old = [key for key, read in self._read.items() if key[0] == alias and now - read > self._lifetime]
+            for key in old:
+                if key not in self._used:
+                    self._forget(key)
+        for key in old:
+            before = self._statistics.get(key)
+            if before is None:
+                continue
+            fresh = self._fetched(key)
+            with self._lock:
+                self._used.discard(key)
+                self._read[key] = now
+                if fresh is not None and fresh != before.result():
+                    done: Future[Statistics | None] = Future()
+                    done.set_result(fresh)
+                    self._statistics[key] = done
+                    self.version += 1
+
+    def problems(self) -> Mapping[str, str]:
+        """By alias, or by the name of a table."""
+        with self._lock:
+            found = {alias: str(error) for alias, (error, _) in self._failed.items()}
+            for reflected in self._reflected.values():
+                for info in reflected.hidden:
+                    name = ".".join(part for part in (reflected.alias, info.schema, info.name) if part)
+                    found[name] = "Another table's name differs from this one in the case of letters alone."
+        return found
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def unavailable(alias: str, error: DaiError) -> DatabaseUnavailableError:
+    return DatabaseUnavailableError(
+        f"The source {alias!r} is not available: {error.title[0].lower()}{error.title[1:]}.",
+        hint="Queries of other sources go on. Try again when it is back.",
+        source=alias,
+    )

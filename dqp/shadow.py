@@ -1,0 +1,209 @@
+"""The shadow: an in-memory DuckDB with the federation's tables, empty. It says what a query's SQL means.
+
+Each source is an attached database of its alias, so that ``alias.table`` and ``alias.schema.table`` are DuckDB's own
+names. Tables are made when a query first names them. Nothing is executed here: a query is bound (``DESCRIBE``) and its
+names and types come back, or an error with a position. Files, extensions, settings and Python's variables are out of
+reach.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from duckdb import DuckDBPyConnection, StatementType
+
+from dai.drivers.statements import keyword, tokens
+from dai.errors import NotAQueryError, ParameterError, StatementError
+
+_CONFIG: dict[str, Any] = {"python_enable_replacements": False, "threads": 1}
+_SETTINGS = (
+    "TimeZone = 'UTC'",
+    "errors_as_json = true",
+    "enable_external_access = false",
+    "lock_configuration = true",
+)
+_DESCRIBE = "DESCRIBE "
+_NOT_HERE = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE"})
+"""To DuckDB these are queries; what they say of the shadow is not true of the sources."""
+Shape = tuple[tuple[str, str], ...]
+"""Columns: name, DuckDB type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a query was refused. ``position`` counts characters from 1, ``length`` is of the text it is about."""
+
+    message: str
+    position: int | None
+    length: int
+    kind: str
+    name: str | None
+    candidates: str | None
+
+
+class Refused(Exception):
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+class Shadow:
+    """One state of a catalog. Thread-safe; a changed catalog makes a new one."""
+
+    def __init__(self, aliases: Iterable[str]) -> None:
+        self._root = duckdb.connect(config=_CONFIG)
+        for alias in aliases:
+            self._root.execute(f"ATTACH ':memory:' AS {_quoted(alias)}")
+        for setting in _SETTINGS:
+            self._root.execute(f"SET GLOBAL {setting}")
+        self._made: set[tuple[str, ...]] = set()
+        self._making = threading.Lock()
+        self._idle: list[DuckDBPyConnection] = []
+
+    def table(self, path: tuple[str, ...], columns: Shape) -> None:
+        """An empty table; ``path`` is (alias, schema or "main", name), or (name,) for one without an alias."""
+        with self._making:
+            if path in self._made:
+                return
+            name = ".".join(map(_quoted, path))
+            if len(path) == 3 and path[1] != "main":
+                self._root.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(path[0])}.{_quoted(path[1])}")
+            listed = ", ".join(f"{_quoted(column)} {type}" for column, type in columns)
+            self._root.execute(f"CREATE TABLE {name} ({listed})")
+            self._made.add(path)
+
+    def data(self, name: str, schema: pa.Schema) -> None:
+        """An empty table of an Arrow schema; DuckDB finds the types."""
+        with self._making:
+            if (name,) in self._made:
+                return
+            self._root.register("dqp_data", schema.empty_table())
+            try:
+                self._root.execute(f"CREATE TABLE {_quoted(name)} AS FROM dqp_data")
+            finally:
+                self._root.unregister("dqp_data")
+            self._made.add((name,))
+
+    def view(self, name: str, sql: str) -> None:
+        """Raises Refused for a query that does not hold; what it reads must be there."""
+        with self._making:
+            if (name,) in self._made:
+                return
+            prefix = f"CREATE VIEW {_quoted(name)} AS "
+            with _refusing(prefix, sql):
+                self._root.execute(prefix + sql)
+            self._made.add((name,))
+
+    def describe(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Shape:
+        """Names and types of the columns of one query. Raises Refused, NotAQueryError, ParameterError."""
+        with self._cursor() as cursor:
+            with _refusing("", sql):
+                statements = cursor.extract_statements(sql)
+            other = keyword(sql, "duckdb") in _NOT_HERE
+            if other or len(statements) != 1 or statements[0].type != StatementType.SELECT:
+                raise NotAQueryError(
+                    "This is not one single query: nothing was run." if statements else "The statement is empty.",
+                    sql=sql,
+                    hint="Send one SELECT. A PIVOT must name its values: PIVOT t ON a IN (…).",
+                )
+            given: Any = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
+            with _refusing(_DESCRIBE, sql):
+                found = cursor.execute(_DESCRIBE + sql, given or None).fetchall()
+        return tuple((row[0], row[1]) for row in found)
+
+    @contextmanager
+    def _cursor(self) -> Iterator[DuckDBPyConnection]:
+        with self._making:
+            cursor = self._idle.pop() if self._idle else self._root.cursor()
+        try:
+            yield cursor
+        finally:
+            with self._making:
+                self._idle.append(cursor)
+
+
+@contextmanager
+def _refusing(prefix: str, sql: str) -> Iterator[None]:
+    try:
+        yield
+    except duckdb.PermissionException as error:
+        fault = _fault(error, prefix, sql)
+        raise StatementError(
+            "The statement is not allowed here: it would reach files, extensions or settings.",
+            sql=sql,
+            position=fault.position,
+        ) from error
+    except duckdb.Error as error:
+        raise Refused(_fault(error, prefix, sql)) from error
+    except (TypeError, OverflowError, UnicodeEncodeError) as error:
+        raise ParameterError(f"A parameter has no type in DuckDB: {error}") from error
+
+
+def _fault(error: duckdb.Error, prefix: str, sql: str) -> Fault:
+    found = re.search(r"\{.*\}", str(error), re.DOTALL)
+    try:
+        said = json.loads(found.group()) if found else {}
+    except ValueError:
+        said = {}
+    message = said.get("exception_message") or str(error).partition("\n")[0]
+    position, length = None, 0
+    if place := re.fullmatch(r"\[(\d+),(\d+)\]", said.get("location", "")):
+        # Offsets are of bytes.
+        at, size = int(place.group(1)) - len(prefix.encode()), int(place.group(2))
+        encoded = sql.encode()
+        if 0 <= at <= len(encoded):
+            position = len(encoded[:at].decode(errors="ignore")) + 1
+            length = len(encoded[at : at + size].decode(errors="ignore"))
+    kind = said.get("error_subtype") or said.get("exception_type", "")
+    return Fault(message, position, length, kind, said.get("name"), said.get("candidates"))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@lru_cache(maxsize=256)
+def words(sql: str) -> frozenset[str]:
+    """Every word and quoted name of the SQL, case-folded: what could be the name of a table."""
+    found = set()
+    for kind, start, end in tokens(sql, "duckdb"):
+        if kind == "word":
+            found.add(sql[start:end].casefold())
+        elif kind == "name":
+            found.add(sql[start + 1 : end - 1].replace('""', '"').casefold())
+    return frozenset(found)
+
+
+def path_of(written: str) -> list[str]:
+    """The parts of a name as it is written, ``"a b".c`` …"""
+    parts = []
+    for kind, start, end in tokens(written, "duckdb"):
+        if kind == "word":
+            parts.append(written[start:end])
+        elif kind == "name":
+            parts.append(written[start + 1 : end - 1].replace('""', '"'))
+        elif written[start:end] != ".":
+            break
+    return parts
+
+
+def dollars(sql: str, names: Iterable[str]) -> str:
+    """``:name`` written as DuckDB writes it, ``$name``, for the names that are parameters. No position changes."""
+    known, text = set(names), list(sql)
+    previous, before = "", -1
+    for kind, start, end in tokens(sql, "duckdb"):
+        if kind == "word" and previous == ":" and before == start and sql[start:end] in known:
+            text[start - 1] = "$"
+        # The second colon of a cast is none of ours.
+        previous = "::" if sql[start:end] == ":" and previous == ":" and before == start else sql[start:end]
+        before = end
+    return "".join(text)

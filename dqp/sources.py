@@ -1,0 +1,281 @@
+"""Where tables live: resources of data services, and databases in this process.
+
+A source answers from any number of threads at once. Its streams have types that DuckDB reads (``types.readable``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+from dai.cancellation import Cancellation
+from dai.client import Options, Service, parted
+from dai.client.service import Resource
+from dai.drivers import Column, ColumnStatistics, Driver, ForeignKey, Index, Statistics, TableInfo, driver_for
+from dai.errors import ConfigurationError, DatabaseUnavailableError
+from dai.stream import Stream
+from dqp.settings import FederationSettings
+from dqp.types import readable
+
+SMALL_SECONDS = 30.0
+"""How long a service may take to describe a resource."""
+_DIALECTS = {"postgres": "postgresql", "mysql": "mariadb"}
+
+
+class Source(ABC):
+    """``alias`` is its name in the SQL; ``address`` is for people and evaluators and holds no secret. A replica has
+    an alias of its own, which no SQL can name, and ``replica_of`` says whose tables it has.
+
+    Every call raises the driver's errors, and UnreachableError where the service does not answer.
+    """
+
+    alias: str
+    address: str
+    replica_of: str | None = None
+
+    @property
+    @abstractmethod
+    def dialect(self) -> str:
+        """``postgresql``, ``mariadb`` (MySQL too), ``sqlite``, ``duckdb`` or another name of SQLAlchemy's. Asks the
+        source once."""
+
+    @abstractmethod
+    def tables(self) -> tuple[TableInfo, ...]:
+        """What is there now."""
+
+    @abstractmethod
+    def statistics(self, table: str) -> Statistics:
+        """Of ``table`` or ``schema.table``, from the database's own statistics."""
+
+    @abstractmethod
+    def fingerprint(self, *, fresh: bool = False) -> str:
+        """Changes when the tables do; cheap. ``fresh``: the source looks now, and not at what it knew a moment ago."""
+
+    @abstractmethod
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+    ) -> Stream:
+        """The tuples of a query in the source's dialect, as ``dai.drivers.Driver.query``: accepted when this returns;
+        closing the stream or cancelling stops the statement in the database."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees idle connections."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.alias} at {self.address}>"
+
+
+class DriverSource(Source):
+    """A database that this process talks to itself. ``own``: closing the source closes the driver."""
+
+    def __init__(self, alias: str, driver: Driver, *, own: bool = True, replica_of: str | None = None) -> None:
+        self.alias, self.address, self.replica_of = alias, f"local:{alias}", replica_of
+        self.driver, self._own = driver, own
+
+    @property
+    def dialect(self) -> str:
+        return _DIALECTS.get(self.driver.dialect, self.driver.dialect)
+
+    def tables(self) -> tuple[TableInfo, ...]:
+        return self.driver.tables()
+
+    def statistics(self, table: str) -> Statistics:
+        return self.driver.statistics(table)
+
+    def fingerprint(self, *, fresh: bool = False) -> str:
+        return fingerprint_of(self.tables())
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+    ) -> Stream:
+        return readable(self.driver.query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows))
+
+    def close(self) -> None:
+        if self._own:
+            self.driver.close()
+
+
+class ServiceSource(Source):
+    """A resource of a data service, over HTTP. Connects when it is first asked."""
+
+    def __init__(self, alias: str, url: str, *, replica_of: str | None = None, options: Options | None = None) -> None:
+        base, name = parted(url)
+        if name is None:
+            raise ConfigurationError(
+                f"The source {alias!r}: {url!r} names no resource.", hint=f"It looks like {base}/resources/NAME."
+            )
+        self.alias, self.replica_of = alias, replica_of
+        self._path = f"/resources/{quote(name, safe='')}"
+        self.address = base + self._path
+        options = options or Options()
+        self._service = Service(base, options)
+        # What is small must not wait as long as a statement may.
+        self._described = Service(base, replace(options, read=min(options.read, SMALL_SECONDS), retries=1))
+        self._name = name
+        self._resource: Resource | None = None
+        self._connecting = threading.Lock()
+        self._known: tuple[str, tuple[TableInfo, ...]] | None = None
+
+    @property
+    def resource(self) -> Resource:
+        with self._connecting:
+            if self._resource is None:
+                properties = self._described.resource(self._name).properties
+                self._resource = Resource(self._service, self._name, properties)
+            return self._resource
+
+    @property
+    def dialect(self) -> str:
+        dialect = str(self.resource.properties["dialect"])
+        return _DIALECTS.get(dialect, dialect)
+
+    def tables(self) -> tuple[TableInfo, ...]:
+        return self._schema(fresh=False)[1]
+
+    def fingerprint(self, *, fresh: bool = False) -> str:
+        return self._schema(fresh)[0]
+
+    def _schema(self, fresh: bool) -> tuple[str, tuple[TableInfo, ...]]:
+        """Entity tag and tables; read only where the service has others than those that are known."""
+        known = self._known
+        headers = {"Accept": "application/json"}
+        if known is not None:
+            headers["If-None-Match"] = known[0]
+        if fresh:
+            headers["Cache-Control"] = "no-cache"
+        reply = self._described.transport.send("GET", f"{self._path}/schema", headers=headers)
+        with reply.body:
+            content = reply.body.read_all()
+        if reply.status != 304 or known is None:
+            tables = tuple(map(_table, json.loads(content)["tables"]))
+            known = self._known = (str(reply.headers.get("etag")), tables)
+        return known
+
+    def statistics(self, table: str) -> Statistics:
+        found = self._described.get(f"/resources/{quote(self._name, safe='')}/statistics?table={quote(table, safe='')}")
+        columns = {name: ColumnStatistics(**each) for name, each in found["columns"].items()}
+        return Statistics(rows=found["rows"], size_bytes=found["size_bytes"], columns=columns)
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+    ) -> Stream:
+        result = self.resource.query(sql, *parameters, blocksize=batch_rows, cancellation=cancellation)
+        return readable(result.stream())
+
+    def close(self) -> None:
+        self._service.close()
+        self._described.close()
+
+
+class DescribedSource(Source):
+    """Tables that are only described: plans can be made with them, nothing can run."""
+
+    def __init__(self, alias: str, dialect: str, tables: tuple[TableInfo, ...]) -> None:
+        self.alias, self.address = alias, f"described:{alias}"
+        self._dialect, self._tables = dialect, tables
+
+    @property
+    def dialect(self) -> str:
+        return self._dialect
+
+    def tables(self) -> tuple[TableInfo, ...]:
+        return self._tables
+
+    def statistics(self, table: str) -> Statistics:
+        return Statistics(rows=None)
+
+    def fingerprint(self, *, fresh: bool = False) -> str:
+        return "described"
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+    ) -> Stream:
+        raise DatabaseUnavailableError(f"The source {self.alias!r} is only described: there is no database behind it.")
+
+    def close(self) -> None:
+        """There is nothing to free."""
+
+
+def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | None = None) -> list[Source]:
+    """The sources of a federation and their replicas, none of them connected yet. ``resolve`` gives the driver of a
+    resource of this service."""
+    found: list[Source] = []
+    for each in settings.sources:
+        if each.url is not None:
+            found.append(ServiceSource(each.alias, each.url))
+        elif each.database is not None:
+            found.append(DriverSource(each.alias, driver_for(each.database)))
+        elif resolve is None:
+            raise ConfigurationError(
+                f"The source {each.alias!r} is the resource {each.resource!r} of a service, and this is none.",
+                hint="Give its url.",
+            )
+        else:
+            found.append(DriverSource(each.alias, resolve(str(each.resource)), own=False))
+        found += [
+            ServiceSource(f"{each.alias}@{number}", url, replica_of=each.alias)
+            for number, url in enumerate(each.replicas, 1)
+        ]
+    return found
+
+
+def fingerprint_of(tables: Sequence[TableInfo]) -> str:
+    """Of everything but the row estimates, which change with every row."""
+    what = [(each.schema, each.name, each.kind, each.columns, each.primary_key, each.foreign_keys) for each in tables]
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:32]
+
+
+def _table(document: Mapping[str, Any]) -> TableInfo:
+    keys = [
+        ForeignKey(
+            columns=tuple(each["columns"]),
+            table=each["table"],
+            referred_columns=tuple(each["referred_columns"]),
+            schema=each.get("schema"),
+            name=each.get("name"),
+        )
+        for each in document["foreign_keys"]
+    ]
+    return TableInfo(
+        name=document["name"],
+        columns=tuple(_known(Column, each) for each in document["columns"]),
+        schema=document.get("schema"),
+        kind=document["kind"],
+        primary_key=tuple(document["primary_key"]),
+        foreign_keys=tuple(keys),
+        indexes=tuple(Index(each["name"], tuple(each["columns"]), each["unique"]) for each in document["indexes"]),
+        rows=document.get("rows"),
+        comment=document.get("comment"),
+    )
+
+
+def _known(kind: Any, document: Mapping[str, Any]) -> Any:
+    """A dataclass from JSON; members that a later version added are passed over."""
+    return kind(**{name: document[name] for name in kind.__slots__ if name in document})
