@@ -7,7 +7,7 @@ export PYTHON
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format fuzz bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -25,6 +25,9 @@ check: $(VENV)/.installed-test ## format, lint, types, import contracts, generat
 format: $(VENV)/.installed-test ## put the source in order
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+fuzz: $(VENV)/.installed-test ## generated queries against one DuckDB, until Ctrl-C or for SECONDS=…
+	$(BIN)/python -m tests.dqp.generated fuzz $(if $(SECONDS),--seconds $(SECONDS))
 
 bench: $(VENV)/.installed-bench ## tables and plots of perf/, on real databases
 	$(BIN)/python -m perf

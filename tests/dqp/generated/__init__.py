@@ -1,0 +1,14 @@
+"""Generated queries: does a federation answer as one DuckDB database that holds all the data?
+
+``schema`` has eight small tables over four sources, full of odd values. ``grammar`` writes a query for an
+integer seed, out of ``relations`` (FROM), ``aggregates`` and ``expressions``. ``oracle`` is the one database;
+``differential`` asks both and compares; ``shrink`` makes a failing query small; ``report`` prints it.
+
+The grammar is a seeded ``random.Random`` rather than hypothesis strategies: a query is one integer, made in half a
+millisecond and the same on every machine, and the shrinker cuts the parsed query instead of the choices behind it,
+which gives smaller queries (a query gives way to its subquery) and works for queries
+written by hand too.
+
+    python -m tests.dqp.generated 42                 # prints the query of seed 42 and DuckDB's answer
+    python -m tests.dqp.generated fuzz --seconds 600 # real databases, a federation, new seeds until the time is over
+"""

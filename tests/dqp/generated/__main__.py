@@ -1,0 +1,75 @@
+"""``python -m tests.dqp.generated SEED``: a query and its answer; ``… fuzz``: new seeds against real databases."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import duckdb
+
+from tests.dqp.generated import differential
+from tests.dqp.generated.grammar import query
+from tests.dqp.generated.oracle import Oracle
+from tests.dqp.generated.report import report
+from tests.servers import MariaServer, PostgresServer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.dqp.generated", description=__doc__)
+    parser.add_argument("seed", help="the seed of a query, or the word fuzz")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="how long (default: until Ctrl-C)")
+    parser.add_argument("--first", type=int, default=None, help="the first seed (default: of the clock)")
+    parser.add_argument("--sql", help="ask this instead of generated queries, once")
+    arguments = parser.parse_args()
+    if arguments.seed == "fuzz":
+        return fuzz(arguments.seconds, arguments.first, arguments.sql)
+    return show(int(arguments.seed))
+
+
+def show(seed: int) -> int:
+    sql = query(seed)
+    print(sql)
+    with Oracle() as oracle:
+        try:
+            print(oracle.answer(sql))
+        except duckdb.Error as error:
+            print(error)
+    return 0
+
+
+def fuzz(seconds: float, first: int | None, sql: str | None) -> int:
+    """Prints every failing seed with both answers and a smaller query. 1 if any failed."""
+    with ExitStack() as stack:
+        urls = differential.files(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        urls["pg"] = stack.enter_context(PostgresServer()).create_database("generated")
+        urls["maria"] = stack.enter_context(MariaServer()).create_database("generated")
+        differential.load(urls)
+        oracle, other = stack.enter_context(Oracle()), stack.enter_context(Oracle(backwards=True))
+        federation = stack.enter_context(differential.federation(urls))
+        if sql is not None:
+            found = differential.difference(sql, oracle, federation)
+            print("no difference" if found is None else f"{found.kind}\n{found.detail}")
+            return int(found is not None)
+        seed = int(time.time()) * 1000 if first is None else first
+        start, asked, kinds = time.monotonic(), 0, []
+        try:
+            while time.monotonic() - start < seconds:
+                found = differential.difference(query(seed), oracle, federation)
+                asked += 1
+                if found is not None:
+                    kinds.append(found.kind)
+                    print(report(seed, query(seed), found, (oracle, other), federation), flush=True)
+                seed += 1
+        except KeyboardInterrupt:
+            pass
+        print(f"{asked} queries in {time.monotonic() - start:.0f} s, {len(kinds)} failed; the last seed was {seed - 1}")
+        return int(bool(kinds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

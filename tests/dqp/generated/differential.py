@@ -1,0 +1,195 @@
+"""Ask the oracle and a federation the same, and say how their answers differ."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import duckdb
+import pyarrow as pa
+
+from dai.cancellation import Cancellation
+from dai.drivers import driver_for
+from dai.errors import DaiError
+from dai.stream import Stream
+from tests.dqp.generated.oracle import Oracle
+from tests.dqp.generated.schema import TABLES, create, data
+
+RELATIVE = 1e-9
+SMALLEST = 1e-12
+"""Below this a difference of doubles is none: what is left of a variance of equal values."""
+_ANALYSE = {
+    "pg": "ANALYZE {}",
+    "maria": "ANALYZE TABLE {} PERSISTENT FOR ALL",
+    "lite": "ANALYZE {}",
+    "duck": "ANALYZE {}",
+}
+
+
+class Federation(Protocol):
+    """What answers: ``dqp.connect(…)``, or anything else that takes DuckDB's SQL."""
+
+    def answer(self, sql: str) -> pa.Table: ...
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``kind`` is what stays the same while the query is made smaller."""
+
+    kind: str
+    detail: str
+
+
+def load(urls: Mapping[str, str]) -> None:
+    """Makes and fills the tables of the sources that have a URL, and has their statistics taken."""
+    for source, url in urls.items():
+        driver = driver_for(url)
+        try:
+            for table in TABLES:
+                if table.source != source:
+                    continue
+                driver.update(create(table), cancellation=Cancellation())
+                if table.rows:
+                    driver.load(table.name, Stream.of(data(table)), cancellation=Cancellation())
+                driver.update(_ANALYSE[source].format(table.name), cancellation=Cancellation())
+        finally:
+            driver.close()
+
+
+@contextmanager
+def federation(urls: Mapping[str, str]) -> Iterator[Federation]:
+    """A federation in this process over the databases at these URLs."""
+    import dqp
+
+    class Lab:
+        def answer(self, sql: str) -> pa.Table:
+            return lab.sql(sql).arrow()
+
+    lab = dqp.connect({"sources": dict(urls)})
+    try:
+        yield Lab()
+    finally:
+        lab.close()
+
+
+def files(directory: Path) -> dict[str, str]:
+    """The URLs of the two sources that are files."""
+    return {"lite": f"sqlite:///{directory / 'lite.db'}", "duck": f"duckdb:///{directory / 'duck.duckdb'}"}
+
+
+def difference(sql: str, oracle: Oracle, federation: Federation) -> Difference | None:
+    """How the federation's answer differs from the oracle's; None where it does not."""
+    try:
+        expected = oracle.answer(sql)
+    except (duckdb.NotImplementedException, duckdb.InternalException):
+        return None
+    except duckdb.Error as error:
+        try:
+            found = federation.answer(sql)
+        except DaiError:
+            return None
+        except Exception as foreign:  # noqa: BLE001 - whatever it is, it is the finding
+            return Difference(f"foreign error {type(foreign).__name__}", f"{foreign}\n(DuckDB: {error})")
+        return Difference("no error", f"DuckDB fails:\n{error}\nThe federation answers:\n{_shown(found)}")
+    try:
+        found = federation.answer(sql)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+        words = " ".join(re.findall(r"[A-Za-z]+", str(error))[:4])
+        return Difference(
+            f"error {type(error).__name__} {words}", f"{type(error).__name__}: {error}\nDuckDB:\n{_shown(expected)}"
+        )
+    return compared(expected, found, order(sql, expected.schema.names))
+
+
+def order(sql: str, names: Sequence[str]) -> tuple[int, ...]:
+    """Positions of the columns by which the whole query is ordered."""
+    *before, tail = re.split(r"\sORDER BY\s", sql, flags=re.IGNORECASE)
+    open_at_end = 0
+    for character in tail:
+        open_at_end += (character == "(") - (character == ")")
+        if open_at_end < 0:  # the order of a subquery or a window
+            return ()
+    tail = re.split(r"\s(?:LIMIT|OFFSET)\s", tail, flags=re.IGNORECASE)[0]
+    positions = []
+    for text in tail.split(",") if before else ():
+        term = re.fullmatch(r"(\w+)(?: ASC| DESC)?(?: NULLS (?:FIRST|LAST))?", text.strip(), re.IGNORECASE)
+        if term is None or not (term[1].isdigit() or term[1] in names):
+            break  # what follows orders within a value that the answer does not show
+        positions.append(int(term[1]) - 1 if term[1].isdigit() else names.index(term[1]))
+    return tuple(at for at in positions if at < len(names))
+
+
+def compared(expected: pa.Table, found: pa.Table, order: Sequence[int] = ()) -> Difference | None:
+    """Names, types, rows as a multiset, and the order of the columns that ``order`` names."""
+    if expected.schema.names != found.schema.names:
+        return Difference("names", f"DuckDB: {expected.schema.names}\nfederation: {found.schema.names}")
+    if expected.schema.types != found.schema.types:
+        return Difference(
+            "types",
+            f"DuckDB: {list(map(str, expected.schema.types))}\nfederation: {list(map(str, found.schema.types))}",
+        )
+    right, made = _rows(expected), _rows(found)
+    missing, extra = _unmatched(Counter(right), Counter(made))
+    if missing or extra:
+        return Difference(
+            "rows",
+            f"DuckDB:\n{_shown(expected)}\nfederation:\n{_shown(found)}\nmissing: {missing[:5]}\ntoo many: {extra[:5]}",
+        )
+    for at in order:
+        if not all(_same(one[at], other[at]) for one, other in zip(right, made, strict=True)):
+            return Difference("order", f"by column {at + 1}; DuckDB:\n{_shown(expected)}\nfederation:\n{_shown(found)}")
+    return None
+
+
+def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    columns = []
+    for column in table.columns:
+        if pa.types.is_date32(column.type):
+            column = column.cast(pa.int32())  # Python's years end at 9999
+        elif pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        values = column.to_pylist()
+        if pa.types.is_floating(column.type):
+            values = ["NaN" if value is not None and math.isnan(value) else value for value in values]
+        columns.append(values)
+    return list(zip(*columns, strict=True))
+
+
+def _unmatched(right: Counter[tuple[Any, ...]], made: Counter[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
+    """Rows of one side without a partner on the other: equal, or doubles that are nearly so."""
+    missing, extra = list((right - made).elements()), list((made - right).elements())
+    if len(missing) != len(extra):
+        return missing, extra
+    groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
+    for row in extra:
+        groups[_rigid(row)].append(row)
+    lost = []
+    for row in missing:
+        group = groups[_rigid(row)]
+        partner = next((other for other in group if all(map(_same, row, other))), None)
+        if partner is None:
+            lost.append(row)
+        else:
+            group.remove(partner)
+    return lost, [row for group in groups.values() for row in group]
+
+
+def _rigid(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple("" if isinstance(value, float) else value for value in row)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=SMALLEST)
+    return bool(one == other)
+
+
+def _shown(table: pa.Table) -> str:
+    rows = [repr(row) for row in _rows(table)[:12]]
+    return "\n".join([f"  {table.num_rows} rows of {', '.join(table.schema.names)}", *(f"  {row}" for row in rows)])
