@@ -1,0 +1,324 @@
+"""Plans for people: as text, as JSON and as a drawing.
+
+``Node`` is one operator as it is shown. What was estimated comes from the planner, what happened from the measurements
+of an execution; the rest is layout.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from dqp.operators import (
+    Aggregate,
+    Block,
+    Call,
+    Distinct,
+    Exchange,
+    Filter,
+    Inline,
+    Join,
+    Operator,
+    Project,
+    Receive,
+    Remote,
+    Scan,
+    SetOperation,
+    Sort,
+)
+from dqp.render import expression_sql
+
+LONGEST = 160
+"""Characters of a list of expressions that are shown in a line."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Rows, bytes and seconds; None where nobody knows. ``seconds`` from the first request to the last row,
+    ``waiting``: of these, spent waiting for the source or the producer below."""
+
+    rows: float | None = None
+    bytes: float | None = None
+    seconds: float | None = None
+    waiting: float | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """``where`` it runs; ``statements``: the SQL sent, with what was measured of each."""
+
+    title: str
+    details: tuple[str, ...] = ()
+    where: str | None = None
+    estimated: Figures = Figures()
+    actual: Figures | None = None
+    statements: tuple[str, ...] = ()
+    inputs: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """``remarks``: why something was not left to a source, what was adapted. ``seconds``: of planning and running."""
+
+    root: Node
+    sql: str
+    remarks: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        lines = list(_lines(self.root))
+        if self.remarks:
+            lines += ["", *(f"Remark: {each}" for each in self.remarks)]
+        if self.seconds:
+            lines += ["", ", ".join(f"{name} {_seconds(each)}" for name, each in self.seconds.items())]
+        return "\n".join(lines)
+
+    @property
+    def json(self) -> str:
+        plan = {"sql": self.sql, "plan": _values(self.root), "remarks": list(self.remarks), "seconds": self.seconds}
+        return json.dumps(plan, ensure_ascii=False, indent=2)
+
+    @property
+    def svg(self) -> str:
+        return drawn(self.root)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the drawing, the text below it to unfold."""
+        return f"{self.svg}<details><summary>as text</summary><pre>{html.escape(self.text)}</pre></details>"
+
+
+def described(node: Operator) -> tuple[str, tuple[str, ...]]:
+    """Title and details of an operator."""
+    if isinstance(node, Scan):
+        return f"Scan {node.table}", (_list(name for _, name in node.items),)
+    if isinstance(node, Remote):
+        return f"Remote {node.source}", ()
+    if isinstance(node, Inline):
+        rows = node.data.num_rows if node.data is not None else 0
+        return f"Tuples {node.name}", (f"{rows:,} rows at hand",)
+    if isinstance(node, Filter):
+        return "Filter", (_cut(expression_sql(node.condition)),)
+    if isinstance(node, Project):
+        windows = any(each.find(exp.Window) for each in node.expressions)
+        return "Window" if windows else "Project", (_list(_item(*each) for each in node.items),)
+    if isinstance(node, Join):
+        condition = "" if node.condition is None else _cut(expression_sql(node.condition))
+        cross = node.kind == "inner" and node.condition is None
+        return f"{'Cross' if cross else node.kind.capitalize()} join", (condition,) if condition else ()
+    if isinstance(node, Aggregate):
+        by = _list(_item(*each) for each in node.keys)
+        made = _list(_item(*each) for each in node.aggregates)
+        return "Aggregate", tuple(each for each in (f"by {by}" if by else "", made) if each)
+    if isinstance(node, Distinct):
+        return "Distinct", ()
+    if isinstance(node, Sort):
+        keys = _list(map(_key, node.keys))
+        limit = [] if node.limit is None else [f"first {node.limit:,}"]
+        offset = [f"after {node.offset:,}"] if node.offset else []
+        return "Top" if node.limit is not None and node.keys else "Limit" if not node.keys else "Sort", tuple(
+            each for each in (f"by {keys}" if keys else "", " ".join([*limit, *offset])) if each
+        )
+    if isinstance(node, SetOperation):
+        return f"{node.kind.capitalize()}{' all' if node.all else ''}", ()
+    if isinstance(node, Block):
+        return "Block", (_cut(node.query.sql(dialect="duckdb")),)
+    if isinstance(node, Exchange):
+        return f"Exchange {node.kind}", (_list(map(expression_sql, node.keys)),) if node.keys else ()
+    if isinstance(node, Receive):
+        return f"Receive from fragment {node.fragment}", ()
+    if isinstance(node, Call):
+        return f"Call {node.function}", (_list(map(expression_sql, node.arguments)),)
+    return type(node).__name__, ()
+
+
+def _item(name: str, expression: exp.Expression) -> str:
+    text = expression_sql(expression)
+    return name if text == name else f"{name} = {text}"
+
+
+def _key(key: exp.Expression) -> str:
+    return expression_sql(key.this) + (" desc" if key.args.get("desc") else "")
+
+
+def _list(parts: Iterable[str]) -> str:
+    return _cut(", ".join(parts))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _bytes(value: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1000
+    raise AssertionError
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1000:,.1f} ms" if value < 1 else f"{value:,.2f} s"
+
+
+def _measured(figures: Figures) -> str:
+    parts = []
+    if figures.rows is not None:
+        parts.append(f"{_number(figures.rows)} rows")
+    if figures.bytes is not None:
+        parts.append(_bytes(figures.bytes))
+    if figures.seconds is not None:
+        parts.append(_seconds(figures.seconds))
+    if figures.waiting is not None:
+        parts.append(f"waited {_seconds(figures.waiting)}")
+    return ", ".join(parts)
+
+
+def figures_of(node: Node) -> list[str]:
+    """The lines that say how many rows were expected and how many came."""
+    lines = []
+    expected = _measured(node.estimated)
+    if expected:
+        lines.append(f"expected {expected}")
+    if node.actual is not None and _measured(node.actual):
+        lines.append(f"actual {_measured(node.actual)}")
+    return lines
+
+
+def _lines(node: Node, first: str = "", rest: str = "") -> Iterator[str]:
+    where = f" on {node.where}" if node.where else ""
+    measured = "; ".join(figures_of(node))
+    yield f"{first}{node.title}{where}" + (f"  ({measured})" if measured else "")
+    inner = rest + ("│  " if node.inputs else "   ")
+    for each in (*node.details, *node.statements):
+        yield f"{inner}{each}"
+    for number, below in enumerate(node.inputs):
+        last = number == len(node.inputs) - 1
+        yield from _lines(below, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
+
+
+def _values(node: Node) -> dict[str, Any]:
+    values: dict[str, Any] = {"operator": node.title}
+    if node.details:
+        values["details"] = list(node.details)
+    if node.where:
+        values["where"] = node.where
+    values["estimated"] = _known(node.estimated)
+    if node.actual is not None:
+        values["actual"] = _known(node.actual)
+    if node.statements:
+        values["statements"] = list(node.statements)
+    if node.inputs:
+        values["inputs"] = [_values(each) for each in node.inputs]
+    return values
+
+
+def _known(figures: Figures) -> dict[str, float]:
+    names = ("rows", "bytes", "seconds", "waiting")
+    return {name: round(value, 6) for name in names if (value := getattr(figures, name)) is not None}
+
+
+# The drawing: boxes from the root at the top down, as wide as their text, children side by side.
+
+_CHARACTER, _LINE, _PAD, _GAP, _DROP, _WIDEST = 6.6, 16, 8, 24, 34, 52
+_COLOURS = {"Remote": "#dcecf9", "Exchange": "#fdebd3", "Receive": "#fdebd3", "Fragment": "#e8e8e8", "Call": "#f6dff0"}
+
+
+@dataclass
+class _Box:
+    node: Node
+    lines: list[str]
+    inputs: list[_Box]
+    x: float = 0.0
+    y: float = 0.0
+
+    @property
+    def width(self) -> float:
+        return max(map(len, self.lines)) * _CHARACTER + 2 * _PAD
+
+    @property
+    def height(self) -> float:
+        return len(self.lines) * _LINE + 2 * _PAD - 4
+
+    @property
+    def span(self) -> float:
+        below = sum(each.span for each in self.inputs) + _GAP * max(0, len(self.inputs) - 1)
+        return max(self.width, below)
+
+
+def drawn(root: Node) -> str:
+    """An SVG of the plan. Statements stand in the boxes' tooltips."""
+    box = _boxed(root)
+    height = _place(box, 0.0, 0.0)
+    size = f'width="{box.span + 2:.0f}" height="{height + 2:.0f}"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="-1 -1 {box.span + 2:.0f} {height + 2:.0f}">']
+    parts.append('<g font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11">')
+    parts += _edges(box)
+    parts += _shapes(box)
+    return "".join([*parts, "</g></svg>"])
+
+
+def _boxed(node: Node) -> _Box:
+    where = f" on {node.where}" if node.where else ""
+    lines = [_short(each) for each in (node.title + where, *node.details, *figures_of(node))]
+    return _Box(node, lines, [_boxed(each) for each in node.inputs])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+
+
+def _place(box: _Box, left: float, top: float) -> float:
+    """Sets the places of a box and those below it; the lowest edge."""
+    span = box.span
+    box.x, box.y = left + (span - box.width) / 2, top
+    bottom = top + box.height
+    below = sum(each.span for each in box.inputs) + _GAP * max(0, len(box.inputs) - 1)
+    x = left + (span - below) / 2
+    for each in box.inputs:
+        bottom = max(bottom, _place(each, x, top + box.height + _DROP))
+        x += each.span + _GAP
+    return bottom
+
+
+def _edges(box: _Box) -> Iterator[str]:
+    for each in box.inputs:
+        x1, y1 = box.x + box.width / 2, box.y + box.height
+        x2, y2 = each.x + each.width / 2, each.y
+        middle = (y1 + y2) / 2
+        rows = (each.node.actual or each.node.estimated).rows
+        thick = 1.0 if not rows else min(7.0, 1.0 + len(_number(rows).replace(",", "")) * 0.7)
+        yield (
+            f'<path d="M{x1:.1f} {y1:.1f}C{x1:.1f} {middle:.1f} {x2:.1f} {middle:.1f} {x2:.1f} {y2:.1f}" '
+            f'fill="none" stroke="#8aa0b4" stroke-width="{thick:.1f}"/>'
+        )
+        yield from _edges(each)
+
+
+def _shapes(box: _Box) -> Iterator[str]:
+    colour = next((each for name, each in _COLOURS.items() if box.node.title.startswith(name)), "#ffffff")
+    tip = html.escape("\n".join((*box.node.details, *box.node.statements)))
+    yield (
+        f"<g><title>{tip}</title>"
+        f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="5" '
+        f'fill="{colour}" stroke="#5b7086"/>'
+    )
+    for number, line in enumerate(box.lines):
+        weight = ' font-weight="bold"' if number == 0 else ' fill="#33414f"'
+        y = box.y + _PAD + 9 + number * _LINE
+        yield f'<text x="{box.x + _PAD:.1f}" y="{y:.1f}"{weight}>{html.escape(line)}</text>'
+    yield "</g>"
+    for each in box.inputs:
+        yield from _shapes(each)
