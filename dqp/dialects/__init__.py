@@ -1,0 +1,54 @@
+"""What each kind of source may be left to do: a whitelist a dialect, and trees of operators as statements of it.
+
+A dialect does an operation only where its database gives exactly what DuckDB would: same values, same type, same order,
+errors where DuckDB has errors. ``statement`` renders and checks in one: what is not on the list raises ``NotPushed``
+with a reason that EXPLAIN shows. Every entry is tested against its server on edge values (tests/dqp/dialects).
+
+Two liberties: sums of DOUBLE depend on the order of rows, in every database; and where MariaDB computes decimals, an
+intermediate result that has more digits than DuckDB's type gives the exact answer instead of an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dai.loading import Table
+from dqp.dialects.typing import NotPushed
+
+if TYPE_CHECKING:
+    from dqp.operators import Operator
+
+__all__ = ["DIALECTS", "NotPushed", "Statement", "statement"]
+
+DIALECTS = Table(
+    "dialect",
+    "dqp.dialects",
+    {
+        "postgresql": "dqp.dialects.postgresql:PostgreSQL",
+        "postgres": "dqp.dialects.postgresql:PostgreSQL",
+        "mariadb": "dqp.dialects.mariadb:MariaDB",
+        "mysql": "dqp.dialects.mariadb:MariaDB",
+        "sqlite": "dqp.dialects.sqlite:SQLite",
+        "duckdb": "dqp.dialects.duckdb:DuckDB",
+    },
+)
+"""By the name that a driver or an SQLAlchemy URL gives to its dialect."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One query for a source. ``parameters`` in the order of the ``?`` in ``sql``; ``columns`` are (identifier, DuckDB
+    type), in order: what arrives can be cast to that type without loss."""
+
+    sql: str
+    parameters: tuple[Any, ...]
+    columns: tuple[tuple[str, str], ...]
+
+
+def statement(tree: Operator, dialect: str) -> Statement:
+    """The tree as one statement of the dialect. Raises NotPushed where any part of it is not on the dialect's list."""
+    if dialect not in DIALECTS:
+        raise NotPushed(f"nothing is known of the SQL of {dialect}")
+    sql, parameters, columns = DIALECTS[dialect]().statement(tree)
+    return Statement(sql, parameters, columns)

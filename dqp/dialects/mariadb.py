@@ -1,0 +1,143 @@
+"""What MariaDB does as DuckDB does.
+
+Texts that are compared, grouped or ordered are put into the collation that compares bytes, whatever the column's own
+character set and collation are. Where a column is compared with a constant, the plain comparison is added: equal bytes
+are equal in every collation, and it can use an index. Texts are written as literals: bound values cost three round
+trips (docs/decisions/0008). Whole numbers are computed in 64 bits, so only what DuckDB computes in 64 bits is here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from dqp.dialects.dialect import Dialect, Value, expanded
+from dqp.dialects.typing import VARCHAR, Type
+
+_COLLATED = " COLLATE utf8mb4_nopad_bin"
+_WHOLE = "tinyint smallint integer bigint utinyint usmallint uinteger ubigint"
+_COMPARED = f"boolean {_WHOLE} hugeint decimal double date timestamp"
+_PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")
+"""Printable ASCII without quotes and backslashes."""
+NO_LIMIT = "18446744073709551615"
+
+
+class MariaDB(Dialect):
+    product = "MariaDB"
+    SETS = frozenset({"union", "intersect", "except"})
+    COLUMNS: ClassVar = {
+        "tinyint": frozenset({"tinyint"}),
+        "smallint": frozenset({"smallint"}),
+        "mediumint": frozenset({"integer"}),
+        "int": frozenset({"integer"}),
+        "bigint": frozenset({"bigint"}),
+        "tinyint unsigned": frozenset({"utinyint"}),
+        "smallint unsigned": frozenset({"usmallint"}),
+        "mediumint unsigned": frozenset({"uinteger"}),
+        "int unsigned": frozenset({"uinteger"}),
+        "bigint unsigned": frozenset({"ubigint"}),
+        "decimal": frozenset({"decimal"}),
+        "double": frozenset({"double"}),
+        "varchar": frozenset({"varchar"}),
+        "tinytext": frozenset({"varchar"}),
+        "text": frozenset({"varchar"}),
+        "mediumtext": frozenset({"varchar"}),
+        "longtext": frozenset({"varchar"}),
+        "date": frozenset({"date"}),
+        "datetime": frozenset({"timestamp"}),
+    }
+    OPERATIONS = expanded(
+        {
+            **{
+                operator: {f"{_COMPARED} varchar": f"{{0}} {operator} {{1}}"}
+                for operator in ("=", "<>", "<", "<=", ">", ">=")
+            },
+            "like": {"varchar": "{0} LIKE {1}"},
+            "case": {f"{_COMPARED} varchar": ""},
+            "group": {f"{_COMPARED} varchar": "{0}"},
+            "order": {f"{_COMPARED} varchar": "{0}"},
+            "+": {"bigint decimal": "{0} + {1}"},
+            "-": {"bigint decimal": "{0} - {1}"},
+            "*": {"bigint decimal": "{0} * {1}"},
+            "neg": {"bigint decimal double": "- {0}"},
+            "abs": {"bigint decimal double": "ABS({a})"},
+            "||": {"varchar": "CONCAT({0}, {1})"},
+            "substring": {"varchar": "SUBSTRING({a}, {b}, {c})"},
+            "substring from": {"varchar": "SUBSTRING({a}, {b})"},
+            "length": {"varchar": "CHAR_LENGTH({a})"},
+            "year": {"date timestamp": "YEAR({a})"},
+            "month": {"date timestamp": "MONTH({a})"},
+            "day": {"date timestamp": "DAY({a})"},
+            "quarter": {"date timestamp": "QUARTER({a})"},
+            "as bigint": {"tinyint smallint integer": "CAST({a} AS SIGNED)"},
+            "as double": {"tinyint smallint integer bigint": "CAST({a} AS DOUBLE)"},
+            "as timestamp": {"date": "CAST({a} AS DATETIME)"},
+            "sum": {f"{_WHOLE} decimal double": "SUM({a})"},
+            "sum distinct": {f"{_WHOLE} decimal": "SUM(DISTINCT {a})"},
+            "min": {f"{_COMPARED.removeprefix('boolean ')} varchar": "MIN({0})"},
+            "max": {f"{_COMPARED.removeprefix('boolean ')} varchar": "MAX({0})"},
+            "logicaland": {"boolean": "MIN({a})"},
+            "logicalor": {"boolean": "MAX({a})"},
+        }
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._collated: set[str] = set()
+
+    def quoted(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    def operand(self, value: Value) -> str:
+        if value.type != VARCHAR or value.is_constant or value.text in self._collated:
+            return super().operand(value)
+        text = f"CONVERT({value.text} USING utf8mb4){_COLLATED}"
+        self._collated.add(text)
+        self._atoms.add(text)
+        return text
+
+    def string(self, value: str) -> str:
+        """In hexadecimal digits unless it is plain, so that it cannot hold anything but the value."""
+        return f"'{value}'" if _PLAIN.fullmatch(value) else f"_utf8mb4 X'{value.encode().hex()}'"
+
+    def comparison(self, operator: str, type: Type, left: Value, right: Value) -> str:
+        text = self.written(operator, type, left, right)
+        if operator == "=" and type == VARCHAR and left.column and right.is_constant and _is_ascii(right):
+            return self._both(f"{left.text} = {right.text}", text)
+        return text
+
+    def membership(self, type: Type, value: Value, members: Sequence[Value]) -> str:
+        text = super().membership(type, value, members)
+        if type == VARCHAR and value.column and all(map(_is_ascii, members)):
+            return self._both(f"{value.text} IN ({', '.join(each.text for each in members)})", text)
+        return text
+
+    def like(self, value: Value, pattern: str) -> str:
+        # DuckDB's LIKE has no escape character; MariaDB's is the backslash unless another one is given.
+        given, escape = self.string(pattern), ""
+        if "\\" in pattern:
+            given, escape = self.string(pattern.replace("|", "||")), " ESCAPE '|'"
+        text = f"{self.operand(value)} LIKE {given}{escape}"
+        if value.column and pattern.isascii() and pattern[:1] not in ("%", "_", ""):
+            return self._both(f"{value.text} LIKE {given}{escape}", text)
+        return text
+
+    def _both(self, plain: str, exact: str) -> str:
+        text = f"({plain} AND {exact})"
+        self._atoms.add(text)
+        return text
+
+    def ordered(self, text: str, *, descending: bool, nulls_first: bool) -> str:
+        # NULL is less than everything.
+        key = f"{text} DESC" if descending else text
+        return key if nulls_first != descending else f"{text} IS NULL{' DESC' if nulls_first else ''}, {key}"
+
+    def limited(self, limit: int | None, offset: int) -> str:
+        if limit is None and offset:
+            return f"LIMIT {NO_LIMIT} OFFSET {offset}"
+        return super().limited(limit, offset)
+
+
+def _is_ascii(value: Value) -> bool:
+    return value.constant is None or str(value.constant).isascii()

@@ -1,0 +1,105 @@
+"""What PostgreSQL does as DuckDB does.
+
+Texts are ordered and compared for size by their bytes (``COLLATE "C"``); equality needs no collation. Texts are written
+as literals: a bound parameter of a bulk read would be a setting that is read for every row, and the planner would not
+know its value (docs/decisions/0007). Decimals are cast to DuckDB's type where DuckDB checks for overflow.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from dqp.dialects.dialect import Dialect, Value, expanded
+from dqp.dialects.typing import BIGINT, HUGEINT, Type, is_decimal
+
+_COMPARED = "boolean smallint integer bigint hugeint decimal float double date timestamp"
+_ORDERED = 'COLLATE "C"'
+_YEAR = "CAST(EXTRACT(YEAR FROM {a}) + CASE WHEN {a} < '0001-01-01' THEN 1 ELSE 0 END AS bigint)"
+
+
+class PostgreSQL(Dialect):
+    product = "PostgreSQL"
+    JOINS = frozenset({"inner", "left", "right", "full", "semi", "anti"})
+    COLUMNS: ClassVar = {
+        "bool": frozenset({"boolean"}),
+        "int2": frozenset({"smallint"}),
+        "int4": frozenset({"integer"}),
+        "int8": frozenset({"bigint"}),
+        "numeric": frozenset({"decimal"}),
+        "float4": frozenset({"float"}),
+        "float8": frozenset({"double"}),
+        "text": frozenset({"varchar"}),
+        "varchar": frozenset({"varchar"}),
+        "date": frozenset({"date"}),
+        "timestamp": frozenset({"timestamp"}),
+    }
+    OPERATIONS = expanded(
+        {
+            "=": {f"{_COMPARED} varchar": "{0} = {1}"},
+            "<>": {f"{_COMPARED} varchar": "{0} <> {1}"},
+            **{
+                operator: {
+                    _COMPARED: f"{{0}} {operator} {{1}}",
+                    "varchar": f"{{0}} {operator} {{1}} {_ORDERED}",
+                }
+                for operator in ("<", "<=", ">", ">=")
+            },
+            "like": {"varchar": "{0} LIKE {1}"},
+            "case": {f"{_COMPARED} varchar": ""},
+            "group": {f"{_COMPARED} varchar": "{a}"},
+            "order": {_COMPARED: "{a}", "varchar": f"{{a}} {_ORDERED}"},
+            # int2 computes in int4 as soon as a literal is there: its overflow would not be DuckDB's.
+            "+": {"integer bigint decimal": "{0} + {1}"},
+            "-": {"integer bigint decimal": "{0} - {1}"},
+            "*": {"integer bigint decimal": "{0} * {1}"},
+            "neg": {"integer bigint decimal double": "- {0}"},
+            "abs": {"integer bigint decimal double": "ABS({a})"},
+            "||": {"varchar": "{0} || {1}"},
+            "substring": {"varchar": "SUBSTRING({a}, {b}, {c})"},
+            "substring from": {"varchar": "SUBSTRING({a}, {b})"},
+            "length": {"varchar": "CAST(CHAR_LENGTH({a}) AS bigint)"},
+            "year": {"date timestamp": _YEAR},
+            "month": {"date timestamp": "CAST(EXTRACT(MONTH FROM {a}) AS bigint)"},
+            "day": {"date timestamp": "CAST(EXTRACT(DAY FROM {a}) AS bigint)"},
+            "quarter": {"date timestamp": "CAST(EXTRACT(QUARTER FROM {a}) AS bigint)"},
+            "as bigint": {"smallint integer": "CAST({a} AS bigint)"},
+            "as integer": {"smallint": "CAST({a} AS integer)"},
+            "as double": {"smallint integer bigint": "CAST({a} AS double precision)"},
+            "as timestamp": {"date": "CAST({a} AS timestamp)"},
+            "sum": {
+                "smallint integer bigint decimal double": "SUM({a})",
+                "float": "SUM(CAST({a} AS double precision))",
+            },
+            "sum distinct": {"smallint integer bigint decimal": "SUM(DISTINCT {a})"},
+            "min": {_COMPARED.replace("boolean ", ""): "MIN({a})", "varchar": f"MIN({{a}} {_ORDERED})"},
+            "max": {_COMPARED.replace("boolean ", ""): "MAX({a})", "varchar": f"MAX({{a}} {_ORDERED})"},
+            "logicaland": {"boolean": "BOOL_AND({a})"},
+            "logicalor": {"boolean": "BOOL_OR({a})"},
+        }
+    )
+
+    def string(self, value: str) -> str:
+        """A literal that means the same whatever ``standard_conforming_strings`` is."""
+        doubled = value.replace("'", "''")
+        return f"'{doubled}'" if "\\" not in doubled else "E'" + doubled.replace("\\", "\\\\") + "'"
+
+    def typed(self, value: Any, type: Type) -> str:
+        text = self.constant(value, type)
+        if type == BIGINT or is_decimal(type):
+            return f"CAST({text} AS {'bigint' if type == BIGINT else f'numeric({type.width},{type.scale})'})"
+        return text
+
+    def delivered(self, text: str, type: Type, is_native: bool) -> str:
+        # A numeric without a precision arrives as text.
+        if is_native or not (is_decimal(type) or type == HUGEINT):
+            return text
+        width, scale = (type.width, type.scale) if is_decimal(type) else (38, 0)
+        return f"CAST({text} AS numeric({width},{scale}))"
+
+    def checked(self, text: str, type: Type) -> str:
+        return f"CAST({text} AS numeric({type.width},{type.scale}))"
+
+    def like(self, value: Value, pattern: str) -> str:
+        # DuckDB's LIKE has no escape character unless one is given.
+        escape = " ESCAPE ''" if "\\" in pattern else ""
+        return f"{self.operand(value)} LIKE {self.string(pattern)}{escape}"
