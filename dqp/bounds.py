@@ -1,0 +1,132 @@
+"""A bound for the first N: asked of one source before anything is moved.
+
+The first N rows of a query by a key are among the rows whose key is not after some value t, if at least N rows have
+such a key: whatever the query does below, dropping the rows after t changes nothing. So t may be guessed. A guess that
+costs little is the N-th different value of the key where it comes from: one statement there. With t as a filter that
+goes down into the sources, a query that would have moved whole tables moves a handful of rows. When fewer than N rows
+come out, the guess was too low (a join or a HAVING took them away), and the query runs again without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from dqp import dialects
+from dqp.constants import literal
+from dqp.dialects import NotPushed
+from dqp.operators import (
+    Aggregate,
+    Distinct,
+    Filter,
+    Join,
+    Operator,
+    Project,
+    Remote,
+    Sort,
+    column,
+    substituted,
+    used,
+)
+from dqp.rules.context import Context
+
+MOST = 1_000
+"""Rows asked for up to which a bound is looked for."""
+SPARE = 2
+"""How many times N values are asked for: some may have no row left in the end."""
+ROWS = 200_000.0
+"""Estimated rows of the key's table from which it pays."""
+GAIN = 20.0
+"""How many times more values the key must have than are asked for."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``probe`` gives the first values of the key; ``wanted``: how many they must be; ``rows``: how many the bounded
+    query must give to be the answer."""
+
+    probe: Remote
+    wanted: int
+    rows: int
+
+
+def bound(tree: Operator, context: Context) -> Bound | None:
+    """What to ask first, for an optimised tree; None where nothing is gained."""
+    top = _top(tree)
+    if top is None or top.limit is None or not 0 < top.limit + top.offset <= MOST:
+        return None
+    key = top.keys[0]
+    if not isinstance(key.this, exp.Column) or key.args.get("nulls_first"):
+        return None
+    found = _origin(top.input, key.this)
+    if found is None:
+        return None
+    remote, made = found
+    wanted = (top.limit + top.offset) * SPARE
+    different: Operator = Distinct(Project(remote.tree, (("bound", made),)))
+    estimated = context.estimator.of(different).rows
+    if context.estimator.of(remote).rows < ROWS or estimated < GAIN * wanted:
+        return None
+    first = exp.Ordered(this=column("bound"), desc=bool(key.args.get("desc")), nulls_first=False)
+    probe = Remote(remote.source, Sort(different, (first,), wanted))
+    try:
+        dialects.statement(probe.tree, context.dialect(remote.source))
+    except NotPushed:
+        return None
+    return Bound(probe, wanted, top.limit)
+
+
+def bounded(tree: Operator, values: pa.Table, wanted: int) -> Operator | None:
+    """The tree as it was bound (not optimised) without what is after the last of the values; None where there are too
+    few values."""
+    if values.num_rows < wanted:
+        return None
+    last: Any = values.column(0)[-1].as_py()
+    if last is None:
+        return None
+
+    def change(node: Operator) -> Operator:
+        if isinstance(node, Project):
+            return node.with_inputs(change(node.input))
+        assert isinstance(node, Sort)
+        key = node.keys[0]
+        word = exp.GTE if key.args.get("desc") else exp.LTE
+        return replace(node, input=Filter(node.input, word(this=key.this.copy(), expression=literal(last))))
+
+    return change(tree) if _top(tree) is not None else None
+
+
+def _top(tree: Operator) -> Sort | None:
+    """The sort that decides which rows the query gives."""
+    while isinstance(tree, Project) and not any(each.find(exp.Window) for each in tree.expressions):
+        tree = tree.input
+    return tree if isinstance(tree, Sort) and tree.keys and isinstance(tree.keys[0].this, exp.Column) else None
+
+
+def _origin(tree: Operator, key: exp.Expression) -> tuple[Remote, exp.Expression] | None:
+    """The remote leaf that has all columns of an expression, and the expression over its columns."""
+    needed = used(key)
+    if not needed:
+        return None
+    if isinstance(tree, Remote):
+        return (tree, key) if needed <= set(tree.columns) and not isinstance(tree.tree, Sort) else None
+    if isinstance(tree, Project):
+        items = dict(tree.items)
+        if any(items[each].find(exp.Window) for each in needed):
+            return None
+        return _origin(tree.input, substituted(key, {each: items[each] for each in needed}))
+    if isinstance(tree, Aggregate):
+        keys = dict(tree.keys)
+        if tree.sets is not None or not needed <= keys.keys():
+            return None
+        return _origin(tree.input, substituted(key, {each: keys[each] for each in needed}))
+    if isinstance(tree, Filter):
+        return _origin(tree.input, key)
+    if isinstance(tree, Join):
+        sides = {"left": (tree.left,), "right": (tree.right,), "full": ()}.get(tree.kind, tree.inputs)
+        side = next((each for each in sides if needed <= set(each.columns)), None)
+        return None if side is None else _origin(side, key)
+    return None
