@@ -8,6 +8,7 @@ of a quarter.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,7 +27,9 @@ class Grammar(Relations):
         if self.chance(0.03):
             return self.faulty()
         made = self.with_ctes()
-        return self.ordered(made, limit=0.5) if self.chance(0.45) else made.sql
+        sql = self.ordered(made, limit=0.5) if self.chance(0.45) else made.sql
+        # Names have no case.
+        return re.sub(r"\bt(\d+)\.([a-z]+)\b", r"T\1.\2", sql) if self.chance(0.03) else sql
 
     def with_ctes(self) -> Output:
         if not self.chance(0.22):
@@ -108,6 +111,8 @@ class Grammar(Relations):
             positions = positions[: self.rng.randint(1, len(positions))] if positions else []
         if not positions:
             return made.sql
+        if len(positions) == len(made.names) and self.chance(0.06):
+            return f"{made.sql} ORDER BY ALL{self.rng.choice(('', ' DESC', ' NULLS FIRST'))}{end}"
         by_name = self.chance(0.3) and all(made.names.count(name) == 1 and name.isidentifier() for name in made.names)
         terms = [
             f"{made.names[at - 1] if by_name else at}{self.rng.choice(('', ' ASC', ' DESC'))}"
@@ -217,6 +222,9 @@ class Grammar(Relations):
         aggregates = [self.aggregate(scope, kind) for kind in kinds or [""] * self.rng.randint(1, 3)]
         items = [*keys, *aggregates] if kinds is None and self.chance(0.8) else aggregates
         grouping, more = self.grouping(keys)
+        if keys and not more and items[: len(keys)] == keys and self.chance(0.08):
+            positions = ", ".join(str(at + 1) for at in range(len(keys)))
+            grouping = self.rng.choice((" GROUP BY ALL", f" GROUP BY {positions}"))
         if kinds is None:
             items = [*items, *more]
         having = ""

@@ -93,6 +93,7 @@ COLUMNS = {
     "ts": "TIMESTAMP",
     "ok": "BOOLEAN",
 }
+_SEEN = {("maria", "BOOLEAN"): "TINYINT", ("lite", "INTEGER"): "BIGINT", ("lite", "SMALLINT"): "BIGINT"}
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,10 @@ class Table:
     types: Mapping[str, str]
 
     def type(self, column: str) -> str:
-        """DuckDB's type of the column as the federation sees it."""
+        """DuckDB's type of the column as the federation sees it: MariaDB has no truth values, SQLite one kind of
+        integers."""
         found = self.types.get(column, COLUMNS[column])
-        return "TINYINT" if self.source == "maria" and found == "BOOLEAN" else found
+        return _SEEN.get((self.source, found), found)
 
 
 def _table(source: str, name: str, rows: int, columns: str, keys: tuple[int, int], **types: str) -> Table:
