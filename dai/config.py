@@ -104,11 +104,13 @@ class ResourceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FederationConfig:
-    """A virtual resource over tables in many data services. Its content belongs to the package that runs it."""
+    """A virtual resource over tables in many data services. Its ``content`` belongs to the package that runs it, which
+    reads it with ``section``, ``secret`` and ``database_url``; relative paths count from ``base``."""
 
     name: str
-    evaluators: tuple[str, ...] = ()
-    sources: tuple[Mapping[str, Any], ...] = ()
+    content: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    base: Path = Path()
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,11 +147,11 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
             raise ConfigurationError(f"There is no section [{name}].", hint=nearest(name, known))
         if not isinstance(value, dict):
             raise ConfigurationError(f"[{name}] must be a section, not {value!r}.")
-    service = _section(ServiceConfig, "service", merged.get("service", {}), base)
+    service = section(ServiceConfig, "service", merged.get("service", {}), base)
     service = dataclasses.replace(
-        service, state=_database_url(_secret(service.state, "service.state", environment, base), "service.state", base)
+        service, state=database_url(secret(service.state, "service.state", environment, base), "service.state", base)
     )
-    limits = _section(LimitsConfig, "limits", merged.get("limits", {}), base)
+    limits = section(LimitsConfig, "limits", merged.get("limits", {}), base)
     _check_limits(limits)
     resources = {}
     for name, value in _named(merged, "resources"):
@@ -158,7 +160,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     for name, value in _named(merged, "federations"):
         if name in resources:
             raise ConfigurationError(f"[federations.{name}]: there is a resource of this name already.")
-        federations[name] = _section(FederationConfig, f"federations.{name}", value, base, name=name)
+        federations[name] = FederationConfig(name=name, content=value, base=base, environment=environment)
     return Config(service=service, limits=limits, resources=resources, federations=federations)
 
 
@@ -174,7 +176,7 @@ def _named(document: dict[str, Any], section: str) -> list[tuple[str, dict[str, 
 
 def _resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[str, str]) -> ResourceConfig:
     where = f"resources.{name}"
-    resource: ResourceConfig = _section(ResourceConfig, where, value, base, name=name)
+    resource: ResourceConfig = section(ResourceConfig, where, value, base, name=name)
     given = [kind for kind in ("url", "collections", "directory") if getattr(resource, kind) is not None]
     if len(given) != 1:
         what = " and ".join(given) or "none of them"
@@ -183,14 +185,14 @@ def _resource(name: str, value: dict[str, Any], base: Path, environment: Mapping
         raise ConfigurationError(f"{where}.pool_size must be at least 1.")
     if resource.url is None:
         return resource
-    url = _secret(resource.url, f"{where}.url", environment, base)
+    url = secret(resource.url, f"{where}.url", environment, base)
     password = None
     if resource.password is not None:
-        password = _secret(resource.password, f"{where}.password", environment, base)
-    return dataclasses.replace(resource, url=_database_url(url, f"{where}.url", base, password), password=None)
+        password = secret(resource.password, f"{where}.password", environment, base)
+    return dataclasses.replace(resource, url=database_url(url, f"{where}.url", base, password), password=None)
 
 
-def _database_url(text: str, where: str, base: Path, password: str | None = None) -> str:
+def database_url(text: str, where: str, base: Path, password: str | None = None) -> str:
     """The URL with its password, and with an absolute path where the database is a file."""
     try:
         url = make_url(text)
@@ -206,7 +208,7 @@ def _database_url(text: str, where: str, base: Path, password: str | None = None
     return text if url == given else url.render_as_string(hide_password=False)
 
 
-def _secret(value: str, where: str, environment: Mapping[str, str], base: Path) -> str:
+def secret(value: str, where: str, environment: Mapping[str, str], base: Path) -> str:
     """What a reference ``env:NAME`` or ``file:PATH`` stands for; any other text is itself."""
     kind, _, name = value.partition(":")
     if kind == "env":
@@ -261,7 +263,9 @@ def _known_as(level: str, place: Mapping[str, Any]) -> str:
     return level
 
 
-def _section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **given: Any) -> Any:
+def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **given: Any) -> Any:
+    """A dataclass ``kind`` of the values of a section; ``given`` are fields that no key sets. ``where`` names it in
+    errors. ConfigurationError for an unknown key, with the nearest, and for a value of another type."""
     hints = typing.get_type_hints(kind)
     known = [each.name for each in dataclasses.fields(kind) if each.name not in given]
     found: dict[str, Any] = dict(given)
@@ -269,7 +273,8 @@ def _section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **giv
         key = name.replace("-", "_")
         if key not in known:
             source = f" ({value.variable})" if isinstance(value, _Override) else ""
-            raise ConfigurationError(f"[{where}] has no key {name!r}{source}.", hint=nearest(key, known))
+            place = f"[{where}]" if where else "The file"
+            raise ConfigurationError(f"{place} has no key {name!r}{source}.", hint=nearest(key, known))
         found[key] = _value(value, hints[key], f"{where}.{name}", base)
     return kind(**found)
 
@@ -278,7 +283,9 @@ def _value(value: Any, hint: Any, where: str, base: Path) -> Any:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         (hint,) = [each for each in typing.get_args(hint) if each is not type(None)]
     if typing.get_origin(hint) is tuple:
-        if not isinstance(value, list):
+        if isinstance(value, _Override):
+            value = [each.strip() for each in value.split(",")]
+        if not isinstance(value, list | tuple):
             raise ConfigurationError(f"{where} must be a list.")
         return tuple(value)
     wanted = {int: "a whole number", float: "a number", str: "text", Path: "a path"}[hint]

@@ -14,10 +14,13 @@ from dai.activity import ACTIVITIES
 from dai.config import Config, ResourceConfig
 from dai.drivers import Driver, DriverOptions, driver_for
 from dai.errors import ConfigurationError, DaiError, NotFoundError
-from dai.loading import nearest
+from dai.loading import Table, nearest
 
 SCHEMA_SECONDS = 30.0
 """How long a reflected schema is taken for the present one."""
+VIRTUAL = Table("virtual resource", "dai.virtual", {})
+"""What other packages serve. ``federations``: a function of one federation's configuration, and of the function that
+gives the driver of another resource by name; it gives a driver."""
 _NOT_YET = {
     "collections": "a resource of XML collections",
     "directory": "a resource of files",
@@ -36,13 +39,8 @@ class Schema:
 class Resource:
     """One relational resource. Its driver connects when it is first used."""
 
-    def __init__(self, config: ResourceConfig) -> None:
-        assert config.url is not None
-        self.config, self.name = config, config.name
-        options = DriverOptions(
-            pool_size=config.pool_size, pool_wait=config.pool_wait, connect_wait=config.connect_wait
-        )
-        self.driver: Driver = driver_for(config.url, options)
+    def __init__(self, name: str, driver: Driver, kind: str = "database", description: str | None = None) -> None:
+        self.name, self.driver, self.kind, self.description = name, driver, kind, description
         self._lock = threading.Lock()
         self._schemas: dict[str, Schema] = {}
 
@@ -54,19 +52,19 @@ class Resource:
             product = None
         return {
             "name": self.name,
-            "kind": self.config.kind,
-            "description": self.config.description,
+            "kind": self.kind,
+            "description": self.description,
             "dialect": self.driver.dialect,
             "product": product,
             "available": product is not None,
             "activities": sorted(ACTIVITIES),
         }
 
-    def schema(self, pattern: str = "%") -> Schema:
-        """Tables and columns whose table matches the LIKE pattern, at most SCHEMA_SECONDS old."""
+    def schema(self, pattern: str = "%", fresh: bool = False) -> Schema:
+        """Tables and columns whose table matches the LIKE pattern, at most SCHEMA_SECONDS old; ``fresh``: read now."""
         with self._lock:
             known = self._schemas.get(pattern)
-            if known is not None and known.until > time.monotonic():
+            if known is not None and known.until > time.monotonic() and not fresh:
                 return known
             tables = [dataclasses.asdict(table) for table in self.driver.tables(pattern)]
             etag = hashlib.sha256(repr(tables).encode()).hexdigest()[:32]
@@ -92,13 +90,17 @@ class Resources(Mapping[str, Resource]):
                     hint="Remove it, and let the database user of the url see only what everybody may.",
                 )
         for name in config.federations:
-            raise ConfigurationError(
-                f"[federations.{name}]: no package that runs federations is installed.", hint="Remove it."
-            )
+            if "federations" not in VIRTUAL:
+                raise ConfigurationError(
+                    f"[federations.{name}]: no package that runs federations is installed.", hint="Remove it."
+                )
         self._all: dict[str, Resource] = {}
         try:
             for name, each in config.resources.items():
-                self._all[name] = Resource(each)
+                self._all[name] = Resource(name, _driver(each), description=each.description)
+            for name, federation in config.federations.items():
+                driver = VIRTUAL["federations"](federation, lambda wanted: self.named(wanted).driver)
+                self._all[name] = Resource(name, driver, kind="federation")
         except BaseException:
             self.close()
             raise
@@ -121,5 +123,11 @@ class Resources(Mapping[str, Resource]):
         return found
 
     def close(self) -> None:
-        for resource in self._all.values():
+        for resource in reversed(self._all.values()):
             resource.driver.close()
+
+
+def _driver(config: ResourceConfig) -> Driver:
+    assert config.url is not None
+    options = DriverOptions(pool_size=config.pool_size, pool_wait=config.pool_wait, connect_wait=config.connect_wait)
+    return driver_for(config.url, options)

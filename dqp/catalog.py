@@ -112,6 +112,7 @@ class Catalog:
         self._lock = threading.Lock()
         self._uploaded = 0
         self._shadow: tuple[int, Shadow] | None = None
+        self._broken: dict[str, str] = {}
         self._known: dict[tuple[str, str | None, str], tuple[TableInfo, Statistics, Table]] = {}
         self._described_tables: dict[tuple[str, str | None, str], Table] = {}
         self._replicas = _replicas(settings, given)
@@ -147,8 +148,8 @@ class Catalog:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Sources that are down, and why; and tables or columns that cannot be reached by a name."""
-        return self._reflection.problems()
+        """By name: sources that are down, tables that no name reaches, views that do not hold; and why."""
+        return {**self._reflection.problems(), **self._broken}
 
     def tables(self) -> Sequence[Table]:
         """Every table of every source that answers, without waiting for statistics."""
@@ -195,6 +196,12 @@ class Catalog:
             self._known[key] = (info, statistics, table)
         return table
 
+    def answering(self) -> list[str]:
+        """Aliases of the sources that answered when they were last asked; asks those that never were."""
+        self._reflection.need(self._reflection.aliases)
+        self._reflection.look_after()
+        return [each.alias for each in self._reflection.loaded() if not self._reflection.failed(each.alias)]
+
     # --- tables at hand ---
 
     def inline(self, name: str) -> pa.Table | None:
@@ -213,6 +220,17 @@ class Catalog:
         return dict(self._uploads.values())
 
     # --- what SQL means ---
+
+    def shapes_of_views(self) -> Mapping[str, Shape]:
+        """Columns of every view that holds; what is the matter with the others is in ``problems``."""
+        found = {}
+        for name in self.views:
+            try:
+                found[name] = self.describe('FROM "' + name.replace('"', '""') + '"')
+                self._broken.pop(name, None)
+            except DaiError as error:
+                self._broken[name] = str(error)
+        return found
 
     def describe(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Shape:
         """Names and DuckDB types of the columns of one query. ``parameters`` as the binder takes them.
@@ -276,7 +294,17 @@ class Catalog:
             ) from refused
 
     def _error(self, sql: str, fault: Fault) -> DaiError:
-        return explained(sql, fault, self._missing)
+        names = words(sql)
+
+        def columns() -> dict[str, list[str]]:
+            found = {
+                f"{reflected.alias}.{info.schema + '.' if info.schema else ''}{info.name}": info
+                for reflected in self._reflection.loaded()
+                for info, _ in reflected.mentioned(names)
+            }
+            return {table: [each.name for each in info.columns] for table, info in found.items()}
+
+        return explained(sql, fault, self._missing, columns)
 
     def _missing(self, written: str) -> DaiError | None:
         """What is the matter with a table's name, as it is written in the SQL."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from dai.errors import DaiError, ParameterError, StatementError
 from dai.loading import nearest
@@ -12,8 +12,11 @@ from dqp.shadow import Fault
 _ELLIPSIS = 300
 
 
-def explained(sql: str, fault: Fault, missing: Callable[[str], DaiError | None]) -> DaiError:
-    """The error of a refused query. ``missing`` knows what is the matter with a table's name, as it is written."""
+def explained(
+    sql: str, fault: Fault, missing: Callable[[str], DaiError | None], columns: Callable[[], Mapping[str, list[str]]]
+) -> DaiError:
+    """The error of a refused query. ``missing`` knows what is the matter with a table's name, as it is written;
+    ``columns`` those of the tables that the query names."""
     message, _, rest = fault.message.partition("\n")
     if "Values were not provided" in message:
         return ParameterError(f"A value is missing for the parameter {message.rpartition(': ')[2]}.")
@@ -27,9 +30,12 @@ def explained(sql: str, fault: Fault, missing: Callable[[str], DaiError | None])
         if error is not None:
             return StatementError(error.detail, sql=sql, position=fault.position, hint=error.hint)
     if fault.kind == "COLUMN_NOT_FOUND" and fault.name:
-        known = re.findall(r'"([^"]+)"', rest) or (fault.candidates or "").split(",")
-        hint = nearest(fault.name, [each.strip() for each in known if each.strip()]) if known else None
-        return StatementError(f"There is no column {fault.name!r}.", sql=sql, position=fault.position, hint=hint)
+        tables = columns()
+        known = list(dict.fromkeys(name for names in tables.values() for name in names))
+        hint = nearest(fault.name, known) if known else None
+        where = f" in {next(iter(tables))}" if len(tables) == 1 else ""
+        detail = f"There is no column {fault.name!r}{where}."
+        return StatementError(detail, sql=sql, position=fault.position, hint=hint)
     if found := re.match(r'Table "(.+?)" does not have a column named "(.+?)"', message):
         candidates = re.findall(r'"([^"]+)"', rest)
         hint = nearest(found[2], candidates) if candidates else None

@@ -33,6 +33,7 @@ class Reflected:
         self.hidden: list[TableInfo] = []
         self._exact: dict[tuple[str, str], TableInfo] = {}
         self._named: dict[str, list[TableInfo]] = {}
+        self._dotted: dict[str, TableInfo] = {}
         self._classic: dict[str, TableInfo] = {}
         for info in tables:
             key = ((info.schema or "").casefold(), info.name.casefold())
@@ -41,6 +42,8 @@ class Reflected:
                 continue
             self._exact[key] = info
             self._named.setdefault(key[1], []).append(info)
+            if info.schema:
+                self._dotted[f"{info.schema}.{info.name}".casefold()] = info
         self.tables = tuple(self._exact.values())
         for info in self.tables:
             if self.table(info.name) is info:
@@ -49,12 +52,15 @@ class Reflected:
                 self._classic.setdefault(f"{alias}_{info.schema}_{info.name}".casefold(), info)
 
     def table(self, name: str, schema: str | None = None) -> TableInfo | None:
-        """Without schema: that of the default schema, else the only one of that name."""
+        """Without schema: that of the default schema, else the only one of that name, else ``name`` is
+        ``schema.name``."""
         if schema is not None and schema.casefold() != "main":
             return self._exact.get((schema.casefold(), name.casefold()))
         found = self._exact.get(("", name.casefold())) or self._exact.get(("main", name.casefold()))
         same = self._named.get(name.casefold(), [])
-        return found or (same[0] if len(same) == 1 and schema is None else None)
+        if found is None and schema is None:
+            return same[0] if len(same) == 1 else self._dotted.get(name.casefold())
+        return found
 
     def classic(self, name: str) -> TableInfo | None:
         return self._classic.get(name.casefold())
@@ -67,6 +73,8 @@ class Reflected:
                     yield info, (self.alias, info.schema, info.name)
                 if self.table(info.name) is info:
                     yield info, (self.alias, "main", info.name)
+            if name in self._dotted:
+                yield self._dotted[name], (self.alias, "main", name)
             if name in self._classic:
                 yield self._classic[name], (name,)
 
@@ -140,10 +148,9 @@ class Reflection:
         error, _ = self._failed[alias]
         raise unavailable(alias, error) from error
 
-    def failure(self, alias: str) -> DaiError | None:
-        """Why a source's tables are not known."""
-        failed = self._failed.get(alias)
-        return failed[0] if failed and alias not in self._reflected else None
+    def failed(self, alias: str) -> bool:
+        """Whether the source did not answer when it was last asked."""
+        return alias in self._failed
 
     def _load(self, alias: str) -> None:
         try:

@@ -1,10 +1,28 @@
-"""What a federation is made of: read once, from a service's configuration or a federation.toml, into frozen values."""
+"""What a federation is made of: read once, from a service's configuration or a federation.toml, into frozen values.
+
+Both have the same keys: in ``[federations.NAME]`` of a service, at the top of a federation.toml (or below
+``[federations.NAME]`` there too, so that one file can be both).
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from dai import config
+from dai.client import parted
+from dai.errors import ConfigurationError, RequestError
+from dai.loading import nearest
+
+_NAME = re.compile(r"[^\W\d]\w*")
+_RESERVED = frozenset({"main", "temp", "system", "memory", "pg_catalog", "information_schema"})
+"""Names that DuckDB gives a meaning of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +40,10 @@ class SourceSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class FederationSettings:
-    """``memory_bytes`` is what one query holds before it spills to disk (0: DuckDB's own limit). ``lifetime``: seconds
-    that statistics are taken for the present ones. ``replicas``: ``alias.table`` to other tables with the same rows.
-    ``functions``: operation calls by name, as they are configured."""
+    """``evaluators``: ``local``, URLs of evaluator services, or one ``ray://…``. ``memory_bytes`` is what the queries
+    of one evaluator hold before they spill to disk (0: DuckDB's own limit). ``lifetime``: seconds that statistics are
+    taken for the present ones. ``replicas``: ``alias.table`` to other tables with the same rows. ``functions``:
+    operation calls by name, as they are configured; relative paths in them count from ``base``."""
 
     name: str = "federation"
     evaluators: tuple[str, ...] = ("local",)
@@ -34,3 +53,190 @@ class FederationSettings:
     views: Mapping[str, str] = field(default_factory=dict)
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    base: Path = Path()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """The keys of a source, as they are written."""
+
+    alias: str
+    url: str | None = None
+    service: str | None = None
+    resource: str | None = None
+    database: str | None = None
+    password: str | None = None
+    replicas: tuple[str, ...] = ()
+
+
+def load(given: Path | str | Mapping[str, Any], environment: Mapping[str, str] | None = None) -> FederationSettings:
+    """The settings in a file, or in a document of the same shape; relative paths count from the file's directory.
+
+    ConfigurationError names the key that is wrong, and the nearest that would be right.
+    """
+    environment = os.environ if environment is None else environment
+    if isinstance(given, Mapping):
+        return _federation(given, Path(), environment)
+    path = Path(given)
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"The federation {path} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The federation {path} is not TOML: {error}.") from error
+    return _federation(document, path.parent, environment)
+
+
+def _federation(document: Mapping[str, Any], base: Path, environment: Mapping[str, str]) -> FederationSettings:
+    sections = document.get("federations")
+    if sections is None:
+        return parse(document, base=base, environment=environment)
+    if not isinstance(sections, Mapping) or len(sections) != 1:
+        raise ConfigurationError("Here must be one [federations.NAME], and no more.", hint="Give each a file.")
+    ((name, section),) = sections.items()
+    return parse(section, name=name, where=f"federations.{name}", base=base, environment=environment)
+
+
+def parse(
+    document: Mapping[str, Any],
+    *,
+    name: str = "federation",
+    where: str = "",
+    base: Path | str = ".",
+    environment: Mapping[str, str] | None = None,
+    served: bool = False,
+) -> FederationSettings:
+    """The settings of a section, which errors call ``where``; ConfigurationError as in ``load``. ``served``: it is a
+    service's, whose sources are resources."""
+    base, environment = Path(base), environment or {}
+    if not isinstance(document, Mapping):
+        raise ConfigurationError(f"[{where}] must be a section, not {document!r}.")
+    dot = f"{where}." if where else ""
+    parts = ("sources", "views", "replicas", "functions")
+    known = [each.name for each in dataclasses.fields(FederationSettings) if each.name not in ("name", "base")]
+    for key in document:
+        if key.replace("-", "_") not in known:
+            place = f"[{where}]" if where else "A federation"
+            raise ConfigurationError(f"{place} has no key {key!r}.", hint=nearest(key, known))
+    plain = {key: value for key, value in document.items() if key not in parts}
+    made: FederationSettings = config.section(FederationSettings, where, plain, base, name=name)
+    if made.memory_bytes < 0:
+        raise ConfigurationError(f"{dot}memory_bytes must be 0 or more, not {made.memory_bytes}.")
+    if made.lifetime <= 0:
+        raise ConfigurationError(f"{dot}lifetime must be more than 0 seconds, not {made.lifetime}.")
+    if not made.evaluators or not all(isinstance(each, str) for each in made.evaluators):
+        raise ConfigurationError(f"{dot}evaluators must be a list of texts, at least one.", hint='["local"]')
+    sources = _sources(document.get("sources", ()), f"{dot}sources", base, environment, served)
+    aliases = {each.alias.casefold() for each in sources}
+    return dataclasses.replace(
+        made,
+        base=base,
+        sources=sources,
+        views=_views(document.get("views", {}), f"{dot}views"),
+        replicas=_replicas(document.get("replicas", {}), f"{dot}replicas", aliases),
+        functions=_mapping(document.get("functions", {}), f"{dot}functions", Mapping, "a section"),
+    )
+
+
+def _sources(
+    given: Any, where: str, base: Path, environment: Mapping[str, str], served: bool
+) -> tuple[SourceSettings, ...]:
+    """From a list of sections; or, short, from alias to address or section."""
+    if isinstance(given, Mapping):
+        entries = []
+        for alias, value in given.items():
+            if isinstance(value, str):
+                value = {"url" if value.startswith(("http://", "https://")) else "database": value}
+            if not isinstance(value, Mapping):
+                raise ConfigurationError(f"{where}.{alias} must be an address or a section, not {value!r}.")
+            entries.append({"alias": alias, **value})
+    elif isinstance(given, list | tuple) and all(isinstance(each, Mapping) for each in given):
+        entries = [dict(each) for each in given]
+    else:
+        raise ConfigurationError(f"{where} must be a list of sections [[{where}]].")
+    found: dict[str, SourceSettings] = {}
+    for number, entry in enumerate(entries, 1):
+        place = f"{where}[{number}]"
+        if "alias" not in entry:
+            raise ConfigurationError(f"{place} has no alias.", hint="Its tables are alias.table.")
+        source = _source(config.section(_Source, place, entry, base), place, base, environment, served)
+        if source.alias.casefold() in found:
+            raise ConfigurationError(f"{place}: there is a source {source.alias!r} already.")
+        found[source.alias.casefold()] = source
+    return tuple(found.values())
+
+
+def _source(given: _Source, place: str, base: Path, environment: Mapping[str, str], served: bool) -> SourceSettings:
+    if not _NAME.fullmatch(given.alias) or given.alias.casefold() in _RESERVED:
+        raise ConfigurationError(
+            f"{place}: {given.alias!r} cannot be an alias.",
+            hint=f"An alias is a letter and then letters, digits or '_', and none of {', '.join(sorted(_RESERVED))}.",
+        )
+    url, resource = given.url, given.resource
+    if given.service is not None:
+        if resource is None or url is not None:
+            raise ConfigurationError(f"{place}: with service goes resource, the name of one of its resources.")
+        url, resource = f"{given.service.rstrip('/')}/resources/{resource}", None
+    told = [key for key, value in (("url", url), ("resource", resource), ("database", given.database)) if value]
+    if len(told) != 1:
+        what = " and ".join(told) or "none of them"
+        raise ConfigurationError(f"{place} needs one of url, resource and database, but has {what}.")
+    if served and given.database is not None:
+        raise ConfigurationError(
+            f"{place}: a service's federation reads resources, not databases.",
+            hint="Make it a [resources.NAME] of the service, and name that as resource here.",
+        )
+    if given.password is not None and given.database is None:
+        raise ConfigurationError(f"{place}: a password goes with a database only.")
+    database = None
+    if given.database is not None:
+        password = None
+        if given.password is not None:
+            password = config.secret(given.password, f"{place}.password", environment, base)
+        text = config.secret(given.database, f"{place}.database", environment, base)
+        database = config.database_url(text, f"{place}.database", base, password)
+    for key, address in (("url", url), *(("replicas", each) for each in given.replicas)):
+        if address is not None:
+            _check_address(address, f"{place}.{key}")
+    return SourceSettings(alias=given.alias, url=url, resource=resource, database=database, replicas=given.replicas)
+
+
+def _check_address(address: Any, where: str) -> None:
+    hint = "It looks like http://127.0.0.1:8080/resources/NAME."
+    if not isinstance(address, str) or not address.startswith(("http://", "https://")):
+        raise ConfigurationError(f"{where} is not the address of a resource: {address!r}.", hint=hint)
+    try:
+        _, name = parted(address)
+    except RequestError as error:
+        raise ConfigurationError(f"{where} is not an address: {error.detail}", hint=hint) from error
+    if name is None:
+        raise ConfigurationError(f"{where} names no resource: {address!r}.", hint=hint)
+
+
+def _views(given: Any, where: str) -> dict[str, str]:
+    views = _mapping(given, where, str, "a query as text")
+    for name in views:
+        if not name or "." in name:
+            raise ConfigurationError(f"{where}: {name!r} cannot be the name of a view.")
+    return views
+
+
+def _replicas(given: Any, where: str, aliases: set[str]) -> dict[str, tuple[str, ...]]:
+    found = _mapping(given, where, list | tuple, 'a list of tables ["alias.table"]')
+    for name, places in found.items():
+        for each in (name, *places):
+            alias, dot, table = each.partition(".") if isinstance(each, str) else ("", "", "")
+            if not dot or not table:
+                raise ConfigurationError(f"{where}: {each!r} is not a table alias.table.")
+            if alias.casefold() not in aliases:
+                raise ConfigurationError(f"{where}: there is no source {alias!r}.", hint=nearest(alias, list(aliases)))
+    return {name: tuple(places) for name, places in found.items()}
+
+
+def _mapping(given: Any, where: str, kind: Any, wanted: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"[{where}] must be a section, not {given!r}.")
+    for name, value in given.items():
+        if not isinstance(value, kind):
+            raise ConfigurationError(f"{where}.{name} must be {wanted}, not {value!r}.")
+    return dict(given)

@@ -55,6 +55,31 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"timestamp\[ms\]"), "TIMESTAMP_MS"),
     (re.compile(r"timestamp\[ns\]"), "TIMESTAMP_NS"),
 )
+_ARROW = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "UTINYINT": pa.uint8(),
+    "USMALLINT": pa.uint16(),
+    "UINTEGER": pa.uint32(),
+    "UBIGINT": pa.uint64(),
+    "HUGEINT": pa.decimal128(38, 0),
+    "UHUGEINT": pa.decimal128(38, 0),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "BLOB": pa.binary(),
+    "DATE": pa.date32(),
+    "TIME": pa.time64("us"),
+    "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMP_S": pa.timestamp("us"),
+    "TIMESTAMP_MS": pa.timestamp("us"),
+    "TIMESTAMP_NS": pa.timestamp("ns"),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+    "INTERVAL": pa.month_day_nano_interval(),
+}
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _LIST = re.compile(r"(?:large_)?list<\w+: (.*?)(?: not null)?>")
 _WIDTHS = {
     **dict.fromkeys(("BOOLEAN", "TINYINT", "UTINYINT"), 1.0),
@@ -78,6 +103,17 @@ def duckdb_type(arrow: str | pa.DataType) -> str:
         if found := pattern.fullmatch(text):
             return found.expand(name)
     return TEXT
+
+
+def arrow_type(type: str) -> pa.DataType:
+    """What a column of a DuckDB type is in a result (the types of ARCHITECTURE.md); text for what has no other form."""
+    if type in _ARROW:
+        return _ARROW[type]
+    if type.endswith("[]"):
+        return pa.list_(arrow_type(type[:-2]))
+    if found := _DECIMAL.fullmatch(type):
+        return pa.decimal128(int(found[1]), int(found[2]))
+    return pa.string()
 
 
 def readable(stream: Stream) -> Stream:

@@ -55,7 +55,8 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         "directory",
     ]
     assert made.resources["notes"].collections == tmp_path / "xml-store"
-    assert made.federations["lab"].sources[0]["alias"] == "go"
+    assert made.federations["lab"].content["sources"][0]["alias"] == "go"
+    assert made.federations["lab"].base == tmp_path
 
 
 @pytest.mark.parametrize("url", ["sqlite:////var/x.db", "sqlite://", "sqlite:///:memory:", "duckdb:////x.duckdb"])
@@ -120,7 +121,7 @@ def test_a_whole_url_may_be_a_secret() -> None:
         ({"resources": {"a": {"url": "postgresql://h/d", "password": "env:NO"}}}, {}, "variable 'NO' is not set"),
         ({"resources": {"a": {"url": "postgresql://h/d", "password": "file:no"}}}, {}, "'no' cannot be read"),
         ({"resources": {"a": {"url": "sqlite://"}}, "federations": {"a": {}}}, {}, "resource of this name already"),
-        ({"federations": {"a": {"evaluators": "local"}}}, {}, "federations.a.evaluators must be a list"),
+        ({"federations": {"a": 1}}, {}, r"'a' must be a section \[federations.NAME\]"),
     ],
 )
 def test_what_is_wrong_is_said(document: dict[str, Any], environment: dict[str, str], says: str) -> None:

@@ -74,25 +74,30 @@ class Call:
         return None if value is None else value.decode("latin-1")
 
     def check(self, operation: Operation, path: Mapping[str, str]) -> None:
-        """Converts the parameters. ParameterError for one that is unknown, given twice, or does not fit."""
+        """Converts the parameters. ParameterError for one that is unknown, missing, given twice, or does not fit."""
         self.operation = operation
         for name, text in path.items():
             self.path[name] = operation.parameter(name).value(text)
-        raw = self.scope["query_string"]
-        if not raw:
-            return
-        try:
-            pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, strict_parsing=True, errors="strict")
-        except ValueError as error:
-            raise ParameterError("The query part of the address cannot be read.") from error
         known = operation.query_names
-        for name, text in pairs:
+        for name, text in self._pairs():
             if name not in known:
                 hint = nearest(name, list(known)) if known else "It takes none."
                 raise ParameterError(f"This address takes no parameter {name!r}.", hint=hint)
             if name in self.query:
                 raise ParameterError(f"The parameter {name!r} is given twice.")
             self.query[name] = known[name].value(text)
+        for name, each in known.items():
+            if each.required and name not in self.query:
+                raise ParameterError(f"The parameter {name!r} is missing.", hint=f"It is {each.about}.")
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        raw = self.scope["query_string"]
+        if not raw:
+            return []
+        try:
+            return parse_qsl(raw.decode("latin-1"), keep_blank_values=True, strict_parsing=True, errors="strict")
+        except ValueError as error:
+            raise ParameterError("The query part of the address cannot be read.") from error
 
     @property
     def content_type(self) -> str:

@@ -63,7 +63,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         {
             "name": each.name,
             "in": each.place,
-            "required": each.place == "path",
+            "required": each.required or each.place == "path",
             "description": each.about,
             "schema": each.schema(),
         }

@@ -31,7 +31,7 @@ Handler = Callable[[Call], Awaitable[Sendable | None]]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """``kind`` is int, float, bool or str; ``words`` the only values allowed."""
+    """``kind`` is int, float, bool or str; ``words`` the only values allowed. Those of the path are always required."""
 
     name: str
     about: str
@@ -40,6 +40,7 @@ class Parameter:
     minimum: int | None = None
     maximum: int | None = None
     words: tuple[str, ...] = ()
+    required: bool = False
 
     def value(self, text: str) -> Any:
         """ParameterError for a text that does not fit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 from dai.api.call import Call
@@ -12,6 +13,31 @@ from dai.errors import NotFoundError, StatementError
 from dai.resources import Resource
 
 _OBJECT = {"type": "object"}
+_ESTIMATE = {"type": ["number", "null"]}
+_BOUND = {"type": ["string", "null"]}
+_STATISTICS = {
+    "type": "object",
+    "required": ["resource", "table", "rows", "size_bytes", "columns"],
+    "properties": {
+        "resource": {"type": "string"},
+        "table": {"type": "string"},
+        "rows": {"type": ["integer", "null"]},
+        "size_bytes": {"type": ["integer", "null"]},
+        "columns": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "properties": {
+                    "distinct": _ESTIMATE,
+                    "null_fraction": _ESTIMATE,
+                    "low": _BOUND,
+                    "high": _BOUND,
+                    "width": _ESTIMATE,
+                },
+            },
+        },
+    },
+}
 _RESOURCE = {
     "type": "object",
     "required": ["name", "kind", "links"],
@@ -30,7 +56,7 @@ _RESOURCE = {
 
 def _linked(resource: Resource) -> dict[str, Any]:
     base = f"/resources/{resource.name}"
-    links = {"self": base, **{each: f"{base}/{each}" for each in ("schema", "perform", "query")}}
+    links = {"self": base, **{each: f"{base}/{each}" for each in ("schema", "statistics", "perform", "query")}}
     return {**resource.properties(), "links": links}
 
 
@@ -48,11 +74,19 @@ async def get_resource(call: Call) -> Reply:
 async def get_schema(call: Call) -> Reply:
     resource = call.service.resources.named(call.path["resource"])
     pattern = call.query.get("tables", "%")
-    schema = await asyncio.get_running_loop().run_in_executor(call.service.control, resource.schema, pattern)
+    fresh = "no-cache" in (call.header(b"cache-control") or "")
+    schema = await asyncio.get_running_loop().run_in_executor(call.service.control, resource.schema, pattern, fresh)
     headers = {"ETag": f'"{schema.etag}"', "Cache-Control": "max-age=30"}
     if f'"{schema.etag}"' in (call.header(b"if-none-match") or ""):
         return Reply(status=304, headers=headers)
     return json_reply({"resource": resource.name, "tables": schema.tables}, headers=headers)
+
+
+async def get_statistics(call: Call) -> Reply:
+    resource = call.service.resources.named(call.path["resource"])
+    table = call.query["table"]
+    found = await asyncio.get_running_loop().run_in_executor(call.service.control, resource.driver.statistics, table)
+    return json_reply({"resource": resource.name, "table": table, **dataclasses.asdict(found)})
 
 
 OPERATIONS = (
@@ -83,6 +117,17 @@ OPERATIONS = (
             304: Answer("The schema has the ETag that was sent in If-None-Match"),
         },
         parameters=(Parameter("tables", "an SQL LIKE pattern for table names"),),
+        problems=(NotFoundError, StatementError),
+        tag="resources",
+    ),
+    Operation(
+        "GET",
+        "/resources/{resource}/statistics",
+        get_statistics,
+        "What the database knows of a table without reading it\nEstimates of rows and bytes, and of columns: different "
+        "values, fraction of NULLs, smallest and largest value as text, bytes. null: the database does not know.",
+        {200: Answer("The statistics", {JSON: _STATISTICS})},
+        parameters=(Parameter("table", "a table's name, or schema.name", required=True),),
         problems=(NotFoundError, StatementError),
         tag="resources",
     ),
