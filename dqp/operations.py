@@ -29,10 +29,12 @@ import http.client
 import io
 import json
 import random
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -237,7 +239,8 @@ class Caller:
             busy = list(self._busy)
         for each in busy:
             if each.sock is not None:
-                each.sock.close()
+                with suppress(OSError):
+                    each.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Waits for calls under way (they end at their timeout at the latest, at once when cancelled)."""

@@ -1,0 +1,30 @@
+"""The errors that distributed queries add to the tree of ``dai.errors``.
+
+::
+
+    DaiError
+    ├─ EvaluatorLostError       evaluator-lost          503   an evaluator went away; its work may run elsewhere
+    └─ OperationError           operation-failed        502   a function that calls a service or Python failed
+
+``dai.errors.by_code`` finds them once this module is imported.
+"""
+
+from __future__ import annotations
+
+from dai.errors import DaiError
+
+
+class EvaluatorLostError(DaiError):
+    """An evaluator died, stopped answering or shut down while its tuples were still wanted.
+
+    What it had sent until then is not the whole: the work may be started again under a new attempt, here or on another
+    evaluator, as long as no row of it has been handed out.
+    """
+
+    code, status, title = "evaluator-lost", 503, "An evaluator went away"
+
+
+class OperationError(DaiError):
+    """An operation call failed for good: the query ends with the name of the function, and no answer."""
+
+    code, status, title = "operation-failed", 502, "An operation call failed"

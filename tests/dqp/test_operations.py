@@ -1,0 +1,223 @@
+"""Operation calls: against a real HTTP service on loopback, and Python functions."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dai.cancellation import Cancellation
+from dai.errors import CancelledError, ConfigurationError
+from dqp.errors import OperationError
+from dqp.operations import Caller, Operation
+
+
+class Lengths(ThreadingHTTPServer):
+    """Answers the length of each text; counts, waits, fails and misbehaves as it is told."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.bodies: list[Any] = []
+        self.failures: list[int] = []
+        self.lock = threading.Lock()
+        self.now, self.most = 0, 0
+        self.hold: threading.Event | None = None
+        self.arrived = threading.Event()
+        self.answer: bytes | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/length"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Lengths
+
+    def do_POST(self) -> None:
+        server = self.server
+        body = self.rfile.read(int(self.headers["content-length"]))
+        with server.lock:
+            server.now += 1
+            server.most = max(server.most, server.now)
+            status = server.failures.pop(0) if server.failures else 200
+        server.arrived.set()
+        if server.hold is not None:
+            server.hold.wait(20)
+        if self.headers["content-type"] == "application/json":
+            rows = json.loads(body)["arguments"]
+            server.bodies.append(rows)
+            content = json.dumps({"results": [len(row[0]) for row in rows]}).encode()
+        else:
+            table = pa.ipc.open_stream(body).read_all()
+            server.bodies.append(table.to_pylist())
+            lengths = pa.table({"r": [len(each.as_py()) for each in table.column(0)]})
+            sink = io.BytesIO()
+            with pa.ipc.new_stream(sink, lengths.schema) as writer:
+                writer.write_table(lengths)
+            content = sink.getvalue()
+        content = server.answer if server.answer is not None else content
+        with server.lock:
+            server.now -= 1
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def service() -> Iterator[Lengths]:
+    server = Lengths()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    if server.hold is not None:
+        server.hold.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def operation(**given: Any) -> Operation:
+    return Operation(**{"name": "length", "types": (pa.string(),), "result": pa.int64(), **given})
+
+
+def called(made: Operation, *arguments: pa.Array) -> pa.Array:
+    caller = Caller(made, Cancellation())
+    try:
+        return caller(*arguments)
+    finally:
+        caller.close()
+
+
+@pytest.mark.parametrize("format", ["json", "arrow"])
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_results_stand_at_their_rows(service: Lengths, format: str, batch: int) -> None:
+    texts = [None, "a", "bb", "a", None, "ccc", "", "bb", "dddd"]
+    got = called(operation(url=service.url, format=format, batch=batch), pa.array(texts))
+    assert got.to_pylist() == [None if each is None else len(each) for each in texts]
+    assert sum(map(len, service.bodies)) == 5, "each different text once, no NULL"
+    assert max(map(len, service.bodies)) <= batch
+
+
+def test_a_function_that_is_not_deterministic_is_called_for_each_row(service: Lengths) -> None:
+    called(operation(url=service.url, deterministic=False), pa.array(["a", "a", "a"]))
+    assert len(service.bodies) == 3
+
+
+def test_calls_at_once_are_limited(service: Lengths) -> None:
+    service.hold = threading.Event()
+    threading.Timer(0.3, service.hold.set).start()
+    called(operation(url=service.url, concurrent=3), pa.array([str(each) for each in range(12)]))
+    assert service.most == 3
+
+
+def test_a_busy_service_is_asked_again(service: Lengths) -> None:
+    service.failures = [503, 429, 502]
+    assert called(operation(url=service.url), pa.array(["abc"])).to_pylist() == [3]
+
+
+def test_a_service_that_stays_busy_is_an_error_that_names_the_function(service: Lengths) -> None:
+    service.failures = [503] * 5
+    with pytest.raises(OperationError, match="length failed 2 times: its service says 503"):
+        called(operation(url=service.url, retries=1), pa.array(["abc"]))
+
+
+def test_no_service_is_an_error(service: Lengths) -> None:
+    with pytest.raises(OperationError, match="its service does not answer"):
+        called(operation(url="http://127.0.0.1:9/", retries=0), pa.array(["abc"]))
+
+
+@pytest.mark.parametrize("answer", [b"", b"{}", b'{"results": [1, 2]}', b'{"results": ["x"]}', b"[1]", b"\xff"])
+def test_a_wrong_answer_is_an_error_and_never_a_result(service: Lengths, answer: bytes) -> None:
+    service.answer = answer
+    with pytest.raises(OperationError, match="length"):
+        called(operation(url=service.url), pa.array(["abc"]))
+
+
+def test_another_status_is_an_error_at_once(service: Lengths) -> None:
+    service.failures = [404]
+    with pytest.raises(OperationError, match="404"):
+        called(operation(url=service.url), pa.array(["abc"]))
+    assert len(service.bodies) == 1
+
+
+def test_cancelling_ends_calls_under_way(service: Lengths) -> None:
+    service.hold = threading.Event()
+    cancellation = Cancellation()
+    caller = Caller(operation(url=service.url), cancellation)
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            caller(pa.array(["a", "b", "c"]))
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert service.arrived.wait(10)
+    cancellation.cancel()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert isinstance(failures[0], CancelledError)
+    caller.close()
+
+
+def shout(text: str, times: int) -> str:
+    return text.upper() * times
+
+
+def double(numbers: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.multiply(numbers, 2)
+
+
+def broken(_: str) -> str:
+    raise ValueError("secret detail")
+
+
+def test_python_functions_by_value_and_by_array() -> None:
+    by_value = Operation(name="shout", types=(pa.string(), pa.int64()), result=pa.string(), python=f"{__name__}:shout")
+    assert called(by_value, pa.array(["a", None, "b", "a"]), pa.array([1, 2, None, 2])).to_pylist() == [
+        "A",
+        None,
+        None,
+        "AA",
+    ]
+    by_array = Operation(name="double", types=(pa.int64(),), result=pa.int64(), python=f"{__name__}:double", batch=10)
+    assert called(by_array, pa.array([3, None, 3])).to_pylist() == [6, None, 6]
+
+
+def test_a_failing_python_function_does_not_tell_its_secrets() -> None:
+    made = Operation(name="broken", types=(pa.string(),), result=pa.string(), python=f"{__name__}:broken")
+    with pytest.raises(OperationError, match="broken failed: ValueError") as caught:
+        called(made, pa.array(["x"]))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"url": "http://x/", "python": "a:b"},
+        {"url": "file:///etc/passwd"},
+        {"python": "nothing"},
+        {"url": "http://x/", "batch": 0},
+    ],
+)
+def test_a_registration_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"functions\.length"):
+        operation(**wrong)
