@@ -1,0 +1,138 @@
+"""From a fragment's output to the partitions that its consumers read.
+
+``distribute`` is the one way: it splits each batch by its bucket column, joins the small pieces of each partition into
+blocks and puts them into an ``Outbox`` (``dqp.outbox``: bounded, spilling rather than deadlocking), where one reader a
+partition takes them, in the same process or through ``dqp.flight``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dai.cancellation import Cancellation
+from dai.errors import DaiError, DataError, InternalError
+from dai.stream import Stream
+from dqp.outbox import Counters, Outbox
+
+__all__ = ["BlockSize", "Coalescer", "Counters", "Outbox", "distribute", "split"]
+
+SLICED_BYTES = 1 << 20
+"""Batches up to this size are sorted whole and sliced: a gather for each bucket would cost more than its bytes."""
+
+
+def split(batch: pa.RecordBatch, buckets: str, partitions: int) -> list[pa.RecordBatch]:
+    """The rows of each bucket, in their order, without the column ``buckets`` (integers from 0 to partitions - 1).
+
+    One radix sort of the bucket numbers, then one gather: 1.5 to 3 GiB/s, where a filter for each bucket falls with
+    their number (0.15 GiB/s at 32) and DuckDB's sort reaches 0.5. Raises DataError for a bucket that is NULL, not an
+    integer or out of range: no row is ever dropped.
+    """
+    index = batch.schema.get_field_index(buckets)
+    if index < 0:
+        raise DataError(f"The batch has no single column {buckets!r} to partition by.")
+    numbers = batch.column(index)
+    if not pa.types.is_integer(numbers.type) or numbers.null_count:
+        raise DataError(f"The column {buckets!r} has to number buckets: integers without NULLs, not {numbers.type}.")
+    rest = batch.remove_column(index)
+    if not batch.num_rows:
+        return [rest] * partitions
+    keys = numbers.to_numpy()
+    if int(keys.min()) < 0 or int(keys.max()) >= partitions:
+        raise DataError(f"The column {buckets!r} has buckets outside of 0 to {partitions - 1}.")
+    if partitions == 1:
+        return [rest]
+    keys = keys.astype(np.uint8 if partitions <= 256 else np.uint16 if partitions <= 65536 else np.uint32)
+    order = pa.array(np.argsort(keys, kind="stable"))
+    ends = np.cumsum(np.bincount(keys, minlength=partitions)).tolist()
+    ranges = [(begin, end - begin) for begin, end in zip([0, *ends], ends, strict=False)]
+    if batch.nbytes <= SLICED_BYTES:
+        ordered = rest.take(order)
+        return [ordered.slice(begin, rows) for begin, rows in ranges]
+    return [rest.take(order.slice(begin, rows)) for begin, rows in ranges]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSize:
+    """What a block should reach: ``bytes`` or ``rows``, or the age in seconds after which it goes as it is."""
+
+    bytes: int = 1 << 20
+    rows: int = 1 << 17
+    seconds: float = 0.05
+
+
+class Coalescer:
+    """Joins the small batches of one partition into blocks and cuts large ones; one thread.
+
+    A block has at most ``size.rows`` rows and, as far as rows are alike, less than twice ``size.bytes``. The first
+    batch goes at once, and so does what waited ``size.seconds`` when the next one comes: a slow producer's tuples are
+    not kept back. Less than one block is held between calls.
+    """
+
+    def __init__(self, size: BlockSize) -> None:
+        self._size = size
+        self._held: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._since = -math.inf
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Takes ``batch``; the blocks that are ready now."""
+        if not batch.num_rows:
+            return iter(())
+        self._held.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        late = time.monotonic() - self._since >= self._size.seconds
+        if self._rows < self._size.rows and self._bytes < self._size.bytes and not late:
+            return iter(())
+        return self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Everything that is held."""
+        if not self._held:
+            return iter(())
+        joined = self._held[0] if len(self._held) == 1 else pa.concat_batches(self._held)
+        pieces = max(math.ceil(self._rows / self._size.rows), self._bytes // self._size.bytes, 1)
+        step = math.ceil(self._rows / pieces)
+        self._held, self._rows, self._bytes = [], 0, 0
+        self._since = time.monotonic()
+        return (joined.slice(begin, step) for begin in range(0, joined.num_rows, step))
+
+
+def distribute(
+    stream: Stream,
+    outbox: Outbox,
+    cancellation: Cancellation,
+    *,
+    buckets: str | None = None,
+    block: BlockSize | None = None,
+) -> None:
+    """All of ``stream`` into ``outbox``, which is finished at the end and failed by whatever is raised here; closes the
+    stream. ``buckets`` names the column that numbers the partitions; without it there is one sequence (gather,
+    broadcast). Raises what the stream, ``split`` and ``Outbox.put`` raise."""
+    sequences = outbox.sequences
+    try:
+        with stream:
+            if buckets is None and sequences > 1:
+                raise DataError(f"Tuples for {sequences} partitions need a column that says which.")
+            coalescers = [Coalescer(block or BlockSize()) for _ in range(sequences)]
+            for batch in stream:
+                pieces = [batch] if buckets is None else split(batch, buckets, sequences)
+                for partition, piece in enumerate(pieces):
+                    for ready in coalescers[partition].add(piece):
+                        outbox.put(partition, ready, cancellation)
+            for partition, coalescer in enumerate(coalescers):
+                for ready in coalescer.rest():
+                    outbox.put(partition, ready, cancellation)
+        outbox.finish()
+    except DaiError as error:
+        outbox.fail(error)
+        raise
+    except BaseException:
+        outbox.fail(InternalError("A fragment failed; the log of its evaluator says why."))
+        raise
