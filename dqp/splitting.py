@@ -1,4 +1,4 @@
-"""A large remote scan as several statements, each of which reads a range of the table's primary key.
+"""A large remote scan as several statements, each of which reads a range of the table's primary key (its first column).
 
 The ranges cover all keys, also those that the statistics do not know: the first has no lower end, the last no upper
 one.
@@ -55,8 +55,8 @@ def _path(node: Operator) -> Scan | None:
 
 
 def _range(scan: Scan) -> tuple[str, int, int] | None:
-    """Name, lowest and highest value of a whole-numbered primary key of one column."""
-    if not scan.table.keys or len(scan.table.keys[0]) != 1:
+    """Name, lowest and highest value of the first column of the primary key, where that is a whole number."""
+    if not scan.table.keys:
         return None
     key = scan.table.column(scan.table.keys[0][0])
     if key.type not in _WHOLE or not isinstance(key.low, int) or not isinstance(key.high, int) or key.low >= key.high:
