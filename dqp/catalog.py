@@ -25,7 +25,7 @@ from dai.errors import DaiError, NotFoundError, StatementError
 from dai.loading import nearest
 from dqp import types
 from dqp.diagnosis import explained
-from dqp.reflection import Reflected, Reflection
+from dqp.reflection import DEFAULT_SCHEMAS, Reflected, Reflection
 from dqp.settings import FederationSettings
 from dqp.shadow import Fault, Refused, Shadow, Shape, dollars, path_of, words
 from dqp.sources import DescribedSource, Source, sources_of
@@ -52,7 +52,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of a source. ``schema``: in the source, None for its default one. ``keys``: unique, the primary one
+    """A table of a source. ``schema``: in the source; None where its name needs none. ``keys``: unique, the primary one
     first. ``rows`` and ``bytes`` are estimates. ``replicas``: (alias, table) with the same rows, best first."""
 
     source: str
@@ -89,7 +89,8 @@ class Table:
         return hash(self._identity)
 
     def __str__(self) -> str:
-        return ".".join(part for part in (self.source, self.schema, self.name) if part)
+        schema = None if (self.schema or "") in DEFAULT_SCHEMAS else self.schema
+        return ".".join(part for part in (self.source, schema, self.name) if part)
 
 
 class Catalog:
@@ -298,11 +299,14 @@ class Catalog:
 
         def columns() -> dict[str, list[str]]:
             found = {
-                f"{reflected.alias}.{info.schema + '.' if info.schema else ''}{info.name}": info
+                (reflected.alias, info.schema, info.name): info
                 for reflected in self._reflection.loaded()
                 for info, _ in reflected.mentioned(names)
             }
-            return {table: [each.name for each in info.columns] for table, info in found.items()}
+            return {
+                str(self._table(alias, info, wait=False)): [each.name for each in info.columns]
+                for (alias, _, _), info in found.items()
+            }
 
         return explained(sql, fault, self._missing, columns)
 

@@ -20,6 +20,8 @@ CHECK_SECONDS = 10.0
 RETRY_SECONDS = 5.0
 PATIENCE = 2.0
 THREADS = 16
+DEFAULT_SCHEMAS = ("", "main", "public")
+"""Schemas of a source whose tables need no schema in their names, first come first. "" is what a source calls so."""
 Key = tuple[str, str | None, str]
 """Alias, schema, name of a table."""
 
@@ -52,24 +54,25 @@ class Reflected:
                 self._classic.setdefault(f"{alias}_{info.schema}_{info.name}".casefold(), info)
 
     def table(self, name: str, schema: str | None = None) -> TableInfo | None:
-        """Without schema: that of the default schema, else the only one of that name, else ``name`` is
+        """Without schema: that of a default schema, else the only one of that name, else ``name`` is
         ``schema.name``."""
-        if schema is not None and schema.casefold() != "main":
-            return self._exact.get((schema.casefold(), name.casefold()))
-        found = self._exact.get(("", name.casefold())) or self._exact.get(("main", name.casefold()))
-        same = self._named.get(name.casefold(), [])
-        if found is None and schema is None:
-            return same[0] if len(same) == 1 else self._dotted.get(name.casefold())
-        return found
+        folded = name.casefold()
+        if schema is not None:
+            return self._exact.get((schema.casefold(), folded))
+        found = (self._exact.get((each, folded)) for each in DEFAULT_SCHEMAS)
+        if default := next((each for each in found if each is not None), None):
+            return default
+        same = self._named.get(folded, ())
+        return same[0] if len(same) == 1 else self._dotted.get(folded)
 
     def classic(self, name: str) -> TableInfo | None:
         return self._classic.get(name.casefold())
 
-    def mentioned(self, names: Iterable[str]) -> Iterator[tuple[TableInfo, tuple[str, ...]]]:
+    def mentioned(self, names: frozenset[str]) -> Iterator[tuple[TableInfo, tuple[str, ...]]]:
         """Tables that have one of the (case-folded) names, each with a path that SQL may use."""
         for name in names:
             for info in self._named.get(name, ()):
-                if info.schema:
+                if info.schema and info.schema.casefold() in names:
                     yield info, (self.alias, info.schema, info.name)
                 if self.table(info.name) is info:
                     yield info, (self.alias, "main", info.name)

@@ -75,7 +75,7 @@ class Shadow:
             if path in self._made:
                 return
             name = ".".join(map(_quoted, path))
-            if len(path) == 3 and path[1] != "main":
+            if len(path) == 3 and path[1].casefold() != "main":
                 self._root.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(path[0])}.{_quoted(path[1])}")
             listed = ", ".join(f"{_quoted(column)} {type}" for column, type in columns)
             self._root.execute(f"CREATE TABLE {name} ({listed})")

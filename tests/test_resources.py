@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+import dai.resources
 from dai.config import parse
+from dai.drivers.memory import Memory
 from dai.errors import ConfigurationError, NotFoundError
+from dai.loading import Table
 from dai.resources import Resources
 
 
@@ -51,9 +54,30 @@ def test_a_database_that_is_away_does_not_hide_the_resource() -> None:
         ({"resources": {"a": {"collections": "x"}}}, "XML collections.*serves SQL databases only"),
         ({"resources": {"a": {"directory": "x"}}}, "resource of files.*serves SQL databases only"),
         ({"resources": {"a": {"url": "sqlite://", "roles": "r.xml"}}}, "knows no roles"),
-        ({"federations": {"a": {}}}, "no package that runs federations"),
     ],
 )
 def test_what_this_version_cannot_serve_is_said(document: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         resources(document)
+
+
+def test_a_federation_needs_the_package_that_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dai.resources, "VIRTUAL", Table("virtual resource", "dai.none", {}))
+    with pytest.raises(ConfigurationError, match="no package that runs federations"):
+        resources({"federations": {"a": {}}})
+
+
+def test_a_federation_is_a_resource_made_by_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def made(config: Any, resolve: Any) -> Memory:
+        seen.append((config.name, config.content, resolve("book")))
+        return Memory({})
+
+    monkeypatch.setattr(dai.resources, "VIRTUAL", {"federations": made})
+    found = resources({"resources": {"book": {"url": "sqlite://"}}, "federations": {"lab": {"anything": [1]}}})
+    try:
+        assert found.named("lab").kind == "federation"
+        assert seen == [("lab", {"anything": [1]}, found.named("book").driver)]
+    finally:
+        found.close()

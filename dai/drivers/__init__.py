@@ -77,6 +77,8 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Index:
+    """``unique``: for all rows of the table, not only for those of a partial index."""
+
     name: str
     columns: tuple[str, ...]
     unique: bool

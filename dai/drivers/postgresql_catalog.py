@@ -46,7 +46,8 @@ LEFT JOIN pg_catalog.pg_class f ON f.oid = k.confrelid LEFT JOIN pg_catalog.pg_n
 LEFT JOIN pg_catalog.pg_attribute fa ON fa.attrelid = f.oid AND fa.attnum = u.other
 ORDER BY t.oid, k.conname, u.place"""
 _INDEXES = f"""{_CHOSEN}
-SELECT t.oid, i.relname, x.indisunique, pg_get_indexdef(x.indexrelid, place, true), a.attname
+SELECT t.oid, i.relname, x.indisunique AND x.indisvalid AND x.indpred IS NULL,
+  pg_get_indexdef(x.indexrelid, place, true), a.attname
 FROM chosen t JOIN pg_catalog.pg_index x ON x.indrelid = t.oid JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
 CROSS JOIN LATERAL generate_series(1, x.indnkeyatts) AS place
 LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum = x.indkey[place - 1] AND a.attnum > 0

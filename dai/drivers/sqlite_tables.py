@@ -72,9 +72,13 @@ def _table(run: Run, name: str, kind: str) -> TableInfo:
         foreign_keys=_foreign_keys(run, name),
         indexes=tuple(
             Index(
-                index, tuple(str(row[2]) for row in run("SELECT * FROM pragma_index_info(?)", (index,))), bool(unique)
+                index,
+                tuple(str(row[2]) for row in run("SELECT * FROM pragma_index_info(?)", (index,))),
+                bool(unique and not partial),
             )
-            for index, unique, origin in run('SELECT name, "unique", origin FROM pragma_index_list(?)', (name,))
+            for index, unique, origin, partial in run(
+                'SELECT name, "unique", origin, partial FROM pragma_index_list(?)', (name,)
+            )
             if origin != "pk"
         ),
         rows=_rows(run, name),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import sqlite3
 import time
 from typing import Any
 
@@ -113,6 +114,31 @@ def test_resources_and_their_schema(client: httpx.Client) -> None:
     again = client.get(book["links"]["schema"], headers={"If-None-Match": schema.headers["etag"]})
     assert again.status_code == 304
     assert client.get("/resources/book/schema?tables=x%25").json()["tables"] == []
+
+
+def test_the_schema_is_read_again_when_it_is_asked_for(client: httpx.Client, book: str) -> None:
+    client.get("/resources/book/schema")
+    with sqlite3.connect(book.removeprefix("sqlite:///")) as connection:
+        connection.execute("create table later (i integer)")
+    try:
+        fresh = client.get("/resources/book/schema", headers={"Cache-Control": "no-cache"})
+        assert "later" in [table["name"] for table in fresh.json()["tables"]]
+    finally:
+        with sqlite3.connect(book.removeprefix("sqlite:///")) as connection:
+            connection.execute("drop table later")
+        client.get("/resources/book/schema", headers={"Cache-Control": "no-cache"})
+
+
+def test_statistics_of_a_table(client: httpx.Client) -> None:
+    found = client.get("/resources/book/statistics?table=numbers")
+    assert found.json()["table"] == "numbers"
+    assert found.json().keys() == {"resource", "table", "rows", "size_bytes", "columns"}
+    missing = client.get("/resources/book/statistics?table=nubers")
+    assert missing.status_code == 404
+    assert "numbers" in missing.json()["hint"]
+    unsaid = client.get("/resources/book/statistics")
+    assert unsaid.status_code == 400
+    assert "'table' is missing" in unsaid.json()["detail"]
 
 
 def test_metrics_count(serve: Serve) -> None:
