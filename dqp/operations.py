@@ -32,7 +32,7 @@ import random
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,7 +48,10 @@ import pyarrow.compute as pc
 
 from dai.cancellation import Cancellation
 from dai.errors import ConfigurationError, DaiError
+from dai.loading import nearest
 from dqp.errors import OperationError
+from dqp.settings import FederationSettings
+from dqp.types import arrow_type
 
 REPEATED = frozenset({429, 502, 503, 504})
 LONGEST_PAUSE = 5.0
@@ -87,6 +90,53 @@ class Operation:
                 raise ConfigurationError(f"{where}.{key} must be at least 1.")
         if not self.types:
             raise ConfigurationError(f"{where}.arguments: a function needs at least one argument.")
+
+
+def operations_of(settings: FederationSettings) -> Mapping[str, Operation]:
+    """The operations of a federation by their lower-case names. ConfigurationError names the key that is wrong."""
+    return {name.lower(): _operation(name, given) for name, given in settings.functions.items()}
+
+
+def _operation(name: str, given: Mapping[str, Any]) -> Operation:
+    where = f"functions.{name}"
+    if not name.isidentifier():
+        raise ConfigurationError(f"{where}: a function's name is made of letters, digits and '_'.")
+    known = [*_KEYS, "arguments", "returns"]
+    for key in given:
+        if key not in known:
+            raise ConfigurationError(f"{where} has no key {key!r}.", hint=nearest(key, known))
+    plain = {key: value for key, value in given.items() if key in _KEYS}
+    for key, value in plain.items():
+        kind = _KEYS[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ConfigurationError(f"{where}.{key} cannot be {value!r}.")
+    arguments = given.get("arguments", ())
+    if not isinstance(arguments, list | tuple):
+        raise ConfigurationError(f"{where}.arguments must be a list of types.", hint='["VARCHAR"]')
+    types = tuple(_type(f"{where}.arguments", each) for each in arguments)
+    if "returns" not in given:
+        raise ConfigurationError(f"{where} needs the type that it returns.", hint='returns = "DOUBLE"')
+    return Operation(name=name.lower(), types=types, result=_type(f"{where}.returns", given["returns"]), **plain)
+
+
+_KEYS: Mapping[str, Any] = {
+    "url": str,
+    "python": str,
+    "format": str,
+    "batch": int,
+    "concurrent": int,
+    "seconds": int | float,
+    "timeout": int | float,
+    "retries": int,
+    "deterministic": bool,
+}
+
+
+def _type(where: str, text: Any) -> pa.DataType:
+    try:
+        return arrow_type(text.strip().upper())
+    except (KeyError, ValueError, AttributeError) as error:
+        raise ConfigurationError(f"{where}: {text!r} is no type here.", hint="VARCHAR, BIGINT, DOUBLE …") from error
 
 
 class Caller:
@@ -179,6 +229,10 @@ class Caller:
         path = (address.path or "/") + (f"?{address.query}" if address.query else "")
         connection = self._connection()
         try:
+            if connection.sock is None:
+                connection.connect()
+            if self._stopped.is_set():  # fires before it looks for connections to drop: this one may be newer
+                self._cancellation.check()
             connection.request("POST", path, body, {"Content-Type": kind, "Accept": kind})
             reply = connection.getresponse()
             content = reply.read(LARGEST_ANSWER + 1)

@@ -11,7 +11,7 @@ Trees are values: frozen, compared by content, changed by making new ones (``wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -333,10 +333,11 @@ class Call(_Unary):
 
 
 class Names:
-    """Gives identifiers: the name asked for where it is free, else with a number."""
+    """Gives identifiers: the name asked for where it is free, else with a number. ``taken``: those that are not
+    free from the start."""
 
-    def __init__(self) -> None:
-        self._used: dict[str, int] = {}
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._used: dict[str, int] = {each.lower(): 1 for each in taken}
 
     def new(self, name: str) -> str:
         base = name[:48] or "column"
@@ -361,6 +362,15 @@ def walk(tree: Operator) -> Iterator[Operator]:
     yield tree
     for each in tree.inputs:
         yield from walk(each)
+
+
+def identifiers(tree: Operator) -> Iterator[str]:
+    """Every identifier that the tree makes, those of the plans in its expressions included."""
+    for node in walk(tree):
+        yield from node.columns
+        for expression in node.expressions:
+            for nested in expression.find_all(Nested):
+                yield from identifiers(nested.plan)
 
 
 def rewritten(tree: Operator, change: Callable[[Operator], Operator]) -> Operator:
