@@ -415,8 +415,7 @@ def selectivity(predicates: list[exp.Expression], given: Estimate) -> tuple[floa
                 changed[name] = ColumnStatistics(distinct, 0.0, low, high, known.width)
     for name, ends in ranges.items():
         known = given.columns[name]
-        assert known.low is not None
-        assert known.high is not None
+        assert known.low is not None and known.high is not None
         lowest = max([known.low, *(each for lower, each in ends if lower)])
         highest = min([known.high, *(each for lower, each in ends if not lower)])
         span = known.high - known.low
@@ -426,9 +425,8 @@ def selectivity(predicates: list[exp.Expression], given: Estimate) -> tuple[floa
             fraction = (highest - lowest) / span if span > 0 else 1.0
             fraction = max(fraction, 1 / max(1.0, known.distinct or given.rows))
         part *= fraction * (1 - known.null_fraction)
-        distinct = None if known.distinct is None else max(1.0, known.distinct * fraction)
-        ends_now = min(lowest, highest), max(lowest, highest)
-        changed[name] = ColumnStatistics(distinct, 0.0, *ends_now, known.width)
+        left = None if known.distinct is None else max(1.0, known.distinct * fraction)
+        changed[name] = ColumnStatistics(left, 0.0, min(lowest, highest), max(lowest, highest), known.width)
     return part, changed
 
 

@@ -18,12 +18,18 @@ from dqp.rules.filters import push_filters
 from dqp.rules.implode import implode
 from dqp.rules.joins import order_joins
 from dqp.rules.predicates import rebuilt
+from dqp.rules.semijoins import push_semi_joins
+from dqp.rules.simplify import simplify
+from dqp.rules.unnest import unnest
 
 __all__ = ["RULES", "Context", "Options", "Rule", "optimise"]
 
 Rule = Callable[[Operator, Context], Operator]
 RULES: tuple[Rule, ...] = (
+    simplify,
+    unnest,
     push_filters,
+    push_semi_joins,
     prune_columns,
     order_joins,
     prune_columns,

@@ -230,10 +230,9 @@ def _inferred(equalities: Predicates, known: Predicates, context: Context) -> Pr
         return []
     found: Predicates = []
     for each in known:
-        name = simple_column(each)
-        for other in sorted(groups.get(name, ())) if name is not None else ():
-            if other != name:
-                found.append(replaced(each, {name: column(other)}))
+        if (name := simple_column(each)) is not None:
+            others = sorted(groups.get(name, set()) - {name})
+            found += [replaced(each, {name: column(other)}) for other in others]
     return _different(found)
 
 
@@ -279,6 +278,6 @@ def _renamed(known: Predicates, names: dict[str, str]) -> Predicates:
     found = []
     for each in known:
         name = simple_column(each)
-        if name is not None and name in names:
-            found.append(each if names[name] == name else replaced(each, {name: column(names[name])}))
+        if name is not None and (other := names.get(name)) is not None:
+            found.append(each if other == name else replaced(each, {name: column(other)}))
     return found

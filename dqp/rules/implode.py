@@ -9,6 +9,7 @@ from sqlglot import exp
 from dqp import dialects
 from dqp.cost import ROUND_TRIP, costs
 from dqp.operators import (
+    Block,
     Distinct,
     Filter,
     Join,
@@ -49,7 +50,7 @@ def _imploded(tree: Operator, needed: Set[str], context: Context) -> Operator:
 def _below(tree: Operator, needed: Set[str], context: Context) -> Operator:
     """The node here, its inputs and the plans in its expressions imploded by themselves."""
     wanted = frozenset(needed)
-    if isinstance(tree, Distinct | SetOperation):
+    if isinstance(tree, Distinct | SetOperation | Block):
         inputs = [in_order(_imploded(each, frozenset(each.columns), context), each.columns) for each in tree.inputs]
     else:
         for each in tree.expressions:

@@ -230,7 +230,7 @@ class _Order:
         if len(self.leaves) <= MOST:
             self._all_orders(every)
         if every not in self.ways:
-            self._greedy(every)
+            self._greedy()
         where = min(self.ways[every], key=lambda each: self._finished(every, each))
         tree = self._tree(every, where, set())
         constant = all_of(each for each, over in self.predicates[: self.given] if not over)
@@ -251,9 +251,10 @@ class _Order:
             if relations in self.ways:
                 self._bring(relations)
 
-    def _greedy(self, every: int) -> None:
-        """Joins the two sets whose join is the cheapest, connected ones first, until one is left."""
-        sets = [1 << number for number in range(len(self.leaves))]
+    def _greedy(self) -> None:
+        """Joins the two sets whose join is the smallest, connected ones first, until one is left. Begins with the
+        largest connected sets that have a way."""
+        sets = self._components() if len(self.leaves) <= MOST else [1 << each for each in range(len(self.leaves))]
         while len(sets) > 1:
             pairs = [(one, other) for number, one in enumerate(sets) for other in sets[number + 1 :]]
             chosen = [each for each in pairs if self._connected(*each)] or pairs
@@ -263,6 +264,18 @@ class _Order:
                     self._bring(one | other)
             one, other = min(chosen, key=lambda each: (self.rows[each[0] | each[1]].rows, each))
             sets = [each for each in sets if each not in (one, other)] + [one | other]
+
+    def _components(self) -> list[int]:
+        """The sets of relations that predicates connect."""
+        found: list[int] = []
+        for number in range(len(self.leaves)):
+            group = 1 << number
+            for each in list(found):
+                if self._connected(each, group) or self._connected(group, each):
+                    found.remove(each)
+                    group |= each
+            found.append(group)
+        return found
 
     def _tree(self, relations: int, where: str, done: set[int]) -> Operator:
         way = self.ways[relations][where]

@@ -23,8 +23,6 @@ _STRICT = (
     *(exp.Extract, exp.Year, exp.Month, exp.Day, exp.Abs, exp.Trim, exp.DPipe, exp.IntDiv, exp.Div, exp.Mod),
 )
 """NULL where any column in them is NULL."""
-_CHANGING = (exp.Rand, exp.Uuid, exp.Randn)
-_CHANGING_NAMES = frozenset("random uuid gen_random_uuid nextval currval setseed uuidv4 uuidv7 txid_current".split())
 _CALM = (
     *(exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Paren, exp.Var, exp.DataType),
     *(exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Substring, exp.Upper, exp.Lower, exp.Length, exp.Extract, exp.Year),
@@ -110,12 +108,13 @@ def bare(node: exp.Expression) -> exp.Expression:
     return node
 
 
-def changing(node: exp.Expression, functions: Set[str] = frozenset()) -> bool:
-    """Whether two evaluations may differ, or cost too much to move: random numbers, operation calls."""
+def changing(node: exp.Expression, functions: Set[str]) -> bool:
+    """Whether there is an operation call in it: too dear to move or to repeat, and its results may differ. (Other
+    functions that change from call to call are in no tree: the binder takes such a query as it is written.)"""
+    if not functions:
+        return False
     for each in node.walk():
-        if isinstance(each, _CHANGING):
-            return True
-        if isinstance(each, exp.Anonymous) and (each.name.lower() in _CHANGING_NAMES or each.name.lower() in functions):
+        if isinstance(each, exp.Anonymous) and each.name.lower() in functions:
             return True
         if isinstance(each, Nested):
             for operator in walk(each.plan):
