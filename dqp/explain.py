@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot import exp
 
+from dqp import dialects
+from dqp.dialects import NotPushed
+from dqp.execution import Execution, Measurement
 from dqp.operators import (
     Aggregate,
     Block,
@@ -32,6 +35,7 @@ from dqp.operators import (
     Sort,
 )
 from dqp.render import expression_sql
+from dqp.rules import Context
 
 LONGEST = 160
 """Characters of a list of expressions that are shown in a line."""
@@ -96,6 +100,43 @@ class Explanation:
     def _repr_html_(self) -> str:
         """What a notebook shows: the drawing, the text below it to unfold."""
         return f"{self.svg}<details><summary>as text</summary><pre>{html.escape(self.text)}</pre></details>"
+
+
+def node_of(tree: Operator, context: Context, execution: Execution | None = None) -> Node:
+    """A tree as it is shown: with what was estimated and, of an execution, what was measured."""
+    measured = {} if execution is None else {each.key: each for each in execution.measurements()}
+    return _node(tree, context, measured)
+
+
+def _node(tree: Operator, context: Context, measured: Mapping[Hashable, Measurement]) -> Node:
+    title, details = described(tree)
+    estimate = context.estimator.of(tree)
+    found = measured.get(tree) if isinstance(tree, Remote | Call | Receive) else None
+    statements: tuple[str, ...] = ()
+    where = None
+    actual = None
+    if isinstance(tree, Remote):
+        where = context.dialect(tree.source)
+        statements = found.statements if found is not None else (_statement(tree, where),)
+    if found is not None:
+        where = found.where or where
+        actual = Figures(found.rows, found.bytes, found.seconds, found.waiting)
+    return Node(
+        title,
+        details,
+        where,
+        Figures(estimate.rows, estimate.bytes),
+        actual,
+        statements,
+        tuple(_node(each, context, measured) for each in tree.inputs),
+    )
+
+
+def _statement(tree: Remote, dialect: str) -> str:
+    try:
+        return dialects.statement(tree.tree, dialect).sql
+    except NotPushed as error:
+        return f"({error})"
 
 
 def described(node: Operator) -> tuple[str, tuple[str, ...]]:
