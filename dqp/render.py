@@ -326,6 +326,9 @@ class _Generator(DuckDBGenerator):
         **DuckDBGenerator.TRANSFORMS,
         Nested: lambda self, node: self.renderer.nested(node, self.known),
         exp.Column: lambda self, node: enclosed(self.known[node.name]),
+        # These two change the node that they write.
+        exp.GroupConcat: lambda self, node: DuckDBGenerator.TRANSFORMS[exp.GroupConcat](self, node.copy()),
+        exp.WithinGroup: lambda self, node: self.withingroup_sql(node.copy()),
     }
 
 
