@@ -1,0 +1,166 @@
+"""Batches on their way from the threads that fetch them to the one that reads them.
+
+Bounded: a full buffer holds its producers while somebody reads it, so a slow reader slows the database. While nobody
+reads it yet (DuckDB still builds on another input), what does not fit goes to a file: a statement that waits for the
+turn of its rows would keep its connection, and that may be the one which the input that is waited for needs.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from dai.cancellation import Cancellation
+from dai.errors import LimitError
+from dqp.execution import Measure
+
+
+class Buffer:
+    """``producers`` threads put, each calls ``finish`` once; one reader. Thread-safe. Batches of one producer come out
+    in their order."""
+
+    def __init__(
+        self, capacity: int, producers: int, directory: Path, cancellation: Cancellation, measure: Measure
+    ) -> None:
+        self._capacity, self._producers, self._directory = capacity, producers, directory
+        self._cancellation, self._measure = cancellation, measure
+        self._changed = threading.Condition()
+        self._batches: deque[pa.RecordBatch] = deque()
+        self._bytes = 0
+        self._spool: _Spool | None = None
+        self._read = False
+        self._registered = cancellation.on_cancel(self._wake)
+        self._registered.__enter__()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Raises the cancellation's cause, LimitError where the disk is full."""
+        size = batch.nbytes
+        with self._changed:
+            if self._read and self._full(size):
+                with self._measure.waiting(held=True):
+                    while self._full(size):
+                        self._cancellation.check()
+                        self._changed.wait()
+            self._cancellation.check()
+            if self._spool is not None or self._full(size):
+                if self._spool is None:
+                    self._spool = _Spool(self._directory)
+                self._spool.write(batch)
+                self._measure.spooled(size)
+            else:
+                self._batches.append(batch)
+                self._bytes += size
+            self._changed.notify_all()
+        self._measure.passed(batch)
+
+    def _full(self, size: int) -> bool:
+        if self._spool is not None and self._spool.left:
+            return True
+        return bool(self._batches) and self._bytes + size > self._capacity
+
+    def finish(self) -> None:
+        with self._changed:
+            self._producers -= 1
+            if not self._producers:
+                self._measure.ended()
+            self._changed.notify_all()
+
+    def whole(self, limit: int) -> list[pa.RecordBatch] | None:
+        """Waits for the end and gives all of it where that is at most ``limit`` bytes, else None at once; takes
+        nothing out."""
+        with self._changed:
+            while self._producers and self._spool is None and self._bytes <= limit:
+                self._cancellation.check()
+                self._changed.wait()
+            self._cancellation.check()
+            return list(self._batches) if self._spool is None and self._bytes <= limit else None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while (batch := self._next()) is not None:
+            yield batch
+
+    def _next(self) -> pa.RecordBatch | None:
+        with self._changed:
+            self._read = True
+            if not self._batches and self._producers and not (self._spool and self._spool.left):
+                with self._measure.waiting():
+                    while not self._batches and self._producers and not (self._spool and self._spool.left):
+                        self._cancellation.check()
+                        self._changed.wait()
+            self._cancellation.check()
+            if self._batches:
+                batch = self._batches.popleft()
+                self._bytes -= batch.nbytes
+            elif self._spool is not None and self._spool.left:
+                batch = self._spool.read()
+                if not self._spool.left:
+                    self._spool.close()
+                    self._spool = None
+            else:
+                return None
+            self._changed.notify_all()
+            return batch
+
+    def close(self) -> None:
+        """Forget what is left. Producers must have been stopped by the cancellation."""
+        self._registered.__exit__(None, None, None)
+        with self._changed:
+            self._batches.clear()
+            self._bytes = 0
+            if self._spool is not None:
+                self._spool.close()
+                self._spool = None
+            self._changed.notify_all()
+
+
+class _Spool:
+    """A file without a name: written at its end, read once from its beginning."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
+        self._lengths: deque[int] = deque()
+        self._written = self._taken = 0
+        self._schema: pa.Schema | None = None
+
+    @property
+    def left(self) -> int:
+        """Batches that were not read yet."""
+        return len(self._lengths)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._schema = batch.schema
+        data = memoryview(batch.serialize())
+        at = self._written
+        try:
+            while at < self._written + len(data):
+                at += os.pwrite(self._file.fileno(), data[at - self._written :], at)
+        except OSError as error:
+            raise LimitError("There is no room on the disk for rows that have to wait.") from error
+        self._lengths.append(len(data))
+        self._written += len(data)
+
+    def read(self) -> pa.RecordBatch:
+        length = self._lengths.popleft()
+        buffer = pa.allocate_buffer(length)
+        view = memoryview(buffer).cast("B")
+        done = 0
+        while done < length:
+            count = os.preadv(self._file.fileno(), [view[done:]], self._taken + done)
+            if not count:
+                raise LimitError("The file for rows that have to wait was cut short.")
+            done += count
+        self._taken += length
+        return pa.ipc.read_record_batch(buffer, self._schema)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,265 @@
+"""Reading the leaves that live in sources: all at once, large scans in parts, whichever replica answers.
+
+``Reading`` begins to fetch when it is made, in threads of the execution's, into a bounded buffer (``dqp.buffer``), so
+that the statements of a plan that depend on nothing run at the same time. Parts of a scan are statements and hence
+transactions of their own: rows that change between them may be seen as they were before or after.
+
+A source that cannot be reached is replaced by the next replica as long as nothing of the part has arrived. After that
+the attempt fails, and the runtime may begin another one (``lost`` keeps what not to ask again).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from dai.cancellation import Cancellation
+from dai.errors import DaiError, DatabaseUnavailableError, DataError, InternalError, TruncatedError, UnreachableError
+from dai.stream import Stream
+from dqp import dialects
+from dqp.buffer import Buffer
+from dqp.catalog import Catalog
+from dqp.dialects import NotPushed, Statement
+from dqp.execution import Execution, Measure, named
+from dqp.operators import Nested, Operator, Remote, Scan, walk
+from dqp.sources import Source
+from dqp.splitting import parts, scanned
+
+LOST = (DatabaseUnavailableError, UnreachableError, TruncatedError)
+"""Failures of a source, not of the statement: another place may answer."""
+
+
+class Lost:
+    """Aliases whose sources failed in this query: asked last. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._aliases: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def add(self, alias: str) -> None:
+        with self._lock:
+            self._aliases[alias] = self._aliases.get(alias, 0) + 1
+
+    def count(self, alias: str) -> int:
+        return self._aliases.get(alias, 0)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A source and the statement that gives the rows there."""
+
+    source: Source
+    statement: Statement
+
+
+def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[Place, ...]:
+    """Where the remote subtree can run: its source, then sources in which all its tables have replicas; those that were
+    lost last."""
+    scans = tuple(scans_of(remote.tree))
+    found = [Place(catalog.sources[remote.source], _statement(remote.tree, catalog.sources[remote.source]))]
+    names: dict[str, dict[Any, str]] = {}
+    for scan in scans:
+        for alias, name in scan.table.replicas:
+            names.setdefault(alias, {}).setdefault(scan.table, name)
+    for alias, tables in names.items():
+        if alias in catalog.sources and all(scan.table in tables for scan in scans):
+            source = catalog.sources[alias]
+            try:
+                found.append(Place(source, _statement(_moved(remote.tree, alias, tables), source)))
+            except (NotPushed, *LOST):
+                continue
+    if lost is not None:
+        found.sort(key=lambda each: lost.count(each.source.alias))
+    return tuple(found)
+
+
+def _statement(tree: Operator, source: Source) -> Statement:
+    try:
+        return dialects.statement(tree, source.dialect)
+    except LOST as error:
+        raise named(error, source.alias) from error
+
+
+def scans_of(tree: Operator) -> Iterator[Scan]:
+    """The scans of a tree, those of the plans in its expressions included."""
+    for node in walk(tree):
+        if isinstance(node, Scan):
+            yield node
+        for expression in node.expressions:
+            for nested in expression.find_all(Nested):
+                yield from scans_of(nested.plan)
+
+
+def _moved(tree: Operator, alias: str, tables: dict[Any, str]) -> Operator:
+    """The tree over the tables of a replica."""
+
+    def change(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, Nested):
+            return Nested(**{**node.args, "plan": _moved(node.plan, alias, tables)})
+        return node
+
+    if isinstance(tree, Scan):
+        schema, _, name = tables[tree.table].rpartition(".")
+        return replace(tree, table=replace(tree.table, source=alias, schema=schema or None, name=name))
+    made = tree.with_inputs(*(_moved(each, alias, tables) for each in tree.inputs))
+    if any(each.find(Nested) for each in made.expressions):
+        made = made.with_expressions(lambda each: each.transform(change))
+    return made
+
+
+class Reading:
+    """The rows of one remote subtree, being fetched. ``columns`` are (identifier, DuckDB type) as the statement says:
+    what arrives can be cast to that type without loss.
+
+    Failures are those of the source, named by its alias; the first fails the execution's attempt.
+    """
+
+    def __init__(self, remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -> None:
+        self.remote, self._execution, self._lost = remote, execution, lost
+        self._measure = execution.measure(remote, remote.source)
+        options = execution.options
+        scan = scanned(remote)
+        whole = scan is None or scan.table.rows < options.split_rows
+        self._parts = [places(each, catalog, lost) for each in (parts(remote, 1 if whole else options.splits))]
+        self.columns = self._parts[0][0].statement.columns
+        self._names = [each for each, _ in self.columns]
+        self._cancellation = execution.cancellation
+        self._buffer = Buffer(
+            options.buffer_bytes, len(self._parts), execution.directory, self._cancellation, self._measure
+        )
+        execution.at_end(self._buffer.close)
+        self._schema: pa.Schema | None = None
+        self._known = threading.Condition()
+        self._slots = execution.slots(remote.source)
+        for number, part in enumerate(self._parts):
+            execution.start(partial(self._fetch, part), f"dqp-{remote.source}-{number}")
+
+    def _fetch(self, part: tuple[Place, ...]) -> None:
+        try:
+            with self._slots(self._cancellation):
+                for number, place in enumerate(part):
+                    try:
+                        self._fetch_from(place)
+                        break
+                    except _Untouched as error:
+                        if number + 1 == len(part):
+                            raise error.cause from error.cause.__cause__
+        except BaseException:
+            self._measure.ended("stopped" if self._cancellation.cancelled else "failed")
+            raise
+        self._buffer.finish()
+
+    def _fetch_from(self, place: Place) -> None:
+        source, statement = place.source, place.statement
+        arrived = False
+        try:
+            self._measure.sent(source.alias, statement.sql)
+            with source.query(statement.sql, statement.parameters, cancellation=self._cancellation) as stream:
+                schema = self._schema_of(stream.schema)
+                for batch in stream:
+                    if batch.num_rows:
+                        self._buffer.put(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+                        arrived = True
+        except DaiError as error:
+            if error is self._cancellation.cause:
+                raise
+            failure = named(error, source.alias)
+            if isinstance(error, LOST):
+                self._lost.add(source.alias)
+                if not arrived:
+                    raise _Untouched(failure) from error
+            raise failure from error
+
+    def _schema_of(self, given: pa.Schema) -> pa.Schema:
+        """The schema of all parts: that of the one that answered first."""
+        types = list(given.types)
+        with self._known:
+            if self._schema is None:
+                if len(types) != len(self._names):
+                    raise InternalError("A source gave another number of columns than its statement has.")
+                self._schema = pa.schema(list(zip(self._names, types, strict=True)))
+                self._known.notify_all()
+            elif list(self._schema.types) != types:
+                raise DataError("Two parts of one scan have columns of different types: has the table been changed?")
+            return self._schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Waits until a source has accepted the statement."""
+        with self._known, self._measure.waiting(), self._cancellation.on_cancel(self._wake):
+            while self._schema is None:
+                self._cancellation.check()
+                self._known.wait()
+            return self._schema
+
+    def _wake(self) -> None:
+        with self._known:
+            self._known.notify_all()
+
+    def whole(self, limit: int) -> pa.Table | None:
+        """All rows where they take at most ``limit`` bytes: waits for them. None where they take more; then they are
+        still there to be streamed."""
+        batches = self._buffer.whole(limit)
+        return None if batches is None else pa.Table.from_batches(batches, self.schema)
+
+    def stream(self) -> Stream:
+        """The rows as they arrive, once."""
+        return Stream(self.schema, self._buffer)
+
+
+class _Untouched(Exception):
+    """A source was lost before anything came from it."""
+
+    def __init__(self, cause: DaiError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def read(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost | None = None) -> Stream:
+    """The rows of one remote subtree."""
+    return Reading(remote, catalog, execution, lost or Lost()).stream()
+
+
+def direct(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -> tuple[Stream, Measure]:
+    """The rows of one remote subtree without threads or buffers: nothing else is to be read at the same time."""
+    measure = execution.measure(remote, remote.source)
+    cancellation: Cancellation = execution.cancellation
+    found = places(remote, catalog, lost)
+    for number, place in enumerate(found):
+        source, statement = place.source, place.statement
+        measure.sent(source.alias, statement.sql)
+        try:
+            stream = source.query(statement.sql, statement.parameters, cancellation=cancellation)
+        except DaiError as error:
+            if error is cancellation.cause:
+                raise
+            if isinstance(error, LOST):
+                lost.add(source.alias)
+                if number + 1 < len(found):
+                    continue
+            raise named(error, source.alias) from error
+        return _renamed(stream, [each for each, _ in statement.columns], source.alias, cancellation, lost), measure
+    raise InternalError("There is no place to read from.")
+
+
+def _renamed(stream: Stream, names: list[str], alias: str, cancellation: Cancellation, lost: Lost) -> Stream:
+    schema = pa.schema(list(zip(names, stream.schema.types, strict=True)))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in stream:
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        except DaiError as error:
+            if error is cancellation.cause:
+                raise
+            if isinstance(error, LOST):
+                lost.add(alias)
+            raise named(error, alias) from error
+
+    return Stream(schema, batches(), stream.close)

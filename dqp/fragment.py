@@ -1,0 +1,277 @@
+"""A fragment: SQL for DuckDB over Arrow streams, and how it runs.
+
+One ``Engine`` a runtime holds one DuckDB, so its memory limit counts for all queries of the process; each fragment runs
+on a cursor of its own. DuckDB pulls its inputs when their turn comes: the build sides of joins to their ends, one after
+the other, then what probes them. It waits for an input without holding Python's lock, and a fragment's first
+rows come while its probing input is still being read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, Self, TypeAlias
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from duckdb import DuckDBPyConnection
+
+from dai.drivers.duckdb_types import projected
+from dai.drivers.interrupts import interruptible
+from dai.drivers.rows import field
+from dai.errors import ClosedError, DaiError, DataError, InternalError, LimitError, StatementError
+from dai.stream import Stream
+from dqp.execution import Execution
+
+Input: TypeAlias = "Stream | pa.Table"
+_VECTOR_ROWS = 2048
+"""DuckDB's vectors: larger batches cost it more than joining them afterwards."""
+
+
+class Engine:
+    """One DuckDB in memory; thread-safe. ``memory_bytes``: what all its queries hold together before they spill to
+    ``directory`` (0: DuckDB's own limit, 80 % of the machine). Statements reach no file, extension or setting."""
+
+    def __init__(self, *, memory_bytes: int = 0, threads: int = 0, directory: str | None = None) -> None:
+        self._settings: dict[str, Any] = {"python_enable_replacements": False, "allocator_background_threads": True}
+        if memory_bytes:
+            self._settings["memory_limit"] = f"{memory_bytes}B"
+        if threads:
+            self._settings["threads"] = threads
+        self._directory = directory
+        self._root: DuckDBPyConnection | None = None
+        self._opening = threading.Lock()
+        self._running: weakref.WeakSet[_Run] = weakref.WeakSet()
+
+    def run(
+        self,
+        sql: str,
+        inputs: Mapping[str, Input],
+        execution: Execution,
+        *,
+        names: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+    ) -> Stream:
+        """The rows of one query over ``inputs``, named as the tables in the SQL. A stream can be read once: a query
+        that reads it twice reads a materialised CTE of it. ``types``: DuckDB types to which the columns are cast;
+        ``names``: what they are called (names may repeat).
+
+        Batches come as DuckDB makes them, about ``batch_bytes`` large, the first as early as it can be. Raises
+        DataError for a value that does not fit a type, LimitError when memory and disk do not suffice, StatementError
+        for what DuckDB does not take, the cause of a failed input. The inputs are closed with the stream; closing it
+        before its end ends the execution's attempt, so that inputs that wait for something wake up.
+        """
+        run = _Run(self._cursor(), inputs, execution)
+        try:
+            stream = run.open(sql, names, types)
+        except BaseException:
+            run.close()
+            raise
+        self._running.add(run)
+        return stream
+
+    def _cursor(self) -> DuckDBPyConnection:
+        with self._opening:
+            if self._root is None:
+                root = duckdb.connect(":memory:", config=self._settings)
+                if self._directory is not None:
+                    root.execute("SET GLOBAL temp_directory = ?", [self._directory])
+                with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
+                    root.execute("SET GLOBAL TimeZone = 'UTC'")
+                root.execute("SET GLOBAL enable_external_access = false")
+                root.execute("SET GLOBAL lock_configuration = true")
+                self._root = root
+            return self._root.cursor()
+
+    def close(self) -> None:
+        """Ends what runs and frees the memory."""
+        for run in list(self._running):
+            run.interrupt()
+        with self._opening:
+            if self._root is not None:
+                self._root.close()
+                self._root = None
+
+
+class _Run:
+    """One query on one cursor."""
+
+    def __init__(self, cursor: DuckDBPyConnection, inputs: Mapping[str, Input], execution: Execution) -> None:
+        self._cursor, self._execution = cursor, execution
+        self._cancellation = execution.cancellation
+        self._inputs: dict[str, _Input] = {}
+        self._tables: dict[str, Any] = {}
+        for name, data in inputs.items():
+            if isinstance(data, Stream):
+                self._inputs[name] = _Input(data)
+            else:
+                self._tables[name] = data
+        self._reader: Any = None
+        self._open, self._ended = True, False
+
+    def open(self, sql: str, names: Sequence[str] | None, types: Sequence[str] | None) -> Stream:
+        with self._guarded():
+            for name, data in (self._tables | self._inputs).items():
+                self._cursor.register(name, data)
+            relation = self._cursor.sql(sql)
+            if relation is None:
+                raise InternalError("A fragment is not a query.")
+            if types is not None and [str(each) for each in relation.types] != list(types):
+                casts = (f'CAST(#{at} AS {each}) AS "c{at}"' for at, each in enumerate(types, 1))
+                relation = relation.project(", ".join(casts))
+            columns = [projected(at, f"c{at}", type) for at, type in enumerate(relation.types, 1)]
+            if any(each.cast for each in columns):
+                relation = relation.project(", ".join(each.sql for each in columns))
+            self._reader = relation.to_arrow_reader(_VECTOR_ROWS)
+        called = list(names) if names is not None else list(relation.columns)
+        schema = pa.schema([field(name, each.type, each.type_name) for name, each in zip(called, columns, strict=True)])
+        return Stream(schema, self._batches(schema), self.close)
+
+    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """DuckDB's vectors, the first as it comes, the others joined."""
+        wanted = 0
+        while not self._ended:
+            parts: list[pa.RecordBatch] = []
+            size = 0
+            while (not parts or size < wanted) and (batch := self._next()) is not None:
+                parts.append(batch)
+                size += batch.nbytes
+            if parts:
+                yield typed(parts[0] if len(parts) == 1 else pa.concat_batches(parts), schema)
+            wanted = self._execution.options.batch_bytes
+
+    def _next(self) -> pa.RecordBatch | None:
+        with self._guarded():
+            batch: pa.RecordBatch | None = next(self._reader, None)
+        self._ended = batch is None
+        return batch
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            with interruptible(self._cancellation, self._cursor.interrupt):
+                yield
+        except (duckdb.Error, OSError, pa.ArrowException) as error:
+            for each in self._inputs.values():
+                if each.failure is not None:
+                    raise each.failure from error
+            _raise(error)
+
+    def interrupt(self) -> None:
+        with contextlib.suppress(duckdb.Error):
+            self._cursor.interrupt()
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        if not self._ended:
+            self._execution.fail(ClosedError("The rows of a fragment were not wanted to their end."))
+        with contextlib.suppress(duckdb.Error, OSError, pa.ArrowException):
+            if self._reader is not None:
+                self._reader.close()
+        for each in self._inputs.values():
+            each.close()
+        with contextlib.suppress(duckdb.Error):
+            self._cursor.close()
+        self._reader = None
+        self._tables.clear()
+
+
+class _Input:
+    """A stream as DuckDB reads it: once. A second reader gets an error and not what the first one left."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream, self._batches = stream, stream.checked()
+        self._lock = threading.Lock()
+        self._reader: _Pulling | None = None
+        self._open = True
+        self.failure: DaiError | None = None
+
+    def __arrow_c_schema__(self) -> Any:
+        return self._stream.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        reader = pa.RecordBatchReader.from_batches(self._stream.schema, _Pulling(self))
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def next(self, reader: _Pulling) -> pa.RecordBatch:
+        with self._lock:
+            try:
+                if not self._open:
+                    raise ClosedError("The fragment that reads this has ended.")
+                if self._reader not in (None, reader):
+                    raise InternalError("An input of a fragment is read twice.")
+                self._reader = reader
+                return next(self._batches)
+            except DaiError as error:
+                self.failure = self.failure or error
+                raise
+
+    def close(self) -> None:
+        """Waits for whoever pulls."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                self._stream.close()
+
+
+class _Pulling:
+    def __init__(self, input: _Input) -> None:
+        self._input = input
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        return self._input.next(self)
+
+
+def arrow_field(name: str, type: str) -> tuple[pa.Field, bool]:
+    """The field of a result column of a DuckDB type, and whether DuckDB has to cast it."""
+    column = projected(1, name, duckdb.sqltype(type))
+    return field(name, column.type, column.type_name), column.cast
+
+
+def typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch in the schema's types. DataError for infinite dates and timestamps, which Arrow does not have."""
+    arrays = []
+    for column, wanted in zip(batch.columns, schema, strict=True):
+        if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
+            width = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
+            most = (1 << (width.bit_width - 1)) - 1
+            bare = column.view(width)
+            if pc.any(pc.or_(pc.equal(bare, most), pc.equal(bare, -most))).as_py():
+                raise DataError(
+                    f"Column {wanted.name!r}: infinity is not a moment in time.",
+                    hint=f'Select CAST("{wanted.name}" AS VARCHAR) to get the column as text.',
+                    column=wanted.name,
+                )
+        arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _raise(error: Exception) -> NoReturn:
+    text = str(error)
+    message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
+    if isinstance(error, duckdb.InterruptException):
+        raise ClosedError("The evaluator was closed.") from error
+    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text:
+        raise LimitError(
+            "The query needs more memory than the evaluator may use.",
+            hint="Give it more (memory_bytes), or ask for fewer rows or columns at once.",
+        ) from error
+    if isinstance(error, duckdb.IOException | duckdb.FatalException | OSError) or text.startswith("IO Error"):
+        raise LimitError("The evaluator cannot write what does not fit in memory: is its disk full?") from error
+    if "to DECIMAL(38,0)" in text and "Could not cast value" in text:
+        raise DataError(
+            "A HUGEINT has more than 38 digits, which no decimal column can hold.",
+            hint="Cast the column AS VARCHAR to get it as text.",
+        ) from error
+    if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException | duckdb.InvalidInputException):
+        raise DataError(message) from error
+    raise StatementError(message) from error

@@ -1,0 +1,356 @@
+"""The runtime in this process: remote subtrees are fetched at once, all else is one fragment of its own DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from dai.errors import InternalError
+from dai.stream import Stream
+from dqp import dialects
+from dqp.adaptive import adapt
+from dqp.catalog import Catalog
+from dqp.execution import Execution, Measure
+from dqp.fetch import LOST, Lost, Reading, direct, places
+from dqp.fragment import Engine, arrow_field
+from dqp.operations import Caller, Operation
+from dqp.operators import Block, Call, Inline, Nested, Operator, Project, Remote, column, walk
+from dqp.render import duckdb_sql
+from dqp.rules import Context
+from dqp.runtimes import Runtime
+from dqp.settings import FederationSettings
+from dqp.types import duckdb_type
+
+ROOT = "fragment"
+"""Key of the measurement of the fragment that gives the answer."""
+
+
+class Local(Runtime):
+    """``operations``: the operation calls by name. ``engine``: a DuckDB shared with others, who close it."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: FederationSettings | None = None,
+        *,
+        operations: Mapping[str, Operation] | None = None,
+        engine: Engine | None = None,
+        directory: str | None = None,
+    ) -> None:
+        self._catalog = catalog
+        self._operations = dict(operations or {})
+        self._own = engine is None
+        memory = settings.memory_bytes if settings is not None else 0
+        self._engine = engine or Engine(memory_bytes=memory, directory=directory)
+
+    def run(
+        self,
+        tree: Operator,
+        names: Sequence[str],
+        types: Sequence[str],
+        execution: Execution,
+        *,
+        context: Context | None = None,
+        batch_rows: int | None = None,
+    ) -> Stream:
+        lost = Lost()
+        opened = partial(self._opened, tree, names, types, execution, context, lost)
+        try:
+            stream = self._first(opened, tree, execution, lost)
+        except BaseException:
+            execution.close()
+            raise
+        found = Stream(stream.schema, self._handed(stream, opened, tree, execution, lost), execution.close)
+        return found if batch_rows is None else found.rebatch(batch_rows)
+
+    def close(self) -> None:
+        if self._own:
+            self._engine.close()
+
+    # --- attempts ---
+
+    def _first(self, opened: partial[Stream], tree: Operator, execution: Execution, lost: Lost) -> Stream:
+        while True:
+            try:
+                return opened()
+            except LOST:
+                if not self._elsewhere(tree, lost):
+                    raise
+                execution.again()
+
+    def _handed(
+        self, stream: Stream, opened: partial[Stream], tree: Operator, execution: Execution, lost: Lost
+    ) -> Iterator[pa.RecordBatch]:
+        handed = False
+        while True:
+            try:
+                with stream:
+                    for batch in stream:
+                        yield batch
+                        handed = handed or batch.num_rows > 0
+                return
+            except LOST:
+                if handed or not self._elsewhere(tree, lost):
+                    raise
+            execution.again()
+            stream = self._first(opened, tree, execution, lost)
+
+    def _elsewhere(self, tree: Operator, lost: Lost) -> bool:
+        """Whether every remote subtree has a place that was not lost yet, and one was."""
+        found = [[lost.count(each.source.alias) for each in places(leaf, self._catalog)] for leaf in remotes(tree)]
+        return any(any(each) for each in found) and all(0 in each for each in found)
+
+    # --- one attempt ---
+
+    def _opened(
+        self,
+        tree: Operator,
+        names: Sequence[str],
+        types: Sequence[str],
+        execution: Execution,
+        context: Context | None,
+        lost: Lost,
+    ) -> Stream:
+        alone = _alone(tree)
+        if alone is not None:
+            return self._through(alone, tree.columns, names, types, execution, lost)
+        readings = Readings(self._catalog, execution, lost)
+        if context is not None:
+            tree = adapt(tree, context, readings.read, execution.options.inline_bytes)
+        execution.tree = tree
+        return self._fragment(tree, names, types, execution, readings, ROOT)
+
+    def _through(
+        self,
+        remote: Remote,
+        columns: Sequence[str],
+        names: Sequence[str],
+        types: Sequence[str],
+        execution: Execution,
+        lost: Lost,
+    ) -> Stream:
+        """The rows of one statement, by DuckDB only where their types are not those of the answer."""
+        execution.tree = remote
+        stream, measure = direct(remote, self._catalog, execution, lost)
+        stream = measure.stream(stream)
+        at = [stream.schema.get_field_index(each) for each in columns]
+        fields = []
+        for index, name, type in zip(at, names, types, strict=True):
+            field, cast = arrow_field(name, type)
+            have = stream.schema.field(index).type
+            if have != field.type and (cast or not _widens(have, field.type)):
+                inner = _cast("t", remote.columns, stream.schema, dict(zip(columns, types, strict=True)))
+                items = ", ".join(_quoted(each) for each in columns)
+                return self._engine.run(
+                    f"SELECT {items} FROM ({inner})", {"t": stream}, execution, names=names, types=types
+                )
+            fields.append(field)
+        schema = pa.schema(fields)
+
+        def renamed(batch: pa.RecordBatch) -> pa.RecordBatch:
+            arrays = [
+                array if (array := batch.column(index)).type == wanted.type else pc.cast(array, wanted.type)
+                for index, wanted in zip(at, schema, strict=True)
+            ]
+            return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+        return stream.map(renamed, schema)
+
+    def _fragment(
+        self,
+        tree: Operator,
+        names: Sequence[str] | None,
+        types: Sequence[str] | None,
+        execution: Execution,
+        readings: Readings,
+        key: object,
+    ) -> Stream:
+        leaves = _Leaves(tree, self._catalog)
+        body = duckdb_sql(tree, leaves)
+        inputs: dict[str, Stream | pa.Table] = dict(leaves.tables)
+        begun = {name: readings.read(remote) for name, remote in leaves.remotes.items()}
+        for name, call in leaves.calls.items():
+            inputs[name] = self._called(call, execution, readings)
+        tables = []
+        for name, reading in begun.items():
+            inputs[name] = reading.stream()
+            tables.append((name, _cast(name, leaves.remotes[name].columns, reading.schema, dict(reading.columns))))
+        for name in leaves.calls:
+            tables.append((name, f"SELECT * FROM {_quoted(name)}"))
+        heads = [
+            f"{_quoted(_table(name))} AS {'MATERIALIZED ' if leaves.several(name) else ''}({text})"
+            for name, text in tables
+        ]
+        sql = f"WITH {', '.join(heads)} {body}" if heads else body
+        measure: Measure = execution.measure(key, "local")
+        measure.sent("local", sql)
+        return measure.stream(self._engine.run(sql, inputs, execution, names=names, types=types))
+
+    def _called(self, call: Call, execution: Execution, readings: Readings) -> Stream:
+        """The rows below an operation call, with its results."""
+        if call.function not in self._operations:
+            raise InternalError(f"There is no operation {call.function!r}.")
+        operation = self._operations[call.function]
+        arguments = [(f"argument {at}", each) for at, each in enumerate(call.arguments, 1)]
+        given = tuple((each, column(each)) for each in call.input.columns)
+        below = self._fragment(
+            Project(call.input, (*given, *arguments)), None, None, execution, readings, ("below", call)
+        )
+        caller = Caller(operation, execution.cancellation)
+        execution.at_end(caller.close)
+        count = len(given)
+        schema = pa.schema(list(below.schema)[:count]).append(pa.field(call.identifier, operation.result))
+
+        def called(batch: pa.RecordBatch) -> pa.RecordBatch:
+            columns = batch.columns
+            return pa.RecordBatch.from_arrays([*columns[:count], caller(*columns[count:])], schema=schema)
+
+        rows = max(operation.batch * operation.concurrent, 1)
+        measure = execution.measure(call, call.function)
+        return measure.stream(below.rebatch(rows).map(called, schema))
+
+
+class Readings:
+    """The remote subtrees of one attempt, each fetched once."""
+
+    def __init__(self, catalog: Catalog, execution: Execution, lost: Lost) -> None:
+        self._catalog, self._execution, self._lost = catalog, execution, lost
+        self._begun: dict[Remote, Reading] = {}
+
+    def read(self, remote: Remote) -> Reading:
+        """Begins to fetch where that has not begun."""
+        if remote not in self._begun:
+            self._begun[remote] = Reading(remote, self._catalog, self._execution, self._lost)
+        return self._begun[remote]
+
+
+class _Leaves:
+    """Gives the leaves of a tree their tables as it is rendered. Statements of one source that differ in nothing but
+    their identifiers are one input; an input that is read more than once has to be materialised."""
+
+    def __init__(self, tree: Operator, catalog: Catalog) -> None:
+        self.remotes: dict[str, Remote] = {}
+        self.calls: dict[str, Call] = {}
+        self.tables: dict[str, pa.Table] = {}
+        self._catalog = catalog
+        self._names: dict[Operator, str] = {}
+        self._same: dict[object, str] = {}
+        self._read: dict[str, int] = {}
+        self._repeated = frozenset(_repeated(tree))
+        sources = [each.source for each in remotes(tree)]
+        self._shared = frozenset(each for each in sources if sources.count(each) > 1)
+
+    def __call__(self, node: Operator) -> str:
+        if isinstance(node, Inline):
+            name = self._names.setdefault(node, f"i{len(self.tables) + 1}")
+            self.tables[name] = node.data
+            return _quoted(name)
+        if isinstance(node, Call):
+            name = self._names.setdefault(node, f"c{len(self.calls) + 1}")
+            self.calls[name] = node
+            return self._once_more(name, node)
+        if not isinstance(node, Remote):
+            raise InternalError(f"There is no {type(node).__name__} in a tree that runs in one process.")
+        if node not in self._names:
+            key = self._key(node)
+            name = self._same.setdefault(key, f"r{len(self.remotes) + 1}")
+            self._names[node] = name
+            self.remotes.setdefault(name, node)
+        name = self._names[node]
+        table = self._once_more(name, node)
+        first = self.remotes[name]
+        if first.columns == node.columns:
+            return table
+        pairs = zip(first.columns, node.columns, strict=True)
+        return f"(SELECT {', '.join(f'{_quoted(one)} AS {_quoted(other)}' for one, other in pairs)} FROM {table})"
+
+    def _once_more(self, name: str, node: Operator) -> str:
+        self._read[name] = self._read.get(name, 0) + (2 if node in self._repeated else 1)
+        return _quoted(_table(name))
+
+    def several(self, name: str) -> bool:
+        return self._read.get(name, 0) > 1
+
+    def _key(self, remote: Remote) -> object:
+        """Equal for equal statements."""
+        if remote.source not in self._shared:
+            return remote
+        items = tuple((f"c{at}", column(each)) for at, each in enumerate(remote.columns))
+        try:
+            same = dialects.statement(Project(remote.tree, items), self._catalog.sources[remote.source].dialect)
+        except dialects.NotPushed:
+            return remote
+        return (remote.source, same)
+
+
+def remotes(tree: Operator) -> Iterator[Remote]:
+    """The remote subtrees, those in the plans of expressions included."""
+    for node in walk(tree):
+        if isinstance(node, Remote):
+            yield node
+        for expression in node.expressions:
+            for nested in expression.find_all(Nested):
+                yield from remotes(nested.plan)
+
+
+def _repeated(tree: Operator, inside: bool = False) -> Iterator[Operator]:
+    """Leaves that DuckDB may read several times although they stand once in the tree: a query taken as it was written
+    may name its tables more than once, a subquery in an expression may run for several rows."""
+    inside = inside or isinstance(tree, Block)
+    if inside and not tree.inputs:
+        yield tree
+    if inside and isinstance(tree, Call):
+        yield tree
+    for each in tree.inputs:
+        yield from _repeated(each, inside)
+    for expression in tree.expressions:
+        for nested in expression.find_all(Nested):
+            yield from _repeated(nested.plan, True)
+
+
+def _alone(tree: Operator) -> Remote | None:
+    """The one remote subtree that the tree is, but for the order of its columns."""
+    if isinstance(tree, Project) and all(isinstance(each, exp.Column) for _, each in tree.items):
+        inner = _alone(tree.input)
+        if inner is None:
+            return None
+        items = tuple((name, each) for name, each in tree.items)
+        if all(name == each.name for name, each in items):
+            return inner
+        return replace(inner, tree=Project(inner.tree, items))
+    return tree if isinstance(tree, Remote) else None
+
+
+def _cast(name: str, columns: Sequence[str], schema: pa.Schema, types: Mapping[str, str]) -> str:
+    """What reads an input in the types that its statement promised."""
+    items = []
+    for at, identifier in enumerate(columns):
+        text = _quoted(identifier)
+        have, want = duckdb_type(schema.field(at).type), types.get(identifier)
+        same = want is None or want.replace(" ", "").upper() == have.replace(" ", "").upper()
+        items.append(text if same else f"CAST({text} AS {want}) AS {text}")
+    return f"SELECT {', '.join(items)} FROM {_quoted(name)}"
+
+
+def _widens(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether every value of the one type is one of the other."""
+    if pa.types.is_integer(have) and pa.types.is_integer(want):
+        signed = pa.types.is_signed_integer(have), pa.types.is_signed_integer(want)
+        return have.bit_width < want.bit_width and signed != (True, False)
+    if pa.types.is_decimal128(have) and pa.types.is_decimal128(want):
+        return have.scale <= want.scale and have.precision - have.scale <= want.precision - want.scale
+    return pa.types.is_float32(have) and pa.types.is_float64(want)
+
+
+def _table(name: str) -> str:
+    """The CTE that reads an input: no name that somebody writes in a query."""
+    return f"input {name}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
