@@ -1,0 +1,244 @@
+"""SQL to operators.
+
+DuckDB itself says whether a query holds and what its columns are called (``Catalog.describe``: the shadow); what stays
+to be done here is to find out what each name stands for and to say the query in operators. What they do not cover is
+no error: the smallest query expression around it that stands alone becomes a ``Block`` (``binder_blocks``).
+
+``bind`` is exact: the rendered tree means what the query means. Rules make it fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError
+from sqlglot.tokens import Token, TokenType
+
+from dai.errors import NotAQueryError, StatementError
+from dqp.binder_blocks import Cte, Ctes, Shape, block
+from dqp.binder_expressions import IN_LIST, Expressions
+from dqp.binder_from import values
+from dqp.binder_scope import Output, Relation, Scope, Unmodelled
+from dqp.binder_select import Select, is_constant, limits, only, ordered, position_of
+from dqp.catalog import Catalog
+from dqp.functions import TELLING
+from dqp.operators import Names, Operator, SetOperation, Sort, column
+from dqp.parameters import Parameters, read, tokens
+
+_SET = frozenset("with_ this expression distinct order limit offset".split())
+_SUBQUERY = frozenset("with_ this alias order limit offset".split())
+_KINDS: dict[type[exp.Expr], Any] = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``names`` are the columns as the user gets them (a name may repeat), ``types`` DuckDB's; the tree's columns match
+    by position. ``statement``: ``query``, ``explain`` or ``explain analyze``."""
+
+    tree: Operator
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    statement: str
+
+
+def bind(sql: str, catalog: Catalog, parameters: Parameters = ()) -> Bound:
+    """The operators of one query, perhaps with EXPLAIN or EXPLAIN ANALYZE before it.
+
+    ``parameters``: a sequence for ``?`` and ``$1``, a mapping for ``$name`` and ``:name``; a sequence as a value is a
+    list, after IN the list of values. Raises StatementError with the position in ``sql`` for what is no valid query,
+    NotAQueryError for anything but one query, ParameterError, DatabaseUnavailableError for a source that is needed.
+    """
+    statement = read(sql, parameters)
+    try:
+        _nothing_telling(statement.tokens, statement.text)
+        shape = catalog.describe(statement.text)
+        parsed = _parsed(statement.tokens, statement.text)
+        output = Binder(catalog).statement(parsed, shape)
+    except StatementError as error:
+        if statement.text is sql:
+            raise
+        raise statement.error(error) from error
+    names, types = (tuple(each) for each in zip(*shape, strict=True))
+    return Bound(output.tree, names, types, statement.kind)
+
+
+def _nothing_telling(found: tuple[Token, ...], sql: str) -> None:
+    for token, following in pairwise(found):
+        if following.token_type == TokenType.L_PAREN and token.text.lower() in TELLING:
+            raise StatementError(
+                f"The function {token.text} is not allowed here: it tells about the server.",
+                sql=sql,
+                position=token.start + 1,
+            )
+
+
+def _parsed(found: tuple[Token, ...], sql: str) -> exp.Expr:
+    """The syntax tree of one query that DuckDB has accepted."""
+    text = _marked(found, sql)
+    try:
+        made = _Dialect().parser().parse(list(found) if text is sql else tokens(text), text)
+    except ParseError as error:
+        problem = error.errors[0] if error.errors else {}
+        position = None
+        if text is sql and problem.get("line"):
+            lines = sql.split("\n")[: problem["line"] - 1]
+            position = sum(len(each) + 1 for each in lines) + max(
+                problem.get("col", 1) - len(problem.get("highlight") or "") + 1, 1
+            )
+        raise StatementError(
+            "DuckDB knows this syntax, the federation does not (yet).", sql=sql, position=position
+        ) from error
+    if len(made) != 1 or not isinstance(made[0], exp.Query | exp.Values | exp.Pivot):
+        raise NotAQueryError("This is not a query; nothing was run.", sql=sql, position=1, hint="Send one SELECT.")
+    return made[0]
+
+
+def _marked(found: tuple[Token, ...], sql: str) -> str:
+    """The text with a mark in every ``IN […]``."""
+    marks: list[tuple[int, str]] = []
+    for index, (token, following) in enumerate(pairwise(found)):
+        if token.token_type == TokenType.IN and following.token_type == TokenType.L_BRACKET:
+            depth = 0
+            for each in found[index + 1 :]:
+                depth += (each.token_type == TokenType.L_BRACKET) - (each.token_type == TokenType.R_BRACKET)
+                if depth == 0:
+                    comma = "" if each is found[index + 2] else ", "
+                    marks += [(following.start, f"({IN_LIST}{comma}"), (each.start, ")")]
+                    break
+    for start, text in sorted(marks, reverse=True):
+        sql = f"{sql[:start]}{text}{sql[start + 1 :]}"
+    return sql
+
+
+class _Dialect(DuckDB):
+    """DuckDB's SQL read to the letter: paths into JSON stay as they are written."""
+
+    def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
+        return path
+
+
+@lru_cache(maxsize=256)
+def _parsed_view(sql: str) -> exp.Expr:
+    return _parsed(tuple(tokens(sql)), sql)
+
+
+class Binder:
+    """Binds one statement: gives identifiers and keeps the moment that it takes for now."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.names = Names()
+        self._now = datetime.now(UTC)
+        self._views = {name.lower(): sql for name, sql in catalog.views.items()}
+
+    def moment(self, kind: str) -> exp.Expr:
+        """The literal of a function of the moment."""
+        now = self._now
+        text = {"DATE": now.date().isoformat(), "TIME": now.time().isoformat(), "TIMETZ": now.timetz().isoformat()}.get(
+            kind, (now if kind == "TIMESTAMPTZ" else now.replace(tzinfo=None)).isoformat(sep=" ")
+        )
+        return exp.Cast(this=exp.Literal(this=text, is_string=True), to=exp.DataType.build(kind, dialect="duckdb"))
+
+    # --- query expressions ---
+
+    def statement(self, node: exp.Expr, shape: Shape) -> Output:
+        """The whole statement, whose columns are known."""
+        try:
+            return self._query(node, None, {})
+        except Unmodelled:
+            return block(self, node, {}, shape)
+
+    def query(self, node: exp.Expr, outer: Scope | None, ctes: Ctes) -> Output:
+        """A query expression; ``outer`` is the scope of the query around it. Raises Unmodelled for one that the
+        operators do not cover and that does not stand alone."""
+        try:
+            return self._query(node, outer, ctes)
+        except Unmodelled:
+            return block(self, node, ctes)
+
+    def view(self, name: str) -> Output | None:
+        """A view of the catalog by its name."""
+        sql = self._views.get(name.lower())
+        if sql is None:
+            return None
+        output = self.query(_parsed_view(sql), None, {})
+        if all(each is not None for each, _ in output.columns):
+            return output
+        shape = self.catalog.describe(sql)
+        columns = tuple((each, made) for (each, _), (_, made) in zip(shape, output.columns, strict=True))
+        return Output(output.tree, columns)
+
+    def _query(self, node: exp.Expr, outer: Scope | None, ctes: Ctes) -> Output:
+        ctes = self._with(node, ctes)
+        if isinstance(node, exp.Select):
+            return Select(self, node, outer, ctes).bound()
+        if isinstance(node, exp.SetOperation):
+            return self._set_operation(node, outer, ctes)
+        if isinstance(node, exp.Subquery):
+            return self._parenthesised(node, outer, ctes)
+        if isinstance(node, exp.Values):
+            return values(self, node)
+        raise Unmodelled(type(node).__name__)
+
+    def _with(self, node: exp.Expr, ctes: Ctes) -> Ctes:
+        clause = node.args.get("with_")
+        if clause is None:
+            return ctes
+        if clause.args.get("recursive"):
+            raise Unmodelled("WITH RECURSIVE")
+        known = dict(ctes)
+        for each in clause.expressions:
+            if not isinstance(each.this, exp.Query | exp.Values) or each.args.get("key_expressions"):
+                raise Unmodelled("WITH")
+            made = Cte(each, dict(known))
+            if made.volatile():
+                # Read twice, it would be run twice.
+                raise Unmodelled("volatile function in WITH")
+            known[each.alias.lower()] = made
+        return known
+
+    def _parenthesised(self, node: exp.Subquery, outer: Scope | None, ctes: Ctes) -> Output:
+        only(node, _SUBQUERY)
+        output = self.query(node.this, outer, ctes)
+        return self._sorted(node, output, output.columns, ctes)
+
+    def _set_operation(self, node: exp.SetOperation, outer: Scope | None, ctes: Ctes) -> Output:
+        only(node, _SET)
+        left, right = self.query(node.this, outer, ctes), self.query(node.expression, outer, ctes)
+        if len(left.columns) != len(right.columns):
+            raise Unmodelled("sides of different width")
+        names = tuple(self.names.new(name or identifier) for name, identifier in left.columns)
+        tree = SetOperation(left.tree, right.tree, _KINDS[type(node)], not node.args.get("distinct"), names)
+        columns = tuple((name, made) for (name, _), made in zip(left.columns, names, strict=True))
+        others = tuple((name, made) for (name, _), made in zip(right.columns, names, strict=True))
+        return self._sorted(node, Output(tree, columns), (*columns, *others), ctes)
+
+    def _sorted(self, node: exp.Expr, output: Output, known: tuple[tuple[str | None, str], ...], ctes: Ctes) -> Output:
+        """ORDER BY, LIMIT and OFFSET behind a set operation or parentheses; ``known`` are the names they may use."""
+        keys: list[exp.Expr] = []
+        scope = Scope()
+        for name, identifier in known:
+            if name is not None and name.lower() not in {each.alias for each in scope.relations}:
+                relation = Relation(name, [(name, identifier)])
+                scope.relations.append(relation)
+        expressions = Expressions(scope, self.names, lambda query, inner: self.query(query, inner, ctes), self.moment)
+        order = node.args.get("order")
+        for each in order.expressions if order is not None else ():
+            if isinstance(each.this, exp.Var) and each.this.name.upper() == "ALL":
+                keys += [ordered(each, column(identifier)) for _, identifier in output.columns]
+            elif (position := position_of(each.this, len(output.columns))) is not None:
+                keys.append(ordered(each, column(output.columns[position][1])))
+            elif not is_constant(each.this):
+                keys.append(expressions.bind(each))
+        if expressions.aggregates or expressions.windows:
+            raise Unmodelled("aggregate in ORDER BY")
+        limit, offset = limits(node)
+        if not keys and limit is None and not offset:
+            return output
+        return Output(Sort(output.tree, tuple(keys), limit, offset), output.columns)

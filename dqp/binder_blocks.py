@@ -1,0 +1,263 @@
+"""Blocks: query expressions that are taken as they are written.
+
+The text keeps everything but its tables, which are read through placeholders: a base table is scanned for the columns
+whose names appear in the text, or for all where a star, a whole row or the like makes it doubtful.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from dai.errors import NotFoundError, StatementError
+from dqp.binder_expressions import IN_LIST
+from dqp.binder_scope import Output, Unmodelled
+from dqp.catalog import Catalog
+from dqp.functions import TABLE_FUNCTIONS, is_volatile, moment_type
+from dqp.operators import Block, Inline, Operator, Scan
+
+if TYPE_CHECKING:
+    from dqp.binder import Binder
+
+Shape = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Cte:
+    """A common table expression and those it sees."""
+
+    node: exp.Expr
+    ctes: Ctes = field(repr=False)
+
+    def volatile(self) -> bool:
+        return any(is_volatile(each) for each in self.node.walk())
+
+
+Ctes = Mapping[str, Cte]
+
+
+def described(catalog: Catalog, query: exp.Expr) -> Shape:
+    """Names and types of a query expression that stands alone. Raises Unmodelled for one that does not."""
+    try:
+        return catalog.describe(_unmarked(query.copy()).sql(dialect="duckdb", comments=False))
+    except StatementError as error:
+        raise Unmodelled("does not stand alone") from error
+
+
+def block(binder: Binder, node: exp.Expr, ctes: Ctes, shape: Shape | None = None) -> Output:
+    """A query expression as a Block. ``shape`` is known for a whole statement. Raises Unmodelled for one that uses
+    names of the queries around it."""
+    closed = _closed(node, ctes)
+    found = described(binder.catalog, closed) if shape is None else shape
+    columns = tuple((name, binder.names.new(name)) for name, _ in found)
+    return Output(_made(binder, closed, tuple((each, name) for name, each in columns)), columns)
+
+
+def _made(binder: Binder, closed: exp.Expr, given: tuple[tuple[str, str], ...]) -> Block:
+    """The Block of a query expression with all its common table expressions; ``closed`` is changed."""
+    if isinstance(closed, exp.Table):
+        raise Unmodelled("a table alone")
+    _without_moments(binder, _unmarked(closed))
+    tables = list(_tables(binder, closed))
+    words = _words(closed)
+    aliases = _aliases(binder, closed, [table for table, _ in tables])
+    parts: list[Operator] = []
+    names: list[str] = []
+    exposed: list[tuple[tuple[str, str], ...]] = []
+    for (table, output), alias in zip(tables, aliases, strict=True):
+        known = [(name, identifier) for name, identifier in output.columns if name is not None]
+        kept = [each for each in known if words is None or each[0].lower() in words] or known[:1]
+        name = binder.names.new(f"part_{table.name}")
+        placeholder = exp.Table(**{**table.args, "this": exp.Identifier(this=name, quoted=True), "alias": alias})
+        placeholder.set("db", None)
+        placeholder.set("catalog", None)
+        table.replace(placeholder)
+        parts.append(_narrowed(output.tree, [identifier for _, identifier in kept]))
+        names.append(name)
+        exposed.append(tuple(kept))
+    return Block(closed, tuple(parts), tuple(names), tuple(exposed), given)
+
+
+def _narrowed(tree: Operator, columns: list[str]) -> Operator:
+    """The tree with these columns alone, where it is a table."""
+    if isinstance(tree, Scan):
+        return Scan(tree.table, tuple(each for each in tree.items if each[0] in columns))
+    if isinstance(tree, Inline):
+        return Inline(tree.name, tuple(each for each in tree.items if each[0] in columns), tree.data)
+    return tree
+
+
+def table_of(binder: Binder, node: exp.Table) -> Output:
+    """What a table's name stands for but a common table expression: an uploaded table, a view, a table of a source.
+
+    NotFoundError where there is none."""
+    catalog, names = binder.catalog, binder.names
+    name, schema, alias = node.name, node.db, node.catalog
+    if not alias and schema in ("", "main"):
+        data = catalog.inline(name)
+        if data is not None:
+            items = tuple((names.new(each), each) for each in data.column_names)
+            return Output(Inline(names.new(name), items, data), tuple((each, made) for made, each in items))
+        output = binder.view(name)
+        if output is not None:
+            return output
+        table = catalog.table(None, name)
+    elif alias:
+        table = catalog.table(alias, name, schema)
+    else:
+        table = catalog.table(schema, name)
+    items = tuple((names.new(each.name), each.name) for each in table.columns)
+    return Output(Scan(table, items), tuple((each, made) for made, each in items))
+
+
+def _closed(node: exp.Expr, ctes: Ctes) -> exp.Expr:
+    """A copy of the query expression that defines every common table expression it uses."""
+    needed: dict[str, Cte] = {}
+
+    def need(query: exp.Expr, known: Ctes) -> None:
+        for table in query.find_all(exp.Table):
+            name = table.name.lower()
+            if table.db or name not in known or _defined(table, query):
+                continue
+            cte = known[name]
+            if needed.get(name, cte).node is not cte.node:
+                raise Unmodelled("two common table expressions of one name")
+            if name not in needed:
+                need(cte.node.this, cte.ctes)
+                needed[name] = cte
+
+    need(node, ctes)
+    closed = node.copy()
+    if needed:
+        own = closed.args.get("with_")
+        listed = [each.node.copy() for each in needed.values()] + (list(own.expressions) if own is not None else [])
+        if not isinstance(closed, exp.Query):
+            raise Unmodelled("WITH before something else than a query")
+        recursive = own is not None and own.args.get("recursive")
+        closed.set("with_", exp.With(expressions=listed, recursive=recursive or None))
+    return closed
+
+
+def _defined(table: exp.Expr, within: exp.Expr) -> bool:
+    """Whether a WITH inside of ``within`` defines the name that ``table`` refers to."""
+    name = table.name.lower()
+    child, parent = table, table.parent
+    while parent is not None and child is not within:
+        clause = parent.args.get("with_")
+        if clause is not None and child is not clause:
+            if any(each.alias.lower() == name for each in clause.expressions):
+                return True
+        elif isinstance(parent, exp.With):
+            for each in parent.expressions:
+                if each is child and not parent.args.get("recursive"):
+                    break
+                if each.alias.lower() == name:
+                    return True
+        child, parent = parent, parent.parent
+    return False
+
+
+def _tables(binder: Binder, query: exp.Expr) -> Iterator[tuple[exp.Table, Output]]:
+    """Every table in the text that is none of its own common table expressions, and what it stands for."""
+    for table in list(query.find_all(exp.Table)):
+        function = table.this
+        if isinstance(function, exp.Func):
+            if not isinstance(function, exp.GenerateSeries) and function.name.lower() not in TABLE_FUNCTIONS:
+                raise StatementError(f"The table function {function.name or function.key} is not offered here.")
+            continue
+        if not isinstance(function, exp.Identifier):
+            raise StatementError("Only tables of the federation can be read.")
+        if not table.db and _defined(table, query):
+            continue
+        try:
+            yield table, table_of(binder, table)
+        except NotFoundError as error:
+            raise StatementError(error.detail, hint=error.hint) from error
+
+
+def _words(query: exp.Expr) -> frozenset[str] | None:
+    """Every name in the text in lower case, None where columns may be used that it does not name."""
+    relations = {each.alias_or_name.lower() for each in query.find_all(exp.Table)}
+    words: set[str] = set()
+    for node in query.walk():
+        if isinstance(node, exp.Identifier):
+            words.add(node.name.lower())
+        elif _doubtful(node) or (isinstance(node, exp.Column) and not node.table and node.name.lower() in relations):
+            return None
+    return frozenset(words)
+
+
+def _doubtful(node: exp.Expr) -> bool:
+    """Whether columns are meant that are not named: all, those in common, those of a pattern or of a position."""
+    if isinstance(node, exp.Star):
+        return not isinstance(node.parent, exp.Count)
+    if isinstance(node, exp.Join):
+        return bool(node.method or node.args.get("using"))
+    if isinstance(node, exp.Table):
+        return bool(node.alias_column_names)
+    return isinstance(node, exp.Columns | exp.Pivot | exp.PositionalColumn)
+
+
+def _aliases(binder: Binder, query: exp.Expr, tables: list[exp.Table]) -> list[exp.TableAlias]:
+    """An alias for each table: its own, else its name, or a new one where several sources have a table of that name.
+    Columns that are qualified by more than the alias are changed to it."""
+    paths = {id(each): tuple(part.name.lower() for part in each.parts) for each in tables if not each.alias}
+    shared = {path[-1] for path in paths.values() if len({each for each in paths.values() if each[-1] == path[-1]}) > 1}
+    by_path: dict[tuple[str, ...], str] = {}
+    for table in tables:
+        if (path := paths.get(id(table))) is not None:
+            by_path.setdefault(path, binder.names.new("_".join(path)) if path[-1] in shared else table.name)
+    for node in list(query.find_all(exp.Column)):
+        parts = node.parts
+        words = tuple(part.name.lower() for part in parts)
+        size = next((each for each in range(len(parts) - 1, 1, -1) if words[:each] in by_path), 0)
+        if size:
+            alias, size = by_path[words[:size]], size
+        elif len(parts) > 1 and words[0] in shared and (path := _nearest(node, words[0], paths)) is not None:
+            alias, size = by_path[path], 1
+        else:
+            continue
+        fields = [exp.Identifier(this=alias, quoted=True), *(part.copy() for part in parts[size:])]
+        node.replace(exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(fields), strict=False))))
+    made = []
+    for table in tables:
+        alias = by_path.get(paths[id(table)]) if id(table) in paths else None
+        given = table.args.get("alias")
+        if alias is None:
+            made.append(given.copy())
+        else:
+            columns = [each.copy() for each in given.args.get("columns") or ()] if given is not None else None
+            made.append(exp.TableAlias(this=exp.Identifier(this=alias, quoted=True), columns=columns))
+    return made
+
+
+def _nearest(node: exp.Expr, name: str, paths: Mapping[int, tuple[str, ...]]) -> tuple[str, ...] | None:
+    """The full name of the table that ``name`` stands for at a place in the text."""
+    select = node.find_ancestor(exp.Select)
+    while select is not None:
+        for table in select.find_all(exp.Table):
+            path = paths.get(id(table))
+            if path is not None and path[-1] == name and table.find_ancestor(exp.Select) is select:
+                return path
+        select = select.find_ancestor(exp.Select)
+    return None
+
+
+def _unmarked(query: exp.Expr) -> exp.Expr:
+    """``IN (mark, a, b)`` as the function that ``IN [a, b]`` is."""
+    for node in list(query.find_all(exp.In)):
+        listed = node.expressions
+        if listed and isinstance(listed[0], exp.Column) and listed[0].name == IN_LIST:
+            values = exp.Array(expressions=[each.copy() for each in listed[1:]])
+            node.replace(exp.Anonymous(this="contains", expressions=[values, node.this.copy()]))
+    return query
+
+
+def _without_moments(binder: Binder, query: exp.Expr) -> None:
+    for node in list(query.walk()):
+        kind = moment_type(node)
+        if kind is not None and node.parent is not None:
+            node.replace(binder.moment(kind))

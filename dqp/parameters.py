@@ -1,0 +1,248 @@
+"""A statement as it was sent, with the values of its parameters in place.
+
+Values become typed literals of DuckDB's SQL, so that everything behind sees constants. Positions in the text with the
+literals are brought back to the text that the user wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token, TokenType
+
+from dai.errors import NotAQueryError, ParameterError, StatementError
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+_EXPLAIN = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*explain\b(?P<analyze>\s+analy[sz]e\b)?", re.I | re.S)
+_ENDS = frozenset(
+    {
+        TokenType.VAR,
+        TokenType.IDENTIFIER,
+        TokenType.STRING,
+        TokenType.NUMBER,
+        TokenType.R_BRACKET,
+        TokenType.R_PAREN,
+        TokenType.R_BRACE,
+    }
+)
+"""Tokens that end an operand: a colon after one begins no parameter, it is part of a slice, a struct or a lambda."""
+_NAME = re.compile(r"\w+")
+_LARGEST = 2**127
+
+
+@dataclass(frozen=True)
+class Statement:
+    """``text`` is the query alone, with literals for parameters; ``written`` what the user sent. ``kind``: ``query``,
+    ``explain`` or ``explain analyze``."""
+
+    written: str
+    text: str
+    kind: str
+    tokens: tuple[Token, ...]
+    edits: tuple[tuple[int, int, int], ...] = ()
+    """(start and end in ``written``, length of what stands there in ``text``), in order."""
+
+    def place(self, position: int | None) -> int | None:
+        """The 1-based position in ``written`` of one in ``text``."""
+        if position is None:
+            return None
+        shift = 0
+        for start, end, length in self.edits:
+            if position - 1 < start + shift:
+                break
+            if position - 1 < start + shift + length:
+                return start + 1
+            shift += length - (end - start)
+        return position - shift
+
+    def error(self, error: StatementError) -> StatementError:
+        """The same error with its position in the text that the user sent."""
+        position = self.place(error.position)
+        return type(error)(error.detail, sql=self.written, position=position, sqlstate=error.sqlstate, hint=error.hint)
+
+
+def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
+    """Raises StatementError for what has no end: a string, a comment."""
+    try:
+        return list(DuckDB().tokenize(sql))
+    except TokenError as error:
+        cause = re.sub(r"\s+", " ", str(error))
+        message = "A string, a quoted name or a comment has no end." if "Missing" in cause else "This cannot be read."
+        raise StatementError(message, sql=written or sql, position=len(sql.rstrip()) + shift) from error
+
+
+def read(sql: str, parameters: Parameters = ()) -> Statement:
+    """The statement with its parameters in place. Raises StatementError, NotAQueryError, ParameterError."""
+    prefix = _EXPLAIN.match(sql)
+    kind = "query" if prefix is None else "explain analyze" if prefix["analyze"] else "explain"
+    start = prefix.end() if prefix else 0
+    found = tokens(sql[start:], sql, start)
+    while found and found[-1].token_type == TokenType.SEMICOLON:
+        found.pop()
+    if not found:
+        raise NotAQueryError("The statement is empty.")
+    end = start + found[-1].end + 1
+    second = next((each for each in found if each.token_type == TokenType.SEMICOLON), None)
+    if second is not None:
+        raise NotAQueryError(
+            "This is more than one statement; nothing was run.", sql=sql, position=start + second.start + 1
+        )
+    edits = [(start + first, start + last, text) for first, last, text in _replaced(found, sql[start:], parameters)]
+    if not edits and not start and end == len(sql):
+        return Statement(sql, sql, kind, tuple(found))
+    parts, at = [], start
+    for first, last, text in edits:
+        parts += [sql[at:first], text]
+        at = last
+    text = "".join([*parts, sql[at:end]])
+    lengths = [(first, last, len(each)) for first, last, each in edits]
+    known = ((0, start, 0), *lengths) if start else tuple(lengths)
+    return Statement(sql, text, kind, tuple(tokens(text)) if edits else tuple(found), known)
+
+
+def _replaced(found: list[Token], sql: str, parameters: Parameters) -> list[tuple[int, int, str]]:
+    """(start, end, literal) of every parameter."""
+    named = parameters if isinstance(parameters, Mapping) else None
+    positional = [] if isinstance(parameters, Mapping) else list(parameters)
+    edits: list[tuple[int, int, str]] = []
+    used: set[str | int] = set()
+    question = 0
+    for index, token in enumerate(found):
+        following = found[index + 1] if index + 1 < len(found) else None
+        adjacent = following is not None and following.start == token.end + 1 and _NAME.fullmatch(following.text)
+        key: str | int
+        if token.token_type == TokenType.PLACEHOLDER and token.text == "?":
+            key, end = question, token.end + 1
+            question += 1
+        elif following is None or not adjacent:
+            continue
+        elif token.token_type == TokenType.PARAMETER and token.text == "$":
+            key, end = int(following.text) - 1 if following.text.isdigit() else following.text, following.end + 1
+        elif token.token_type == TokenType.COLON and (index == 0 or found[index - 1].token_type not in _ENDS):
+            key, end = following.text, following.end + 1
+        else:
+            continue
+        shown = sql[token.start : end]
+        if isinstance(key, int):
+            if named is not None and str(key + 1) in named and shown != "?":
+                key = str(key + 1)
+            elif named is not None or not 0 <= key < len(positional):
+                raise ParameterError(_missing(shown, key, named, len(positional)))
+        elif named is None or key not in named:
+            raise ParameterError(_missing(shown, key, named, len(positional)))
+        used.add(key)
+        value = named[str(key)] if named is not None else positional[int(key)]
+        name = f"{shown} (number {key + 1})" if shown == "?" and isinstance(key, int) else shown
+        before = [each.token_type for each in found[max(index - 2, 0) : index]]
+        enclosed = before == [TokenType.IN, TokenType.L_PAREN] and _closes(found, end)
+        edits.append((token.start, end, _text(value, name, before[-1:] == [TokenType.IN], enclosed)))
+    surplus: list[str | int] = [each for each in named or range(len(positional)) if each not in used]
+    if surplus:
+        names = ", ".join(f"${each}" if isinstance(each, str) else str(each + 1) for each in surplus)
+        raise ParameterError(f"The statement has no place for the value of parameter {names}.")
+    return edits
+
+
+def _closes(found: list[Token], end: int) -> bool:
+    return (
+        any(each.start >= end and each.token_type == TokenType.R_PAREN for each in found)
+        and next(each for each in found if each.start >= end).token_type == TokenType.R_PAREN
+    )
+
+
+def _missing(shown: str, key: str | int, named: Mapping[str, Any] | None, count: int) -> str:
+    if isinstance(key, int):
+        given = (
+            f"{count} positional {'value is' if count == 1 else 'values are'}" if named is None else "only names are"
+        )
+        return f"Parameter {shown} is number {key + 1}, but {given} given."
+    known = ", ".join(map(str, named)) if named else "no named values"
+    return f"Parameter {shown} has no value; given: {known}."
+
+
+def _text(value: Any, name: str, after_in: bool, enclosed: bool) -> str:
+    """The literal; a sequence after IN is its list of values."""
+    value = _plain(value)
+    if not (isinstance(value, list) and (after_in or enclosed)):
+        return literal(value, name)
+    if not value:
+        return "SELECT NULL WHERE FALSE" if enclosed else "(SELECT NULL WHERE FALSE)"
+    listed = ", ".join(literal(_plain(each), name) for each in value)
+    return listed if enclosed else f"({listed})"
+
+
+def _plain(value: Any) -> Any:
+    """A value of NumPy, Arrow or pandas as Python's; any sequence as a list."""
+    if hasattr(value, "as_py"):
+        return value.as_py()
+    if type(value).__module__.partition(".")[0] in ("numpy", "pandas") and not isinstance(value, datetime):
+        if getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m"):
+            value = value.astype(f"{'datetime64' if value.dtype.kind == 'M' else 'timedelta64'}[us]")
+        return value.tolist() if hasattr(value, "tolist") else None
+    if value is not None and type(value).__name__ == "NaTType":
+        return None
+    return list(value) if isinstance(value, tuple | set | frozenset | range) else value
+
+
+def literal(value: Any, name: str = "") -> str:
+    """DuckDB's SQL of a Python value. ParameterError for a value that DuckDB has no type for."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int):
+        if not -_LARGEST <= value < _LARGEST:
+            raise ParameterError(f"The value of parameter {name} has more than 128 bits.")
+        return f"({int(value)})" if value < 0 else str(int(value))
+    if isinstance(value, float):
+        return f"CAST('{float(value)!r}' AS DOUBLE)"
+    if isinstance(value, Decimal):
+        return _decimal(value, name)
+    if isinstance(value, str):
+        return _string(value, name)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "CAST('" + "".join(f"\\x{each:02X}" for each in bytes(value)) + "' AS BLOB)"
+    if isinstance(value, datetime):
+        kind = "TIMESTAMP" if value.tzinfo is None else "TIMESTAMPTZ"
+        return f"CAST('{value.isoformat(sep=' ')}' AS {kind})"
+    if isinstance(value, date):
+        return f"CAST('{value.isoformat()}' AS DATE)"
+    if isinstance(value, time):
+        return f"CAST('{value.isoformat()}' AS {'TIME' if value.tzinfo is None else 'TIMETZ'})"
+    if isinstance(value, timedelta):
+        micros = (value - timedelta(days=value.days)) // timedelta(microseconds=1)
+        return f"CAST('{value.days} days {micros} microseconds' AS INTERVAL)"
+    if isinstance(value, UUID):
+        return f"CAST('{value}' AS UUID)"
+    if isinstance(value, list):
+        return "[" + ", ".join(literal(_plain(each), name) for each in value) + "]"
+    raise ParameterError(f"The value of parameter {name} is a {type(value).__name__}, which SQL has no type for.")
+
+
+def _decimal(value: Decimal, name: str) -> str:
+    if not value.is_finite():
+        raise ParameterError(f"The value of parameter {name} is {value}, which a decimal cannot be.")
+    text = format(value, "f")
+    whole, _, fraction = text.lstrip("-").partition(".")
+    precision = max(len(whole.lstrip("0")) + len(fraction), 1)
+    if precision > 38:
+        raise ParameterError(f"The value of parameter {name} has more than 38 digits.")
+    return f"CAST('{text}' AS DECIMAL({precision}, {len(fraction)}))"
+
+
+def _string(value: str, name: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ParameterError(f"The value of parameter {name} is no valid text.") from error
+    parts = ["'" + part.replace("'", "''") + "'" for part in str(value).split("\0")]
+    return parts[0] if len(parts) == 1 else "(" + " || chr(0) || ".join(parts) + ")"
