@@ -27,7 +27,7 @@ from dqp import types
 from dqp.diagnosis import explained
 from dqp.reflection import DEFAULT_SCHEMAS, Reflected, Reflection
 from dqp.settings import FederationSettings
-from dqp.shadow import Fault, Refused, Shadow, Shape, dollars, path_of, words
+from dqp.shadow import Fault, Refused, Shadow, Shape, Signature, dollars, path_of, words
 from dqp.sources import DescribedSource, Source, sources_of
 
 UNKNOWN_ROWS = 10_000.0
@@ -113,6 +113,10 @@ class Catalog:
         self._lock = threading.Lock()
         self._uploaded = 0
         self._shadow: tuple[int, Shadow] | None = None
+        self._functions = {
+            name: Signature(tuple(each.get("arguments", ())), each.get("returns", types.TEXT))
+            for name, each in settings.functions.items()
+        }
         self._broken: dict[str, str] = {}
         self._known: dict[tuple[str, str | None, str], tuple[TableInfo, Statistics, Table]] = {}
         self._described_tables: dict[tuple[str, str | None, str], Table] = {}
@@ -266,7 +270,7 @@ class Catalog:
         version = self.version
         with self._lock:
             if self._shadow is None or self._shadow[0] != version:
-                self._shadow = (version, Shadow(self._reflection.aliases))
+                self._shadow = (version, Shadow(self._reflection.aliases, self._functions))
             shadow = self._shadow[1]
         for name in names & self._uploads.keys():
             shadow.data(self._uploads[name][0], self._uploads[name][1].schema)

@@ -46,6 +46,15 @@ def explained(
         hint = nearest(found[1], candidates) if candidates else None
         detail = f"There is no table {found[1]!r} in this FROM clause."
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)
+    if found := re.match(r"(\w+) Function with name (.+?) does not exist", message):
+        hint = nearest(found[2], fault.candidates.split(",")) if fault.candidates else None
+        return StatementError(
+            f"There is no {found[1].lower()} function {found[2]!r}.", sql=sql, position=fault.position, hint=hint
+        )
+    if fault.kind == "NO_MATCHING_FUNCTION" and fault.candidates and len(fault.candidates) < _ELLIPSIS:
+        detail = message.partition(". You might")[0].replace("_LITERAL", "")
+        hint = f"There is: {fault.candidates}. Perhaps it needs a CAST."
+        return StatementError(f"{detail}.", sql=sql, position=fault.position, hint=hint)
     hint = next((line.strip() for line in rest.splitlines() if line.startswith("Did you mean")), None)
     return StatementError(message[:_ELLIPSIS], sql=sql, position=fault.position, hint=hint)
 

@@ -8,6 +8,7 @@ reach.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import threading
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from inspect import Parameter
 from typing import Any
 
 import duckdb
@@ -22,7 +24,7 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection, StatementType
 
 from dai.drivers.statements import keyword, tokens
-from dai.errors import NotAQueryError, ParameterError, StatementError
+from dai.errors import ConfigurationError, NotAQueryError, ParameterError, StatementError
 
 _CONFIG: dict[str, Any] = {"python_enable_replacements": False, "threads": 1}
 _SETTINGS = (
@@ -36,6 +38,14 @@ _NOT_HERE = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE"})
 """To DuckDB these are queries; what they say of the shadow is not true of the sources."""
 Shape = tuple[tuple[str, str], ...]
 """Columns: name, DuckDB type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Of a function: DuckDB types."""
+
+    arguments: tuple[str, ...]
+    returns: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +69,34 @@ class Refused(Exception):
 class Shadow:
     """One state of a catalog. Thread-safe; a changed catalog makes a new one."""
 
-    def __init__(self, aliases: Iterable[str]) -> None:
+    def __init__(self, aliases: Iterable[str], functions: Mapping[str, Signature] | None = None) -> None:
         self._root = duckdb.connect(config=_CONFIG)
         for alias in aliases:
             self._root.execute(f"ATTACH ':memory:' AS {_quoted(alias)}")
+        for name, signature in (functions or {}).items():
+            self._function(name, signature)
         for setting in _SETTINGS:
             self._root.execute(f"SET GLOBAL {setting}")
         self._made: set[tuple[str, ...]] = set()
         self._making = threading.Lock()
         self._idle: list[DuckDBPyConnection] = []
+
+    def _function(self, name: str, signature: Signature) -> None:
+        """A function that is never called: queries are bound, not executed."""
+
+        def bound(*_: Any) -> None:
+            raise AssertionError(f"The shadow called {name}.")
+
+        names = [Parameter(f"a{number}", Parameter.POSITIONAL_ONLY) for number in range(len(signature.arguments))]
+        bound.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+        arguments: Any = list(signature.arguments)
+        try:
+            self._root.create_function(name, bound, arguments, signature.returns, side_effects=True)
+        except duckdb.Error as error:
+            raise ConfigurationError(
+                f"functions.{name}: {', '.join(signature.arguments)} → {signature.returns} are no types of DuckDB.",
+                hint="VARCHAR, BIGINT, DOUBLE …",
+            ) from error
 
     def table(self, path: tuple[str, ...], columns: Shape) -> None:
         """An empty table; ``path`` is (alias, schema or "main", name), or (name,) for one without an alias."""

@@ -8,6 +8,7 @@ none: decimals of more than 38 digits and half floats. ``readable`` says what th
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
@@ -161,14 +162,13 @@ def value(text: str | None, type: str) -> Any:
 def _value(text: str, family: str) -> Any:
     if family in _WHOLE:
         return int(text)
-    if family in ("FLOAT", "DOUBLE"):
-        return float(text)
-    if family == "DECIMAL":
-        return Decimal(text)
+    if family in ("FLOAT", "DOUBLE", "DECIMAL"):
+        number = Decimal(text) if family == "DECIMAL" else float(text)
+        return number if math.isfinite(number) else None
     if family == "BOOLEAN":
         return {"t": True, "true": True, "1": True, "f": False, "false": False, "0": False}.get(text.lower())
     if family == "DATE":
-        return date.fromisoformat(text[:10])
+        return date.fromisoformat(text)
     if family == "TIME":
         return time.fromisoformat(text)
     if family.startswith("TIMESTAMP"):

@@ -1,0 +1,137 @@
+"""Settings of a federation: both forms, and what is wrong said by name."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dai.errors import ConfigurationError
+from dqp.settings import SourceSettings, load, parse
+
+TOML = """
+[federations.lab]
+evaluators = ["http://127.0.0.1:9001", "http://127.0.0.1:9002"]
+memory_bytes = 2_000_000_000
+lifetime = 60
+[[federations.lab.sources]]
+alias = "pg"
+url = "http://127.0.0.1:8000/resources/pg"
+replicas = ["http://127.0.0.1:8001/resources/pg"]
+[[federations.lab.sources]]
+alias = "go"
+service = "http://127.0.0.1:8081/"
+resource = "goterms"
+[[federations.lab.sources]]
+alias = "lite"
+database = "sqlite:///x.sqlite"
+[[federations.lab.sources]]
+alias = "far"
+database = "postgresql://me@host/db"
+password = "env:PASSWORD"
+[federations.lab.views]
+busy = "select * from pg.orders"
+[federations.lab.replicas]
+"pg.orders" = ["go.orders"]
+[federations.lab.functions.blast]
+url = "http://127.0.0.1:9000/blast"
+"""
+
+
+def test_a_file(tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_text(TOML)
+    made = load(tmp_path / "federation.toml", {"PASSWORD": "se/cret"})
+    assert made.name == "lab"
+    assert made.evaluators == ("http://127.0.0.1:9001", "http://127.0.0.1:9002")
+    assert (made.memory_bytes, made.lifetime) == (2_000_000_000, 60.0)
+    assert made.sources == (
+        SourceSettings(
+            alias="pg",
+            url="http://127.0.0.1:8000/resources/pg",
+            replicas=("http://127.0.0.1:8001/resources/pg",),
+        ),
+        SourceSettings(alias="go", url="http://127.0.0.1:8081/resources/goterms"),
+        SourceSettings(alias="lite", database=f"sqlite:///{tmp_path}/x.sqlite"),
+        SourceSettings(alias="far", database="postgresql://me:se%2Fcret@host/db"),
+    )
+    assert made.views == {"busy": "select * from pg.orders"}
+    assert made.replicas == {"pg.orders": ("go.orders",)}
+    assert made.functions == {"blast": {"url": "http://127.0.0.1:9000/blast"}}
+    assert made.base == tmp_path
+    assert "cret" not in repr(made)
+
+
+def test_a_mapping_and_its_short_form() -> None:
+    long = load({"sources": [{"alias": "pg", "url": "http://h/pg"}, {"alias": "lite", "database": "sqlite://"}]})
+    short = load({"sources": {"pg": "http://h/pg", "lite": {"database": "sqlite://"}}})
+    assert long == short
+    assert short.sources[1].database == "sqlite://"
+    assert short.evaluators == ("local",)
+
+
+def test_a_service_reads_resources() -> None:
+    made = parse(
+        {"sources": [{"alias": "go", "resource": "goterms"}]}, name="lab", where="federations.lab", served=True
+    )
+    assert made.sources == (SourceSettings(alias="go", resource="goterms"),)
+    with pytest.raises(ConfigurationError, match="reads resources, not databases"):
+        parse({"sources": {"a": "sqlite://"}}, where="federations.lab", served=True)
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({"surces": []}, "A federation has no key 'surces'.*'sources'"),
+        ({"evaluators": "local"}, "evaluators must be a list"),
+        ({"evaluators": []}, "evaluators must be a list of texts, at least one"),
+        ({"evaluators": [1]}, "evaluators must be a list of texts"),
+        ({"memory_bytes": -1}, "memory_bytes must be 0 or more"),
+        ({"memory_bytes": "much"}, "memory_bytes must be a whole number, not 'much'"),
+        ({"lifetime": 0}, "lifetime must be more than 0"),
+        ({"sources": 3}, "sources must be a list of sections"),
+        ({"sources": [{"url": "http://h/x"}]}, r"sources\[1\] has no alias"),
+        ({"sources": [{"alias": "a", "uri": "http://h/x"}]}, r"\[sources\[1\]\] has no key 'uri'.*'url'"),
+        ({"sources": [{"alias": "a"}]}, "needs one of url, resource and database, but has none"),
+        ({"sources": [{"alias": "a", "url": "http://h/x", "database": "sqlite://"}]}, "but has url and database"),
+        ({"sources": [{"alias": "a", "service": "http://h"}]}, "with service goes resource"),
+        ({"sources": [{"alias": "a", "url": "http://h/x", "password": "p"}]}, "a password goes with a database"),
+        ({"sources": [{"alias": "a", "database": "postgresql://h/d", "password": "env:NO"}]}, "'NO' is not set"),
+        ({"sources": {"a": "nothing"}}, r"sources\[1\].database is not a database URL"),
+        ({"sources": {"a": 1}}, "sources.a must be an address or a section"),
+        ({"sources": [{"alias": "a", "url": "ftp://h/x"}]}, "is not the address of a resource"),
+        ({"sources": {"a": "http://h"}}, "names no resource"),
+        ({"sources": {"a": {"url": "http://h/x", "replicas": ["http://h"]}}}, "replicas names no resource"),
+        ({"sources": [{"alias": "a", "database": "sqlite://"}] * 2}, "there is a source 'a' already"),
+        ({"sources": {"a": "sqlite://", "A": "sqlite://"}}, "there is a source 'A' already"),
+        *(
+            ({"sources": {alias: "sqlite://"}}, "cannot be an alias")
+            for alias in ("main", "a.b", "1a", "a b", "", "a@1")
+        ),
+        ({"views": {"v": 1}}, "views.v must be a query as text"),
+        ({"views": {"a.b": "select 1"}}, "cannot be the name of a view"),
+        ({"views": []}, r"\[views\] must be a section"),
+        ({"replicas": {"a": ["b.c"]}}, "'a' is not a table alias.table"),
+        ({"sources": {"pg": "sqlite://"}, "replicas": {"pg.t": ["gp.t"]}}, "no source 'gp'.*pg"),
+        ({"functions": {"f": 1}}, "functions.f must be a section"),
+        ({"federations": {"a": {}, "b": {}}}, "one .federations.NAME., and no more"),
+    ],
+)
+def test_what_is_wrong_is_said(document: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(document, {})
+    assert re.search(says, str(caught.value), re.DOTALL), str(caught.value)
+
+
+def test_errors_name_the_section() -> None:
+    with pytest.raises(ConfigurationError, match=r"\[federations.lab\] has no key 'x'"):
+        parse({"x": 1}, where="federations.lab")
+    with pytest.raises(ConfigurationError, match=r"federations.lab.sources\[2\] has no alias"):
+        parse({"sources": [{"alias": "a", "resource": "b"}, {}]}, where="federations.lab")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("= 1")
+    with pytest.raises(ConfigurationError, match="is not TOML"):
+        load(tmp_path / "bad.toml")
