@@ -12,6 +12,7 @@ values may differ from what a driver makes of them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -46,13 +47,12 @@ from dqp.dialects.typing import (
     of_integer,
     parsed,
 )
-from dqp.operators import Aggregate, Distinct, Join, Nested, Operator, Project, Scan, SetOperation
+from dqp.operators import Aggregate, Distinct, Inline, Join, Nested, Operator, Project, Scan, SetOperation
 from dqp.render import Columns, Renderer, Select
 from dqp.types import duckdb_type
 
 _SIMPLE = re.compile(r'(?:\w+\.)?(?:\w+|"[^"]*"|`[^`]*`)')
 _CALL = re.compile(r"[A-Z_]+\([^()]*(?:\([^()]*\)[^()]*)*\)")
-_MARK = re.compile(r"\x00(\d+)\x00")
 MOST_INLINE = 1_000
 """Rows of tuples at hand that are written into a statement."""
 
@@ -93,8 +93,6 @@ class Dialect(Renderer):
     """Source type name (lower case, without what is in parentheses) to the DuckDB types it may safely have here."""
     JOINS: ClassVar[frozenset[str]] = frozenset({"inner", "left", "right", "semi", "anti"})
     SETS: ClassVar[frozenset[str]] = frozenset({"union", "intersect", "except"})
-    binds_text: ClassVar[bool] = False
-    """Whether texts are bound parameters; otherwise ``text`` writes them as literals."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +100,6 @@ class Dialect(Renderer):
         self.opaque: dict[str, str] = {}
         self.native: set[str] = set()
         """Columns that arrive in their declared type by themselves."""
-        self.parameters: list[Any] = []
         self._found: dict[int, Value] = {}
         self._keys: set[int] = set()
         self._atoms: set[str] = set()
@@ -123,7 +120,8 @@ class Dialect(Renderer):
         return text
 
     def string(self, value: str) -> str:
-        raise NotPushed(f"{self.product}: texts")
+        """A literal that can hold nothing but the value, which has no NUL."""
+        return "'" + value.replace("'", "''") + "'"
 
     def constant(self, value: Any, type: Type) -> str:
         """A Python value of a type as SQL."""
@@ -135,6 +133,8 @@ class Dialect(Renderer):
             case int() | Decimal():
                 return f"{value:f}" if isinstance(value, Decimal) else str(value)
             case float():
+                if not math.isfinite(value):
+                    raise self.refuse("NaN or an infinity as a constant")
                 return repr(value) if "e" in repr(value) else f"{value!r}e0"
             case str():
                 return self._text(value)
@@ -151,28 +151,18 @@ class Dialect(Renderer):
             raise NotPushed("a text that is not Unicode") from error
         if "\0" in value:
             raise NotPushed("a text with the character NUL")
-        if not self.binds_text:
-            return self.string(value)
-        self.parameters.append(value)
-        return f"\0{len(self.parameters) - 1}\0"
+        return self.string(value)
 
     # The statement.
 
-    def statement(self, tree: Operator) -> tuple[str, tuple[Any, ...], tuple[tuple[str, str], ...]]:
+    def statement(self, tree: Operator) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """The SQL and its columns with their types."""
         made = self.select(tree)
         columns = {
             each: self.delivered(made.columns[each], self.types[each], each in self.native) for each in tree.columns
         }
-        text = self.text(replace(made, columns=columns), tree.columns)
-        if not self.parameters:
-            return text, (), tuple((each, self.shown(each)) for each in tree.columns)
-        order = [int(found) for found in _MARK.findall(text)]
-        parameters = tuple(self.parameters[each] for each in order)
-        return _MARK.sub("?", text), parameters, tuple((each, self.shown(each)) for each in tree.columns)
-
-    def shown(self, identifier: str) -> str:
-        """The type of a column of the result. NotPushed where it is not known."""
-        return str(self.types[identifier])
+        sql = self.text(replace(made, columns=columns), tree.columns)
+        return sql, tuple((each, str(self.types[each])) for each in tree.columns)
 
     def refuse(self, what: str) -> NotPushed:
         return NotPushed(f"{self.product}: {what}")
@@ -301,7 +291,21 @@ class Dialect(Renderer):
         return f"{text}{' DESC' if descending else ''} NULLS {'FIRST' if nulls_first else 'LAST'}"
 
     def leaf(self, node: Operator) -> Select:
-        raise self.refuse(f"{type(node).__name__} inside a statement")
+        if not isinstance(node, Inline):
+            raise self.refuse(f"{type(node).__name__} inside a statement")
+        if not 0 < node.data.num_rows <= MOST_INLINE:
+            raise self.refuse(f"{node.data.num_rows} tuples at hand, more than {MOST_INLINE} or none")
+        alias = self.alias("r")
+        lists = []
+        for identifier, name in node.items:
+            values = node.data.column(name)
+            self.types[identifier] = own = parsed(duckdb_type(values.type))
+            self.written("group", own, self.known(None, own))
+            lists.append([self.constant(each, own) for each in values.to_pylist()])
+        named = [f"{text[0]} AS {self.quoted(each)}" for text, each in zip(lists, node.columns, strict=True)]
+        rows = [", ".join(named), *(", ".join(row) for row in zip(*(each[1:] for each in lists), strict=True))]
+        known = {each: f"{alias}.{self.quoted(each)}" for each in node.columns}
+        return Select(known, f"({' UNION ALL '.join(f'SELECT {row}' for row in rows)}) AS {alias}")
 
     def block(self, node: Any) -> Select:
         raise self.refuse("a query of a form that is not taken apart")
@@ -476,6 +480,8 @@ class Dialect(Renderer):
         return f"{self.operand(value)} IN ({', '.join(each.text for each in members)})"
 
     def _on_like(self, node: exp.Like, columns: Columns) -> Value:
+        if node.args.get("negate"):
+            return self._on_not(exp.Not(this=exp.Like(this=node.this, expression=node.expression)), columns)
         value, pattern = self.value(node.this, columns), self.value(node.expression, columns)
         if value.type != VARCHAR or not (pattern.is_constant and isinstance(pattern.constant, str)):
             raise self.refuse("LIKE with a pattern that is not a constant")
@@ -734,7 +740,3 @@ def _aggregate_type(name: str, type: Type) -> Type:
     if is_decimal(type):
         return Type("DECIMAL", 38, type.scale)
     return DOUBLE if type in (DOUBLE, FLOAT) else type
-
-
-def inline_type(data: Any, name: str) -> Type:
-    return parsed(duckdb_type(data.schema.field(name).type))

@@ -73,7 +73,7 @@ def _operator(tree: Operator, context: Context) -> Operator:
 
 
 def folded(node: exp.Expression, context: Context) -> exp.Expression:
-    """With constants in place of operations on constants."""
+    """With constants in place of operations on constants, and NOT in front of what it negates."""
     return rebuilt(node, lambda each: _constant(each, context))
 
 
@@ -85,6 +85,8 @@ def _constant(node: exp.Expression, context: Context) -> exp.Expression | None:
         return None
     if isinstance(node, COMPARISONS):
         return _comparison(node, context)
+    if isinstance(node, exp.Like | exp.ILike) and node.args.get("negate"):
+        return exp.Not(this=type(node)(this=node.this, expression=node.expression))
     if isinstance(node, exp.Between):
         low, high = (_operand(node.args[each], node.this, context) for each in ("low", "high"))
         if low is not node.args["low"] or high is not node.args["high"]:
