@@ -171,10 +171,13 @@ class Catalog:
         NotFoundError suggests the nearest name; DatabaseUnavailableError names a source that is down.
         """
         if alias is None:
-            self._reflection.need(self._reflection.mentioned([name.casefold()]))
+            aliases = self._reflection.mentioned([name.casefold()])
+            self._reflection.need(aliases)
             for reflected in self._reflection.loaded():
                 if info := reflected.classic(name):
                     return self._table(reflected.alias, info)
+            for each in aliases:
+                self._reflection.reflected(each)
             raise NotFoundError(f"There is no table {name!r}.", hint=self._nearest(name))
         found = self._reflection.alias(alias)
         if found is None:
@@ -273,7 +276,9 @@ class Catalog:
                 self._shadow = (version, Shadow(self._reflection.aliases, self._functions))
             shadow = self._shadow[1]
         for name in names & self._uploads.keys():
-            shadow.data(self._uploads[name][0], self._uploads[name][1].schema)
+            shadow.table(
+                (name,), tuple((each.name, types.duckdb_type(each.type)) for each in self._uploads[name][1].schema)
+            )
         for reflected in self._reflection.loaded():
             for info, path in reflected.mentioned(names):
                 shadow.table(path, self._shape(reflected.alias, info))
@@ -335,9 +340,9 @@ class Catalog:
         return tuple((each.name, types.duckdb_type(each.arrow)) for each in _distinct(info.columns))
 
     def _nearest(self, name: str) -> str | None:
+        self._reflection.need(self._reflection.aliases)
         known = [*self.views, *(each for each, _ in self._uploads.values())]
         known += [f"{each.alias}.{info.name}" for each in self._reflection.loaded() for info in each.tables]
-        known += [f"{each}.…" for each in self._reflection.aliases if not self._reflection.is_loaded(each)]
         bare = {each.rpartition(".")[2].casefold(): each for each in known}
         if name.casefold() in bare:
             return f"Did you mean {bare[name.casefold()]!r}?"

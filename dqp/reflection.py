@@ -118,9 +118,6 @@ class Reflection:
             if folded in names or any(name.startswith(folded + "_") for name in names)
         ]
 
-    def is_loaded(self, alias: str) -> bool:
-        return alias in self._reflected
-
     def loaded(self) -> list[Reflected]:
         return [self._reflected[alias] for alias in self.aliases if alias in self._reflected]
 

@@ -20,7 +20,6 @@ from inspect import Parameter
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 from duckdb import DuckDBPyConnection, StatementType
 
 from dai.drivers.statements import keyword, tokens
@@ -109,18 +108,6 @@ class Shadow:
             listed = ", ".join(f"{_quoted(column)} {type}" for column, type in columns)
             self._root.execute(f"CREATE TABLE {name} ({listed})")
             self._made.add(path)
-
-    def data(self, name: str, schema: pa.Schema) -> None:
-        """An empty table of an Arrow schema; DuckDB finds the types."""
-        with self._making:
-            if (name,) in self._made:
-                return
-            self._root.register("dqp_data", schema.empty_table())
-            try:
-                self._root.execute(f"CREATE TABLE {_quoted(name)} AS FROM dqp_data")
-            finally:
-                self._root.unregister("dqp_data")
-            self._made.add((name,))
 
     def view(self, name: str, sql: str) -> None:
         """Raises Refused for a query that does not hold; what it reads must be there."""

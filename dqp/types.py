@@ -95,6 +95,8 @@ _WHOLE = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER 
 
 def duckdb_type(arrow: str | pa.DataType) -> str:
     """DuckDB's name for an Arrow type, or for its text (``decimal128(12, 2)``); text for what DuckDB does not have."""
+    if isinstance(arrow, pa.DataType) and (pa.types.is_nested(arrow) or pa.types.is_dictionary(arrow)):
+        return _nested(arrow)
     text = str(arrow)
     if text in _PLAIN:
         return _PLAIN[text]
@@ -104,6 +106,20 @@ def duckdb_type(arrow: str | pa.DataType) -> str:
         if found := pattern.fullmatch(text):
             return found.expand(name)
     return TEXT
+
+
+def _nested(type: pa.DataType) -> str:
+    """Of data at hand; sources deliver lists only."""
+    if pa.types.is_dictionary(type):
+        return duckdb_type(type.value_type)
+    if pa.types.is_struct(type):
+        fields = (f'"{each.name.replace(chr(34), 2 * chr(34))}" {duckdb_type(each.type)}' for each in type)
+        return f"STRUCT({', '.join(fields)})"
+    if pa.types.is_map(type):
+        return f"MAP({duckdb_type(type.key_type)}, {duckdb_type(type.item_type)})"
+    if pa.types.is_fixed_size_list(type):
+        return f"{duckdb_type(type.value_type)}[{type.list_size}]"
+    return f"{duckdb_type(type.value_type)}[]"
 
 
 def arrow_type(type: str) -> pa.DataType:
