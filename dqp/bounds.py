@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from dqp import dialects
 from dqp.constants import literal
+from dqp.cost import SELECTIVITY
 from dqp.dialects import NotPushed
 from dqp.operators import (
     Aggregate,
@@ -45,12 +46,14 @@ GAIN = 20.0
 
 @dataclass(frozen=True)
 class Bound:
-    """``probe`` gives the first values of the key; ``wanted``: how many they must be; ``rows``: how many the bounded
-    query must give to be the answer."""
+    """``probe`` gives the first values of the key; ``wanted``: how many they must be; ``rows``:
+    how many the bounded query must give to be the answer;
+    ``part``: of the rows whose keys are that low, about."""
 
     probe: Remote
     wanted: int
     rows: int
+    part: float
 
 
 def bound(tree: Operator, context: Context) -> Bound | None:
@@ -76,13 +79,13 @@ def bound(tree: Operator, context: Context) -> Bound | None:
         dialects.statement(probe.tree, context.dialect(remote.source))
     except NotPushed:
         return None
-    return Bound(probe, wanted, top.limit)
+    return Bound(probe, wanted, top.limit, wanted / estimated)
 
 
-def bounded(tree: Operator, values: pa.Table, wanted: int) -> Operator | None:
+def bounded(tree: Operator, values: pa.Table, first: Bound) -> Operator | None:
     """The tree as it was bound (not optimised) without what is after the last of the values; None where there are too
     few values."""
-    if values.num_rows < wanted:
+    if values.num_rows < first.wanted:
         return None
     last: Any = values.column(0)[-1].as_py()
     if last is None:
@@ -94,7 +97,9 @@ def bounded(tree: Operator, values: pa.Table, wanted: int) -> Operator | None:
         assert isinstance(node, Sort)
         key = node.keys[0]
         word = exp.GTE if key.args.get("desc") else exp.LTE
-        return replace(node, input=Filter(node.input, word(this=key.this.copy(), expression=literal(last))))
+        condition = word(this=key.this.copy(), expression=literal(last))
+        condition.meta[SELECTIVITY] = first.part
+        return replace(node, input=Filter(node.input, condition))
 
     return change(tree) if _top(tree) is not None else None
 

@@ -45,6 +45,8 @@ ROWS = 100_000.0
 """Of a table that nothing is known of."""
 WIDTH = 8.0
 """Bytes of a value that nothing is known of."""
+SELECTIVITY = "selectivity"
+"""In the ``meta`` of a predicate: the part of the rows for which it holds, where whoever made it knows."""
 _DEFAULTS = {
     "equal": 0.05,
     "range": 1 / 3,
@@ -482,6 +484,8 @@ def _fixed(node: exp.Expression) -> tuple[str, float, list[float]] | None:
 
 def _holds(node: exp.Expression, given: Estimate) -> float:
     """The part of the rows for which one predicate holds."""
+    if node._meta and SELECTIVITY in node._meta:
+        return float(node._meta[SELECTIVITY])
     if isinstance(node, exp.Paren):
         return _holds(node.this, given)
     if isinstance(node, exp.And):

@@ -53,7 +53,7 @@ def rebuilt(node: exp.Expression, change: Callable[[exp.Expression], exp.Express
     if arguments is None:
         return node
     made = type(node)(**arguments)
-    made._type = node._type
+    made._type, made._meta = node._type, node._meta
     return made
 
 

@@ -1,0 +1,219 @@
+"""A federated query from its text to its tuples: the only file that names every stage.
+
+::
+
+    text ──bind──> tree ──optimise──> tree over sources ──bound──> perhaps a first question ──runtime──> Stream
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from dai.cancellation import Cancellation
+from dai.drivers import Driver
+from dai.stream import Stream
+from dqp import bounds
+from dqp.binder import Bound, bind
+from dqp.catalog import Catalog
+from dqp.cost import Estimator
+from dqp.execution import Execution
+from dqp.explain import Explanation, Node, node_of
+from dqp.functions import MOMENTS
+from dqp.operations import operations_of
+from dqp.operators import Names, Operator, identifiers
+from dqp.parameters import Parameters
+from dqp.rules import Context, Options, optimise
+from dqp.runtimes import Runtime, runtime_of
+from dqp.settings import FederationSettings
+
+_WORD = re.compile(r"\w+")
+PLANS = 256
+"""Plans kept, of the queries asked last."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A query that can be run any number of times while the catalog stays as it is. ``tree`` is ``bound.tree``
+    optimised; ``first`` a question that may save most of the work; ``seconds`` by stage."""
+
+    sql: str
+    bound: Bound
+    tree: Operator
+    context: Context
+    first: bounds.Bound | None
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Running:
+    """A query under way. Closing ``stream`` ends everything below it. ``remarks``: what was not pushed, and why; what
+    was adapted on the way."""
+
+    planned: Planned
+    execution: Execution
+    stream: Stream
+    context: Context
+    remarks: tuple[str, ...]
+
+    def plan(self) -> Node:
+        """The tree that runs, with what was measured until now."""
+        tree = self.execution.tree
+        return node_of(tree if isinstance(tree, Operator) else self.planned.tree, self.context, self.execution)
+
+
+class Coordinator:
+    """One federation. Thread-safe; any number of queries at once. ``resolve``: the drivers of resources of this
+    service. ConfigurationError for settings that cannot work."""
+
+    def __init__(
+        self,
+        settings: FederationSettings,
+        *,
+        resolve: Callable[[str], Driver] | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.settings = settings
+        self.operations = operations_of(settings)
+        self.catalog = Catalog(settings, resolve=resolve)
+        self.runtime = runtime or runtime_of(settings, self.catalog, self.operations)
+        self._plans: OrderedDict[Any, Planned] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def plan(self, sql: str, parameters: Parameters = ()) -> Planned:
+        """Raises StatementError with the position in ``sql``, NotAQueryError, ParameterError, and what a source that is
+        needed answers when it is asked for its tables."""
+        key = (sql, repr(parameters), self.catalog.version)
+        with self._lock:
+            known = self._plans.get(key)
+            if known is not None:
+                self._plans.move_to_end(key)
+                return known
+        made = self._planned(sql, parameters)
+        if MOMENTS.keys().isdisjoint(_WORD.findall(sql.lower())):
+            with self._lock:
+                self._plans[key] = made
+                if len(self._plans) > PLANS:
+                    self._plans.popitem(last=False)
+        return made
+
+    def _planned(self, sql: str, parameters: Parameters) -> Planned:
+        begin = time.perf_counter()
+        bound = bind(sql, self.catalog, parameters)
+        middle = time.perf_counter()
+        tree, context = self._optimised(bound.tree)
+        first = bounds.bound(tree, context)
+        seconds = {"binding": middle - begin, "optimising": time.perf_counter() - middle}
+        return Planned(sql, bound, tree, context, first, seconds)
+
+    def _optimised(self, tree: Operator) -> tuple[Operator, Context]:
+        context = Context(
+            catalog=self.catalog,
+            estimator=Estimator(),
+            names=Names(identifiers(tree)),
+            options=Options(functions=frozenset(self.operations)),
+        )
+        return optimise(tree, context), context
+
+    def query(
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+    ) -> Stream:
+        """The tuples of a query, as ``dai.drivers.Driver.query``; of EXPLAIN and EXPLAIN ANALYZE one text column."""
+        planned = self.plan(sql, parameters)
+        if planned.bound.statement != "query":
+            analyze = planned.bound.statement == "explain analyze"
+            text = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation).text
+            return table_stream(pa.table({"plan": text.splitlines()}), batch_rows)
+        return self.run(planned, cancellation=cancellation, batch_rows=batch_rows).stream
+
+    def run(self, planned: Planned, *, cancellation: Cancellation, batch_rows: int | None = None) -> Running:
+        """Begins the query; its schema is known when this returns."""
+        execution = Execution(cancellation)
+        try:
+            running = self._bounded(planned, execution, batch_rows)
+            if running is None:
+                running = self._run(planned, planned.tree, planned.context, execution, batch_rows)
+        except BaseException:
+            execution.close()
+            raise
+        stream = running.stream
+        return replace(running, stream=Stream(stream.schema, _finishing(stream, execution), execution.close))
+
+    def _run(
+        self, planned: Planned, tree: Operator, context: Context, execution: Execution, batch_rows: int | None
+    ) -> Running:
+        names, types = planned.bound.names, planned.bound.types
+        stream = self.runtime.run(tree, names, types, context, execution, batch_rows=batch_rows)
+        return Running(planned, execution, stream, context, tuple(context.remarks))
+
+    def _bounded(self, planned: Planned, execution: Execution, batch_rows: int | None) -> Running | None:
+        """The query with a bound for its first N, where that gives N rows: these are few, and read here."""
+        first = planned.first
+        if first is None:
+            return None
+        values = self.runtime.fetch(first.probe, execution)
+        smaller = bounds.bounded(planned.bound.tree, values, first)
+        if smaller is None:
+            return None
+        tree, context = self._optimised(smaller)
+        running = self._run(planned, tree, context, execution, None)
+        with running.stream as stream:
+            table = stream.table()
+        if table.num_rows < first.rows:
+            execution.again()
+            return None
+        remark = f"{first.probe.source} was asked first for a bound of the first {first.rows:,} rows"
+        stream = table_stream(table, batch_rows)
+        return replace(running, stream=stream, remarks=(*running.remarks, remark))
+
+    def explain(
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        analyze: bool = False,
+        cancellation: Cancellation | None = None,
+    ) -> Explanation:
+        """How the query would run; with ``analyze`` it runs, to its end, and how it did is said too."""
+        planned = self.plan(sql, parameters)
+        if not analyze:
+            remarks = tuple(planned.context.remarks)
+            return Explanation(node_of(planned.tree, planned.context), sql, remarks, dict(planned.seconds))
+        begin = time.perf_counter()
+        running = self.run(planned, cancellation=cancellation or Cancellation())
+        with running.stream:
+            first = None
+            for _ in running.stream:
+                first = first or time.perf_counter() - begin
+        seconds = {**planned.seconds, "running": time.perf_counter() - begin}
+        if first is not None:
+            seconds["first rows after"] = first
+        return Explanation(running.plan(), sql, running.remarks, seconds)
+
+    def close(self) -> None:
+        self.runtime.close()
+        self.catalog.close()
+
+
+def _finishing(stream: Stream, execution: Execution) -> Iterator[pa.RecordBatch]:
+    """The stream; at its end, its failure or when it is closed, the execution is closed too."""
+    with execution, stream:
+        yield from stream
+
+
+def table_stream(table: pa.Table, batch_rows: int | None) -> Stream:
+    """The rows of a table at hand."""
+    stream = Stream.of(table)
+    return stream if batch_rows is None else stream.rebatch(batch_rows)
