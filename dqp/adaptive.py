@@ -1,9 +1,8 @@
 """Running the small things first, then planning again with the truth.
 
-A build side that is estimated small is fetched before the statements are sent that its join keys could reduce. Where it
-is small indeed, it becomes tuples at hand with exact statistics, and the rules make a filter of its keys (a range, a
-list) for the probe's statement: a dynamic semi-join. Where it is not, its rows stay where they are and are read as any
-other input.
+A build side that is estimated small is fetched before the statements are sent that its join keys could reduce. Where
+it is small indeed, the rules make a filter of the keys that it holds (a range, a list) for the probe's statement: a
+dynamic semi-join. Where it is not, its rows wait where they are and are read as those of any other input.
 """
 
 from __future__ import annotations
@@ -13,40 +12,44 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from dqp import rules
-from dqp.operators import Inline, Operator, Remote, walk
+from dqp.operators import Operator, Remote, walk
 from dqp.rules import Context
+from dqp.rules.reduction import Reduction, reduced, reducible
 
 
 class Fetched(Protocol):
-    def whole(self, limit: int) -> pa.Table | None: ...
+    def whole(self, limit: int) -> pa.Table | None:
+        """All rows where they are at most so many bytes: waits for them."""
 
 
 def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], limit: int) -> Operator:
     """The tree after every reduction that pays. ``read`` begins to fetch a remote subtree, once however often it is
-    called; builds of at most ``limit`` bytes become tuples at hand.
+    called; a build has at most ``limit`` bytes.
 
     What is small by estimate and waits for nothing is fetched at the same time; what is large begins when no further
     reduction can make it smaller.
     """
-    large: set[Remote] = set()
-    while todo := [each for each in rules.reducible(tree, context) if each.build not in large]:
+    done: set[tuple[Remote, tuple[tuple[str, str], ...]]] = set()
+    begun: set[Remote] = set()
+    while todo := [each for each in reducible(tree, context, limit) if _open(each, begun, done)]:
         waiting = {each.probe for each in todo}
+        # A build that is itself to be reduced has its turn later.
         ready = [each for each in todo if each.build not in waiting] or todo[:1]
-        for remote in _leaves(tree):
-            if remote not in waiting and context.estimator.of(remote).bytes <= limit:
-                read(remote)
-        begun = {each.build: read(each.build) for each in ready if isinstance(each.build, Remote)}
+        small = [each for each in _leaves(tree) if each not in waiting and context.estimator.of(each).bytes <= limit]
+        for remote in (*(each.build for each in ready), *small):
+            begun.add(remote)
+            read(remote)
         # One at a time: a reduction changes what the next one is about.
         first = ready[0]
-        if isinstance(first.build, Inline):
-            tree = rules.reduce(tree, first, first.build, context)
-        elif (table := begun[first.build].whole(limit)) is None:
-            large.add(first.build)
-        else:
-            items = tuple((each, each) for each in first.build.columns)
-            tree = rules.reduce(tree, first, Inline(context.names.new("build"), items, table), context)
+        done.add((first.build, first.pairs))
+        keys = read(first.build).whole(limit)
+        if keys is not None:
+            tree = reduced(tree, first, keys, context)
     return tree
+
+
+def _open(reduction: Reduction, begun: set[Remote], done: set[tuple[Remote, tuple[tuple[str, str], ...]]]) -> bool:
+    return reduction.probe not in begun and (reduction.build, reduction.pairs) not in done
 
 
 def _leaves(tree: Operator) -> Iterator[Remote]:

@@ -261,7 +261,7 @@ class Execution:
 
     def again(self) -> None:
         """End what is under way and begin the next attempt. Raises the caller's cancellation."""
-        self._stop()
+        self.stop()
         self._given.check()
         with self._lock:
             self.attempt += 1
@@ -278,13 +278,14 @@ class Execution:
                 return
             self._closed = True
         try:
-            self._stop()
+            self.stop()
         finally:
             self._outer.close()
             if self._directory is not None:
                 shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Ends the attempt under way: statements are cancelled, threads have ended when this returns."""
         self.cancellation.cancel(ClosedError("The query has ended."))
         with self._lock:
             threads, self._threads = self._threads, []

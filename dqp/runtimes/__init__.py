@@ -11,13 +11,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dai.errors import ConfigurationError
 from dai.loading import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
     from dai.stream import Stream
+    from dqp.catalog import Catalog
     from dqp.execution import Execution
-    from dqp.operators import Operator
+    from dqp.operations import Operation
+    from dqp.operators import Operator, Remote
     from dqp.rules import Context
+    from dqp.settings import FederationSettings
 
 RUNTIMES = Table("runtime", "dqp.runtimes", {"local": "dqp.runtimes.local:Local"})
 
@@ -31,19 +39,39 @@ class Runtime(ABC):
         tree: Operator,
         names: Sequence[str],
         types: Sequence[str],
+        context: Context | None,
         execution: Execution,
         *,
-        context: Context | None = None,
         batch_rows: int | None = None,
     ) -> Stream:
         """The rows of ``tree``: its columns are called ``names`` (which may repeat) and cast to the DuckDB ``types``.
         ``context``: of the planning, to plan again with what was learnt; None: the tree is run as it is.
         ``batch_rows``: batches of exactly so many rows, the last one shorter.
 
-        Sources have accepted their statements when this returns. The execution is closed with the stream.
+        Sources have accepted their statements when this returns. Closing the stream stops the execution's attempt.
         Raises what the sources raise, named by their aliases, and what ``dqp.fragment.Engine.run`` raises.
         """
 
     @abstractmethod
+    def fetch(self, remote: Remote, execution: Execution) -> pa.Table:
+        """The rows of one remote subtree, a small one: read to learn something before the query begins."""
+
+    @abstractmethod
     def close(self) -> None:
         """Ends what runs and frees what the runtime holds."""
+
+
+def runtime_of(
+    settings: FederationSettings, catalog: Catalog, operations: Mapping[str, Operation] | None = None
+) -> Runtime:
+    """The runtime that a federation's ``evaluators`` name."""
+    kinds = {
+        each if each in RUNTIMES else "ray" if each.startswith("ray://") else "service" for each in settings.evaluators
+    }
+    if len(kinds) > 1:
+        raise ConfigurationError("The evaluators of a federation are all of one kind.")
+    kind = kinds.pop() if kinds else "local"
+    if kind not in RUNTIMES:
+        raise ConfigurationError(f"There is no runtime for the evaluators {', '.join(settings.evaluators)}.")
+    made: Runtime = RUNTIMES[kind](catalog, settings, operations=operations)
+    return made

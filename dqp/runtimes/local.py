@@ -53,9 +53,9 @@ class Local(Runtime):
         tree: Operator,
         names: Sequence[str],
         types: Sequence[str],
+        context: Context | None,
         execution: Execution,
         *,
-        context: Context | None = None,
         batch_rows: int | None = None,
     ) -> Stream:
         lost = Lost()
@@ -63,10 +63,14 @@ class Local(Runtime):
         try:
             stream = self._first(opened, tree, execution, lost)
         except BaseException:
-            execution.close()
+            execution.stop()
             raise
-        found = Stream(stream.schema, self._handed(stream, opened, tree, execution, lost), execution.close)
+        found = Stream(stream.schema, self._handed(stream, opened, tree, execution, lost), execution.stop)
         return found if batch_rows is None else found.rebatch(batch_rows)
+
+    def fetch(self, remote: Remote, execution: Execution) -> pa.Table:
+        stream, measure = direct(remote, self._catalog, execution, Lost())
+        return measure.stream(stream).table()
 
     def close(self) -> None:
         if self._own:
@@ -180,8 +184,7 @@ class Local(Runtime):
         for name, reading in begun.items():
             inputs[name] = reading.stream()
             tables.append((name, _cast(name, leaves.remotes[name].columns, reading.schema, dict(reading.columns))))
-        for name in leaves.calls:
-            tables.append((name, f"SELECT * FROM {_quoted(name)}"))
+        tables += [(name, f"SELECT * FROM {_quoted(name)}") for name in leaves.calls]
         heads = [
             f"{_quoted(_table(name))} AS {'MATERIALIZED ' if leaves.several(name) else ''}({text})"
             for name, text in tables
@@ -339,12 +342,11 @@ def _cast(name: str, columns: Sequence[str], schema: pa.Schema, types: Mapping[s
 
 def _widens(have: pa.DataType, want: pa.DataType) -> bool:
     """Whether every value of the one type is one of the other."""
-    if pa.types.is_integer(have) and pa.types.is_integer(want):
-        signed = pa.types.is_signed_integer(have), pa.types.is_signed_integer(want)
-        return have.bit_width < want.bit_width and signed != (True, False)
+    if pa.types.is_signed_integer(have) and pa.types.is_signed_integer(want):
+        return bool(have.bit_width < want.bit_width)
     if pa.types.is_decimal128(have) and pa.types.is_decimal128(want):
-        return have.scale <= want.scale and have.precision - have.scale <= want.precision - want.scale
-    return pa.types.is_float32(have) and pa.types.is_float64(want)
+        return bool(have.scale <= want.scale and have.precision - have.scale <= want.precision - want.scale)
+    return bool(pa.types.is_float32(have) and pa.types.is_float64(want))
 
 
 def _table(name: str) -> str:
