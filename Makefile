@@ -47,8 +47,9 @@ $(VENV)/.installed-test: pyproject.toml constraints.txt scripts/system-packages
 	$(PIP) install -q -e '.[test,check]'
 	@touch $@
 
-$(VENV)/.installed-bench: pyproject.toml constraints.txt $(VENV)/.installed-test
+$(VENV)/.installed-bench: pyproject.toml constraints.txt perf/peers/install perf/peers/requirements.txt $(VENV)/.installed-test
 	$(PIP) install -q -e '.[test,perf]'
+	perf/peers/install
 	@touch $@
 
 $(BIN)/python:

@@ -1,4 +1,4 @@
-"""``python -m perf [NAME …] [--rounds N] [--rows N] [--blocksize N …]``: runs benchmarks, prints and writes reports."""
+"""``python -m perf [NAME …] [--rounds N] [--rows N] [--scale S] [--blocksize N …]``: runs benchmarks, reports."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ BENCHMARKS = {
     "wire": "bytes on the wire per format and compression",
     "memory": "memory against rows and block sizes",
     "users": "concurrent users: percentiles and saturation",
+    "federation": "four joins of PostgreSQL with MariaDB against DuckDB, chDB and foreign tables",
+    "tpch": "TPC-H over PostgreSQL and MariaDB against DuckDB with its scanners",
 }
 
 
@@ -30,9 +32,10 @@ def main() -> None:
     parser.add_argument(
         "--blocksize", type=int, nargs="+", default=[100, 1_000], help="rows a block that concurrent users ask for"
     )
+    parser.add_argument("--scale", type=float, default=1.0, help="of TPC-H")
     options = parser.parse_args()
     missed = []
-    with world(options.rows, tuple(options.blocksize)) as running:
+    with world(options.rows, tuple(options.blocksize), options.scale) as running:
         for name in options.names or BENCHMARKS:
             report = import_module(f"perf.{name}").run(running, options.rounds)
             print(report.write(), flush=True)

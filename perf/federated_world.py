@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from dai.cancellation import Cancellation
@@ -51,18 +52,32 @@ def small_content(rows: int = SMALL_ROWS) -> pa.Table:
     return littleblackbook(rows).select(["id", "name"])
 
 
+def big_content(rows: int = BIG_ROWS) -> Iterator[pa.Table]:
+    """``big10`` in pieces: ``mixed``, but with the digits of ``s1`` in front, so that its first letters tell values
+    apart."""
+    for piece in mixed_in_pieces(rows):
+        digits = pc.utf8_slice_codeunits(piece["s1"], len("label-"))
+        turned = pc.binary_join_element_wise(digits, pa.scalar("-label"), "")
+        yield piece.set_column(piece.column_names.index("s1"), "s1", turned)
+
+
 def make_big(postgres: PostgresServer, mariadb: MariaServer, rows: int = BIG_ROWS) -> Urls:
     """Databases ``big`` with ``big10`` and ``small2``; aliases ``pg`` and ``maria``."""
     urls = {"pg": postgres.create_database("big"), "maria": mariadb.create_database("big")}
+    fill_big(urls, rows)
+    return urls
+
+
+def fill_big(urls: Urls, rows: int = BIG_ROWS) -> None:
+    """The two tables in each of these empty databases."""
     for url in urls.values():
         with _driver(url) as driver:
             create(driver, big10)
-            for piece in mixed_in_pieces(rows):
+            for piece in big_content(rows):
                 driver.load("big10", Stream.of(piece), cancellation=Cancellation())
             take_statistics(driver, big10)
             fill(driver, small2, small_content())
     _vacuum(urls["pg"])
-    return urls
 
 
 def make_tpch(

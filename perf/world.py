@@ -24,7 +24,7 @@ SETTINGS: Mapping[str, Mapping[str, str | int]] = {
 @dataclass(frozen=True)
 class World:
     """``service`` is the base URL; its resources are ``pg`` and ``maria``; table ``mixed`` has ``mixed_rows``;
-    concurrent users ask for ``blocksizes`` rows a block."""
+    concurrent users ask for ``blocksizes`` rows a block; ``scale`` is that of TPC-H."""
 
     postgres: PostgresServer
     mariadb: MariaServer
@@ -32,20 +32,23 @@ class World:
     process: psutil.Process
     mixed_rows: int
     blocksizes: tuple[int, ...]
+    scale: float
 
     def resource(self, name: str) -> str:
         return f"{self.service}/{name}"
 
 
 @contextmanager
-def world(mixed_rows: int = 1_000_000, blocksizes: tuple[int, ...] = (100, 1_000)) -> Iterator[World]:
+def world(
+    mixed_rows: int = 1_000_000, blocksizes: tuple[int, ...] = (100, 1_000), scale: float = 1.0
+) -> Iterator[World]:
     """Starts everything, loads the demo data into both databases, stops everything."""
     with PostgresServer(SETTINGS["postgresql"]) as postgres, MariaServer(SETTINGS["mariadb"]) as mariadb:
         for url in (postgres.url, mariadb.url):
             load(url)
             load(url, ["mixed"], mixed_rows)
         with service({"pg": postgres.url, "maria": mariadb.url}) as (base, process):
-            yield World(postgres, mariadb, base, process, mixed_rows, blocksizes)
+            yield World(postgres, mariadb, base, process, mixed_rows, blocksizes, scale)
 
 
 @contextmanager

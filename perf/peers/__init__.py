@@ -1,0 +1,82 @@
+"""Other ways to join tables of several databases in one line, each asked the same queries over the same databases.
+
+A peer that needs libraries of its own runs as a process in the environment that ``perf/peers/install`` makes, and
+speaks a line of JSON a request (``serving``). What is timed, ``run``, ends when the whole answer is at hand there, in
+Arrow; fetching it from there for comparison is not timed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+HERE = Path(__file__).parent
+PYTHON = HERE / ".venv" / "bin" / "python"
+
+
+class PeerError(Exception):
+    """A peer is not installed, died, or refused a query."""
+
+
+class Peer:
+    """A peer in a process of its own: ``program`` (a module of this package) over databases by alias."""
+
+    def __init__(self, program: str, urls: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> None:
+        if not PYTHON.exists():
+            raise PeerError("the peers are not installed: run perf/peers/install")
+        self._process = subprocess.Popen(
+            [PYTHON, "-m", f"perf.peers.{program}"],
+            cwd=HERE.parents[1],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.product: str = self._ask(open={"urls": dict(urls), "settings": dict(settings or {})})
+
+    def run(self, sql: str) -> None:
+        """Executes a query to its end; PeerError with the peer's own message when it cannot."""
+        self._ask(run=sql)
+
+    def result(self) -> pa.Table:
+        """What the last ``run`` gave."""
+        with tempfile.NamedTemporaryFile(suffix=".arrow") as file:
+            self._ask(save=file.name)
+            with pa.ipc.open_file(file.name) as reader:
+                return reader.read_all()
+
+    def plan(self, sql: str) -> str:
+        """The peer's own account of how it runs the query, for people."""
+        return str(self._ask(plan=sql))
+
+    def close(self) -> None:
+        self._process.stdin.close()  # type: ignore[union-attr]
+        self._process.wait(10)
+        self._process.stdout.close()  # type: ignore[union-attr]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, **request: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise PeerError(f"the peer ended with status {self._process.wait(10)}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise PeerError(answer["error"])
+        return answer.get("answer")

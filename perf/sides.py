@@ -1,0 +1,101 @@
+"""Those who answer the same federated query: us, through data services over HTTP, and the peers. And: do they agree?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import pyarrow as pa
+
+import dqp
+from perf.harness import measured
+from perf.peers import PeerError
+
+US = "dqp"
+
+
+class Side(Protocol):
+    """``run`` is what is timed: the query, until the whole answer is at hand in Arrow; ``result`` is that answer."""
+
+    product: str
+
+    def run(self, sql: str) -> None: ...
+
+    def result(self) -> pa.Table: ...
+
+
+class Us:
+    """A federation in this process over data services at ``resources`` (alias to URL)."""
+
+    product = US
+
+    def __init__(self, resources: Mapping[str, str]) -> None:
+        self._lab = dqp.connect({"sources": {alias: {"url": url} for alias, url in resources.items()}})
+        self._answer = pa.table({})
+
+    def run(self, sql: str) -> None:
+        self._answer = self._lab.sql(sql).arrow()
+
+    def result(self) -> pa.Table:
+        return self._answer
+
+    def close(self) -> None:
+        self._lab.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def compared(sides: Mapping[str, Side], sql: str, rounds: int) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Seconds of each side that can answer, in each round, in turns; and why the others cannot.
+
+    A first run of each is not counted; its answers must be equal (AssertionError). We have to be able.
+    """
+    answers: dict[str, pa.Table] = {}
+    unable: dict[str, str] = {}
+    for name, side in sides.items():
+        try:
+            side.run(sql)
+            answers[name] = side.result()
+        except PeerError as error:
+            unable[name] = str(error).splitlines()[0]
+    for name, answer in answers.items():
+        agree(US, answers[US], name, answer)
+    cases = {name: (lambda side=sides[name]: side.run(sql)) for name in answers}
+    return measured(cases, rounds, warm=1), unable
+
+
+def agree(one: str, answer: pa.Table, other: str, another: pa.Table) -> None:
+    """The same rows, whatever the order of equals: numbers to 9 digits, since sums of doubles depend on the order and
+    not everybody keeps decimals; all else exactly. AssertionError shows the first difference."""
+    assert answer.num_rows == another.num_rows, f"{one}: {answer.num_rows} rows, {other}: {another.num_rows}"
+    for mine, theirs in zip(_rows(answer), _rows(another), strict=True):
+        equal = len(mine) == len(theirs) and all(map(_same, mine, theirs))
+        assert equal, f"{one}: {mine}, {other}: {theirs}"
+
+
+def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
+    return sorted(zip(*columns, strict=True), key=_order)
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, int | float | Decimal) else value
+
+
+def _order(row: tuple[Any, ...]) -> tuple[str, ...]:
+    return tuple(f"{value:.6g}" if isinstance(value, float) else repr(value) for value in row)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    return bool(one == other)
