@@ -12,85 +12,25 @@ disturbs nobody until a query needs it.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from dai.drivers import Column as ColumnInfo
-from dai.drivers import ColumnStatistics, Driver, ForeignKey, Statistics, TableInfo
-from dai.errors import DaiError, NotFoundError, StatementError
+from dai.drivers import Driver, Statistics, TableInfo
+from dai.errors import DaiError, NotFoundError, ParameterError, StatementError
 from dai.loading import nearest
 from dqp import types
 from dqp.diagnosis import explained
-from dqp.reflection import DEFAULT_SCHEMAS, Reflected, Reflection
+from dqp.reflection import Reflected, Reflection
 from dqp.settings import FederationSettings
 from dqp.shadow import Fault, Refused, Shadow, Shape, Signature, dollars, path_of, words
 from dqp.sources import DescribedSource, Source, sources_of
+from dqp.table import UNKNOWN_ROWS, Column, Table, distinct, table_of
 
-UNKNOWN_ROWS = 10_000.0
-"""Taken for the rows of a table of which its source says nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """``type`` is DuckDB's, ``source_type`` the source's own name. ``low`` and ``high`` are Python values; ``width`` is
-    bytes, about. None: the source keeps no such statistics."""
-
-    name: str
-    type: str
-    source_type: str = ""
-    nullable: bool = True
-    distinct: float | None = None
-    null_fraction: float | None = None
-    low: Any = None
-    high: Any = None
-    width: float = 8.0
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """A table of a source. ``schema``: in the source; None where its name needs none. ``keys``: unique, the primary one
-    first. ``rows`` and ``bytes`` are estimates. ``replicas``: (alias, table) with the same rows, best first."""
-
-    source: str
-    name: str
-    columns: tuple[Column, ...]
-    schema: str | None = None
-    keys: tuple[tuple[str, ...], ...] = ()
-    foreign_keys: tuple[ForeignKey, ...] = ()
-    rows: float = UNKNOWN_ROWS
-    bytes: float = 0.0
-    kind: str = "table"
-    replicas: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-
-    def column(self, name: str) -> Column:
-        """Whatever the case of its letters. NotFoundError suggests the nearest."""
-        found = self._by_name.get(name.casefold())
-        if found is None:
-            hint = nearest(name, [each.name for each in self.columns])
-            raise NotFoundError(f"There is no column {name!r} in {self}.", hint=hint)
-        return found
-
-    @cached_property
-    def _by_name(self) -> dict[str, Column]:
-        return {each.name.casefold(): each for each in self.columns}
-
-    @cached_property
-    def _identity(self) -> tuple[str, str | None, str]:
-        return (self.source, self.schema, self.name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Table) and self._identity == other._identity
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
-
-    def __str__(self) -> str:
-        schema = None if (self.schema or "") in DEFAULT_SCHEMAS else self.schema
-        return ".".join(part for part in (self.source, schema, self.name) if part)
+__all__ = ["UNKNOWN_ROWS", "Catalog", "Column", "Table"]
 
 
 class Catalog:
@@ -140,7 +80,7 @@ class Catalog:
             for alias, found in by_alias.items()
         ]
         made = cls(FederationSettings(views=dict(views or {})), sources=sources)
-        made._described_tables = {each._identity: each for found in by_alias.values() for each in found}
+        made._described_tables = {each.identity: each for found in by_alias.values() for each in found}
         return made
 
     # --- what there is ---
@@ -199,7 +139,7 @@ class Catalog:
         if known is not None and known[0] is info and (known[1] is statistics or statistics is None):
             return known[2]
         replicas = self._replicas(alias, info)
-        table = _made(alias, info, statistics or Statistics(rows=info.rows), replicas)
+        table = table_of(alias, info, statistics or Statistics(rows=info.rows), replicas)
         if statistics is not None:
             self._known[key] = (info, statistics, table)
         return table
@@ -218,7 +158,13 @@ class Catalog:
         return None if found is None else found[1]
 
     def upload(self, name: str, table: pa.Table) -> None:
-        """Makes a table known as ``name``; one of the same name before is replaced."""
+        """Makes a table known as ``name``; one of the same name before is replaced. ParameterError for columns whose
+        names SQL cannot tell apart, and for the name of a view."""
+        if name.casefold() in self._views:
+            raise ParameterError(f"There is a view {name!r}.", hint="Give the table another name.")
+        folded = Counter(each.casefold() for each in table.column_names)
+        if twice := [each for each, count in folded.items() if count > 1]:
+            raise ParameterError(f"Columns of the table {name!r} have the same name: {', '.join(twice)}.")
         with self._lock:
             self._uploads[name.casefold()] = (name, table)
             self._uploaded += 1
@@ -283,7 +229,7 @@ class Catalog:
             for info, path in reflected.mentioned(names):
                 shadow.table(path, self._shape(reflected.alias, info))
                 self._reflection.prefetch(reflected.alias, info)
-        for name in (names & self._views.keys()) - self._uploads.keys():
+        for name in names & self._views.keys():
             self._view(shadow, self._views[name], above)
         return shadow
 
@@ -337,7 +283,7 @@ class Catalog:
         described = self._described_tables.get((alias, info.schema, info.name))
         if described is not None:
             return tuple((each.name, each.type) for each in described.columns)
-        return tuple((each.name, types.duckdb_type(each.arrow)) for each in _distinct(info.columns))
+        return tuple((each.name, types.duckdb_type(each.arrow)) for each in distinct(info.columns))
 
     def _nearest(self, name: str) -> str | None:
         self._reflection.need(self._reflection.aliases)
@@ -352,70 +298,6 @@ class Catalog:
         self._reflection.close()
         for source in self.sources.values():
             source.close()
-
-
-def _distinct(columns: Sequence[ColumnInfo]) -> list[ColumnInfo]:
-    """DuckDB does not tell names apart by case: the first counts."""
-    return list({each.name.casefold(): each for each in reversed(columns)}.values())[::-1]
-
-
-def _made(alias: str, info: TableInfo, statistics: Statistics, replicas: tuple[tuple[str, str], ...]) -> Table:
-    known = statistics.rows if statistics.rows is not None else info.rows
-    rows = UNKNOWN_ROWS if known is None else float(known)
-    found = _distinct(info.columns)
-    fixed = {each.name: _width(each, statistics.columns.get(each.name)) for each in found}
-    unknown = [name for name, width in fixed.items() if width is None]
-    if unknown and statistics.size_bytes and rows:
-        rest = statistics.size_bytes / rows - sum(width for width in fixed.values() if width is not None)
-        share: float | None = max(rest / len(unknown), 1.0)
-    else:
-        share = None
-    single = info.primary_key[0] if len(info.primary_key) == 1 else None
-    columns = []
-    for each in found:
-        said = statistics.columns.get(each.name) or ColumnStatistics()
-        type = types.duckdb_type(each.arrow)
-        width = fixed[each.name]
-        if width is None:
-            width = types.width(type) if share is None else share
-            if each.length:
-                width = min(width, float(each.length))
-        columns.append(
-            Column(
-                name=each.name,
-                type=type,
-                source_type=each.type,
-                nullable=each.nullable,
-                distinct=rows if said.distinct is None and each.name == single else said.distinct,
-                null_fraction=0.0 if said.null_fraction is None and not each.nullable else said.null_fraction,
-                low=types.value(said.low, type),
-                high=types.value(said.high, type),
-                width=width,
-            )
-        )
-    nullable = {each.name for each in found if each.nullable}
-    unique = [each.columns for each in info.indexes if each.unique and not nullable & set(each.columns)]
-    keys = dict.fromkeys([*([info.primary_key] if info.primary_key else []), *unique])
-    return Table(
-        source=alias,
-        name=info.name,
-        schema=info.schema,
-        columns=tuple(columns),
-        keys=tuple(keys),
-        foreign_keys=info.foreign_keys,
-        rows=rows,
-        bytes=rows * sum(each.width for each in columns),
-        kind=info.kind,
-        replicas=replicas,
-    )
-
-
-def _width(column: ColumnInfo, statistics: ColumnStatistics | None) -> float | None:
-    """Bytes of a value; None where it varies and nobody says."""
-    if statistics is not None and statistics.width is not None:
-        return statistics.width
-    type = types.duckdb_type(column.arrow)
-    return None if type in (types.TEXT, "BLOB") or type.endswith("]") else types.width(type)
 
 
 def _info(table: Table) -> TableInfo:

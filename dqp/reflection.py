@@ -15,13 +15,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dai.drivers import Statistics, TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError
 from dqp.sources import Source, fingerprint_of
+from dqp.table import DEFAULT_SCHEMAS
 
 CHECK_SECONDS = 10.0
 RETRY_SECONDS = 5.0
 PATIENCE = 2.0
 THREADS = 16
-DEFAULT_SCHEMAS = ("", "main", "public")
-"""Schemas of a source whose tables need no schema in their names, first come first. "" is what a source calls so."""
 Key = tuple[str, str | None, str]
 """Alias, schema, name of a table."""
 

@@ -18,9 +18,9 @@ from dai.cancellation import Cancellation
 from dai.client import Options, Service, parted
 from dai.client.service import Resource
 from dai.drivers import Column, ColumnStatistics, Driver, ForeignKey, Index, Statistics, TableInfo, driver_for
-from dai.errors import ConfigurationError, DatabaseUnavailableError
+from dai.errors import ConfigurationError, DatabaseUnavailableError, NotFoundError
 from dai.stream import Stream
-from dqp.settings import FederationSettings
+from dqp.settings import FederationSettings, SourceSettings
 from dqp.types import readable
 
 SMALL_SECONDS = 30.0
@@ -238,12 +238,19 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
                 hint="Give its url.",
             )
         else:
-            found.append(DriverSource(each.alias, resolve(str(each.resource)), own=False))
+            found.append(DriverSource(each.alias, _resolved(resolve, each), own=False))
         found += [
             ServiceSource(f"{each.alias}@{number}", url, replica_of=each.alias)
             for number, url in enumerate(each.replicas, 1)
         ]
     return found
+
+
+def _resolved(resolve: Callable[[str], Driver], source: SourceSettings) -> Driver:
+    try:
+        return resolve(str(source.resource))
+    except NotFoundError as error:
+        raise ConfigurationError(f"The source {source.alias!r}: {error.detail}", hint=error.hint) from error
 
 
 def fingerprint_of(tables: Sequence[TableInfo]) -> str:

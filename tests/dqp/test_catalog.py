@@ -181,9 +181,9 @@ def assert_says(error: BaseException, says: str) -> None:
 
 
 def test_names_that_differ_in_case_alone(made: Callable[..., Catalog]) -> None:
-    catalog = made(Scripted("m", info("T", "a:int:int32", "A:text:string"), info("t", "b:int:int32")))
-    assert catalog.describe("select * from m.t") == (("a", "INTEGER"),)
-    assert [each.name for each in catalog.table("m", "t").columns] == ["a"]
+    catalog = made(Scripted("m", info("T", "a:int:int32", "b:int:int32", "A:text:string"), info("t", "b:int:int32")))
+    assert catalog.describe("select * from m.t") == (("a", "INTEGER"), ("b", "INTEGER"))
+    assert [each.name for each in catalog.table("m", "t").columns] == ["a", "b"]
     assert "case of letters" in catalog.problems["m.t"]
 
 
@@ -400,6 +400,10 @@ def test_uploads(small: Catalog) -> None:
     assert small.inline("other") is None
     small.upload("mine", pa.table({"y": [1.5]}))
     assert small.describe("from mine") == (("y", "DOUBLE"),)
+    with pytest.raises(ParameterError, match="a view 'busy'"):
+        small.upload("busy", data)
+    with pytest.raises(ParameterError, match="same name: a"):
+        small.upload("other", pa.table([[1], [2]], names=["a", "A"]))
 
 
 def test_operation_calls() -> None:

@@ -48,6 +48,7 @@ TYPES = [
     pa.list_(pa.field("element", pa.list_(pa.decimal128(5, 1)), nullable=False)),
     pa.list_(pa.int32(), 3),
     pa.dictionary(pa.int32(), pa.string()),
+    pa.dictionary(pa.int32(), pa.int64()),
     pa.struct([("a", pa.int32()), ('b "c', pa.list_(pa.float64()))]),
     pa.map_(pa.string(), pa.int64()),
     # What DuckDB has not.

@@ -1,0 +1,149 @@
+"""A table as plans see it: what its source says of it, in the federation's types.
+
+All figures are estimates, bounds too: a plan may be chosen by them, an answer may not depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from dai.drivers import Column as ColumnInfo
+from dai.drivers import ColumnStatistics, ForeignKey, Statistics, TableInfo
+from dai.errors import NotFoundError
+from dai.loading import nearest
+from dqp import types
+
+DEFAULT_SCHEMAS = ("", "main", "public")
+"""Schemas of a source whose tables need no schema in their names, first come first. "" is what a source calls so."""
+UNKNOWN_ROWS = 10_000.0
+"""Taken for the rows of a table of which its source says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``type`` is DuckDB's, ``source_type`` the source's own name. ``low`` and ``high`` are Python values; ``width`` is
+    bytes, about. None: the source keeps no such statistics."""
+
+    name: str
+    type: str
+    source_type: str = ""
+    nullable: bool = True
+    distinct: float | None = None
+    null_fraction: float | None = None
+    low: Any = None
+    high: Any = None
+    width: float = 8.0
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table of a source. ``schema``: in the source; None where its name needs none. ``keys``: unique, the primary one
+    first. ``rows`` and ``bytes`` are estimates. ``replicas``: (alias, table) with the same rows, best first."""
+
+    source: str
+    name: str
+    columns: tuple[Column, ...]
+    schema: str | None = None
+    keys: tuple[tuple[str, ...], ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    rows: float = UNKNOWN_ROWS
+    bytes: float = 0.0
+    kind: str = "table"
+    replicas: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def column(self, name: str) -> Column:
+        """Whatever the case of its letters. NotFoundError suggests the nearest."""
+        found = self._by_name.get(name.casefold())
+        if found is None:
+            hint = nearest(name, [each.name for each in self.columns])
+            raise NotFoundError(f"There is no column {name!r} in {self}.", hint=hint)
+        return found
+
+    @cached_property
+    def _by_name(self) -> dict[str, Column]:
+        return {each.name.casefold(): each for each in self.columns}
+
+    @cached_property
+    def identity(self) -> tuple[str, str | None, str]:
+        return (self.source, self.schema, self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Table) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def __str__(self) -> str:
+        schema = None if (self.schema or "") in DEFAULT_SCHEMAS else self.schema
+        return ".".join(part for part in (self.source, schema, self.name) if part)
+
+
+def distinct(columns: Sequence[ColumnInfo]) -> list[ColumnInfo]:
+    """DuckDB does not tell names apart by case: the first counts."""
+    found: dict[str, ColumnInfo] = {}
+    for each in columns:
+        found.setdefault(each.name.casefold(), each)
+    return list(found.values())
+
+
+def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tuple[tuple[str, str], ...] = ()) -> Table:
+    """The table of a source, with the statistics that the source has."""
+    known = statistics.rows if statistics.rows is not None else info.rows
+    rows = UNKNOWN_ROWS if known is None else float(known)
+    found = distinct(info.columns)
+    fixed = {each.name: _width(each, statistics.columns.get(each.name)) for each in found}
+    unknown = [name for name, width in fixed.items() if width is None]
+    if unknown and statistics.size_bytes and rows:
+        rest = statistics.size_bytes / rows - sum(width for width in fixed.values() if width is not None)
+        share: float | None = max(rest / len(unknown), 1.0)
+    else:
+        share = None
+    single = info.primary_key[0] if len(info.primary_key) == 1 else None
+    columns = []
+    for each in found:
+        said = statistics.columns.get(each.name) or ColumnStatistics()
+        type = types.duckdb_type(each.arrow)
+        width = fixed[each.name]
+        if width is None:
+            width = types.width(type) if share is None else share
+            if each.length:
+                width = min(width, float(each.length))
+        columns.append(
+            Column(
+                name=each.name,
+                type=type,
+                source_type=each.type,
+                nullable=each.nullable,
+                distinct=rows if said.distinct is None and each.name == single else said.distinct,
+                null_fraction=0.0 if said.null_fraction is None and not each.nullable else said.null_fraction,
+                low=types.value(said.low, type),
+                high=types.value(said.high, type),
+                width=width,
+            )
+        )
+    nullable = {each.name for each in found if each.nullable}
+    unique = [each.columns for each in info.indexes if each.unique and not nullable & set(each.columns)]
+    keys = dict.fromkeys([*([info.primary_key] if info.primary_key else []), *unique])
+    return Table(
+        source=alias,
+        name=info.name,
+        schema=info.schema,
+        columns=tuple(columns),
+        keys=tuple(keys),
+        foreign_keys=info.foreign_keys,
+        rows=rows,
+        bytes=rows * sum(each.width for each in columns),
+        kind=info.kind,
+        replicas=replicas,
+    )
+
+
+def _width(column: ColumnInfo, statistics: ColumnStatistics | None) -> float | None:
+    """Bytes of a value; None where it varies and nobody says."""
+    if statistics is not None and statistics.width is not None:
+        return statistics.width
+    type = types.duckdb_type(column.arrow)
+    return None if type in (types.TEXT, "BLOB") or type.endswith("]") else types.width(type)
