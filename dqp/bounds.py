@@ -2,9 +2,10 @@
 
 The first N rows of a query by a key are among the rows whose key is not after some value t, if at least N rows have
 such a key: whatever the query does below, dropping the rows after t changes nothing. So t may be guessed. A guess that
-costs little is the N-th different value of the key where it comes from: one statement there. With t as a filter that
-goes down into the sources, a query that would have moved whole tables moves a handful of rows. When fewer than N rows
-come out, the guess was too low (a join or a HAVING took them away), and the query runs again without it.
+costs little is the N-th different value of the key in a part of the table that it comes from: one statement there. With
+t as a filter that goes down into the sources, a query that would have moved whole tables moves a handful of rows. When
+fewer than N rows come out, the guess was too low (a join or a HAVING took them away), and the query runs again
+without it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from dqp.operators import (
     used,
 )
 from dqp.rules.context import Context
+from dqp.splitting import parts
 
 MOST = 1_000
 """Rows asked for up to which a bound is looked for."""
@@ -42,13 +44,14 @@ ROWS = 200_000.0
 """Estimated rows of the key's table from which it pays."""
 GAIN = 20.0
 """How many times more values the key must have than are asked for."""
+SEEN = 2.0
+"""Rows looked at for each value that the key is expected to have."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """``probe`` gives the first values of the key; ``wanted``: how many they must be; ``rows``:
-    how many the bounded query must give to be the answer;
-    ``part``: of the rows whose keys are that low, about."""
+    """``probe`` gives the first values of the key; ``wanted``: how many they must be; ``rows``: how many the bounded
+    query must give to be the answer; ``part``: of the rows whose keys are that low, about."""
 
     probe: Remote
     wanted: int
@@ -71,10 +74,15 @@ def bound(tree: Operator, context: Context) -> Bound | None:
     wanted = (top.limit + top.offset) * SPARE
     different: Operator = Distinct(Project(remote.tree, (("bound", made),)))
     estimated = context.estimator.of(different).rows
-    if context.estimator.of(remote).rows < ROWS or estimated < GAIN * wanted:
+    rows = context.estimator.of(remote).rows
+    if rows < ROWS or estimated < GAIN * wanted:
         return None
-    first = exp.Ordered(this=column("bound"), desc=bool(key.args.get("desc")), nulls_first=False)
-    probe = Remote(remote.source, Sort(different, (first,), wanted))
+    descending = bool(key.args.get("desc"))
+    pieces = parts(remote, int(rows / (SEEN * estimated)))
+    sample = pieces[-1 if descending else 0]
+    first = exp.Ordered(this=column("bound"), desc=descending, nulls_first=False)
+    values = Distinct(Project(sample.tree, (("bound", made),)))
+    probe = Remote(remote.source, Sort(values, (first,), wanted))
     try:
         dialects.statement(probe.tree, context.dialect(remote.source))
     except NotPushed:
