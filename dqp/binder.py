@@ -103,7 +103,7 @@ def _marked(found: tuple[Token, ...], sql: str) -> str:
     """The text with a mark in every ``IN […]``."""
     marks: list[tuple[int, str]] = []
     for index, (token, following) in enumerate(pairwise(found)):
-        if token.token_type == TokenType.IN and following.token_type == TokenType.L_BRACKET:
+        if token.token_type == TokenType.IN and following.token_type == TokenType.L_BRACKET and not _loop(found, index):
             depth = 0
             for each in found[index + 1 :]:
                 depth += (each.token_type == TokenType.L_BRACKET) - (each.token_type == TokenType.R_BRACKET)
@@ -114,6 +114,11 @@ def _marked(found: tuple[Token, ...], sql: str) -> str:
     for start, text in sorted(marks, reverse=True):
         sql = f"{sql[:start]}{text}{sql[start + 1 :]}"
     return sql
+
+
+def _loop(found: tuple[Token, ...], index: int) -> bool:
+    """Whether the IN at ``index`` is that of a list comprehension, ``x FOR x IN …`` or ``x FOR x, i IN …``."""
+    return any(each.token_type == TokenType.FOR for each in (*found[index - 2 : index - 1], *found[index - 4 : index - 3]))
 
 
 class _Dialect(DuckDB):

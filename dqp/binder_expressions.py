@@ -152,7 +152,7 @@ class Expressions:
         if self._visible is not None and index >= self._visible:
             raise Unmodelled("alias of an item behind")
         bound = self.item(index)
-        bound = bound if isinstance(bound, _BARE) else exp.Paren(this=bound)
+        bound = bound if _bare(bound) else exp.Paren(this=bound)
         return _fields(bound, node.parts[1:]) if len(parts) > 1 else bound
 
     def _dot(self, node: exp.Expr) -> exp.Expr:
@@ -243,7 +243,7 @@ class Expressions:
 
     def _paren(self, node: exp.Expr) -> exp.Expr:
         bound = self.bind(node.this)
-        return bound if isinstance(bound, _BARE) else exp.Paren(this=bound)
+        return bound if _bare(bound) else exp.Paren(this=bound)
 
     def _between(self, node: exp.Expr) -> exp.Expr:
         low, high = node.args["low"], node.args["high"]
@@ -368,6 +368,11 @@ def _fields(value: exp.Expr, fields: Any) -> exp.Expr:
     return value
 
 
+def _bare(node: exp.Expr) -> bool:
+    """Fit to stand anywhere without parentheses. Some operators are functions to the parser: AND, for one."""
+    return isinstance(node, _BARE) and not isinstance(node, exp.Binary)
+
+
 def _operand(node: exp.Expr) -> exp.Expr:
     """Fit to stand beside an operator that binds more tightly than those of conditions."""
     return exp.Paren(this=node) if isinstance(node, exp.Connector | exp.Not | exp.Predicate) else node
@@ -398,7 +403,7 @@ def negated(node: exp.Expr) -> exp.Expr:
         return opposite(this=inner.this, expression=inner.expression)
     if isinstance(inner, exp.Not) and isinstance(_unwrapped(inner.this), _TRUTHS):
         return _unwrapped(inner.this)
-    return exp.Not(this=node if isinstance(node, _BARE) else exp.Paren(this=inner))
+    return exp.Not(this=node if _bare(node) else exp.Paren(this=inner))
 
 
 def _unwrapped(node: exp.Expr) -> exp.Expr:

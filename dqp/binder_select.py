@@ -317,6 +317,7 @@ class Select:
             identifier = value.name if passes else self.names.new(name or "column")
             taken.add(identifier)
             items.append((identifier, value))
+        keys = [(key, like) for key, like in keys if not isinstance(key, int) or _varies(values[key])]
         if hidden:
             sorting = [ordered(like, values[key].copy() if isinstance(key, int) else key) for key, like in keys]
             self.tree = Project(Sort(self.tree, tuple(sorting), limit, offset), tuple(items))
@@ -329,6 +330,11 @@ class Select:
                 self.tree = Sort(self.tree, tuple(sorting), limit, offset)
         columns = tuple((name, made) for (name, _), (made, _) in zip(self.outputs, items, strict=True))
         return Output(self.tree, columns)
+
+
+def _varies(node: exp.Expr) -> bool:
+    """Whether an expression may differ from row to row: others are no keys of an order."""
+    return node.find(exp.Column, Nested, exp.Window) is not None
 
 
 def _name(node: exp.Expr) -> str | None:
