@@ -191,5 +191,5 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _shown(table: pa.Table) -> str:
-    rows = [repr(row) for row in _rows(table)[:12]]
+    rows = [repr(row)[:300] for row in _rows(table)[:12]]
     return "\n".join([f"  {table.num_rows} rows of {', '.join(table.schema.names)}", *(f"  {row}" for row in rows)])

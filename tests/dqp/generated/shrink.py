@@ -12,6 +12,8 @@ import sqlglot
 from sqlglot import exp
 
 _CLAUSES = ("where", "having", "qualify", "distinct", "offset", "group", "with", "with_", "order", "limit")
+_TRUTHS = (exp.Predicate, exp.Connector, exp.Not, exp.Paren, exp.Boolean)
+"""What gives way to another condition only: a number in its place would be another query."""
 _LISTS = ("expressions", "joins", "ifs", "grouping_sets", "rollup", "cube")
 
 
@@ -71,11 +73,12 @@ def _cuts(node: exp.Expr) -> Iterator[Cut]:
                     name, [*found.args[name][:at], *found.args[name][at + 1 :]]
                 )  # type: ignore[misc]
     if isinstance(node, exp.Condition) and node.parent is not None and not isinstance(node, exp.Column | exp.Literal):
+        truth = isinstance(node, _TRUTHS)
         for at, child in enumerate(node.iter_expressions()):
-            if isinstance(child, exp.Condition):
+            if isinstance(child, _TRUTHS if truth else exp.Condition):
                 yield lambda found, at=at: _replaced(found, list(found.iter_expressions())[at])  # type: ignore[misc]
-        if not isinstance(node, exp.Subquery):
-            yield lambda found: _replaced(found, exp.Literal.number(1))
+        if not isinstance(node, exp.Subquery | exp.Boolean):
+            yield lambda found: _replaced(found, exp.true() if truth else exp.Literal.number(1))
     if isinstance(node, exp.Alias) and node.parent is not None:
         yield lambda found: _replaced(found, found.this)
 
