@@ -298,7 +298,13 @@ class Renderer:
         if made.distinct or made.order or made.limit or made.windows:
             made = self.derived(made, node.input.columns)
         scope = self._scope(made)
-        keys = [self.ordering(each, scope) for each in node.keys if each.this.find(exp.Column, Nested)]
+        # A literal would be read as the number of an item; it orders nothing.
+        varying = [each for each in node.keys if each.this.find(exp.Column, Nested)]
+        keys = [
+            self.ordering(each, scope)
+            for each in varying
+            if not (isinstance(each.this, exp.Column) and _LITERAL.fullmatch(scope[each.this.name]))
+        ]
         return replace(made, order=", ".join(keys), limit=self.limited(node.limit, node.offset))
 
     def _setoperation(self, node: SetOperation) -> Select:
@@ -338,6 +344,7 @@ def enclosed(text: str) -> str:
 
 
 _SIMPLE = re.compile(r'(?:\w+\.)?(?:\w+|"[^"]*")|\w+\([^()]*\)')
+_LITERAL = re.compile(r"[-(]*(?:\d[\w.+]*|'(?:[^']|'')*'|TRUE|FALSE|NULL)\)*", re.IGNORECASE)
 Leaf = Callable[[Operator], str]
 
 
