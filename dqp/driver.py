@@ -1,0 +1,147 @@
+"""A federation as a data resource: one more driver of ``dai``, which reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from dai.cancellation import Cancellation
+from dai.config import FederationConfig
+from dai.drivers import CallResult, ColumnStatistics, Driver, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import Column as ColumnInfo
+from dai.drivers.ddl import like
+from dai.errors import ConfigurationError, DatabaseUnavailableError, NotAQueryError, ParameterError
+from dai.stream import Stream
+from dqp import types
+from dqp.catalog import Table
+from dqp.coordinator import Coordinator
+from dqp.settings import FederationSettings, load, parse
+
+_HINT = "Send it to the resource that has the table."
+
+
+def configured(config: FederationConfig, resolve: Callable[[str], Driver]) -> Federation:
+    """The driver of ``[federations.NAME]`` of a service; ``resolve`` gives the driver of one of its resources."""
+    settings = parse(
+        config.content,
+        name=config.name,
+        where=f"federations.{config.name}",
+        base=config.base,
+        environment=config.environment,
+        served=True,
+    )
+    return Federation(settings, resolve)
+
+
+class Federation(Driver):
+    """Tables are ``alias.table``; the SQL is DuckDB's. Read-only."""
+
+    dialect = "duckdb"
+
+    def __init__(self, settings: FederationSettings, resolve: Callable[[str], Driver] | None = None) -> None:
+        self.settings = settings
+        self.coordinator = Coordinator(settings, resolve=resolve)
+        self.catalog = self.coordinator.catalog
+
+    @classmethod
+    def connect(cls, url: str, options: DriverOptions) -> Federation:
+        """The federation of a federation.toml at ``dqp:///path``."""
+        scheme, _, path = url.partition("://")
+        if scheme != "dqp" or len(path) < 2:
+            raise ConfigurationError("A federation's URL looks like dqp:///path/federation.toml.")
+        return cls(load(path[1:]))
+
+    def product(self) -> str:
+        count = len(self.settings.sources)
+        return f"dqp federation of {count} source{'' if count == 1 else 's'}"
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+    ) -> Stream:
+        return self.coordinator.query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows)
+
+    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> AbstractContextManager[Session]:
+        raise NotAQueryError("A federation is read-only: it has no transactions and changes nothing.", hint=_HINT)
+
+    def call(
+        self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
+    ) -> AbstractContextManager[CallResult]:
+        raise ParameterError("A federation has no stored procedures.", hint=_HINT)
+
+    def load(
+        self,
+        table: str,
+        stream: Stream,
+        *,
+        cancellation: Cancellation,
+        create: bool = False,
+        transactional: bool = True,
+    ) -> int:
+        stream.close()
+        raise NotAQueryError("A federation is read-only: nothing can be loaded into it.", hint=_HINT)
+
+    def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
+        """The tables of all sources that answer, with the alias as their schema, and the views."""
+        found = [_described(each) for each in self.catalog.tables()]
+        for name, shape in self.catalog.shapes_of_views().items():
+            columns = tuple(ColumnInfo(each, type.lower(), str(types.arrow_type(type))) for each, type in shape)
+            found.append(TableInfo(name=name, kind="view", columns=columns))
+        return tuple(each for each in found if like(pattern, each.name) or like(pattern, f"{each.schema}.{each.name}"))
+
+    def statistics(self, table: str) -> Statistics:
+        """Of ``alias.table``, ``alias.schema.table`` or ``alias_table``."""
+        alias, _, name = table.partition(".")
+        schema, _, bare = name.rpartition(".")
+        found = self.catalog.table(alias, bare, schema or None) if name else self.catalog.table(None, table)
+        return Statistics(
+            rows=int(found.rows),
+            size_bytes=int(found.bytes),
+            columns={
+                each.name: ColumnStatistics(
+                    distinct=each.distinct,
+                    null_fraction=each.null_fraction,
+                    low=None if each.low is None else str(each.low),
+                    high=None if each.high is None else str(each.high),
+                    width=each.width,
+                )
+                for each in found.columns
+            },
+        )
+
+    def check(self) -> float:
+        """Asks every source at once. DatabaseUnavailableError where none of them answers."""
+        start = time.perf_counter()
+        if self.settings.sources and not self.catalog.answering():
+            away = ", ".join(self.catalog.problems)
+            raise DatabaseUnavailableError(f"None of the federation's sources answers: {away}.")
+        return time.perf_counter() - start
+
+    def pool_state(self) -> dict[str, int]:
+        """A federation has no connections of its own: its sources have."""
+        return {"open": 0, "idle": 0, "limit": 0}
+
+    def close(self) -> None:
+        self.coordinator.close()
+
+
+def _described(table: Table) -> TableInfo:
+    return TableInfo(
+        name=table.name if table.schema is None else f"{table.schema}.{table.name}",
+        schema=table.source,
+        kind=table.kind,
+        columns=tuple(
+            ColumnInfo(each.name, each.source_type, str(types.arrow_type(each.type)), each.nullable)
+            for each in table.columns
+        ),
+        primary_key=table.keys[0] if table.keys else (),
+        foreign_keys=tuple(replace(each, schema=table.source) for each in table.foreign_keys),
+        rows=int(table.rows),
+    )
