@@ -72,7 +72,7 @@ class Ticket:
         return self.query, self.attempt, self.fragment, self.partition
 
     def encode(self, wait: float = WAIT) -> bytes:
-        """The wire form; ``wait`` are the seconds that the port should wait for the producer."""
+        """The wire form: JSON; ``wait`` are the seconds that the port should wait for the producer."""
         query, attempt, fragment, partition = self.key
         members = {"query": query, "attempt": attempt, "fragment": fragment, "partition": partition}
         return json.dumps({**members, "token": self.token, "wait": wait}).encode()
@@ -233,22 +233,22 @@ class FlightPort:
 
     def _sent(self, get: _Get, stream: Stream) -> Iterator[Any]:
         batches = rows = 0
-        batch = None
         try:
             with stream:
                 yield None
                 while True:
                     with self._pulling(get):
                         get.cancellation.check()
-                        following = next(stream, None)
-                    if following is None:
+                        batch = next(stream, None)
+                    if batch is None and batches:
                         break
-                    batch = following
+                    batch = _empty(stream.schema) if batch is None else batch
                     batches += 1
                     rows += batch.num_rows
-                    yield batch
-            end = json.dumps({"batches": batches, "rows": rows}).encode()
-            yield (_empty(stream.schema) if batch is None else batch.slice(0, 0)), end
+                    last = batch.slice(0, 0)
+                    # as a reader: of a batch alone Flight does not send the dictionaries
+                    yield pa.RecordBatchReader.from_batches(stream.schema, [batch])
+            yield last, json.dumps({"batches": batches, "rows": rows}).encode()
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - what a consumer may know of it
@@ -312,7 +312,10 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
     def _refuse(self, *_: object) -> None:
         raise _flight_error(MethodError("An evaluator's port serves tickets and the action health, nothing else."))
 
-    do_put = do_exchange = list_flights = get_flight_info = get_schema = _refuse
+    do_put = do_exchange = list_flights = get_flight_info = _refuse
+
+    def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
+        return flight.SchemaResult(pa.schema([]))  # whatever is raised here, Arrow shows the traceback
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,0 +1,456 @@
+"""Partitioning, coalescing, and an outbox that is bounded, spills rather than deadlocks and leaves nothing behind."""
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dai.cancellation import Cancellation
+from dai.errors import CancelledError, ClosedError, ConflictError, DataError, InternalError, LimitError, NotFoundError
+from dai.stream import Stream
+from dqp.exchange import BlockSize, Coalescer, Outbox, distribute, split
+from tests.processes import until
+
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+EAGER = BlockSize(seconds=0)
+
+
+def batch(first: int, rows: int = 100) -> pa.RecordBatch:
+    ids = range(first, first + rows)
+    return pa.record_batch([pa.array(ids), pa.array([f"row {each}" for each in ids])], schema=SCHEMA)
+
+
+SIZE = batch(1000).nbytes
+
+
+def batches(count: int) -> list[pa.RecordBatch]:
+    return [batch(1000 + 100 * number) for number in range(count)]
+
+
+def ids(stream: Stream) -> list[int]:
+    return stream.table()["id"].to_pylist()
+
+
+def files_of(directory: Path) -> list[str]:
+    """Names in the directory, and files in it that have none but are open."""
+    opened = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            opened.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        except FileNotFoundError:
+            continue
+    return [*os.listdir(directory), *(each for each in opened if each.startswith(f"{directory}/"))]
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(8) as executor:
+        yield executor
+
+
+# --- split and coalesce
+
+
+VALUES = st.tuples(
+    st.none() | st.integers(-(2**63), 2**63 - 1),
+    st.none() | st.text(max_size=8),
+    st.lists(st.integers(0, 9), max_size=3),
+    st.none() | st.sampled_from(["a", "b"]),
+    st.none() | st.booleans(),
+)
+TYPES = [pa.int64(), pa.string(), pa.list_(pa.int8()), pa.dictionary(pa.int8(), pa.string()), pa.bool_()]
+BUCKET_TYPES = st.sampled_from([pa.int16(), pa.int32(), pa.int64(), pa.uint64()])
+
+
+@given(data=st.data(), partitions=st.sampled_from([1, 2, 3, 7, 300]), bucket_type=BUCKET_TYPES, large=st.booleans())
+def test_split_keeps_every_row_and_the_order_of_each_bucket(data, partitions, bucket_type, large):
+    rows = data.draw(st.lists(st.tuples(st.integers(0, partitions - 1), VALUES), max_size=60))
+    if large:  # beyond the size up to which sorted batches are sliced
+        rows = [(bucket, (number, "x" * 200, *values[2:])) for bucket, values in rows for number in range(300)]
+    columns = [pa.array([values[at] for _, values in rows], kind) for at, kind in enumerate(TYPES)]
+    columns.insert(2, pa.array([bucket for bucket, _ in rows], bucket_type))
+    whole = pa.record_batch(columns, names=["a", "b", "bucket", "c", "d", "e"])
+    start = data.draw(st.integers(0, len(rows)))  # a slice has offsets
+    pieces = split(whole.slice(start), "bucket", partitions)
+    assert len(pieces) == partitions
+    for number, piece in enumerate(pieces):
+        assert piece.schema.names == ["a", "b", "c", "d", "e"]
+        piece.validate(full=True)
+        expected = [values for bucket, values in rows[start:] if bucket == number]
+        assert [tuple(row.values()) for row in piece.to_pylist()] == expected
+
+
+@pytest.mark.parametrize(
+    "buckets", [pa.array([0, 2]), pa.array([-1, 0]), pa.array([0, None]), pa.array(["0", "1"]), pa.array([0.0, 1.0])]
+)
+def test_split_refuses_buckets_that_would_lose_rows(buckets):
+    with pytest.raises(DataError):
+        split(pa.record_batch({"a": pa.array([1, 2]), "bucket": buckets}), "bucket", 2)
+
+
+def test_split_needs_its_column():
+    with pytest.raises(DataError, match="'bucket'"):
+        split(pa.record_batch({"a": [1]}), "bucket", 2)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 400), max_size=20),
+    rows=st.integers(1, 300),
+    size=st.integers(1, 5000),
+    late=st.booleans(),
+)
+def test_coalescing_keeps_the_sequence_and_the_sizes(lengths, rows, size, late):
+    coalescer = Coalescer(BlockSize(bytes=size, rows=rows, seconds=0 if late else math.inf))
+    source, blocks, begin = [], [], 0
+    for length in lengths:
+        source.append(batch(1000 + begin, length))
+        begin += length
+        blocks += coalescer.add(source[-1])
+    early = len(blocks)
+    blocks += coalescer.rest()
+    assert list(coalescer.rest()) == []
+    assert pa.Table.from_batches(blocks, SCHEMA).equals(pa.Table.from_batches(source, SCHEMA))
+    assert all(0 < block.num_rows <= rows for block in blocks)
+    assert all(block.nbytes < 2 * size + SIZE for block in blocks)
+    if late:
+        assert early == len(blocks)  # nothing is kept back
+
+
+def test_small_batches_become_one_block_after_the_first_which_goes_at_once():
+    coalescer = Coalescer(BlockSize(bytes=10 * SIZE, seconds=1000))
+    ready = [list(coalescer.add(each)) for each in batches(11)]
+    assert [len(each) for each in ready] == [1] + [0] * 9 + [1]
+    assert ready[-1][0].num_rows == 1000
+
+
+# --- distribute
+
+
+def hashed(rows: int, partitions: int) -> Stream:
+    whole = batch(0, rows).append_column("bucket", pa.array([each * 7919 % partitions for each in range(rows)]))
+    return Stream.of(pa.Table.from_batches([whole])).rebatch(500)
+
+
+def test_distribute_by_hash(pool, tmp_path):
+    outbox = Outbox(SCHEMA, 3, memory_bytes=4 * SIZE, directory=tmp_path)
+    readers = [pool.submit(ids, outbox.stream(partition)) for partition in range(3)]
+    distribute(hashed(10_000, 3), outbox, Cancellation(), buckets="bucket", block=BlockSize(bytes=2000))
+    for partition, reader in enumerate(readers):
+        assert reader.result() == [each for each in range(10_000) if each * 7919 % 3 == partition]
+    assert outbox.drained
+    assert outbox.counters.rows == 10_000
+    assert sum(outbox.counters.partition_rows) == 10_000
+
+
+def test_distribute_fails_the_outbox_with_what_the_stream_raises():
+    def broken():
+        yield batch(0)
+        raise LimitError("too much")
+
+    outbox = Outbox(SCHEMA, 1)
+    with pytest.raises(LimitError):
+        distribute(Stream(SCHEMA, broken()), outbox, Cancellation())
+    with pytest.raises(LimitError, match="too much"):
+        outbox.stream(0).table()
+
+
+def test_distribute_tells_readers_nothing_of_a_foreign_failure():
+    def broken():
+        yield batch(0)
+        raise RuntimeError("/secret/path")
+
+    outbox = Outbox(SCHEMA, 1)
+    with pytest.raises(RuntimeError):
+        distribute(Stream(SCHEMA, broken()), outbox, Cancellation())
+    with pytest.raises(InternalError, match=r"^(?!.*secret)"):
+        outbox.stream(0).table()
+
+
+def test_distribute_to_several_partitions_needs_their_column():
+    outbox = Outbox(SCHEMA, 2)
+    with pytest.raises(DataError):
+        distribute(Stream(SCHEMA, [batch(0)]), outbox, Cancellation())
+
+
+# --- the outbox
+
+
+def test_order_within_a_partition_through_memory_and_disk(pool, tmp_path):
+    outbox = Outbox(SCHEMA, 2, memory_bytes=3 * SIZE, directory=tmp_path, grace=0.01)
+    for each in batches(30):
+        outbox.put(0, each, Cancellation())
+        assert outbox.held[0] <= 3 * SIZE
+    outbox.finish()
+    assert outbox.counters.spilled_bytes == 27 * SIZE
+    assert files_of(tmp_path)
+    assert ids(outbox.stream(0)) == list(range(1000, 4000))
+    assert ids(outbox.stream(1)) == []
+    assert outbox.drained
+    assert outbox.held == (0, 0)
+    assert not files_of(tmp_path)
+
+
+def crossed(pool, outboxes, producing):
+    """Two consumers, each of which reads a partition of both exchanges, in opposite orders, one after the other."""
+
+    def produce(outbox):
+        for number, each in enumerate(batches(40)):
+            outbox.put(number % 2, each, producing)
+        outbox.finish()
+
+    def consume(partition, order):
+        return [ids(outboxes[which].stream(partition, producing)) for which in order]
+
+    producers = [pool.submit(produce, outbox) for outbox in outboxes]
+    consumers = [pool.submit(consume, 0, (0, 1)), pool.submit(consume, 1, (1, 0))]
+    return producers, consumers
+
+
+def test_consumers_that_wait_for_each_other_do_not_deadlock(pool, tmp_path):
+    outboxes = [Outbox(SCHEMA, 2, memory_bytes=2 * SIZE, directory=tmp_path, grace=0.01) for _ in range(2)]
+    producers, consumers = crossed(pool, outboxes, Cancellation())
+    for future in producers:
+        future.result()
+    everything = [[each + row for each in range(1000 + 100 * odd, 5000, 200) for row in range(100)] for odd in (0, 1)]
+    assert consumers[0].result() == [everything[0], everything[0]]
+    assert consumers[1].result() == [everything[1], everything[1]]
+    assert any(outbox.counters.spilled_bytes > 0 for outbox in outboxes)
+    assert not files_of(tmp_path)
+
+
+def test_the_same_consumers_deadlock_without_a_place_to_spill(pool):
+    """What the test above shows is not true by itself."""
+    outboxes = [Outbox(SCHEMA, 2, memory_bytes=2 * SIZE) for _ in range(2)]
+    producing = Cancellation()
+    producers, consumers = crossed(pool, outboxes, producing)
+    # two batches for the reader that does not read fill the memory; the next one finds no room
+    until(lambda: [(each.held[0], each.counters.batches) for each in outboxes] == [(2 * SIZE, 4), (2 * SIZE, 3)])
+    assert not any(future.done() for future in [*producers, *consumers])
+    producing.cancel()
+    for future in [*producers, *consumers]:
+        with pytest.raises((CancelledError, ClosedError)):
+            future.result()
+
+
+def test_a_single_reader_holds_its_producer_and_nothing_is_spilled(pool, tmp_path):
+    outbox = Outbox(SCHEMA, 1, memory_bytes=2 * SIZE, directory=tmp_path, grace=0)
+    producer = pool.submit(distribute, Stream(SCHEMA, batches(20)), outbox, Cancellation(), block=EAGER)
+    reader = outbox.stream(0)
+    for first in range(1000, 3000, 100):
+        assert next(reader)["id"][0].as_py() == first
+        assert outbox.held[0] <= 2 * SIZE
+    assert next(reader, None) is None
+    producer.result()
+    assert outbox.counters.spilled_bytes == 0
+
+
+def test_broadcast_gives_every_reader_the_same_batches(tmp_path):
+    outbox = Outbox(SCHEMA, 3, broadcast=True, memory_bytes=100 * SIZE, directory=tmp_path)
+    distribute(Stream(SCHEMA, batches(5)), outbox, Cancellation(), block=EAGER)
+    first, second, third = ([id(each) for each in outbox.stream(reader)] for reader in range(3))
+    assert len(first) == 5
+    assert first == second == third
+    assert outbox.held == (0, 0)
+    assert outbox.counters.rows == 500
+
+
+def test_broadcast_spills_for_the_reader_that_is_behind(pool, tmp_path):
+    outbox = Outbox(SCHEMA, 2, broadcast=True, memory_bytes=3 * SIZE, directory=tmp_path, grace=0.01)
+    fast = pool.submit(ids, outbox.stream(0))
+    distribute(Stream(SCHEMA, batches(30)), outbox, Cancellation(), block=EAGER)
+    assert fast.result() == list(range(1000, 4000))
+    assert outbox.counters.spilled_bytes > 0
+    assert ids(outbox.stream(1)) == list(range(1000, 4000))
+    assert outbox.held == (0, 0)
+    assert not files_of(tmp_path)
+
+
+def test_disk_space_comes_back_while_a_partition_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("dqp.outbox.RUN_BYTES", 4 * SIZE)
+    outbox = Outbox(SCHEMA, 2, memory_bytes=SIZE, directory=tmp_path, grace=0)
+    for each in batches(40):
+        outbox.put(0, each, Cancellation())
+    full = outbox.held[1]
+    reader = outbox.stream(0)
+    for _ in range(20):
+        next(reader)
+    assert 0 < outbox.held[1] < 0.7 * full
+    reader.close()
+    assert outbox.held == (0, 0)
+    assert not files_of(tmp_path)
+
+
+def test_dictionaries_travel_through_the_disk(tmp_path):
+    schema = pa.schema([("d", pa.dictionary(pa.int8(), pa.string()))])
+    outbox = Outbox(schema, 2, memory_bytes=1, directory=tmp_path, grace=0)
+    for words in (["a", "b"], ["c", None], ["b", "d"]):
+        outbox.put(
+            0,
+            pa.record_batch([pa.array(words).dictionary_encode().cast(schema[0].type)], schema=schema),
+            Cancellation(),
+        )
+    outbox.finish()
+    assert outbox.stream(0).table()["d"].to_pylist() == ["a", "b", "c", None, "b", "d"]
+
+
+def test_a_slice_does_not_keep_its_parent_in_memory():
+    outbox = Outbox(SCHEMA, 1)
+    outbox.put(0, batch(0, 100_000).slice(500, 10), Cancellation())
+    held = next(outbox.stream(0))
+    assert held.get_total_buffer_size() < 2000
+    assert held["id"].to_pylist() == list(range(500, 510))
+
+
+def test_disk_use_has_a_limit(tmp_path):
+    outbox = Outbox(SCHEMA, 2, memory_bytes=SIZE, directory=tmp_path, disk_bytes=4 * SIZE, grace=0, patience=0.05)
+    most = []
+
+    def put_all():
+        for each in batches(20):
+            outbox.put(0, each, Cancellation())
+            most.append(outbox.held[1])
+
+    with pytest.raises(LimitError, match="on disk"):
+        put_all()
+    assert 4 * SIZE <= max(most) <= 6 * SIZE
+    outbox.close()
+    assert not files_of(tmp_path)
+
+
+def test_at_the_limit_of_the_disk_a_producer_waits_for_a_reader_that_goes_on(pool, tmp_path):
+    outbox = Outbox(SCHEMA, 2, memory_bytes=SIZE, directory=tmp_path, disk_bytes=4 * SIZE, grace=0, patience=60)
+
+    def produce():
+        for each in batches(60):
+            outbox.put(0, each, Cancellation())
+        outbox.finish()
+
+    producer = pool.submit(produce)
+    until(lambda: outbox.held[1] >= 4 * SIZE)
+    assert ids(outbox.stream(0)) == list(range(1000, 7000))
+    producer.result()
+
+
+def test_a_disk_that_cannot_be_written_is_a_clear_error(tmp_path):
+    outbox = Outbox(SCHEMA, 2, memory_bytes=SIZE, directory=tmp_path / "missing", grace=0)
+    outbox.put(0, batch(0), Cancellation())
+    with pytest.raises(LimitError, match=r"^(?!.*missing)"):
+        outbox.put(0, batch(100), Cancellation())
+
+
+@pytest.mark.parametrize("end", ["close", "fail", "leave"])
+def test_nothing_is_left_behind(end, tmp_path):
+    outbox = Outbox(SCHEMA, 2, memory_bytes=2 * SIZE, directory=tmp_path, grace=0)
+    for number, each in enumerate(batches(20)):
+        outbox.put(number % 2, each, Cancellation())
+    streams = [outbox.stream(partition) for partition in range(2)]
+    next(streams[0])
+    assert outbox.held[1]
+    if end == "close":
+        outbox.close()
+        with pytest.raises(ClosedError):
+            next(streams[0])
+    elif end == "fail":
+        outbox.fail(LimitError("enough"))
+        with pytest.raises(LimitError):
+            next(streams[0])
+        with pytest.raises(LimitError):
+            outbox.put(0, batch(0), Cancellation())
+    else:
+        for stream in streams:
+            stream.close()
+    assert outbox.held == (0, 0)
+    assert not files_of(tmp_path)
+
+
+def test_a_reader_that_leaves_does_not_hold_the_others(tmp_path):
+    left = []
+    outbox = Outbox(SCHEMA, 2, memory_bytes=SIZE, directory=None, abandoned=lambda: left.append(True))
+    outbox.stream(0).close()
+    for each in batches(5):
+        outbox.put(0, each, Cancellation())  # dropped
+    outbox.put(1, batch(0), Cancellation())
+    assert not left
+    outbox.stream(1).close()
+    assert left == [True]
+    with pytest.raises(ClosedError):
+        outbox.put(1, batch(0), Cancellation())
+
+
+def test_the_last_reader_that_leaves_frees_a_producer_that_waits(pool):
+    outbox = Outbox(SCHEMA, 1, memory_bytes=SIZE)
+    producer = pool.submit(distribute, Stream(SCHEMA, batches(5)), outbox, Cancellation(), block=EAGER)
+    until(lambda: outbox.held[0] == SIZE)
+    outbox.stream(0).close()
+    with pytest.raises(ClosedError):
+        producer.result()
+
+
+def test_reading_to_the_end_is_not_leaving():
+    left = []
+    outbox = Outbox(SCHEMA, 1, abandoned=lambda: left.append(True))
+    distribute(Stream(SCHEMA, batches(2)), outbox, Cancellation())
+    assert len(ids(outbox.stream(0))) == 200
+    assert not left
+
+
+def test_cancelling_a_producer_that_waits(pool):
+    outbox, cancellation = Outbox(SCHEMA, 1, memory_bytes=SIZE), Cancellation()
+    producer = pool.submit(distribute, Stream(SCHEMA, batches(5)), outbox, cancellation, block=EAGER)
+    until(lambda: outbox.held[0] == SIZE)
+    cancellation.cancel()
+    with pytest.raises(CancelledError):
+        producer.result()
+    with pytest.raises(CancelledError):
+        outbox.stream(0).table()
+    assert outbox.held == (0, 0)
+
+
+def test_cancelling_a_reader_that_waits(pool):
+    outbox, cancellation, left = Outbox(SCHEMA, 1), Cancellation(), []
+    outbox._abandoned = lambda: left.append(True)
+    reader = pool.submit(outbox.stream(0, cancellation).table)
+    cancellation.cancel()
+    with pytest.raises(CancelledError):
+        reader.result()
+    assert left == [True]
+
+
+def test_one_reader_a_partition():
+    outbox = Outbox(SCHEMA, 2)
+    outbox.stream(1)
+    with pytest.raises(ConflictError):
+        outbox.stream(1)
+    with pytest.raises(NotFoundError):
+        outbox.stream(2)
+
+
+def test_the_end_is_the_end():
+    outbox = Outbox(SCHEMA, 1)
+    outbox.finish()
+    with pytest.raises(ConflictError):
+        outbox.put(0, batch(0), Cancellation())
+    with pytest.raises(DataError):
+        outbox.put(0, pa.record_batch({"other": [1]}), Cancellation())
+
+
+def test_several_producers_keep_each_ones_order(pool, tmp_path):
+    outbox = Outbox(SCHEMA, 2, memory_bytes=2 * SIZE, directory=tmp_path, grace=0)
+
+    def produce(base):
+        for number in range(20):
+            outbox.put(0, batch(base + 100 * number), Cancellation())
+
+    producers = [pool.submit(produce, base) for base in (100_000, 200_000, 300_000)]
+    reader = outbox.stream(0)
+    found = [next(reader)["id"].to_pylist() for _ in range(60)]
+    for producer in producers:
+        producer.result()
+    for base in (100_000, 200_000, 300_000):
+        mine = [row for rows in found for row in rows if base <= row < base + 100_000]
+        assert mine == list(range(base, base + 2000))
