@@ -1,7 +1,7 @@
 """The rewriting of a query's tree, as a tuple of rules in the order they run.
 
 A rule is a function from a tree and a context to a tree with the same rows and the same columns; it never changes what
-it was given. The last rule leaves a tree whose leaves are statements of sources (``Remote``) and tuples at hand
+it was given. At the end the tree's leaves are statements of sources (``Remote``) and tuples at hand
 (``Inline``). Adding a rule is one module, one line in ``RULES`` and one fixture in ``tests/dqp/rules``.
 """
 
@@ -12,13 +12,17 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from dqp.operators import Nested, Operator, everywhere, walk
+from dqp.rules.aggregates import split_aggregates
+from dqp.rules.calls import calls
 from dqp.rules.columns import prune_columns
 from dqp.rules.context import Context, Options
 from dqp.rules.filters import push_filters
 from dqp.rules.implode import implode
 from dqp.rules.joins import order_joins
+from dqp.rules.limits import push_limits
+from dqp.rules.narrow import narrow
 from dqp.rules.predicates import rebuilt
-from dqp.rules.semijoins import push_semi_joins
+from dqp.rules.semijoins import push_semi_joins, thin_semi_joins
 from dqp.rules.simplify import simplify
 from dqp.rules.unnest import unnest
 
@@ -32,8 +36,13 @@ RULES: tuple[Rule, ...] = (
     push_semi_joins,
     prune_columns,
     order_joins,
+    thin_semi_joins,
+    split_aggregates,
+    push_limits,
+    narrow,
     prune_columns,
     implode,
+    calls,
 )
 """In order. A rule may stand twice: what another one did gives it more to do."""
 

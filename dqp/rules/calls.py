@@ -5,7 +5,7 @@ The last rule: filters and joins have been moved by then, and only the rows that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from sqlglot import exp
 
@@ -18,30 +18,42 @@ from dqp.operators import (
     Nested,
     Operator,
     Project,
+    Sort,
     column,
     conjunction,
     conjuncts,
     free,
-    rewritten,
     used,
 )
 from dqp.rules.context import Context
 
 
 def calls(tree: Operator, context: Context) -> Operator:
-    """``Filter(x, f(a) > 1)`` → ``Project(Filter(Call(x, c = f(a)), c > 1))`` without ``c``."""
+    """``Filter(x, f(a) > 1)`` → ``Filter(Call(x, c = f(a)), c > 1)``, without ``c`` further up where it is not used."""
     if not context.options.functions:
         return tree
-    return rewritten(tree, lambda node: _extracted(node, context))
+    return _trimmed(_extracted(tree, context), tree.columns)
+
+
+def _trimmed(made: Operator, columns: tuple[str, ...]) -> Operator:
+    """The operator without the results of calls that it passes on."""
+    return made if made.columns == columns else Project(made, tuple((each, column(each)) for each in columns))
 
 
 def _extracted(node: Operator, context: Context) -> Operator:
-    node = node.with_expressions(lambda each: _inside(each, context)) if _has_nested(node) else node
+    """The tree with its calls extracted; it may give their results beside its own columns."""
+    passing = isinstance(node, Project | Aggregate | Filter | Sort | Call)
+    inputs = [_extracted(each, context) for each in node.inputs]
+    if not passing:
+        inputs = [_trimmed(made, each.columns) for made, each in zip(inputs, node.inputs, strict=True)]
+    node = node.with_inputs(*inputs)
+    if any(each.find(Nested) for each in node.expressions):
+        node = node.with_expressions(lambda each: _inside(each, context))
     if not any(_found(each, context) for each in node.expressions):
         return node
     if isinstance(node, Join):
         return _join(node, context)
-    if len(node.inputs) != 1:
+    if not passing:
         raise StatementError("An operation call cannot stand in this place.", hint="Call it in a subquery in FROM.")
     windows = [
         each
@@ -53,14 +65,7 @@ def _extracted(node: Operator, context: Context) -> Operator:
         node = _windows_first(node, windows, context)
     below, changed = _called(node.inputs[0], node.expressions, context)
     replacing = iter(changed)
-    made = node.with_inputs(below).with_expressions(lambda _: next(replacing))
-    if isinstance(node, Project | Aggregate):
-        return made
-    return Project(made, tuple((each, column(each)) for each in node.columns))
-
-
-def _has_nested(node: Operator) -> bool:
-    return any(each.find(Nested) for each in node.expressions)
+    return node.with_inputs(below).with_expressions(lambda _: next(replacing))
 
 
 def _inside(expression: exp.Expression, context: Context) -> exp.Expression:
@@ -91,19 +96,29 @@ def _called(
     below: Operator, expressions: tuple[exp.Expression, ...], context: Context
 ) -> tuple[Operator, list[exp.Expression]]:
     """The operator with a ``Call`` for each different call of the expressions, and the expressions that use them."""
-    known: dict[exp.Expression, str] = {}
+    known = {call: name for call, name in _made(below) if name in below.columns}
 
     def change(node: exp.Expression) -> exp.Expression:
         nonlocal below
         if not isinstance(node, exp.Anonymous) or node.name.lower() not in context.options.functions:
             return node
-        if node not in known:
-            name = node.name.lower()
-            known[node] = context.names.new(name)
-            below = Call(below, known[node], name, tuple(node.expressions))
-        return column(known[node])
+        name = node.name.lower()
+        call = exp.Anonymous(this=name, expressions=node.expressions)
+        if call not in known:
+            known[call] = context.names.new(name)
+            below = Call(below, known[call], name, tuple(node.expressions))
+        return column(known[call])
 
-    return below, [_bottom_up(each, change) for each in expressions]
+    changed = [_bottom_up(each, change) for each in expressions]
+    return below, changed
+
+
+def _made(below: Operator) -> Iterator[tuple[exp.Expression, str]]:
+    """The calls whose results the operator may pass on, with their identifiers."""
+    while isinstance(below, Filter | Sort | Call):
+        if isinstance(below, Call):
+            yield exp.Anonymous(this=below.function, expressions=list(below.arguments)), below.identifier
+        below = below.input
 
 
 def _bottom_up(node: exp.Expression, change: Callable[[exp.Expression], exp.Expression]) -> exp.Expression:
@@ -152,4 +167,4 @@ def _join(node: Join, context: Context) -> Operator:
     rest = conjunction(after)
     if rest is not None:
         made = _extracted(Filter(made, rest), context)
-    return Project(made, tuple((each, column(each)) for each in node.columns))
+    return _trimmed(made, node.columns)
