@@ -55,8 +55,12 @@ class Federation(Driver):
         return cls(load(path[1:]))
 
     def product(self) -> str:
+        """How many sources, and which of them did not answer when they were last asked."""
         count = len(self.settings.sources)
-        return f"dqp federation of {count} source{'' if count == 1 else 's'}"
+        away = [each.alias for each in self.settings.sources if each.alias in self.catalog.problems]
+        return f"dqp federation of {count} source{'' if count == 1 else 's'}" + (
+            f", away: {', '.join(away)}" if away else ""
+        )
 
     def query(
         self,

@@ -312,6 +312,12 @@ def test_check_config_connects(tmp_path: Path, capsys) -> None:
     bad.write_text('[resources.lab]\nurl = "postgresql://127.0.0.1:1/lab"\nconnect_wait = 0.5\npool_wait = 0.5\n')
     assert main(["check-config", str(bad)]) == FAILED
     assert "lab: " in capsys.readouterr().out
+    federated = tmp_path / "federated.toml"
+    sources = '[[federations.lab.sources]]\nalias = "a"\nresource = "book"\n'
+    away = '[[federations.lab.sources]]\nalias = "b"\nurl = "http://127.0.0.1:9/x"\n'
+    federated.write_text(good.read_text() + sources + away)
+    assert main(["check-config", str(federated)]) == OK
+    assert "lab: dqp federation of 2 sources, away: b, answers in" in capsys.readouterr().out
 
 
 def test_the_schema_of_documents(capsysbinary, tmp_path: Path) -> None:

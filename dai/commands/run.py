@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -97,23 +98,17 @@ def greeting(config: Config, url: str) -> str:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    from dai.drivers import DriverOptions, driver_for
+    from dai.resources import Resources
 
     loaded = configuration(None, arguments.file)
-    print(f"{arguments.file} is well-formed: {len(loaded.resources)} resource(s).")
     failed = 0
-    for name, resource in loaded.resources.items():
-        if resource.url is None:
-            continue
-        options = DriverOptions(pool_size=1, pool_wait=resource.pool_wait, connect_wait=resource.connect_wait)
-        try:
-            driver = driver_for(resource.url, options)
+    with closing(Resources(loaded)) as resources:
+        print(f"{arguments.file} is well-formed: {len(resources)} resource(s).")
+        for name, resource in resources.items():
             try:
-                seconds = driver.check()
-                print(f"  {name}: {driver.product()}, answers in {seconds * 1000:.1f} ms")
-            finally:
-                driver.close()
-        except DaiError as error:
-            failed += 1
-            print(f"  {name}: " + str(error).replace("\n", "\n    "))
+                seconds = resource.driver.check()
+                print(f"  {name}: {resource.driver.product()}, answers in {seconds * 1000:.1f} ms")
+            except DaiError as error:
+                failed += 1
+                print(f"  {name}: " + str(error).replace("\n", "\n    "))
     return FAILED if failed else OK
