@@ -91,11 +91,11 @@ class Shadow:
         arguments: Any = list(signature.arguments)
         try:
             self._root.create_function(name, bound, arguments, signature.returns, side_effects=True)
-        except duckdb.CatalogException as error:
-            raise ConfigurationError(
-                f"functions.{name}: DuckDB has a function of this name.", hint="Give it another name."
-            ) from error
         except duckdb.Error as error:
+            if isinstance(error, duckdb.CatalogException) and "Type with name" not in str(error):
+                raise ConfigurationError(
+                    f"functions.{name}: DuckDB has a function of this name.", hint="Give it another name."
+                ) from error
             raise ConfigurationError(
                 f"functions.{name}: {', '.join(signature.arguments)} → {signature.returns} are no types of DuckDB.",
                 hint="VARCHAR, BIGINT, DOUBLE …",

@@ -417,6 +417,10 @@ def test_operation_calls() -> None:
     with pytest.raises(ConfigurationError, match=r"functions.f: .* are no types"):
         broken.describe("select 1")
     broken.close()
+    taken = Catalog(FederationSettings(functions={"upper": function}), sources=())
+    with pytest.raises(ConfigurationError, match=r"functions.upper: DuckDB has a function of this name"):
+        taken.describe("select 1")
+    taken.close()
 
 
 def test_many_threads_describe_at_once(small: Catalog) -> None:
