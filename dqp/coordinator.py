@@ -19,6 +19,8 @@ import pyarrow as pa
 
 from dai.cancellation import Cancellation
 from dai.drivers import Driver
+from dai.errors import StatementError
+from dai.loading import nearest
 from dai.stream import Stream
 from dqp import bounds
 from dqp.binder import Bound, bind
@@ -35,6 +37,9 @@ from dqp.runtimes import Runtime, runtime_of
 from dqp.settings import FederationSettings
 
 _WORD = re.compile(r"\w+")
+_FORMAT = re.compile(r"(?P<head>\s*explain\b(?:\s+analy[sz]e\b)?)\s*\(\s*format\s+(?P<form>\w+)\s*\)", re.I)
+FORMS = ("text", "json", "svg")
+"""Of a plan."""
 PLANS = 256
 """Plans kept, of the queries asked last."""
 
@@ -130,13 +135,23 @@ class Coordinator:
         cancellation: Cancellation,
         batch_rows: int | None = None,
     ) -> Stream:
-        """The tuples of a query, as ``dai.drivers.Driver.query``; of EXPLAIN and EXPLAIN ANALYZE one text column."""
+        """The tuples of a query, as ``dai.drivers.Driver.query``. EXPLAIN and EXPLAIN ANALYZE, perhaps with (FORMAT
+        json) or (FORMAT svg), give a plan as lines of text in one column."""
+        return self.start(sql, parameters, cancellation=cancellation, batch_rows=batch_rows)[0]
+
+    def start(
+        self, sql: str, parameters: Parameters = (), *, cancellation: Cancellation, batch_rows: int | None = None
+    ) -> tuple[Stream, Running | None]:
+        """As ``query``, with the query under way, which says how far it is; None for an EXPLAIN."""
+        sql, form = _formatted(sql)
         planned = self.plan(sql, parameters)
         if planned.bound.statement != "query":
             analyze = planned.bound.statement == "explain analyze"
-            text = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation).text
-            return table_stream(pa.table({"plan": text.splitlines()}), batch_rows)
-        return self.run(planned, cancellation=cancellation, batch_rows=batch_rows).stream
+            found = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation)
+            lines = {"text": found.text, "json": found.json, "svg": found.svg}[form].split("\n")
+            return table_stream(pa.table({"plan": pa.array(lines, pa.string())}), batch_rows), None
+        running = self.run(planned, cancellation=cancellation, batch_rows=batch_rows)
+        return running.stream, running
 
     def run(self, planned: Planned, *, cancellation: Cancellation, batch_rows: int | None = None) -> Running:
         """Begins the query; its schema is known when this returns."""
@@ -211,6 +226,18 @@ def _finishing(stream: Stream, execution: Execution) -> Iterator[pa.RecordBatch]
     """The stream; at its end, its failure or when it is closed, the execution is closed too."""
     with execution, stream:
         yield from stream
+
+
+def _formatted(sql: str) -> tuple[str, str]:
+    """The statement without the format that its EXPLAIN asks for, and that format."""
+    found = _FORMAT.match(sql)
+    if found is None:
+        return sql, "text"
+    form = found["form"].lower()
+    if form not in FORMS:
+        raise StatementError(f"There is no format {form!r} of a plan.", sql=sql, hint=nearest(form, list(FORMS)))
+    blank = " " * (found.end() - found.end("head"))
+    return found["head"] + blank + sql[found.end() :], form
 
 
 def table_stream(table: pa.Table, batch_rows: int | None) -> Stream:

@@ -74,6 +74,12 @@ class Explanation:
     remarks: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, text: str) -> Explanation:
+        """What ``json`` says."""
+        found = json.loads(text)
+        return cls(_read(found["plan"]), found["sql"], tuple(found["remarks"]), found["seconds"])
+
     @property
     def text(self) -> str:
         lines = list(_lines(self.root))
@@ -266,6 +272,19 @@ def _values(node: Node) -> dict[str, Any]:
     if node.inputs:
         values["inputs"] = [_values(each) for each in node.inputs]
     return values
+
+
+def _read(values: Mapping[str, Any]) -> Node:
+    """The node that ``_values`` has written."""
+    return Node(
+        values["operator"],
+        tuple(values.get("details", ())),
+        values.get("where"),
+        Figures(**values["estimated"]),
+        Figures(**values["actual"]) if "actual" in values else None,
+        tuple(values.get("statements", ())),
+        tuple(map(_read, values.get("inputs", ()))),
+    )
 
 
 def _known(figures: Figures) -> dict[str, float]:

@@ -1,0 +1,348 @@
+"""The face for people: a federation in one line, queries that run when their result is wanted.
+
+::
+
+    lab = dqp.connect("federation.toml")            # runs here; a mapping of the same shape will do
+    lab = dqp.connect("http://127.0.0.1:8080/lab")  # runs there
+    lab.sql("select … from pg.a join maria.b on … where v > $least", least=3).to_pandas()
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Self
+
+import pyarrow as pa
+
+import dai
+from dai.cancellation import Cancellation
+from dai.client.progress import Asked, Meter
+from dai.client.result import SHOWN_ROWS, first_rows, shown
+from dai.errors import ConfigurationError, MissingDependencyError, ParameterError, StatementError
+from dai.stream import Stream
+from dqp.coordinator import Coordinator, Running
+from dqp.explain import Explanation
+from dqp.parameters import read
+from dqp.settings import FederationSettings, load
+
+_WAIT = 0.1
+"""Seconds between looks at whether somebody pressed Ctrl-C."""
+
+
+class Lab:
+    """A federation: ``federation`` is the path of a federation.toml, the same as a mapping, its settings, or the URL
+    of a federation that a data service offers. ``progress`` as in ``dai.connect``: a line where somebody watches.
+
+    ConfigurationError for what cannot be a federation. Close it, or use it as a context manager.
+    """
+
+    def __init__(self, federation: Any, *, progress: Asked = None) -> None:
+        self._progress = progress
+        self._remote: Any = None
+        self._coordinator: Coordinator | None = None
+        if isinstance(federation, str) and federation.startswith(("http://", "https://")):
+            self._remote = dai.connect(federation)
+            if not hasattr(self._remote, "query"):
+                raise ConfigurationError(
+                    f"{federation} names no resource.", hint="It looks like http://host:port/lab; see dai resources."
+                )
+        elif isinstance(federation, FederationSettings):
+            self._coordinator = Coordinator(federation)
+        elif isinstance(federation, str | os.PathLike):
+            self._coordinator = Coordinator(load(os.fspath(federation)))
+        elif isinstance(federation, Mapping):
+            self._coordinator = Coordinator(load(federation))
+        else:
+            raise ConfigurationError(f"A federation is a path, a mapping or a URL, not {type(federation).__name__}.")
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Of a federation that runs here."""
+        if self._coordinator is None:
+            raise ConfigurationError("This federation runs in a data service, not here.")
+        return self._coordinator
+
+    def sql(self, sql: str, /, *values: Any, **parameters: Any) -> Query:
+        """A query, not run yet. ``$name`` in it stands for the parameter of that name, ``?`` for the next of
+        ``values``; both are bound, never pasted. A list stands for several values: ``IN $names``."""
+        if values and parameters:
+            raise ParameterError("Give the parameters either by place or by name.")
+        return Query(self, sql, values or parameters)
+
+    def explain(self, sql: str, /, *values: Any, analyze: bool = False, **parameters: Any) -> Explanation:
+        """How a query would run; with ``analyze`` it runs, and how it did."""
+        return self.sql(sql, *values, **parameters).explain(analyze=analyze)
+
+    def upload(self, name: str, data: Any) -> None:
+        """Makes a table of one's own known as ``name``: an Arrow table, a pandas or polars data frame, a mapping of
+        columns. One of the same name before is replaced."""
+        if self._coordinator is None:
+            raise ConfigurationError(
+                "Tables cannot be uploaded to a federation of a service.",
+                hint="Connect with a federation.toml or a mapping, which runs here, and upload there.",
+            )
+        self._coordinator.catalog.upload(name, _table(data))
+
+    def tables(self) -> pa.Table:
+        """What can be queried: source, table, estimated rows, columns."""
+        if self._coordinator is None:
+            listed = [(each["schema"], each["name"], each["rows"], each["columns"]) for each in self._remote.schema()]
+            rows = [
+                {"source": alias, "table": name, "rows": rows, "columns": [column["name"] for column in columns]}
+                for alias, name, rows, columns in listed
+            ]
+        else:
+            rows = [
+                {
+                    "source": each.source,
+                    "table": each.name,
+                    "rows": int(each.rows),
+                    "columns": [c.name for c in each.columns],
+                }
+                for each in self._coordinator.catalog.tables()
+            ]
+        kinds = [
+            ("source", pa.string()),
+            ("table", pa.string()),
+            ("rows", pa.int64()),
+            ("columns", pa.list_(pa.string())),
+        ]
+        return pa.Table.from_pylist(rows, pa.schema(kinds))
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Sources that are down, and why."""
+        return {} if self._coordinator is None else self._coordinator.catalog.problems
+
+    def close(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.close()
+        if self._remote is not None:
+            self._remote.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._coordinator is None:
+            return f"<Lab at {self._remote.url}>"
+        sources = ", ".join(self._coordinator.catalog.sources)
+        return f"<Lab of {sources}>"
+
+
+class Query:
+    """One query, run each time its result is asked for, except that a table once read is kept.
+
+    Reading raises what the sources raise, named by their aliases. Ctrl-C, or leaving an iteration, stops the statements
+    in all databases.
+    """
+
+    def __init__(self, lab: Lab, sql: str, parameters: Any) -> None:
+        self._lab, self.text, self.parameters = lab, sql, parameters
+        self._kept: pa.Table | None = None
+
+    def stream(self, blocksize: int | None = None) -> Stream:
+        """The tuples as they come; ``blocksize``: batches of exactly so many rows. Close it."""
+        lab = self._lab
+        if lab._coordinator is None:
+            return self._asked("", blocksize, lab._progress)
+        return _interruptible(lab._coordinator, self, blocksize, Meter(lab._progress))
+
+    def blocks(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Record batches of ``rows`` rows, the last one shorter, as they come."""
+        if rows < 1:
+            raise ParameterError(f"A block has at least one row, not {rows}.")
+        with self.stream(rows) as stream:
+            yield from stream
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        with self.stream() as stream:
+            yield from stream
+
+    def reader(self) -> pa.RecordBatchReader:
+        """For libraries that take an Arrow reader (DuckDB, polars, datasets …); reads as it is read."""
+        return self.stream().reader()
+
+    def arrow(self) -> pa.Table:
+        """All of it as one table in memory; asked for again, the same table."""
+        if self._kept is None:
+            with self.stream() as stream:
+                self._kept = stream.table()
+        return self._kept
+
+    def to_pandas(self, **options: Any) -> Any:
+        """All of it as a pandas DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
+        _needed("pandas")
+        return self.arrow().to_pandas(**options)
+
+    def to_polars(self) -> Any:
+        """All of it as a polars DataFrame."""
+        return _needed("polars").from_arrow(self.arrow())
+
+    def explain(self, *, analyze: bool = False) -> Explanation:
+        """How it would run; with ``analyze`` it runs to its end, and how it did. Drawn in a notebook."""
+        lab = self._lab
+        if lab._coordinator is not None:
+            return lab._coordinator.explain(self.text, self.parameters, analyze=analyze)
+        word = "EXPLAIN ANALYZE" if analyze else "EXPLAIN"
+        with self._asked(f"{word} (FORMAT json) ", None, False) as stream:
+            return Explanation.of("\n".join(stream.table().column(0).to_pylist()))
+
+    def _asked(self, before: str, blocksize: int | None, progress: Asked) -> Stream:
+        """The answer of the service; parameters go as the literals that stand for them."""
+        statement = read(self.text, self.parameters)
+        head = before or ("" if statement.kind == "query" else f"{statement.kind} ")
+        try:
+            result = self._lab._remote.query(head + statement.text, blocksize=blocksize, progress=progress)
+        except StatementError as error:
+            if error.position is not None:
+                error.position = max(1, error.position - len(head))
+            raise statement.error(error) from error
+        found: Stream = result.stream()
+        return found
+
+    def __repr__(self) -> str:
+        state = "not read yet" if self._kept is None else f"{self._kept.num_rows:,} rows"
+        first = " ".join(self.text.split())
+        return f"<Query: {first if len(first) <= 60 else first[:59] + '…'}: {state}>"
+
+    def _repr_html_(self) -> str:
+        """Names, types and the first rows: what a notebook shows. Reads a few rows, or those that are kept."""
+        if self._kept is not None:
+            return _drawn(self._kept.schema, self._kept.to_batches(), f"{self._kept.num_rows:,} rows")
+        batches: list[pa.RecordBatch] = []
+        count = 0
+        with self.stream() as stream:
+            for batch in stream:
+                batches.append(batch)
+                count += batch.num_rows
+                if count > SHOWN_ROWS:
+                    break
+        note = f"{count:,} rows" if count <= SHOWN_ROWS else "the first rows; .arrow() reads all"
+        return _drawn(stream.schema, batches, note)
+
+
+def _interruptible(coordinator: Coordinator, query: Query, blocksize: int | None, meter: Meter) -> Stream:
+    """The query's stream, read by a thread, so that the caller's can be interrupted while it waits."""
+    cancellation = Cancellation()
+    opened: queue.Queue[Any] = queue.Queue(1)
+    batches: queue.Queue[Any] = queue.Queue(2)
+    stopped = threading.Event()
+
+    def put(what: Any) -> None:
+        while not stopped.is_set():
+            with suppress(queue.Full):
+                batches.put(what, timeout=_WAIT)
+                return
+
+    def reading() -> None:
+        try:
+            stream, running = coordinator.start(
+                query.text, query.parameters, cancellation=cancellation, batch_rows=blocksize
+            )
+        except BaseException as error:  # noqa: BLE001
+            opened.put(error)
+            return
+        opened.put((stream.schema, running))
+        try:
+            with stream:
+                for batch in stream:
+                    put(batch)
+                    if stopped.is_set():
+                        return
+            put(None)
+        except BaseException as error:  # noqa: BLE001
+            put(error)
+
+    thread = threading.Thread(target=reading, name="dqp-query", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        stopped.set()
+        cancellation.cancel()
+        thread.join()
+        meter.update(0, 0, finished=True)
+
+    def waited(where: queue.Queue[Any]) -> Any:
+        try:
+            while True:
+                with suppress(queue.Empty):
+                    found = where.get(timeout=_WAIT)
+                    if isinstance(found, BaseException):
+                        raise found
+                    return found
+                if running is not None:
+                    meter.update(rows, _moved(running))
+        except BaseException:
+            stop()
+            raise
+
+    rows, running = 0, None
+    schema, running = waited(opened)
+
+    def given() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        while (batch := waited(batches)) is not None:
+            rows += batch.num_rows
+            yield batch
+        thread.join()
+        meter.update(rows, 0 if running is None else _moved(running), finished=True)
+
+    return Stream(schema, given(), stop)
+
+
+def _moved(running: Running) -> int:
+    """Bytes that came from the sources so far."""
+    return sum(each.bytes for each in running.execution.measurements() if each.key != "fragment")
+
+
+def _table(data: Any) -> pa.Table:
+    """An Arrow table of whatever holds one."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return data.read_all()
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+        if type(data).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(data, preserve_index=False)
+        if isinstance(data, Mapping):
+            return pa.table(dict(data))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ParameterError(f"This cannot be a table: {error}.") from error
+    raise ParameterError(
+        f"A table cannot be made of a {type(data).__name__}.",
+        hint="Give an Arrow table, a pandas or polars data frame, or a mapping of columns.",
+    )
+
+
+def _needed(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"This needs the Python package {package!r}.", hint=f"pip install 'dai[{package}]'"
+        ) from error
+
+
+def _drawn(schema: pa.Schema, batches: list[pa.RecordBatch], note: str) -> str:
+    head = "".join(
+        f"<th>{html.escape(each.name)}<br><small>{html.escape(str(each.type))}</small></th>" for each in schema
+    )
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(shown(value))}</td>" for value in row) + "</tr>"
+        for row in first_rows(batches, SHOWN_ROWS)
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note} × {len(schema)} columns</p>"
