@@ -18,7 +18,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from dai.errors import NotAQueryError, StatementError
 from dqp.binder_blocks import Cte, Ctes, Shape, block
@@ -33,7 +33,7 @@ from dqp.parameters import Parameters, read, tokens
 
 _SET = frozenset("with_ this expression distinct order limit offset".split())
 _SUBQUERY = frozenset("with_ this alias order limit offset".split())
-_KINDS: dict[type[exp.Expr], Any] = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
+_KINDS: dict[type[exp.Expression], Any] = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _nothing_telling(found: tuple[Token, ...], sql: str) -> None:
             )
 
 
-def _parsed(found: tuple[Token, ...], sql: str) -> exp.Expr:
+def _parsed(found: tuple[Token, ...], sql: str) -> exp.Expression:
     """The syntax tree of one query that DuckDB has accepted."""
     text = _marked(found, sql)
     try:
@@ -96,7 +96,8 @@ def _parsed(found: tuple[Token, ...], sql: str) -> exp.Expr:
         ) from error
     if len(made) != 1 or not isinstance(made[0], exp.Query | exp.Values | exp.Pivot):
         raise NotAQueryError("This is not a query; nothing was run.", sql=sql, position=1, hint="Send one SELECT.")
-    return made[0]
+    query: exp.Expression = made[0]  # type: ignore[assignment]
+    return query
 
 
 def _marked(found: tuple[Token, ...], sql: str) -> str:
@@ -118,7 +119,9 @@ def _marked(found: tuple[Token, ...], sql: str) -> str:
 
 def _loop(found: tuple[Token, ...], index: int) -> bool:
     """Whether the IN at ``index`` is that of a list comprehension, ``x FOR x IN …`` or ``x FOR x, i IN …``."""
-    return any(each.token_type == TokenType.FOR for each in (*found[index - 2 : index - 1], *found[index - 4 : index - 3]))
+    return any(
+        each.token_type == TokenType.FOR for each in (*found[index - 2 : index - 1], *found[index - 4 : index - 3])
+    )
 
 
 class _Dialect(DuckDB):
@@ -129,7 +132,7 @@ class _Dialect(DuckDB):
 
 
 @lru_cache(maxsize=256)
-def _parsed_view(sql: str) -> exp.Expr:
+def _parsed_view(sql: str) -> exp.Expression:
     return _parsed(tuple(tokens(sql)), sql)
 
 
@@ -142,7 +145,7 @@ class Binder:
         self._now = datetime.now(UTC)
         self._views = {name.lower(): sql for name, sql in catalog.views.items()}
 
-    def moment(self, kind: str) -> exp.Expr:
+    def moment(self, kind: str) -> exp.Expression:
         """The literal of a function of the moment."""
         now = self._now
         text = {"DATE": now.date().isoformat(), "TIME": now.time().isoformat(), "TIMETZ": now.timetz().isoformat()}.get(
@@ -152,14 +155,14 @@ class Binder:
 
     # --- query expressions ---
 
-    def statement(self, node: exp.Expr, shape: Shape) -> Output:
+    def statement(self, node: exp.Expression, shape: Shape) -> Output:
         """The whole statement, whose columns are known."""
         try:
             return self._query(node, None, {})
         except Unmodelled:
             return block(self, node, {}, shape)
 
-    def query(self, node: exp.Expr, outer: Scope | None, ctes: Ctes) -> Output:
+    def query(self, node: exp.Expression, outer: Scope | None, ctes: Ctes) -> Output:
         """A query expression; ``outer`` is the scope of the query around it. Raises Unmodelled for one that the
         operators do not cover and that does not stand alone."""
         try:
@@ -179,7 +182,7 @@ class Binder:
         columns = tuple((each, made) for (each, _), (_, made) in zip(shape, output.columns, strict=True))
         return Output(output.tree, columns)
 
-    def _query(self, node: exp.Expr, outer: Scope | None, ctes: Ctes) -> Output:
+    def _query(self, node: exp.Expression, outer: Scope | None, ctes: Ctes) -> Output:
         ctes = self._with(node, ctes)
         if isinstance(node, exp.Select):
             return Select(self, node, outer, ctes).bound()
@@ -191,7 +194,7 @@ class Binder:
             return values(self, node)
         raise Unmodelled(type(node).__name__)
 
-    def _with(self, node: exp.Expr, ctes: Ctes) -> Ctes:
+    def _with(self, node: exp.Expression, ctes: Ctes) -> Ctes:
         clause = node.args.get("with_")
         if clause is None:
             return ctes
@@ -224,9 +227,11 @@ class Binder:
         others = tuple((name, made) for (name, _), made in zip(right.columns, names, strict=True))
         return self._sorted(node, Output(tree, columns), (*columns, *others), ctes)
 
-    def _sorted(self, node: exp.Expr, output: Output, known: tuple[tuple[str | None, str], ...], ctes: Ctes) -> Output:
+    def _sorted(
+        self, node: exp.Expression, output: Output, known: tuple[tuple[str | None, str], ...], ctes: Ctes
+    ) -> Output:
         """ORDER BY, LIMIT and OFFSET behind a set operation or parentheses; ``known`` are the names they may use."""
-        keys: list[exp.Expr] = []
+        keys: list[exp.Expression] = []
         scope = Scope()
         for name, identifier in known:
             if name is not None and name.lower() not in {each.alias for each in scope.relations}:

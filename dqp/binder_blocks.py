@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
@@ -29,7 +29,7 @@ Shape = tuple[tuple[str, str], ...]
 class Cte:
     """A common table expression and those it sees."""
 
-    node: exp.Expr
+    node: exp.Expression
     ctes: Ctes = field(repr=False)
 
     def volatile(self) -> bool:
@@ -39,7 +39,7 @@ class Cte:
 Ctes = Mapping[str, Cte]
 
 
-def described(catalog: Catalog, query: exp.Expr) -> Shape:
+def described(catalog: Catalog, query: exp.Expression) -> Shape:
     """Names and types of a query expression that stands alone. Raises Unmodelled for one that does not."""
     try:
         return catalog.describe(_unmarked(query.copy()).sql(dialect="duckdb", comments=False))
@@ -47,7 +47,7 @@ def described(catalog: Catalog, query: exp.Expr) -> Shape:
         raise Unmodelled("does not stand alone") from error
 
 
-def block(binder: Binder, node: exp.Expr, ctes: Ctes, shape: Shape | None = None) -> Output:
+def block(binder: Binder, node: exp.Expression, ctes: Ctes, shape: Shape | None = None) -> Output:
     """A query expression as a Block. ``shape`` is known for a whole statement. Raises Unmodelled for one that uses
     names of the queries around it."""
     closed = _closed(node, ctes)
@@ -56,7 +56,7 @@ def block(binder: Binder, node: exp.Expr, ctes: Ctes, shape: Shape | None = None
     return Output(_made(binder, closed, tuple((each, name) for name, each in columns)), columns)
 
 
-def _made(binder: Binder, closed: exp.Expr, given: tuple[tuple[str, str], ...]) -> Block:
+def _made(binder: Binder, closed: exp.Expression, given: tuple[tuple[str, str], ...]) -> Block:
     """The Block of a query expression with all its common table expressions; ``closed`` is changed."""
     if isinstance(closed, exp.Table):
         raise Unmodelled("a table alone")
@@ -113,11 +113,11 @@ def table_of(binder: Binder, node: exp.Table) -> Output:
     return Output(Scan(table, items), tuple((each, made) for made, each in items))
 
 
-def _closed(node: exp.Expr, ctes: Ctes) -> exp.Expr:
+def _closed(node: exp.Expression, ctes: Ctes) -> exp.Expression:
     """A copy of the query expression that defines every common table expression it uses."""
     needed: dict[str, Cte] = {}
 
-    def need(query: exp.Expr, known: Ctes) -> None:
+    def need(query: exp.Expression, known: Ctes) -> None:
         for table in query.find_all(exp.Table):
             name = table.name.lower()
             if table.db or name not in known or _defined(table, query):
@@ -141,10 +141,11 @@ def _closed(node: exp.Expr, ctes: Ctes) -> exp.Expr:
     return closed
 
 
-def _defined(table: exp.Expr, within: exp.Expr) -> bool:
+def _defined(table: exp.Expression, within: exp.Expression) -> bool:
     """Whether a WITH inside of ``within`` defines the name that ``table`` refers to."""
     name = table.name.lower()
-    child, parent = table, table.parent
+    child: Any = table
+    parent: Any = table.parent
     while parent is not None and child is not within:
         clause = parent.args.get("with_")
         if clause is not None and child is not clause:
@@ -160,7 +161,7 @@ def _defined(table: exp.Expr, within: exp.Expr) -> bool:
     return False
 
 
-def _tables(binder: Binder, query: exp.Expr) -> Iterator[tuple[exp.Table, Output]]:
+def _tables(binder: Binder, query: exp.Expression) -> Iterator[tuple[exp.Table, Output]]:
     """Every table in the text that is none of its own common table expressions, and what it stands for."""
     for table in list(query.find_all(exp.Table)):
         function = table.this
@@ -178,7 +179,7 @@ def _tables(binder: Binder, query: exp.Expr) -> Iterator[tuple[exp.Table, Output
             raise StatementError(error.detail, hint=error.hint) from error
 
 
-def _words(query: exp.Expr) -> frozenset[str] | None:
+def _words(query: exp.Expression) -> frozenset[str] | None:
     """Every name in the text in lower case, None where columns may be used that it does not name."""
     relations = {each.alias_or_name.lower() for each in query.find_all(exp.Table)}
     words: set[str] = set()
@@ -201,7 +202,7 @@ def _doubtful(node: exp.Expr) -> bool:
     return isinstance(node, exp.Columns | exp.Pivot | exp.PositionalColumn)
 
 
-def _aliases(binder: Binder, query: exp.Expr, tables: list[exp.Table]) -> list[exp.TableAlias]:
+def _aliases(binder: Binder, query: exp.Expression, tables: list[exp.Table]) -> list[exp.TableAlias]:
     """An alias for each table: its own, else its name, or a new one where several sources have a table of that name.
     Columns that are qualified by more than the alias are changed to it."""
     paths = {id(each): tuple(part.name.lower() for part in each.parts) for each in tables if not each.alias}
@@ -224,17 +225,17 @@ def _aliases(binder: Binder, query: exp.Expr, tables: list[exp.Table]) -> list[e
         node.replace(exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(fields), strict=False))))
     made = []
     for table in tables:
-        alias = by_path.get(paths[id(table)]) if id(table) in paths else None
         given = table.args.get("alias")
-        if alias is None:
-            made.append(given.copy())
+        path = paths.get(id(table))
+        if path is None:
+            made.append(table.args["alias"].copy())
         else:
             columns = [each.copy() for each in given.args.get("columns") or ()] if given is not None else None
-            made.append(exp.TableAlias(this=exp.Identifier(this=alias, quoted=True), columns=columns))
+            made.append(exp.TableAlias(this=exp.Identifier(this=by_path[path], quoted=True), columns=columns))
     return made
 
 
-def _nearest(node: exp.Expr, name: str, paths: Mapping[int, tuple[str, ...]]) -> tuple[str, ...] | None:
+def _nearest(node: exp.Expression, name: str, paths: Mapping[int, tuple[str, ...]]) -> tuple[str, ...] | None:
     """The full name of the table that ``name`` stands for at a place in the text."""
     select = node.find_ancestor(exp.Select)
     while select is not None:
@@ -246,7 +247,7 @@ def _nearest(node: exp.Expr, name: str, paths: Mapping[int, tuple[str, ...]]) ->
     return None
 
 
-def _unmarked(query: exp.Expr) -> exp.Expr:
+def _unmarked(query: exp.Expression) -> exp.Expression:
     """``IN (mark, a, b)`` as the function that ``IN [a, b]`` is."""
     for node in list(query.find_all(exp.In)):
         listed = node.expressions
@@ -256,7 +257,7 @@ def _unmarked(query: exp.Expr) -> exp.Expr:
     return query
 
 
-def _without_moments(binder: Binder, query: exp.Expr) -> None:
+def _without_moments(binder: Binder, query: exp.Expression) -> None:
     for node in list(query.walk()):
         kind = moment_type(node)
         if kind is not None and node.parent is not None:

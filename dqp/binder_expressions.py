@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from dai.errors import StatementError
 from dqp.binder_scope import Output, Scope, Unmodelled
 from dqp.functions import is_aggregate, is_volatile, moment_type
 from dqp.operators import Names, Nested, column, free
@@ -18,7 +19,7 @@ from dqp.operators import Names, Nested, column, free
 IN_LIST = "__in_list"
 """Marks ``x IN [a, b]``, which the parser takes for ``x IN (a, b)``: a list never makes the answer NULL."""
 
-_OPPOSITE: dict[type[exp.Expr], type[exp.Expr]] = {
+_OPPOSITE: dict[type[exp.Expression], type[exp.Expression]] = {
     exp.EQ: exp.NEQ,
     exp.NEQ: exp.EQ,
     exp.LT: exp.GTE,
@@ -28,7 +29,14 @@ _OPPOSITE: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.NullSafeEQ: exp.NullSafeNEQ,
     exp.NullSafeNEQ: exp.NullSafeEQ,
 }
-_COMPARISONS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+_COMPARISONS: dict[type[exp.Expression], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
 _KEPT = (exp.Literal, exp.DataType, exp.Var, exp.Null, exp.Boolean, exp.Identifier, exp.JSONPath)
 _BARE = (exp.Column, exp.Literal, exp.Func, exp.Paren, exp.Null, exp.Boolean, Nested)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not)
@@ -47,7 +55,7 @@ _REFUSED = (
     exp.Star,
 )
 
-Subquery = Callable[[exp.Expr, Scope], Output]
+Subquery = Callable[[exp.Expression, Scope], Output]
 
 
 class Expressions:
@@ -58,7 +66,7 @@ class Expressions:
         scope: Scope,
         names: Names,
         subquery: Subquery,
-        moment: Callable[[str], exp.Expr],
+        moment: Callable[[str], exp.Expression],
         windows: dict[str, exp.Window] | None = None,
     ) -> None:
         self.scope = scope
@@ -66,31 +74,35 @@ class Expressions:
         self.subquery = subquery
         self.moment = moment
         self.named_windows = windows or {}
-        self.items: list[exp.Expr] = []
-        self.aggregates: dict[exp.Expr, str] = {}
-        self.windows: dict[exp.Expr, str] = {}
+        self.items: list[exp.Expression] = []
+        self.aggregates: dict[exp.Expression, str] = {}
+        self.windows: dict[exp.Expression, str] = {}
         self._locals: list[str] = []
         self._visible: int | None = None
         self._binding: list[int] = []
         self._in_aggregate = False
+        self._called: str | None = None
 
-    def item(self, index: int) -> exp.Expr:
+    def item(self, index: int) -> exp.Expression:
         """The bound expression of a select item. A name that is no column may be the alias of an item before it."""
         before, self._visible = self._visible, index
+        node = self.items[index]
+        if isinstance(node, (exp.AggFunc, *_WRAPPERS)):
+            self._called = next((name for name, item in self.scope.aliases.items() if item == index), None)
         self._binding.append(index)
         try:
-            return self.bind(self.items[index])
+            return self.bind(node)
         finally:
             self._binding.pop()
-            self._visible = before
+            self._visible, self._called = before, None
 
-    def condition(self, node: exp.Expr) -> exp.Expr:
+    def condition(self, node: exp.Expression) -> exp.Expression:
         bound = self.bind(node)
         while isinstance(bound, exp.Paren):
             bound = bound.this
         return bound
 
-    def bind(self, node: exp.Expr) -> exp.Expr:
+    def bind(self, node: exp.Expression) -> exp.Expression:
         method = _METHODS.get(type(node))
         if method is not None:
             return method(self, node)
@@ -108,13 +120,13 @@ class Expressions:
             raise Unmodelled("unnest")
         return self._rebuilt(node)
 
-    def _rebuilt(self, node: exp.Expr) -> exp.Expr:
+    def _rebuilt(self, node: exp.Expression) -> exp.Expression:
         arguments: dict[str, Any] = {}
         for name, value in node.args.items():
-            if isinstance(value, exp.Expr):
+            if isinstance(value, exp.Expression):
                 arguments[name] = self.bind(value)
             elif type(value) is list:
-                arguments[name] = [self.bind(each) if isinstance(each, exp.Expr) else each for each in value]
+                arguments[name] = [self.bind(each) if isinstance(each, exp.Expression) else each for each in value]
             else:
                 arguments[name] = value
         made = node.__class__(**arguments)
@@ -124,7 +136,8 @@ class Expressions:
 
     # --- names ---
 
-    def _column(self, node: exp.Expr) -> exp.Expr:
+    def _column(self, node: exp.Expression) -> exp.Expression:
+        assert isinstance(node, exp.Column)
         if isinstance(node.this, exp.Star):
             raise Unmodelled("star in an expression")
         parts = tuple(each.name.lower() for each in node.parts)
@@ -143,9 +156,11 @@ class Expressions:
             if scope.names_relation(parts[0]) or scope.made_up():
                 raise Unmodelled("a whole row, or a name that DuckDB makes up")
             scope = scope.parent
+        if node.name.lower() == "rowid":
+            raise StatementError("The tables of a federation have no rowid.", hint="Use a key of the table.")
         raise Unmodelled(f"name {node.name}")
 
-    def _alias(self, scope: Scope, node: exp.Expr, parts: tuple[str, ...]) -> exp.Expr:
+    def _alias(self, scope: Scope, node: exp.Column, parts: tuple[str, ...]) -> exp.Expression:
         index = scope.aliases[parts[0]]
         if scope is not self.scope or index is None or index in self._binding or self._in_aggregate:
             raise Unmodelled("alias of another query, or given twice")
@@ -155,12 +170,12 @@ class Expressions:
         bound = bound if _bare(bound) else exp.Paren(this=bound)
         return _fields(bound, node.parts[1:]) if len(parts) > 1 else bound
 
-    def _dot(self, node: exp.Expr) -> exp.Expr:
+    def _dot(self, node: exp.Expression) -> exp.Expression:
         if not isinstance(node.expression, exp.Identifier):
             raise Unmodelled("function call with a dot")
         return _fields(self.bind(node.this), [node.expression])
 
-    def _lambda(self, node: exp.Expr) -> exp.Expr:
+    def _lambda(self, node: exp.Expression) -> exp.Expression:
         given = [each.name.lower() for each in node.expressions]
         self._locals += given
         try:
@@ -168,7 +183,7 @@ class Expressions:
         finally:
             del self._locals[len(self._locals) - len(given) :]
 
-    def _comprehension(self, node: exp.Expr) -> exp.Expr:
+    def _comprehension(self, node: exp.Expression) -> exp.Expression:
         names = node.expression.expressions if isinstance(node.expression, exp.Tuple) else [node.expression]
         if not all(isinstance(each, exp.Identifier) for each in names):
             raise Unmodelled("list comprehension")
@@ -187,7 +202,7 @@ class Expressions:
 
     # --- subqueries ---
 
-    def _nested(self, kind: str, query: exp.Expr, **arguments: Any) -> exp.Expr:
+    def _nested(self, kind: str, query: Any, **arguments: Any) -> exp.Expression:
         output = self.subquery(query, self.scope)
         if kind != "exists" and len(output.columns) != 1:
             raise Unmodelled("subquery of several columns")
@@ -195,15 +210,15 @@ class Expressions:
             raise Unmodelled("correlated subquery in an aggregate")
         return Nested(kind=kind, plan=output.tree, **arguments)
 
-    def _subquery(self, node: exp.Expr) -> exp.Expr:
+    def _subquery(self, node: exp.Expression) -> exp.Expression:
         return self._nested("scalar", node)
 
-    def _exists(self, node: exp.Expr) -> exp.Expr:
+    def _exists(self, node: exp.Expression) -> exp.Expression:
         if not isinstance(node.this, exp.Query):
             raise Unmodelled("exists of a list")
         return self._nested("exists", node.this)
 
-    def _in(self, node: exp.Expr) -> exp.Expr:
+    def _in(self, node: exp.Expression) -> exp.Expression:
         query = node.args.get("query")
         if query is not None:
             if isinstance(node.this, exp.Tuple):
@@ -218,7 +233,7 @@ class Expressions:
             return exp.Anonymous(this="contains", expressions=[values, this])
         return exp.In(this=_operand(this), expressions=[self.bind(each) for each in listed])
 
-    def _comparison(self, node: exp.Expr) -> exp.Expr:
+    def _comparison(self, node: exp.Expression) -> exp.Expression:
         right = node.expression
         if isinstance(right, exp.Any | exp.All):
             kind = "any" if isinstance(right, exp.Any) else "all"
@@ -234,18 +249,18 @@ class Expressions:
             return node.__class__(this=this, expression=quantified)
         return self._rebuilt(node)
 
-    def _array(self, node: exp.Expr) -> exp.Expr:
+    def _array(self, node: exp.Expression) -> exp.Expression:
         if len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Query):
             return self._nested("array", node.expressions[0])
         return self._rebuilt(node)
 
     # --- sugar ---
 
-    def _paren(self, node: exp.Expr) -> exp.Expr:
+    def _paren(self, node: exp.Expression) -> exp.Expression:
         bound = self.bind(node.this)
         return bound if _bare(bound) else exp.Paren(this=bound)
 
-    def _between(self, node: exp.Expr) -> exp.Expr:
+    def _between(self, node: exp.Expression) -> exp.Expression:
         low, high = node.args["low"], node.args["high"]
         this = self.bind(node.this)
         if node.args.get("symmetric") or isinstance(this, Nested) or this.find(Nested) or _mixed(low, high):
@@ -259,10 +274,10 @@ class Expressions:
         )
         return exp.Paren(this=both)
 
-    def _not(self, node: exp.Expr) -> exp.Expr:
+    def _not(self, node: exp.Expression) -> exp.Expression:
         return negated(self.bind(node.this))
 
-    def _interval(self, node: exp.Expr) -> exp.Expr:
+    def _interval(self, node: exp.Expression) -> exp.Expression:
         amount = node.this
         if amount is not None and not isinstance(amount, exp.Literal):
             while isinstance(amount, exp.Paren):
@@ -273,7 +288,7 @@ class Expressions:
             this=amount.copy() if isinstance(amount, exp.Literal) else amount, unit=unit.copy() if unit else None
         )
 
-    def _ordered(self, node: exp.Expr) -> exp.Expr:
+    def _ordered(self, node: exp.Expression) -> exp.Expression:
         if node.args.get("with_fill"):
             raise Unmodelled("WITH FILL")
         return exp.Ordered(
@@ -284,16 +299,16 @@ class Expressions:
 
     # --- aggregates and windows ---
 
-    def _count(self, node: exp.Expr) -> exp.Expr:
+    def _count(self, node: exp.Expression) -> exp.Expression:
         if isinstance(node.this, exp.Star) and not any(node.this.args.values()):
             return self._collected(node.copy())
         return self._aggregate(node)
 
-    def _aggregate(self, node: exp.Expr) -> exp.Expr:
+    def _aggregate(self, node: exp.Expression) -> exp.Expression:
         """A column that stands for the aggregate, whose arguments are over the rows that are grouped."""
         return self._collected(self._arguments(node))
 
-    def _arguments(self, node: exp.Expr) -> exp.Expr:
+    def _arguments(self, node: exp.Expression) -> exp.Expression:
         if self._in_aggregate:
             raise Unmodelled("aggregate in an aggregate")
         self._in_aggregate = True
@@ -302,16 +317,16 @@ class Expressions:
         finally:
             self._in_aggregate = False
 
-    def _collected(self, bound: exp.Expr) -> exp.Expr:
+    def _collected(self, bound: exp.Expression) -> exp.Expression:
         columns = {each.name for each in bound.find_all(exp.Column)}
         if columns and not columns & self.scope.identifiers():
             raise Unmodelled("aggregate of the columns of a query around it")
         identifier = self.aggregates.get(bound)
         if identifier is None:
-            identifier = self.aggregates[bound] = self.names.new(bound.key)
+            identifier = self.aggregates[bound] = self.names.new(self._called or bound.key)
         return column(identifier)
 
-    def _function(self, node: exp.Expr) -> exp.Expr:
+    def _function(self, node: exp.Expression) -> exp.Expression:
         """The function under FILTER, WITHIN GROUP and IGNORE NULLS, with its arguments bound."""
         if isinstance(node, _WRAPPERS):
             made = {name: self.bind(each) for name, each in node.args.items() if name != "this" and each is not None}
@@ -320,7 +335,7 @@ class Expressions:
             return node.copy()
         return self._rebuilt(node)
 
-    def _wrapped(self, node: exp.Expr) -> exp.Expr:
+    def _wrapped(self, node: exp.Expression) -> exp.Expression:
         inner = node.this
         while isinstance(inner, _WRAPPERS):
             inner = inner.this
@@ -328,10 +343,10 @@ class Expressions:
             return self._aggregate(node)
         return self._rebuilt(node)
 
-    def _grouping(self, node: exp.Expr) -> exp.Expr:
+    def _grouping(self, node: exp.Expression) -> exp.Expression:
         return self._collected(self._rebuilt(node))
 
-    def _window(self, node: exp.Expr) -> exp.Expr:
+    def _window(self, node: exp.Expression) -> exp.Expression:
         if self._in_aggregate:
             raise Unmodelled("window function in an aggregate")
         definition = self._definition(node)
@@ -348,7 +363,7 @@ class Expressions:
             identifier = self.windows[bound] = self.names.new("window")
         return column(identifier)
 
-    def _definition(self, node: exp.Expr, above: tuple[str, ...] = ()) -> dict[str, Any]:
+    def _definition(self, node: exp.Expression, above: tuple[str, ...] = ()) -> dict[str, Any]:
         """Partition, order and frame of a window, those of the named window it refers to included."""
         own = {name: node.args[name] for name in ("partition_by", "order", "spec") if node.args.get(name)}
         if node.args.get("first") is not None:
@@ -362,35 +377,35 @@ class Expressions:
         return {**self._definition(base, (*above, name.name.lower())), **own}
 
 
-def _fields(value: exp.Expr, fields: Any) -> exp.Expr:
+def _fields(value: exp.Expression, fields: Any) -> exp.Expression:
     for each in fields:
         value = exp.Anonymous(this="struct_extract", expressions=[value, exp.Literal(this=each.name, is_string=True)])
     return value
 
 
-def _bare(node: exp.Expr) -> bool:
+def _bare(node: exp.Expression) -> bool:
     """Fit to stand anywhere without parentheses. Some operators are functions to the parser: AND, for one."""
     return isinstance(node, _BARE) and not isinstance(node, exp.Binary)
 
 
-def _operand(node: exp.Expr) -> exp.Expr:
+def _operand(node: exp.Expression) -> exp.Expression:
     """Fit to stand beside an operator that binds more tightly than those of conditions."""
     return exp.Paren(this=node) if isinstance(node, exp.Connector | exp.Not | exp.Predicate) else node
 
 
-def _plain(nodes: list[exp.Expr]) -> bool:
+def _plain(nodes: list[exp.Expression]) -> bool:
     return bool(nodes) and all(
         isinstance(each, exp.Literal | exp.Null | exp.Cast | exp.Neg | exp.Paren) for each in nodes
     )
 
 
-def _mixed(low: exp.Expr, high: exp.Expr) -> bool:
+def _mixed(low: exp.Expression, high: exp.Expression) -> bool:
     """Whether one bound is text and the other a number: BETWEEN compares all three in one type."""
     kinds = {each.is_string for each in (low, high) if isinstance(each, exp.Literal)}
     return len(kinds) == 2
 
 
-def negated(node: exp.Expr) -> exp.Expr:
+def negated(node: exp.Expression) -> exp.Expression:
     """NOT of a bound condition, pushed inward where that is exact."""
     inner = node
     while isinstance(inner, exp.Paren):
@@ -406,11 +421,11 @@ def negated(node: exp.Expr) -> exp.Expr:
     return exp.Not(this=node if _bare(node) else exp.Paren(this=inner))
 
 
-def _unwrapped(node: exp.Expr) -> exp.Expr:
+def _unwrapped(node: exp.Expression) -> exp.Expression:
     return node.this if isinstance(node, exp.Paren) else node
 
 
-_METHODS: dict[type[exp.Expr], Callable[[Expressions, exp.Expr], exp.Expr]] = {
+_METHODS: dict[type[exp.Expression], Callable[[Expressions, exp.Expression], exp.Expression]] = {
     exp.Column: Expressions._column,
     exp.Dot: Expressions._dot,
     exp.Lambda: Expressions._lambda,

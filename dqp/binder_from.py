@@ -86,7 +86,7 @@ class _From:
     def __init__(self, binder: Binder, outer: Scope | None, ctes: Ctes) -> None:
         self.binder, self.outer, self.ctes, self.names = binder, outer, ctes, binder.names
 
-    def chain(self, first: exp.Expr, joins: Iterable[exp.Expr], left: list[Scope]) -> Member:
+    def chain(self, first: exp.Expression, joins: Iterable[exp.Expression], left: list[Scope]) -> Member:
         """Members joined one after the other. A comma binds less tightly than JOIN. ``left``: the scopes of what
         stands to the left of the first member."""
         done: list[Member] = []
@@ -107,7 +107,7 @@ class _From:
             tree, scope = Join(tree, other), _both(scope, theirs)
         return tree, scope
 
-    def member(self, node: exp.Expr, left: list[Scope]) -> Member:
+    def member(self, node: exp.Expression, left: list[Scope]) -> Member:
         if isinstance(node, exp.Table):
             _known(node, _TABLE)
             if isinstance(node.this, exp.Func):
@@ -155,7 +155,7 @@ class _From:
         path = tuple(part.name.lower() for part in node.parts)
         return output, path
 
-    def rows_of_function(self, node: exp.Expr, function: exp.Expr) -> Member:
+    def rows_of_function(self, node: exp.Expression, function: exp.Expr) -> Member:
         """The rows of a table function whose arguments are constants."""
         bare = node.copy()
         bare.set("joins", None)
@@ -165,7 +165,7 @@ class _From:
 
     # --- joins ---
 
-    def joined(self, left: Member, right: Member, join: exp.Expr, around: list[Scope]) -> Member:
+    def joined(self, left: Member, right: Member, join: exp.Expression, around: list[Scope]) -> Member:
         method, side, kind = ((join.args.get(each) or "").upper() for each in ("method", "side", "kind"))
         if method not in ("", "NATURAL") or kind not in ("", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"):
             raise Unmodelled(f"{method} {kind} join")
@@ -176,7 +176,7 @@ class _From:
         using = [each.name for each in join.args.get("using") or ()]
         if method == "NATURAL":
             using = self.common(left[1], right[1])
-        condition: exp.Expr | None = None
+        condition: exp.Expression | None = None
         if using:
             condition, merged = self.using(left[1], right[1], using, how)
             both.merged = {**both.merged, **merged}
@@ -187,7 +187,7 @@ class _From:
             condition = None
         return Join(left[0], right[0], how, condition), result
 
-    def condition(self, node: exp.Expr, scope: Scope, around: list[Scope]) -> exp.Expr:
+    def condition(self, node: exp.Expression, scope: Scope, around: list[Scope]) -> exp.Expression:
         inner = Scope(scope.relations, scope.merged, parent=self.siblings(around))
         expressions = Expressions(
             inner, self.names, lambda query, near: self.binder.query(query, near, self.ctes), self.binder.moment
@@ -205,9 +205,9 @@ class _From:
 
     def using(
         self, left: Scope, right: Scope, names: Sequence[str], kind: JoinKind
-    ) -> tuple[exp.Expr, dict[str, Merged]]:
+    ) -> tuple[exp.Expression, dict[str, Merged]]:
         """The condition of USING, and what its columns stand for behind the join."""
-        condition: exp.Expr | None = None
+        condition: exp.Expression | None = None
         merged: dict[str, Merged] = {}
         for name in names:
             key = (name.lower(),)
@@ -216,7 +216,7 @@ class _From:
                 raise Unmodelled("column of USING")
             equal = exp.EQ(this=one[0], expression=other[0])
             condition = equal if condition is None else exp.And(this=condition, expression=equal)
-            result: exp.Expr = one[0].copy()
+            result: exp.Expression = one[0].copy()
             if kind == "right":
                 result = other[0].copy()
             elif kind == "full":
@@ -234,18 +234,18 @@ def _both(left: Scope, right: Scope) -> Scope:
     return Scope([*left.relations, *right.relations], {**left.merged, **right.merged})
 
 
-def _joins(node: exp.Expr) -> Sequence[exp.Expr]:
-    found: Sequence[exp.Expr] = node.args.get("joins") or ()
+def _joins(node: exp.Expression) -> Sequence[exp.Expression]:
+    found: Sequence[exp.Expression] = node.args.get("joins") or ()
     return found
 
 
-def _known(node: exp.Expr, names: frozenset[str]) -> None:
+def _known(node: exp.Expression, names: frozenset[str]) -> None:
     for name, given in node.args.items():
         if given and name not in names:
             raise Unmodelled(name)
 
 
-def renamed(columns: Iterable[tuple[str | None, str]], alias: exp.Expr | None) -> list[tuple[str | None, str]]:
+def renamed(columns: Iterable[tuple[str | None, str]], alias: exp.Expression | None) -> list[tuple[str | None, str]]:
     """Columns under the names of an alias with a column list, which may be shorter."""
     given = [each.name for each in alias.args.get("columns") or ()] if alias is not None else []
     known = list(columns)

@@ -66,7 +66,7 @@ class Merged:
     """A column of USING: what the name alone stands for, and the identifiers of both sides that it hides."""
 
     name: str
-    value: exp.Expr
+    value: exp.Expression
     identifiers: frozenset[str]
 
 
@@ -81,7 +81,7 @@ class Scope:
     sibling: bool = False
     aliases: dict[str, int | None] = field(default_factory=dict)
 
-    def find(self, parts: tuple[str, ...]) -> tuple[exp.Expr, tuple[str, ...]] | None:
+    def find(self, parts: tuple[str, ...]) -> tuple[exp.Expression, tuple[str, ...]] | None:
         """The column that ``parts`` (in lower case) begins with, and the fields that remain; None if there is none
         here. Raises Unmodelled for one that is ambiguous."""
         if len(parts) > 1:
@@ -110,9 +110,9 @@ class Scope:
         """Whether it has a column whose name only DuckDB knows."""
         return any(name is None for each in self.relations for name, _ in each.columns)
 
-    def visible(self, qualifier: tuple[str, ...] = ()) -> list[tuple[str | None, exp.Expr]]:
+    def visible(self, qualifier: tuple[str, ...] = ()) -> list[tuple[str | None, exp.Expression]]:
         """What ``*`` gives, or ``qualifier.*``."""
-        given: list[tuple[str | None, exp.Expr]] = []
+        given: list[tuple[str | None, exp.Expression]] = []
         if qualifier:
             matching = [each for each in self.relations if each.goes_by(qualifier)]
             if len(matching) != 1:

@@ -32,13 +32,13 @@ _SELECT = frozenset(
 )
 
 
-def only(node: exp.Expr, known: frozenset[str]) -> None:
+def only(node: exp.Expression, known: frozenset[str]) -> None:
     for name, value in node.args.items():
         if value and name not in known:
             raise Unmodelled(name)
 
 
-def limits(node: exp.Expr) -> tuple[int | None, int]:
+def limits(node: exp.Expression) -> tuple[int | None, int]:
     """LIMIT and OFFSET where they are numbers."""
     limit, offset = node.args.get("limit"), node.args.get("offset")
     count = None
@@ -52,13 +52,13 @@ def limits(node: exp.Expr) -> tuple[int | None, int]:
     return count, _whole(offset.expression) if offset is not None else 0
 
 
-def _whole(node: exp.Expr) -> int:
+def _whole(node: exp.Expression) -> int:
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit() and int(node.name) < 2**63:
         return int(node.name)
     raise Unmodelled("LIMIT that is no number")
 
 
-def position_of(node: exp.Expr, count: int) -> int | None:
+def position_of(node: exp.Expression, count: int) -> int | None:
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
         position = int(node.name)
         if not 1 <= position <= count:
@@ -67,11 +67,11 @@ def position_of(node: exp.Expr, count: int) -> int | None:
     return None
 
 
-def is_constant(node: exp.Expr) -> bool:
+def is_constant(node: exp.Expression) -> bool:
     return isinstance(node, exp.Literal | exp.Null | exp.Boolean)
 
 
-def ordered(like: exp.Expr, value: exp.Expr) -> exp.Expr:
+def ordered(like: exp.Expression, value: exp.Expression) -> exp.Expression:
     return exp.Ordered(this=value, desc=bool(like.args.get("desc")), nulls_first=bool(like.args.get("nulls_first")))
 
 
@@ -89,10 +89,10 @@ class Select:
         self.scope.parent = outer
         windows = {each.name.lower(): each for each in node.args.get("windows") or ()}
         self.bind = Expressions(self.scope, self.names, self._subquery, binder.moment, windows)
-        self.outputs: list[tuple[str | None, exp.Expr | int]] = []
+        self.outputs: list[tuple[str | None, exp.Expression | int]] = []
         """Name, and the bound column that a star stands for or the number of the item."""
 
-    def _subquery(self, query: exp.Expr, scope: Scope) -> Output:
+    def _subquery(self, query: exp.Expression, scope: Scope) -> Output:
         return self.binder.query(query, scope, self.ctes)
 
     def bound(self) -> Output:
@@ -104,21 +104,21 @@ class Select:
                 raise Unmodelled("alias of an aggregate in WHERE")
             self.tree = Filter(self.tree, condition)
         group, sets = self._group()
-        values = [each if isinstance(each, exp.Expr) else self.bind.item(each) for _, each in self.outputs]
+        values = [each if isinstance(each, exp.Expression) else self.bind.item(each) for _, each in self.outputs]
         having = self._condition("having")
         qualify = self._condition("qualify")
         keys = self._order(values)
         if group is not None or having is not None or self.bind.aggregates:
             over = self._aggregated(group or [], sets)
             values = [over(each) for each in values]
-            keys = [(over(key) if isinstance(key, exp.Expr) else key, like) for key, like in keys]
+            keys = [(over(key) if isinstance(key, exp.Expression) else key, like) for key, like in keys]
             self.bind.windows = {over(window): name for window, name in self.bind.windows.items()}
             if having is not None:
                 self.tree = Filter(self.tree, over(having))
             qualify = over(qualify) if qualify is not None else None
         return self._projected(values, keys, qualify)
 
-    def _condition(self, name: str) -> exp.Expr | None:
+    def _condition(self, name: str) -> exp.Expression | None:
         node = self.node.args.get(name)
         return self.bind.condition(node.this) if node is not None else None
 
@@ -140,7 +140,7 @@ class Select:
             self.outputs.append((_name(each), len(items)))
             items.append(each.this if isinstance(each, exp.Alias) else each)
 
-    def _star(self, star: exp.Expr, qualifier: tuple[str, ...]) -> None:
+    def _star(self, star: exp.Expression, qualifier: tuple[str, ...]) -> None:
         only(star, frozenset(("except_", "replace", "rename")))
         excluded = {each.name.lower() for each in star.args.get("except_") or () if len(each.parts) == 1}
         if len(excluded) != len(star.args.get("except_") or ()):
@@ -159,7 +159,7 @@ class Select:
 
     # --- grouping ---
 
-    def _group(self) -> tuple[list[exp.Expr] | None, list[list[exp.Expr]] | None]:
+    def _group(self) -> tuple[list[exp.Expression] | None, list[list[exp.Expression]] | None]:
         """The keys, None without GROUP BY, and the grouping sets, if there are any."""
         group = self.node.args.get("group")
         if group is None:
@@ -167,7 +167,7 @@ class Select:
         only(group, frozenset(("expressions", "all", "grouping_sets", "cube", "rollup")))
         if group.args.get("all"):
             return self._group_all(), None
-        sets: list[list[exp.Expr]] = [[]]
+        sets: list[list[exp.Expression]] = [[]]
         several = False
         parts = [*group.expressions]
         for name in ("grouping_sets", "rollup", "cube"):
@@ -181,18 +181,18 @@ class Select:
             raise Unmodelled("aggregate in GROUP BY")
         return keys, sets if several else None
 
-    def _group_all(self) -> list[exp.Expr]:
-        keys: list[exp.Expr] = []
+    def _group_all(self) -> list[exp.Expression]:
+        keys: list[exp.Expression] = []
         for _, each in self.outputs:
             before = len(self.bind.aggregates), len(self.bind.windows)
-            value = each if isinstance(each, exp.Expr) else self.bind.item(each)
+            value = each if isinstance(each, exp.Expression) else self.bind.item(each)
             if len(self.bind.windows) != before[1]:
                 raise Unmodelled("window function with GROUP BY ALL")
             if not {column.name for column in value.find_all(exp.Column)} & set(self.bind.aggregates.values()):
                 keys.append(value)
         return list(dict.fromkeys(keys))
 
-    def _sets(self, node: exp.Expr) -> list[list[exp.Expr]]:
+    def _sets(self, node: exp.Expression) -> list[list[exp.Expression]]:
         """The grouping sets that a member of GROUP BY stands for."""
         if isinstance(node, exp.GroupingSets):
             return [one for each in node.expressions for one in self._sets(each)]
@@ -200,7 +200,7 @@ class Select:
             parts = [self._sets(each)[0] for each in node.expressions]
             if isinstance(node, exp.Rollup):
                 return [[key for part in parts[:size] for key in part] for size in range(len(parts), -1, -1)]
-            chosen: list[list[exp.Expr]] = [[]]
+            chosen: list[list[exp.Expression]] = [[]]
             for part in parts:
                 chosen = [[*one, *more] for one in chosen for more in (part, [])]
             return chosen
@@ -211,13 +211,15 @@ class Select:
         position = position_of(node, len(self.outputs))
         if position is not None:
             _, each = self.outputs[position]
-            return [[each if isinstance(each, exp.Expr) else self.bind.item(each)]]
+            return [[each if isinstance(each, exp.Expression) else self.bind.item(each)]]
         return [[self.bind.condition(node)]]
 
-    def _aggregated(self, group: list[exp.Expr], sets: list[list[exp.Expr]] | None) -> Callable[[exp.Expr], exp.Expr]:
+    def _aggregated(
+        self, group: list[exp.Expression], sets: list[list[exp.Expression]] | None
+    ) -> Callable[[exp.Expression], exp.Expression]:
         """Puts the Aggregate over the tree; gives the change of an expression over rows to one over groups."""
         keys: list[Item] = []
-        known: dict[exp.Expr, str] = {}
+        known: dict[exp.Expression, str] = {}
         for key in group:
             plain = isinstance(key, exp.Column) and sets is None and key.name in self.tree.columns
             known[key] = key.name if plain else self.names.new(key.name if isinstance(key, exp.Column) else "key")
@@ -225,7 +227,7 @@ class Select:
         gone = self.scope.identifiers() - {key.name for key in group if isinstance(key, exp.Column) and sets is None}
         renamed = {key.name: column(made) for key, made in known.items() if isinstance(key, exp.Column)}
 
-        def over(node: exp.Expr) -> exp.Expr:
+        def over(node: exp.Expression) -> exp.Expression:
             made = known.get(node) if known else None
             if made is not None:
                 return column(made)
@@ -237,17 +239,17 @@ class Select:
                 return nested(node)
             arguments: dict[str, Any] = {}
             for name, value in node.args.items():
-                if isinstance(value, exp.Expr):
+                if isinstance(value, exp.Expression):
                     arguments[name] = over(value)
                 elif type(value) is list:
-                    arguments[name] = [over(each) if isinstance(each, exp.Expr) else each for each in value]
+                    arguments[name] = [over(each) if isinstance(each, exp.Expression) else each for each in value]
                 else:
                     arguments[name] = value
             changed = node.__class__(**arguments)
             changed._type = node._type
             return changed
 
-        def nested(node: Nested) -> exp.Expr:
+        def nested(node: Nested) -> exp.Expression:
             needed = free(node.plan) & gone
             if needed - renamed.keys():
                 raise Unmodelled("column that is no key in a subquery")
@@ -267,10 +269,10 @@ class Select:
 
     # --- order and projection ---
 
-    def _order(self, values: list[exp.Expr]) -> list[tuple[exp.Expr | int, exp.Expr]]:
+    def _order(self, values: list[exp.Expression]) -> list[tuple[exp.Expression | int, exp.Expression]]:
         """(the number of an output or an expression, the key as it was written) of each key."""
         order = self.node.args.get("order")
-        keys: list[tuple[exp.Expr | int, exp.Expr]] = []
+        keys: list[tuple[exp.Expression | int, exp.Expression]] = []
         if order is None:
             return keys
         aliases = self.scope.aliases
@@ -291,13 +293,16 @@ class Select:
             elif not is_constant(this):
                 keys.append((self.bind.condition(this), each))
         numbers = {value: number for number, value in reversed(list(enumerate(values)))}
-        return [(numbers.get(key, key) if isinstance(key, exp.Expr) else key, each) for key, each in keys]
+        return [(numbers.get(key, key) if isinstance(key, exp.Expression) else key, each) for key, each in keys]
 
     def _projected(
-        self, values: list[exp.Expr], keys: list[tuple[exp.Expr | int, exp.Expr]], qualify: exp.Expr | None
+        self,
+        values: list[exp.Expression],
+        keys: list[tuple[exp.Expression | int, exp.Expression]],
+        qualify: exp.Expression | None,
     ) -> Output:
         limit, offset = limits(self.node)
-        hidden = any(isinstance(key, exp.Expr) for key, _ in keys)
+        hidden = any(isinstance(key, exp.Expression) for key, _ in keys)
         if hidden and self.distinct:
             raise Unmodelled("DISTINCT ordered by something else")
         windows = {name: window for window, name in self.bind.windows.items()}
@@ -332,12 +337,12 @@ class Select:
         return Output(self.tree, columns)
 
 
-def _varies(node: exp.Expr) -> bool:
+def _varies(node: exp.Expression) -> bool:
     """Whether an expression may differ from row to row: others are no keys of an order."""
     return node.find(exp.Column, Nested, exp.Window) is not None
 
 
-def _name(node: exp.Expr) -> str | None:
+def _name(node: exp.Expression) -> str | None:
     """The name of a select item, as far as it is not one that DuckDB makes up."""
     if isinstance(node, exp.Alias):
         return str(node.alias)

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from dai.errors import NotAQueryError, ParameterError, StatementError
 
@@ -75,9 +75,12 @@ def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
     try:
         return list(DuckDB().tokenize(sql))
     except TokenError as error:
-        cause = re.sub(r"\s+", " ", str(error))
-        message = "A string, a quoted name or a comment has no end." if "Missing" in cause else "This cannot be read."
-        raise StatementError(message, sql=written or sql, position=len(sql.rstrip()) + shift) from error
+        place = re.search(r"from (\d+):(\d+)", str(error.__cause__))
+        position = len(sql.rstrip())
+        if place:
+            position = sum(len(each) + 1 for each in sql.split("\n")[: int(place[1]) - 1]) + int(place[2]) + 1
+        message = "A string, a quoted name or a comment has no end."
+        raise StatementError(message, sql=written or sql, position=position + shift) from error
 
 
 def read(sql: str, parameters: Parameters = ()) -> Statement:

@@ -1,0 +1,41 @@
+with recursive r(n) as (select 1 union all select n + 1 from r where n < 5) select * from r
+with recursive r(id) as (select min(id) from maria.customers union all select c.id from r join maria.customers c on c.parent = r.id) select * from r join pg.orders o on o.customer = r.id
+select distinct on (customer) customer, id from pg.orders order by customer, id
+select distinct note from pg.orders order by id
+select o.id, t.tag from pg.orders o join data.items i on i.order_id = o.id, unnest(i.tags) t(tag)
+select id, unnest([1, 2]) as u from pg.orders
+select product, unnest(tags) from data.items
+select o.id, l.n from pg.orders o, lateral (select count(*) n from data.items i where i.order_id = o.id) l
+select o.id, z from pg.orders o, (select o.id + 1 as z) where z > 2
+select columns('i.*') from pg.orders
+select min(columns(*)) from pg.customers
+select orders from pg.orders
+select c from maria.customers c where c.id = 1
+select id from pg.orders union all by name select name, id from maria.customers
+select * from pg.orders pivot (sum(amount) for customer in (1, 2))
+from (select customer, amount from pg.orders) unpivot (value for name in (customer))
+pivot pg.orders on customer in (1, 2) using count(*) group by note
+select a.id, b.id from pg.orders a asof join pg.orders b on a.customer = b.customer and a.id > b.id
+select * from pg.customers positional join maria.customers
+select count(*) from pg.orders where random() >= 0
+select count(distinct r) <= 6 from (select random() r from pg.orders)
+with a as (select random() as r) select x.r = y.r from a x, a y
+select count(*) from (select id from pg.orders limit 50%)
+select count(*) from pg.orders limit 1 + 1
+select id from pg.orders order by id limit (select 2)
+select "count_star()" from (select count(*) from pg.orders)
+select sum("sum(amount)") from (select customer, sum(amount) from pg.orders group by customer)
+select (id, customer) in (select id, id from maria.customers) from pg.orders
+select #1, #2 from pg.orders
+values (1, date '2020-01-01'), (2, '2021-01-01')
+select (select sum(o.amount)) from pg.orders o
+select count(*) from pg.orders tablesample 100%
+select pg.customers.name, maria.customers.name, unnest([1, 2]) from pg.customers, maria.customers where pg.customers.id = maria.customers.id
+select customers.name, unnest([1]) from pg.customers where exists (select 1 from maria.customers where customers.id = 1)
+select w.name, unnest([w.total]) from wealthy w
+select n.label, unnest([n.k]) from numbers n
+with a as (select id, unnest([1, 2]) u from pg.orders) select a.id, b.u from a join a b on a.id = b.id
+select name from maria.customers c where exists (with recursive r(n) as (select 1 union all select n + 1 from r where n < 3) select 1 from r where n = 3)
+select id, 3 in [id, null], unnest([1]) from pg.orders
+select unnest([current_date]) >= date '2020-01-01' from pg.orders
+select o.id from pg.orders o where (o.id, o.customer) in (select i.order_id, i.qty from data.items i)
