@@ -38,8 +38,9 @@ DIALECTS = Table(
 
 @dataclass(frozen=True)
 class Statement:
-    """One query for a source. ``parameters`` in the order of the ``?`` in ``sql``; ``columns`` are (identifier, DuckDB
-    type), in order: what arrives can be cast to that type without loss."""
+    """One query for a source. ``columns`` are (identifier, DuckDB type), in order: what arrives can be cast to that
+    type without loss. ``parameters`` in the order of the ``?`` in ``sql``: none so far; constants are literals that can
+    hold nothing but the value, since bound values cost the fast paths of the drivers (docs/decisions/0007, 0008)."""
 
     sql: str
     parameters: tuple[Any, ...]
@@ -50,5 +51,5 @@ def statement(tree: Operator, dialect: str) -> Statement:
     """The tree as one statement of the dialect. Raises NotPushed where any part of it is not on the dialect's list."""
     if dialect not in DIALECTS:
         raise NotPushed(f"nothing is known of the SQL of {dialect}")
-    sql, parameters, columns = DIALECTS[dialect]().statement(tree)
-    return Statement(sql, parameters, columns)
+    sql, columns = DIALECTS[dialect]().statement(tree)
+    return Statement(sql, (), columns)

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from dqp.dialects.typing import BOOLEAN, DATE, DOUBLE, NULL, TIMESTAMP, VARCHAR, NotPushed, Type, of_integer, parsed
+from dqp.dialects.typing import BOOLEAN, DATE, DOUBLE, TIMESTAMP, VARCHAR, WHOLE, NotPushed, Type, fits, of_integer
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?")
@@ -62,9 +62,7 @@ def cast(value: Any, own: Type, to: Type) -> Any:
         return moment(value)
     if own == DATE and to == TIMESTAMP:
         return datetime.combine(value, datetime.min.time())
-    if isinstance(value, int) and own != BOOLEAN and (to == DOUBLE or parsed(str(to)).name.endswith("INT")):
-        return _whole(value, to)
-    if to.name == "INTEGER" and isinstance(value, int) and own != BOOLEAN:
+    if own in WHOLE and (to == DOUBLE or to in WHOLE):
         return _whole(value, to)
     if to.name == "DECIMAL" and isinstance(value, int | Decimal) and own != BOOLEAN:
         exact = Decimal(value)
@@ -78,8 +76,6 @@ def cast(value: Any, own: Type, to: Type) -> Any:
 
 
 def _whole(value: int, to: Type) -> Any:
-    from dqp.dialects.typing import fits
-
     if to == DOUBLE and abs(value) <= 1 << 53:
         return float(value)
     if fits(value, to):
@@ -114,7 +110,3 @@ def moved(start: date, months: int, rest: timedelta) -> datetime:
         raise NotPushed("a date beyond the years 1 to 9998")
     last = calendar.monthrange(year, month + 1)[1]
     return whole.replace(year=year, month=month + 1, day=min(whole.day, last)) + rest
-
-
-def is_null(type: Type) -> bool:
-    return type == NULL

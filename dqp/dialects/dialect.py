@@ -53,6 +53,12 @@ from dqp.types import duckdb_type
 
 _SIMPLE = re.compile(r'(?:\w+\.)?(?:\w+|"[^"]*"|`[^`]*`)')
 _CALL = re.compile(r"[A-Z_]+\([^()]*(?:\([^()]*\)[^()]*)*\)")
+_ARGUMENTS = frozenset(
+    "this expression expressions low high ifs default true false start length to is_string unit quoted kind plan operator"
+    " negate big_int safe coalesce typed".split()
+)
+"""Of nodes of sqlglot, those that are looked at or change nothing: any other (``symmetric``, ``zone``, ``ignore_nulls``)
+may change the meaning."""
 MOST_INLINE = 1_000
 """Rows of tuples at hand that are written into a statement."""
 
@@ -314,7 +320,7 @@ class Dialect(Renderer):
 
     def value(self, node: exp.Expression, columns: Columns) -> Value:
         handler: Callable[[Any, Columns], Value] | None = getattr(self, f"_on_{type(node).__name__.lower()}", None)
-        if handler is None:
+        if handler is None or not _ARGUMENTS.issuperset(name for name, given in node.args.items() if given):
             raise self.refuse(f"{_named(node)} is not on the list")
         return handler(node, columns)
 

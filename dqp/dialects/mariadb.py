@@ -31,6 +31,7 @@ class MariaDB(Dialect):
         "smallint": frozenset({"smallint"}),
         "mediumint": frozenset({"integer"}),
         "int": frozenset({"integer"}),
+        "integer": frozenset({"integer"}),
         "bigint": frozenset({"bigint"}),
         "tinyint unsigned": frozenset({"utinyint"}),
         "smallint unsigned": frozenset({"usmallint"}),

@@ -32,6 +32,13 @@ class PostgreSQL(Dialect):
         "varchar": frozenset({"varchar"}),
         "date": frozenset({"date"}),
         "timestamp": frozenset({"timestamp"}),
+        # The names of the standard, where a table is described without its database.
+        "boolean": frozenset({"boolean"}),
+        "smallint": frozenset({"smallint"}),
+        "integer": frozenset({"integer"}),
+        "bigint": frozenset({"bigint"}),
+        "decimal": frozenset({"decimal"}),
+        "double": frozenset({"double"}),
     }
     OPERATIONS = expanded(
         {

@@ -1,14 +1,140 @@
-"""What SQLite does as DuckDB does: little, for its columns may hold values of any type, whatever was declared."""
+"""What SQLite does as DuckDB does.
+
+Its columns may hold values of any type, whatever was declared. So every column that a statement computes with is
+guarded: a row whose value is not of the declared type, as the driver reads it, makes the statement fail (as reading the
+column would). Whole numbers that overflow become floating, so nothing is added or summed here; decimals are stored as
+floating numbers, so they are only handed out. Dates are texts that order as dates do.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, ClassVar
 
-from dqp.dialects.dialect import Dialect, expanded
+from dqp.dialects.dialect import Dialect, Value, expanded
+from dqp.dialects.typing import DATE, DOUBLE, VARCHAR, Type
+from dqp.operators import Aggregate, Distinct, Nested, Operator, Project, Scan, SetOperation, Sort, used, walk
+from dqp.render import Columns, Select
+
+_WHOLE = frozenset({"bigint"})
+_TEXT = frozenset({"varchar"})
+_REAL = frozenset({"double"})
+_COMPARED = "boolean bigint double date"
+_DIGITS = 15
+_GUARDS = {
+    "boolean": "{0} NOT IN (0, 1)",
+    "bigint": "typeof({0}) NOT IN ('integer', 'null')",
+    "double": "typeof({0}) NOT IN ('real', 'null')",
+    "varchar": "typeof({0}) NOT IN ('text', 'null')",
+    "date": "{0} NOT GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'",
+}
+_REFUSED = "abs(-9223372036854775807 - coalesce({0}, 0))"
+"""An integer overflow, which is an error, where the condition is true."""
 
 
 class SQLite(Dialect):
     product = "SQLite"
-    COLUMNS: ClassVar = {}
-    OPERATIONS = expanded({})
-    binds_text = True
+    JOINS = frozenset({"inner", "left", "semi", "anti"})
+    COLUMNS: ClassVar = {
+        **dict.fromkeys(("integer", "int", "bigint", "smallint", "tinyint", "mediumint", "int2", "int8"), _WHOLE),
+        **dict.fromkeys(("text", "varchar", "char", "character", "nvarchar", "clob", "nchar"), _TEXT),
+        **dict.fromkeys(("real", "double", "double precision", "float"), _REAL),
+        "boolean": frozenset({"boolean"}),
+        "bool": frozenset({"boolean"}),
+        "date": frozenset({"date"}),
+    }
+    OPERATIONS = expanded(
+        {
+            **{
+                operator: {f"{_COMPARED} varchar": f"{{0}} {operator} {{1}}"}
+                for operator in ("=", "<>", "<", "<=", ">", ">=")
+            },
+            "like": {"varchar": "{a} GLOB {1}"},
+            "case": {f"{_COMPARED} integer varchar": ""},
+            "group": {f"{_COMPARED} varchar": "{0}"},
+            "order": {f"{_COMPARED} varchar": "{0}"},
+            "substring": {"varchar": "SUBSTR({a}, {b}, {c})"},
+            "substring from": {"varchar": "SUBSTR({a}, {b})"},
+            "||": {"varchar": "{a} || {b}"},
+            "year": {"date": "CAST(SUBSTR({a}, 1, 4) AS INTEGER)"},
+            "month": {"date": "CAST(SUBSTR({a}, 6, 2) AS INTEGER)"},
+            "day": {"date": "CAST(SUBSTR({a}, 9, 2) AS INTEGER)"},
+            "min": {f"{_COMPARED.removeprefix('boolean ')} varchar": "MIN({0})"},
+            "max": {f"{_COMPARED.removeprefix('boolean ')} varchar": "MAX({0})"},
+            "logicaland": {"boolean": "MIN({a})"},
+            "logicalor": {"boolean": "MAX({a})"},
+        }
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._used: frozenset[str] = frozenset()
+
+    def statement(self, tree: Operator) -> tuple[str, tuple[tuple[str, str], ...]]:
+        self._used = _mentioned(tree)
+        return super().statement(tree)
+
+    def _scan(self, node: Scan) -> Select:
+        made = super()._scan(node)
+        for identifier, _ in node.items:
+            guard = _GUARDS.get(self.types[identifier].name.lower())
+            if identifier in self._used and identifier not in self.opaque and guard is not None:
+                made.where.append(_REFUSED.format(guard.format(made.columns[identifier])))
+        return made
+
+    def operand(self, value: Value) -> str:
+        text = super().operand(value)
+        # A column may have been declared with another collation.
+        return text if value.type != VARCHAR or value.is_constant else f"{text} COLLATE BINARY"
+
+    def constant(self, value: Any, type: Type) -> str:
+        match value:
+            case bool():
+                return str(int(value))
+            case datetime():
+                raise self.refuse(f"constants of type {type}")
+            case Decimal() if len(value.as_tuple().digits) > _DIGITS:
+                raise self.refuse(f"decimals of more than {_DIGITS} digits")
+            case date():
+                return f"'{value.isoformat()}'"
+        return super().constant(value, type)
+
+    def comparison(self, operator: str, type: Type, left: Value, right: Value) -> str:
+        # SQLite compares whole numbers with floating ones exactly, DuckDB as floating ones.
+        if type in (DOUBLE, DATE) and (left.type, right.type) != (type, type):
+            raise self.refuse(f"{left.type} {operator} {right.type}")
+        return super().comparison(operator, type, left, right)
+
+    def like(self, value: Value, pattern: str) -> str:
+        # SQLite's own LIKE takes 'a' for 'A'.
+        marks = {"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"}
+        return f"{self.enclosed(value)} GLOB {self.string(''.join(marks.get(each, each) for each in pattern))}"
+
+    def limited(self, limit: int | None, offset: int) -> str:
+        return super().limited(-1 if limit is None and offset else limit, offset)
+
+    def _on_nested(self, node: Nested, columns: Columns) -> Value:
+        if node.kind == "scalar" and not _is_one_row(node.plan):
+            # SQLite would take the first row of several, where DuckDB raises.
+            raise self.refuse("a subquery that may give several rows")
+        return super()._on_nested(node, columns)
+
+
+def _is_one_row(plan: Operator) -> bool:
+    if isinstance(plan, Project | Sort):
+        return (isinstance(plan, Sort) and plan.limit in (0, 1)) or _is_one_row(plan.input)
+    return isinstance(plan, Aggregate) and not plan.keys
+
+
+def _mentioned(tree: Operator) -> frozenset[str]:
+    """Identifiers that expressions use, in nested plans too, and those of whole rows that are compared."""
+    found: set[str] = set()
+    for node in walk(tree):
+        if isinstance(node, Distinct | SetOperation):
+            found.update(*(each.columns for each in node.inputs))
+        for expression in node.expressions:
+            found |= used(expression)
+            for nested in expression.find_all(Nested):
+                found |= _mentioned(nested.plan) | set(nested.plan.columns)
+    return frozenset(found)
