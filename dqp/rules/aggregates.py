@@ -41,17 +41,35 @@ def split_aggregates(tree: Operator, context: Context) -> Operator:
 
 
 def _split(tree: Aggregate, context: Context) -> Operator:
+    source = place(tree)
+    if source is not None:
+        return _means(tree, source, context)
     tree = _over_join(tree, context)
     if tree.sets is not None or not all(_simple(each) for _, each in tree.aggregates):
         return tree
     if isinstance(tree.input, SetOperation):
         return _below_union(tree, tree.input, context)
-    if place(tree) is None:
-        for side, kind in sorted(_sides(tree.input), key=lambda each: -context.estimator.rows(each[0])):
-            made = _eager(tree, side, kind, context)
-            if made is not None:
-                return made
+    for side, kind in sorted(_sides(tree.input), key=lambda each: -context.estimator.rows(each[0])):
+        made = _eager(tree, side, kind, context)
+        if made is not None:
+            return made
     return tree
+
+
+def _means(tree: Aggregate, source: str, context: Context) -> Operator:
+    """With means as totals and counts, which sources have in DuckDB's types, and a division above."""
+    means = {name: each.this for name, each in tree.aggregates if isinstance(each, exp.Avg)}
+    if context.dialect(source) == "duckdb" or not means or not all(numeric(each, context) for each in means.values()):
+        return tree
+    steps = _Steps(context)
+    for name, each in tree.aggregates:
+        if name in means:
+            total = steps.partial(exp.Sum(this=each.this), "total")
+            steps.items.append((name, _mean(total, steps.partial(exp.Count(this=each.this, big_int=True), "counted"))))
+        else:
+            steps.items.append((name, steps.partial(each, name)))
+    made = replace(tree, aggregates=tuple(steps.first))
+    return Project(made, (*((name, column(name)) for name, _ in tree.keys), *steps.items))
 
 
 def _over_join(tree: Aggregate, context: Context) -> Aggregate:
