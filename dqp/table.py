@@ -18,6 +18,7 @@ from dqp import types
 
 DEFAULT_SCHEMAS = ("", "main", "public")
 """Schemas of a source whose tables need no schema in their names, first come first. "" is what a source calls so."""
+MOST_UNCOUNTED_ROWS = 10_000_000.0
 UNKNOWN_ROWS = 10_000.0
 """Taken for the rows of a table of which its source says nothing."""
 
@@ -92,7 +93,7 @@ def distinct(columns: Sequence[ColumnInfo]) -> list[ColumnInfo]:
 def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tuple[tuple[str, str], ...] = ()) -> Table:
     """The table of a source, with the statistics that the source has."""
     known = statistics.rows if statistics.rows is not None else info.rows
-    rows = UNKNOWN_ROWS if known is None else float(known)
+    rows = _span(info, statistics) if known is None else float(known)
     found = distinct(info.columns)
     fixed = {each.name: _width(each, statistics.columns.get(each.name)) for each in found}
     unknown = [name for name, width in fixed.items() if width is None]
@@ -139,6 +140,16 @@ def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tupl
         kind=info.kind,
         replicas=replicas,
     )
+
+
+def _span(info: TableInfo, statistics: Statistics) -> float:
+    """Rows of a table that nobody has counted: about as many as its key has numbers."""
+    for key in info.primary_key[:1]:
+        said = statistics.columns.get(key)
+        low, high = (types.value(each, "BIGINT") for each in ((said.low, said.high) if said else (None, None)))
+        if low is not None and high is not None:
+            return min(float(high - low + 1), MOST_UNCOUNTED_ROWS)
+    return UNKNOWN_ROWS
 
 
 def _width(column: ColumnInfo, statistics: ColumnStatistics | None) -> float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import date, time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from dai.drivers import Column, ForeignKey, Index, Statistics, TableInfo
-from dai.drivers.ddl import like
+from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers.ddl import like, quoted
 from dai.drivers.duckdb_types import arrow_type
 from dai.errors import NotFoundError
 from dai.loading import nearest
@@ -77,7 +79,32 @@ def statistics(cursor: DuckDBPyConnection, table: str) -> Statistics:
         "AND database_name = current_database()",
         [schema, name],
     ).fetchone()
-    return Statistics(rows=None if rows is None else rows[0])
+    if rows is None:  # a view
+        return Statistics(rows=None)
+    return Statistics(rows=rows[0], columns=_column_statistics(cursor, schema, name))
+
+
+def _column_statistics(cursor: DuckDBPyConnection, schema: str, name: str) -> dict[str, ColumnStatistics]:
+    """What DuckDB keeps for its own plans; reading one row is enough to ask for it."""
+    columns = [row[0] for row in _by_table(cursor, _COLUMNS)[schema, name]]
+    asked = ", ".join(f"stats({quoted(each, 'duckdb')})" for each in columns)
+    row = cursor.execute(f"SELECT {asked} FROM {quoted(schema, 'duckdb')}.{quoted(name, 'duckdb')} LIMIT 1").fetchone()
+    return {column: _known(said) for column, said in zip(columns, row or (), strict=False) if isinstance(said, dict)}
+
+
+def _known(said: dict[str, Any]) -> ColumnStatistics:
+    nulls = 0.0 if said.get("has_null") is False else 1.0 if said.get("has_no_null") is False else None
+    distinct = said.get("approx_unique")
+    return ColumnStatistics(
+        distinct=None if distinct is None else float(distinct),
+        null_fraction=nulls,
+        low=_text(said.get("min")),
+        high=_text(said.get("max")),
+    )
+
+
+def _text(bound: Any) -> str | None:
+    return str(bound) if isinstance(bound, str | int | float | Decimal | date | time) else None
 
 
 def column_types(cursor: DuckDBPyConnection, table: str) -> dict[str, str]:

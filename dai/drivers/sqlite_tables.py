@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from dai.drivers import Column, ForeignKey, Index, Statistics, TableInfo
-from dai.drivers.ddl import like
+from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers.ddl import like, quoted
 from dai.drivers.sqlite_values import declared_type, type_name
 from dai.errors import NotFoundError
 from dai.loading import nearest
@@ -45,9 +45,41 @@ def tables(run: Run, pattern: str) -> tuple[TableInfo, ...]:
 
 
 def statistics(run: Run, table: str) -> Statistics:
-    """Row counts come from ANALYZE; without it SQLite knows none."""
+    """Row and distinct counts come from ANALYZE; without it SQLite knows none. Bounds are the ends of indexes."""
     name = _found(run, table)
-    return Statistics(rows=_rows(run, name))
+    rows = _rows(run, name)
+    columns = {}
+    for column, repeated in _indexed(run, name).items():
+        distinct = rows / repeated if rows is not None and repeated else None
+        text = f"SELECT CAST({{}}({quoted(column, 'sqlite')}) AS TEXT) FROM {quoted(name, 'sqlite')}"
+        # Each of the two is one step in the index; both in one statement would read it all.
+        low, high = (run(text.format(end))[0][0] for end in ("min", "max"))
+        columns[column] = ColumnStatistics(distinct=distinct, low=low, high=high)
+    return Statistics(rows=rows, columns=columns)
+
+
+def _indexed(run: Run, name: str) -> dict[str, float | None]:
+    """Columns that an index of all rows begins with; and how many rows a value has, on average."""
+    found: dict[str, float | None] = {}
+    if (key := _rowid(run, name)) is not None:
+        found[key] = 1.0
+    analyzed: dict[str, str] = {}
+    if run("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat1'"):
+        analyzed = {row[0]: row[1] for row in run("SELECT idx, stat FROM sqlite_stat1 WHERE tbl = ?", (name,))}
+    for index, partial in run("SELECT name, partial FROM pragma_index_list(?)", (name,)):
+        first = run(
+            "SELECT name FROM pragma_index_xinfo(?) WHERE seqno = 0 AND coll = 'BINARY' AND name IS NOT NULL", (index,)
+        )
+        if first and not partial:
+            counts = analyzed.get(index, "").split()
+            found.setdefault(str(first[0][0]), float(counts[1]) if len(counts) > 1 and counts[1].isdigit() else None)
+    return found
+
+
+def _rowid(run: Run, name: str) -> str | None:
+    """The column that is the table's rowid."""
+    keys = [row for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[5]]
+    return str(keys[0][1]) if len(keys) == 1 and keys[0][2].upper() == "INTEGER" else None
 
 
 def _found(run: Run, table: str) -> str:

@@ -246,6 +246,14 @@ def test_a_source_that_knows_nothing(made: Callable[..., Catalog]) -> None:
     assert catalog.table("s", "v").kind == "view"
 
 
+def test_rows_that_nobody_counted_are_as_many_as_the_key_has_numbers(made: Callable[..., Catalog]) -> None:
+    source = Scripted("s", info("t", primary_key=("id",)))
+    source.known = Statistics(rows=None, columns={"id": ColumnStatistics(low="11", high="510")})
+    assert made(source).table("s", "t").rows == 500
+    source.known = Statistics(rows=None, columns={"id": ColumnStatistics(low="a", high="b")})
+    assert made(source).table("s", "t").rows == UNKNOWN_ROWS
+
+
 def test_a_database(made: Callable[..., Catalog], postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         connection.execute(
@@ -417,8 +425,8 @@ def test_operation_calls() -> None:
     with pytest.raises(ConfigurationError, match=r"functions.f: .* are no types"):
         broken.describe("select 1")
     broken.close()
-    taken = Catalog(FederationSettings(functions={"upper": function}), sources=())
-    with pytest.raises(ConfigurationError, match=r"functions.upper: DuckDB has a function of this name"):
+    taken = Catalog(FederationSettings(functions={"entropy": function}), sources=())
+    with pytest.raises(ConfigurationError, match=r"functions.entropy: DuckDB has a function of this name"):
         taken.describe("select 1")
     taken.close()
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dai.cancellation import Cancellation
-from dai.drivers import Driver, DriverOptions, driver_for
+from dai.drivers import ColumnStatistics, Driver, DriverOptions, driver_for
 from dai.errors import DatabaseUnavailableError, DataError, NotAQueryError, ParameterError, StatementError
 from dai.stream import Stream
 
@@ -150,3 +150,25 @@ def test_the_position_behind_a_literal_question_mark(driver: Driver) -> None:
 def test_no_procedures(driver: Driver) -> None:
     with pytest.raises(ParameterError):
         driver.call("p", [], cancellation=Cancellation())
+
+
+def test_statistics_are_those_that_duckdb_keeps(driver: Driver) -> None:
+    update(
+        driver,
+        "CREATE TABLE s AS SELECT i::int AS id, i % 10 AS k, (i / 4)::decimal(8, 2) AS amt, date '2024-01-01' AS d, "
+        "'n ' || i AS s, NULL::int AS nothing, if(i % 2 = 0, i, NULL) AS half, [i] AS l FROM range(1000) r(i)",
+    )
+    update(driver, "CREATE VIEW v AS FROM s")
+    known = driver.statistics("s")
+    assert known.rows == 1000
+    assert known.columns["id"].distinct == pytest.approx(1000, rel=0.2)
+    k = known.columns["k"]
+    assert k == ColumnStatistics(distinct=k.distinct, null_fraction=0.0, low="0", high="9")
+    assert k.distinct == pytest.approx(10, abs=3)
+    assert (known.columns["amt"].low, known.columns["amt"].high) == ("0.00", "249.75")
+    assert (known.columns["d"].low, known.columns["d"].high) == ("2024-01-01", "2024-01-01")
+    assert known.columns["nothing"].null_fraction == 1.0
+    assert known.columns["half"].null_fraction is None
+    assert driver.statistics("v").columns == {}
+    update(driver, "CREATE TABLE empty (i int)")
+    assert driver.statistics("empty").rows == 0

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dai.cancellation import Cancellation
-from dai.drivers import Driver, DriverOptions, driver_for
+from dai.drivers import ColumnStatistics, Driver, DriverOptions, driver_for
 from dai.errors import (
     BusyError,
     CancelledError,
@@ -214,6 +214,23 @@ def test_statistics_after_analyze(driver: Driver) -> None:
     update(driver, "CREATE INDEX by_x ON t (x)")
     update(driver, "ANALYZE")
     assert driver.statistics("t").rows == 2
+
+
+def test_statistics_of_columns_with_an_index(driver: Driver) -> None:
+    update(driver, "CREATE TABLE s (id INTEGER PRIMARY KEY, k int, part int, free text)")
+    rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100) SELECT i, i % 10, i, i FROM n"
+    update(driver, f"INSERT INTO s {rows}")
+    update(driver, "CREATE INDEX by_k ON s (k, id)")
+    update(driver, "CREATE INDEX some ON s (part) WHERE part < 50")
+    known = driver.statistics("s").columns
+    assert known == {"id": ColumnStatistics(low="1", high="100"), "k": ColumnStatistics(low="0", high="9")}
+    update(driver, "ANALYZE")
+    assert driver.statistics("s").columns == {
+        "id": ColumnStatistics(distinct=100, low="1", high="100"),
+        "k": ColumnStatistics(distinct=10, low="0", high="9"),
+    }
+    update(driver, "DELETE FROM s")
+    assert driver.statistics("s").columns["id"].low is None
 
 
 def test_no_procedures(driver: Driver) -> None:
