@@ -17,6 +17,7 @@ BENCHMARKS = {
     "wire": "bytes on the wire per format and compression",
     "memory": "memory against rows and block sizes",
     "users": "concurrent users: percentiles and saturation",
+    "exchange": "the exchange between two evaluators against a plain socket",
     "federation": "four joins of PostgreSQL with MariaDB against DuckDB, chDB and foreign tables",
     "tpch": "TPC-H over PostgreSQL and MariaDB against DuckDB with its scanners",
 }
