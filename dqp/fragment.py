@@ -120,6 +120,7 @@ class _Run:
             relation = self._cursor.sql(sql)
             if relation is None:
                 raise InternalError("A fragment is not a query.")
+            called = list(names) if names is not None else list(relation.columns)
             if types is not None and [str(each) for each in relation.types] != list(types):
                 casts = (f'CAST(#{at} AS {each}) AS "c{at}"' for at, each in enumerate(types, 1))
                 relation = relation.project(", ".join(casts))
@@ -127,7 +128,6 @@ class _Run:
             if any(each.cast for each in columns):
                 relation = relation.project(", ".join(each.sql for each in columns))
             self._reader = relation.to_arrow_reader(_VECTOR_ROWS)
-        called = list(names) if names is not None else list(relation.columns)
         schema = pa.schema([field(name, each.type, each.type_name) for name, each in zip(called, columns, strict=True)])
         return Stream(schema, self._batches(schema), self.close)
 
@@ -155,7 +155,7 @@ class _Run:
         try:
             with interruptible(self._cancellation, self._cursor.interrupt):
                 yield
-        except (duckdb.Error, OSError, pa.ArrowException) as error:
+        except (duckdb.Error, OSError, RuntimeError, pa.ArrowException) as error:
             for each in self._inputs.values():
                 if each.failure is not None:
                     raise each.failure from error
@@ -171,7 +171,7 @@ class _Run:
         self._open = False
         if not self._ended:
             self._execution.fail(ClosedError("The rows of a fragment were not wanted to their end."))
-        with contextlib.suppress(duckdb.Error, OSError, pa.ArrowException):
+        with contextlib.suppress(duckdb.Error, OSError, RuntimeError, pa.ArrowException):
             if self._reader is not None:
                 self._reader.close()
         for each in self._inputs.values():
@@ -258,7 +258,7 @@ def typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _raise(error: Exception) -> NoReturn:
     text = str(error)
     message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
-    if isinstance(error, duckdb.InterruptException):
+    if isinstance(error, duckdb.InterruptException) or "interrupted" in text[:40]:
         raise ClosedError("The evaluator was closed.") from error
     if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text:
         raise LimitError(

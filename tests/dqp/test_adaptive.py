@@ -1,0 +1,215 @@
+"""Dynamic semi-joins: what a small build holds becomes a filter of the probe's statement."""
+
+import re
+import threading
+
+import pyarrow as pa
+import pytest
+from sqlglot import exp
+
+from dai.cancellation import Cancellation
+from dai.drivers import driver_for
+from dai.stream import Stream
+from dqp.adaptive import adapt
+from dqp.catalog import Catalog, Column, Table
+from dqp.cost import Estimator
+from dqp.execution import Execution
+from dqp.operators import Aggregate, Filter, Join, Names, Operator, Remote, Scan, Sort, column
+from dqp.rules import Context
+from dqp.runtimes.local import Local
+from dqp.settings import FederationSettings
+from dqp.sources import DriverSource
+from tests.dqp.doubles import Answer, Double, batch, catalog_of, execution
+
+SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.int64())])
+
+
+def table(alias: str, rows: float, high: int = 1_000_000) -> Table:
+    """Keys from 1 to ``high``, each as often as the other."""
+    columns = (
+        Column("k", "INTEGER", "int4", True, min(rows, high), 0.0, 1, high, 4.0),
+        Column("v", "BIGINT", "int8", True, None, 0.0, None, None, 8.0),
+    )
+    return Table(alias, "t", columns, rows=rows, bytes=rows * 12)
+
+
+def leaf(alias: str, rows: float, high: int = 1_000_000) -> Remote:
+    return Remote(alias, Scan(table(alias, rows, high), ((f"{alias}_k", "k"), (f"{alias}_v", "v"))))
+
+
+def keys(*given: int | None) -> Answer:
+    data = pa.record_batch([pa.array(given, pa.int32()), pa.array([1] * len(given), pa.int64())], schema=SCHEMA)
+    return lambda sql, cancellation: Stream.of(data)
+
+
+def probing(sql: str, cancellation: Cancellation) -> Stream:
+    """The rows that a probe's statement asks for."""
+    low, high = re.search(r">= (-?\d+)", sql), re.search(r"<= (-?\d+)", sql)
+    if low and high:
+        found = list(range(int(low[1]), int(high[1]) + 1))
+    elif listed := re.search(r"IN \(([^)]*)\)", sql):
+        found = [int(each) for each in listed[1].split(",")]
+    elif one := re.search(r'"k" = (\d+)', sql):
+        found = [int(one[1])]
+    else:
+        found = [] if "LIMIT 0" in sql else list(range(1, 50))
+    values = [each * 2 for each in found]
+    return Stream.of(pa.record_batch([pa.array(found, pa.int32()), pa.array(values, pa.int64())], schema=SCHEMA))
+
+
+def context(catalog: Catalog) -> Context:
+    return Context(catalog, Estimator(), Names())
+
+
+def joined(left: Operator, right: Operator, kind: str = "inner") -> Join:
+    condition = exp.EQ(this=column(left.columns[0]), expression=column(right.columns[0]))
+    return Join(left, right, kind, condition)  # type: ignore[arg-type]
+
+
+def run(
+    catalog: Catalog, tree: Operator, running: Execution | None = None, *, adapting: bool = True
+) -> list[tuple[object, ...]]:
+    local = Local(catalog)
+    types = ["INTEGER", "BIGINT"] * (len(tree.columns) // 2)
+    names = [f"n{at}" for at in range(len(types))]
+    with running or execution() as running:
+        found = local.run(tree, names, types, context(catalog) if adapting else None, running).table()
+    local.close()
+    return sorted(zip(*found.to_pydict().values(), strict=True), key=repr)
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        ((3, 4, 5, 6), ">= 3"),
+        ((700_000, 3), "IN (3, 700000)"),
+        ((7, 7, None), '"k" = 7'),
+        ((None, None), "LIMIT 0"),
+        ((), "LIMIT 0"),
+    ],
+    ids=["range", "list", "one", "only NULL", "none"],
+)
+def test_the_form_of_the_filter(held: tuple[int | None, ...], said: str) -> None:
+    small, large = Double("s", keys(*held)), Double("l", probing)
+    found = run(catalog_of(small, large), joined(leaf("l", 2_000_000), leaf("s", 100)))
+    assert said in large.asked[0]
+    assert found == sorted(((each, each * 2, each, 1) for each in held if each is not None), key=repr)
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "reduced"),
+    [
+        ("inner", "l", True),
+        ("inner", "s", True),
+        ("semi", "l", True),
+        ("semi", "s", True),
+        ("anti", "l", False),
+        ("anti", "s", True),
+        ("left", "l", False),
+        ("left", "s", True),
+        ("right", "l", True),
+        ("right", "s", False),
+        ("full", "l", False),
+        ("full", "s", False),
+    ],
+)
+def test_which_side_of_which_join(kind: str, left: str, reduced: bool) -> None:
+    small, large = Double("s", keys(3, 4)), Double("l", probing)
+    sides = {"s": leaf("s", 100), "l": leaf("l", 2_000_000)}
+    tree = joined(sides.pop(left), sides.popitem()[1], kind)
+    catalog = catalog_of(small, large)
+    found = run(catalog, tree)
+    assert (">= 3" in large.asked[0]) is reduced
+    assert found == run(catalog, tree, adapting=False)
+
+
+def test_not_through_what_looks_at_all_rows() -> None:
+    catalog = catalog_of(Double("s", keys(3, 4)), large := Double("l", probing))
+    run(catalog, joined(Sort(leaf("l", 2_000_000), (), 10), leaf("s", 100)))
+    assert ">=" not in large.asked[0]
+
+
+def test_through_filters_and_groups() -> None:
+    catalog = catalog_of(Double("s", keys(3, 4)), large := Double("l", probing))
+    groups = Aggregate(
+        Filter(leaf("l", 2_000_000), exp.GT(this=column("l_v"), expression=exp.Literal.number(0))),
+        (("key", column("l_k")),),
+        (("sum", exp.Cast(this=exp.Sum(this=column("l_v")), to=exp.DataType.build("BIGINT"))),),
+    )
+    assert run(catalog, joined(groups, leaf("s", 100))) == [(3, 6, 3, 1), (4, 8, 4, 1)]
+    assert ">= 3" in large.asked[0]
+
+
+def test_a_chain_from_small_to_large() -> None:
+    """The build of the second reduction is the probe of the first."""
+
+    def middle(sql: str, cancellation: Cancellation) -> Stream:
+        return keys(3, 4)(sql, cancellation) if ">= 1" in sql else keys(*range(1, 5_000))(sql, cancellation)
+
+    small, medium, large = Double("s", keys(1, 2, 3, 4)), Double("m", middle), Double("l", probing)
+    tree = joined(joined(leaf("l", 5_000_000), leaf("m", 200_000)), leaf("s", 50))
+    tree = Join(tree.left, tree.right, "inner", exp.EQ(this=column("m_k"), expression=column("s_k")))
+    assert [each[0] for each in run(catalog_of(small, medium, large), tree)] == [3, 4]
+    assert ">= 1" in medium.asked[0]
+    assert ">= 3" in large.asked[0]
+
+
+def test_a_build_that_turns_out_large_is_read_once() -> None:
+    many = Double(
+        "s",
+        lambda sql, cancellation: Stream(
+            SCHEMA, iter([next(keys(*range(at, at + 1_000))("", cancellation)) for at in range(1, 40_000, 1_000)])
+        ),
+    )
+    large = Double("l", probing)
+    found = run(catalog_of(many, large), joined(leaf("l", 2_000_000), leaf("s", 100)), execution(inline_bytes=10_000))
+    assert len(found) == 49
+    assert len(many.asked) == 1
+    assert ">=" not in large.asked[0]
+
+
+def test_a_filter_that_would_keep_nearly_all_is_left_out() -> None:
+    small = Double("s", keys(1, *range(2, 3_000), 999_999))
+    large = Double("l", probing)
+    run(catalog_of(small, large), joined(leaf("l", 2_000_000), leaf("s", 3_000)))
+    assert ">=" not in large.asked[0]
+
+
+def test_builds_are_fetched_together() -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def waiting(sql: str, cancellation: Cancellation) -> Stream:
+        both.wait()
+        return keys(3, 4)(sql, cancellation)
+
+    catalog = catalog_of(Double("s", waiting), Double("r", waiting), large := Double("l", probing))
+    tree = joined(joined(leaf("l", 5_000_000), leaf("s", 50)), leaf("r", 50))
+    assert [each[0] for each in run(catalog, tree)] == [3, 4]
+    assert len(large.asked) == 1
+
+
+def test_a_tree_without_joins_stays() -> None:
+    tree = leaf("l", 10)
+    made = adapt(tree, context(catalog_of(Double("l", probing))), lambda each: pytest.fail("nothing to read"), 1 << 20)
+    assert made is tree
+
+
+def test_with_real_databases(postgres_module_url: str, mariadb_module_url: str) -> None:
+    postgres, maria = driver_for(postgres_module_url), driver_for(mariadb_module_url)
+    for driver in (postgres, maria):
+        driver.update("CREATE TABLE t (id int PRIMARY KEY, v bigint)", cancellation=Cancellation())
+    postgres.load("t", Stream.of(batch(1, 100_000)), cancellation=Cancellation())
+    maria.load("t", Stream.of(batch(40_000, 50)), cancellation=Cancellation())
+    postgres.update("ANALYZE t", cancellation=Cancellation())
+    maria.update("ANALYZE TABLE t", cancellation=Cancellation())
+    catalog = Catalog(FederationSettings(), sources=[DriverSource("pg", postgres), DriverSource("maria", maria)])
+    pg, other = catalog.table("pg", "t"), catalog.table("maria", "t")
+    tree = joined(
+        Remote("pg", Scan(pg, (("a", "id"), ("b", "v")))), Remote("maria", Scan(other, (("c", "id"), ("d", "v"))))
+    )
+    running = execution()
+    found = run(catalog, tree, running)
+    assert found == [(each, each * 10, each, each * 10) for each in range(40_000, 40_050)]
+    fetched = {each.where: each.rows for each in running.measurements()}
+    assert fetched == {"maria": 50, "pg": 50, "local": 50}
+    catalog.close()

@@ -1,0 +1,235 @@
+"""Reading remote subtrees: in parts, at once, from replicas, through buffers that spill."""
+
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dai.cancellation import Cancellation
+from dai.drivers import driver_for
+from dai.errors import CancelledError, DatabaseUnavailableError, DataError, StatementError, UnreachableError
+from dai.stream import Stream
+from dqp.buffer import Buffer
+from dqp.catalog import Catalog
+from dqp.execution import Execution
+from dqp.fetch import Lost, Reading, places, read
+from dqp.operators import Operator, Remote, Scan
+from dqp.settings import FederationSettings
+from dqp.sources import DriverSource
+from dqp.splitting import parts
+from tests.dqp.doubles import Double, batch, catalog_of, execution, numbers, remote
+
+
+def answer(*batches: pa.RecordBatch, fails: Exception | None = None) -> Any:
+    def found(sql: str, cancellation: Cancellation) -> Stream:
+        def each() -> Iterator[pa.RecordBatch]:
+            yield from batches
+            if fails is not None:
+                raise fails
+
+        return Stream(batch(1, 0).schema, each())
+
+    return found
+
+
+def refusing(error: Exception) -> Any:
+    def found(sql: str, cancellation: Cancellation) -> Stream:
+        raise error
+
+    return found
+
+
+def test_columns_are_called_by_their_identifiers() -> None:
+    source = Double("pg", answer(batch(1, 3), batch(4, 2)))
+    with execution() as running:
+        found = read(remote(numbers("pg"), "x_"), catalog_of(source), running).table()
+        (measured,) = running.measurements()
+    assert found.to_pydict() == {"x_id": [1, 2, 3, 4, 5], "x_v": [10, 20, 30, 40, 50]}
+    assert (measured.where, measured.rows, measured.batches, measured.state) == ("pg", 5, 2, "done")
+    assert measured.statements == tuple(source.asked)
+
+
+def test_statements_run_at_once() -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def together(sql: str, cancellation: Cancellation) -> Stream:
+        both.wait()
+        return Stream.of(batch(1, 2))
+
+    catalog = catalog_of(Double("a", together), Double("b", together))
+    with execution() as running:
+        readings = [Reading(remote(numbers(each)), catalog, running, Lost()) for each in "ab"]
+        assert [each.stream().table().num_rows for each in readings] == [2, 2]
+
+
+def test_a_large_scan_is_read_in_parts() -> None:
+    def ranged(sql: str, cancellation: Cancellation) -> Stream:
+        low = int(found[1]) if (found := re.search(r">= (\d+)", sql)) else 1
+        high = int(found[1]) if (found := re.search(r"< (\d+)", sql)) else 1_001
+        return Stream.of(batch(low, high - low))
+
+    source = Double("pg", ranged)
+    with execution(split_rows=500, splits=4) as running:
+        found = read(remote(numbers("pg")), catalog_of(source), running).table()
+    assert sorted(found["id"].to_pylist()) == list(range(1, 1_001))
+    assert len(source.asked) == 4
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.integers(-(2**31), 2**31 - 1), unique=True, max_size=40),
+    st.integers(-(2**31), 2**31 - 2),
+    st.integers(1, 2**31),
+    st.integers(1, 7),
+)
+def test_the_parts_are_the_whole(keys: list[int], low: int, width: int, number: int) -> None:
+    """Also for keys that the statistics do not know of."""
+    import duckdb
+
+    from dqp.render import duckdb_sql
+
+    table = numbers("db", high=1_000)
+    first = table.columns[0]
+    table = type(table)(
+        "db", "t", (type(first)("id", "INTEGER", "int4", False, None, 0.0, low, low + width, 4.0), table.columns[1]),
+        keys=(("id",),),
+    )  # fmt: skip
+    data = pa.table({"id": pa.array(keys, pa.int32()), "v": pa.array(keys, pa.int64())})
+    with duckdb.connect() as connection:
+        connection.register("data", data)
+        connection.execute("ATTACH ':memory:' AS db")
+        connection.execute("CREATE TABLE db.t AS SELECT * FROM data")
+        found = [
+            row for part in parts(remote(table), number) for row in connection.execute(duckdb_sql(part.tree)).fetchall()
+        ]
+    assert sorted(found) == sorted((each, each) for each in keys)
+
+
+def test_a_failure_names_its_source_and_keeps_what_it_said() -> None:
+    error = StatementError("column v is gone", sql="SELECT v FROM t", position=8, sqlstate="42703", hint="Did you?")
+    with execution() as running, pytest.raises(StatementError, match=r"^pg: column v is gone") as caught:
+        read(remote(numbers("pg")), catalog_of(Double("pg", refusing(error))), running)
+    assert caught.value.problem()["source"] == "pg"
+    assert (caught.value.sqlstate, caught.value.position, caught.value.hint) == ("42703", 8, "Did you?")
+    assert caught.value.extra["excerpt"].endswith("^")
+    with execution() as running, pytest.raises(DataError, match=r"^pg: half-way"):
+        read(
+            remote(numbers("pg")), catalog_of(Double("pg", answer(batch(1, 2), fails=DataError("half-way")))), running
+        ).table()
+
+
+def test_a_replica_answers_where_the_first_place_is_down() -> None:
+    down = Double("pg", refusing(UnreachableError("nothing answers")))
+    other = Double("pg@1", answer(batch(1, 3)), dialect="mariadb")
+    table = numbers("pg", replicas=(("pg@1", "copies.u"),))
+    catalog, lost = catalog_of(down, other), Lost()
+    with execution() as running:
+        assert read(remote(table), catalog, running, lost).table().num_rows == 3
+    assert "`copies`.`u`" in other.asked[0]
+    # What was lost is asked last from then on.
+    assert [each.source.alias for each in places(remote(table), catalog, lost)] == ["pg@1", "pg"]
+
+
+def test_rows_are_never_given_twice() -> None:
+    """Once something of a part has arrived, another place cannot go on with it."""
+    down = Double("pg", answer(batch(1, 2), fails=DatabaseUnavailableError("gone")))
+    other = Double("pg@1", answer(batch(1, 3)))
+    table = numbers("pg", replicas=(("pg@1", "t"),))
+    with execution() as running, pytest.raises(DatabaseUnavailableError, match=r"^pg: gone"):
+        read(remote(table), catalog_of(down, other), running).table()
+    assert other.asked == []
+
+
+def test_nothing_remains_after_cancelling() -> None:
+    waits, cancellation = threading.Event(), Cancellation()
+
+    def blocked(sql: str, inner: Cancellation) -> Stream:
+        woken = threading.Event()
+        with inner.on_cancel(woken.set):
+            waits.set()
+            woken.wait(60)
+        inner.check()
+        raise AssertionError
+
+    before = set(threading.enumerate())
+    with execution(cancellation) as running:
+        reading = Reading(remote(numbers("pg")), catalog_of(Double("pg", blocked)), running, Lost())
+        directory = running.directory
+        assert waits.wait(60)
+        cancellation.cancel(CancelledError("enough"))
+        with pytest.raises(CancelledError, match="enough"):
+            reading.stream()
+    assert set(threading.enumerate()) <= before
+    assert not directory.exists()
+
+
+def _buffer(running: Execution, capacity: int, producers: int = 1) -> Buffer:
+    made = Buffer(capacity, producers, running.directory, running.cancellation, running.measure("buffer"))
+    running.at_end(made.close)
+    return made
+
+
+def test_a_buffer_that_nobody_reads_goes_to_the_disk() -> None:
+    with execution() as running:
+        buffer = _buffer(running, 100_000)
+        for at in range(100):
+            buffer.put(batch(at * 1_000, 1_000))
+        buffer.finish()
+        (measured,) = running.measurements()
+        assert measured.spooled > 1_000_000
+        assert buffer.whole(1 << 30) is None
+        assert [row for each in buffer for row in each["id"].to_pylist()] == list(range(100_000))
+
+
+def test_a_buffer_that_is_read_holds_its_producer() -> None:
+    with execution() as running:
+        buffer = _buffer(running, 1)
+        buffer.put(batch(0, 10))
+        rows = iter(buffer)
+        next(rows)
+        put = []
+
+        def fill() -> None:
+            for at in range(1, 4):
+                buffer.put(batch(at * 10, 10))
+                put.append(at)
+            buffer.finish()
+
+        running.start(fill, "filling")
+        assert [each["id"][0].as_py() for each in rows] == [10, 20, 30]
+        (measured,) = running.measurements()
+        assert measured.spooled == 0
+
+
+def test_a_small_whole_stays_to_be_read() -> None:
+    with execution() as running:
+        buffer = _buffer(running, 1 << 20)
+        buffer.put(batch(1, 10))
+        buffer.finish()
+        assert [each.num_rows for each in buffer.whole(1 << 20) or ()] == [10]
+        assert buffer.whole(10) is None
+        assert [each.num_rows for each in buffer] == [10]
+
+
+@pytest.mark.parametrize("server", ["postgres_module_url", "mariadb_module_url"])
+def test_real_scans_in_parts(server: str, request: pytest.FixtureRequest) -> None:
+    driver = driver_for(request.getfixturevalue(server))
+    driver.update("CREATE TABLE t (id int PRIMARY KEY, v bigint)", cancellation=Cancellation())
+    driver.load("t", Stream.of(batch(-50, 3_000)), cancellation=Cancellation())
+    analyze = "ANALYZE t" if driver.dialect.startswith("postgres") else "ANALYZE TABLE t"
+    driver.update(analyze, cancellation=Cancellation())
+    catalog = Catalog(FederationSettings(), sources=[DriverSource("db", driver)])
+    table = catalog.table("db", "t")
+    tree: Operator = Scan(table, (("v", "v"),))
+    with execution(split_rows=1, splits=3) as running:
+        found = read(Remote("db", tree), catalog, running).table()
+        (measured,) = running.measurements()
+    assert len(measured.statements) == 3
+    assert sorted(found["v"].to_pylist()) == [each * 10 for each in range(-50, 2_950)]
+    assert driver.pool_state()["open"] == driver.pool_state()["idle"]
+    catalog.close()

@@ -1,0 +1,163 @@
+"""Fragments in DuckDB: streams in, streams out, errors, endings."""
+
+import decimal
+import os
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from dai.cancellation import Cancellation
+from dai.errors import CancelledError, DataError, InternalError, LimitError, StatementError
+from dai.stream import TYPE_NAME, Stream
+from dqp.fragment import Engine
+from tests.dqp.doubles import batch, execution
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    made = Engine(threads=2)
+    yield made
+    made.close()
+
+
+def stream(*batches: pa.RecordBatch) -> Stream:
+    return Stream(batches[0].schema, iter(batches))
+
+
+def test_streams_and_tables_are_its_inputs(engine: Engine) -> None:
+    names = pa.table({"id": pa.array([2, 3, 99], pa.int32()), "name": ["two", "three", "none"]})
+    with execution() as running:
+        found = engine.run(
+            "SELECT n.name, r.v FROM r JOIN n ON r.id = n.id ORDER BY r.v DESC",
+            {"r": stream(batch(1, 4), batch(5, 4)), "n": names},
+            running,
+        ).table()
+    assert found.to_pydict() == {"name": ["three", "two"], "v": [30, 20]}
+
+
+def test_columns_are_named_and_cast_as_the_query_says(engine: Engine) -> None:
+    with execution() as running:
+        found = engine.run(
+            "SELECT id, v, v AS w, sum(v) OVER () FROM r",
+            {"r": stream(batch(7, 1))},
+            running,
+            names=["a", "a", "b", "total"],
+            types=["BIGINT", "DECIMAL(12,2)", "VARCHAR", "HUGEINT"],
+        ).table()
+    assert found.schema.names == ["a", "a", "b", "total"]
+    assert found.schema.types == [pa.int64(), pa.decimal128(12, 2), pa.string(), pa.decimal128(38, 0)]
+    assert [each.to_pylist() for each in found.columns] == [[7], [decimal.Decimal("70.00")], ["70"], [70]]
+    assert found.schema.field(2).metadata[TYPE_NAME] == b"varchar"
+
+
+def test_first_rows_come_before_the_input_ends(engine: Engine) -> None:
+    taken = threading.Event()
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        for at in range(64):
+            yield batch(at * 5_000, 5_000)
+            if at == 40:
+                assert taken.wait(60)
+
+    with execution() as running:
+        found = engine.run("SELECT id + 1 FROM r", {"r": Stream(batch(0, 1).schema, slow())}, running)
+        first = next(found)
+        taken.set()
+        assert first.num_rows + sum(each.num_rows for each in found) == 64 * 5_000
+
+
+def test_an_input_is_read_once_or_materialised(engine: Engine) -> None:
+    with execution() as running, pytest.raises(InternalError):
+        engine.run(
+            "SELECT (SELECT count(*) FROM r), (SELECT sum(v) FROM r)", {"r": stream(batch(1, 3))}, running
+        ).table()
+    with execution() as running:
+        sql = (
+            "WITH m AS MATERIALIZED (SELECT * FROM r) SELECT (SELECT count(*) FROM m) AS a, (SELECT sum(v) FROM m) AS b"
+        )
+        assert engine.run(sql, {"r": stream(batch(1, 3))}, running).table().to_pylist() == [{"a": 3, "b": 60}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "text"),
+    [
+        ("SELECT CAST('x' AS INTEGER) FROM r", DataError, "Could not convert string 'x'"),
+        ("SELECT 9223372036854775807 + v FROM r", DataError, "Overflow"),
+        ("SELECT CAST('infinity' AS DATE) AS d FROM r", DataError, "'d'"),
+        ("SELECT CAST(170141183460469231731687303715884105727 AS HUGEINT) FROM r", DataError, "38 digits"),
+        ("SELECT nothing FROM r", StatementError, "nothing"),
+        ("SELECT * FROM read_csv('/etc/passwd')", StatementError, "disabled"),
+        ("SET threads = 1", DataError, "locked"),
+    ],
+)
+def test_errors_are_translated(engine: Engine, sql: str, kind: type[Exception], text: str) -> None:
+    with execution() as running, pytest.raises(kind, match=text):
+        engine.run(sql, {"r": stream(batch(1, 3))}, running).table()
+
+
+def test_a_failed_input_is_the_cause(engine: Engine) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield batch(1, 10)
+        raise DataError("half-way")
+
+    with execution() as running, pytest.raises(DataError, match=r"^half-way$"):
+        engine.run("SELECT sum(v) FROM r", {"r": Stream(batch(1, 1).schema, failing())}, running).table()
+
+
+def test_cancelling_wakes_an_input_that_waits(engine: Engine) -> None:
+    cancellation = Cancellation()
+    waits = threading.Event()
+
+    with execution(cancellation) as running:
+
+        def blocked() -> Iterator[pa.RecordBatch]:
+            yield batch(1, 10)
+            woken = threading.Event()
+            with running.cancellation.on_cancel(woken.set):
+                waits.set()
+                woken.wait(60)
+            running.cancellation.check()
+
+        threading.Thread(target=lambda: waits.wait(60) and cancellation.cancel(CancelledError("enough"))).start()
+        with pytest.raises(CancelledError, match="enough"):
+            engine.run("SELECT sum(v) FROM r", {"r": Stream(batch(1, 1).schema, blocked())}, running).table()
+
+
+def test_closing_early_stops_the_input(engine: Engine) -> None:
+    closed = threading.Event()
+
+    def endless() -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                yield batch(1, 5_000)
+        finally:
+            closed.set()
+
+    running = execution()
+    found = engine.run("SELECT id FROM r", {"r": Stream(batch(1, 1).schema, endless())}, running)
+    next(found)
+    found.close()
+    running.close()
+    assert closed.is_set()
+
+
+def test_what_does_not_fit_in_memory_is_spilled(tmp_path: os.PathLike[str]) -> None:
+    def keys(parts: int) -> Stream:
+        wide = pa.record_batch({"id": pa.array(range(20_000)), "text": ["x" * 100] * 20_000})
+
+        def moved(at: int) -> pa.RecordBatch:
+            return wide.set_column(0, "id", pa.array(range(at * 20_000, (at + 1) * 20_000)))
+
+        return Stream(wide.schema, map(moved, range(parts)))
+
+    sql = "SELECT count(*) AS n, max(r.text || l.text) FROM l JOIN r ON l.id = r.id"
+    tight = Engine(memory_bytes=60_000_000, threads=2, directory=os.fspath(tmp_path))
+    with execution() as running:
+        assert tight.run(sql, {"l": keys(60), "r": keys(60)}, running).table()["n"].to_pylist() == [1_200_000]
+    tight.close()
+    tiny = Engine(memory_bytes=2_000_000, threads=1)
+    with execution() as running, pytest.raises(LimitError, match="memory"):
+        tiny.run("SELECT list(l) FROM l", {"l": keys(60)}, running).table()
+    tiny.close()
