@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo, suggestions
-from dai.drivers.ddl import like
+from dai.drivers.ddl import like, quoted
 from dai.drivers.mariadb_literals import literal
 from dai.drivers.mariadb_types import kind
 from dai.drivers.statements import tokens
@@ -26,6 +27,7 @@ _WIRE = {
     "tinytext": 249, "mediumblob": 250, "mediumtext": 250, "longblob": 251, "longtext": 251, "blob": 252, "text": 252,
     "varchar": 253, "varbinary": 253, "geometry": 255,
 }  # fmt: skip
+_WHOLE = {"tinyint", "smallint", "mediumint", "int", "bigint"}
 _BINARY = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry", "point", "polygon"}
 _TABLES = """
 SELECT table_name AS name, table_type AS kind, table_rows AS count, data_length AS size, table_comment AS comment
@@ -89,14 +91,22 @@ def tables(run: Run, pattern: str, database: str) -> tuple[TableInfo, ...]:
 
 
 def statistics(run: Run, table: str) -> Statistics:
-    """Row and size estimates of the storage engine; distinct values where an index begins with the column."""
+    """Row and size estimates of the storage engine; distinct values where an index begins with the column; the ends of
+    the primary key's first column where that is a whole number, which are the ends of its index."""
     name = found(run, table)
     row = next(row for row in run(_TABLES) if row["name"] == name)
+    whole = {each["name"] for each in run(_COLUMNS) if each["tab"] == name and each["type"] in _WHOLE}
     first: dict[str, ColumnStatistics] = {}
     seen = set()
     for each in _by_table(run(_INDEXES))[name]:
         if each["name"] not in seen and each["cardinality"] is not None:
-            first[each["col"]] = ColumnStatistics(distinct=float(each["cardinality"]))
+            known = ColumnStatistics(distinct=float(each["cardinality"]))
+            if each["name"] == "PRIMARY" and each["col"] in whole:
+                key = quoted(each["col"], "mariadb")
+                ends = run(f"SELECT MIN({key}) AS low, MAX({key}) AS high FROM {quoted(name, 'mariadb')}")[0]
+                low, high = (None if end is None else str(end) for end in (ends["low"], ends["high"]))
+                first[each["col"]] = replace(known, low=low, high=high)
+            first.setdefault(each["col"], known)
         seen.add(each["name"])
     return Statistics(rows=row["count"], size_bytes=row["size"], columns=first)
 
