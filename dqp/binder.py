@@ -101,8 +101,13 @@ def _parsed(found: tuple[Token, ...], sql: str) -> exp.Expression:
 
 
 def _marked(found: tuple[Token, ...], sql: str) -> str:
-    """The text with a mark in every ``IN […]``."""
-    marks: list[tuple[int, str]] = []
+    """The text with a mark in every ``IN […]``, and parentheses around ``DATE '…'`` before ``::``: sqlglot would take
+    the cast for that of the text."""
+    marks: list[tuple[int, int, str]] = []
+    for index, token in enumerate(found[:-2]):
+        following = [each.token_type for each in found[index + 1 : index + 3]]
+        if following == [TokenType.STRING, TokenType.DCOLON] and token.token_type in DuckDB.Parser.TYPE_TOKENS:
+            marks += [(token.start, 0, "("), (found[index + 1].end + 1, 0, ")")]
     for index, (token, following) in enumerate(pairwise(found)):
         if token.token_type == TokenType.IN and following.token_type == TokenType.L_BRACKET and not _loop(found, index):
             depth = 0
@@ -110,10 +115,10 @@ def _marked(found: tuple[Token, ...], sql: str) -> str:
                 depth += (each.token_type == TokenType.L_BRACKET) - (each.token_type == TokenType.R_BRACKET)
                 if depth == 0:
                     comma = "" if each is found[index + 2] else ", "
-                    marks += [(following.start, f"({IN_LIST}{comma}"), (each.start, ")")]
+                    marks += [(following.start, 1, f"({IN_LIST}{comma}"), (each.start, 1, ")")]
                     break
-    for start, text in sorted(marks, reverse=True):
-        sql = f"{sql[:start]}{text}{sql[start + 1 :]}"
+    for start, length, text in sorted(marks, reverse=True):
+        sql = f"{sql[:start]}{text}{sql[start + length :]}"
     return sql
 
 

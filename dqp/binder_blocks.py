@@ -106,7 +106,7 @@ def table_of(binder: Binder, node: exp.Table) -> Output:
             return output
         table = catalog.table(None, name)
     elif alias:
-        table = catalog.table(alias, name, schema)
+        table = catalog.table(alias, name, None if schema.lower() == "main" else schema)
     else:
         table = catalog.table(schema, name)
     items = tuple((names.new(each.name), each.name) for each in table.columns)

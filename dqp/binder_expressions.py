@@ -14,7 +14,7 @@ from sqlglot import exp
 from dai.errors import StatementError
 from dqp.binder_scope import Output, Scope, Unmodelled
 from dqp.functions import is_aggregate, is_volatile, moment_type
-from dqp.operators import Names, Nested, column, free
+from dqp.operators import Names, Nested, column
 
 IN_LIST = "__in_list"
 """Marks ``x IN [a, b]``, which the parser takes for ``x IN (a, b)``: a list never makes the answer NULL."""
@@ -206,8 +206,6 @@ class Expressions:
         output = self.subquery(query, self.scope)
         if kind != "exists" and len(output.columns) != 1:
             raise Unmodelled("subquery of several columns")
-        if self._in_aggregate and free(output.tree) & self.scope.identifiers():
-            raise Unmodelled("correlated subquery in an aggregate")
         return Nested(kind=kind, plan=output.tree, **arguments)
 
     def _subquery(self, node: exp.Expression) -> exp.Expression:

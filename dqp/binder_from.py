@@ -47,7 +47,9 @@ def from_clause(binder: Binder, node: exp.Select, outer: Scope | None, ctes: Cte
 
 def values(binder: Binder, node: exp.Values) -> Output:
     """A VALUES list in the types that DuckDB gives it."""
+    _known(node, frozenset(("expressions", "alias", "joins", "with_")))
     query = node.copy()
+    query.set("with_", None)
     query.set("alias", None)
     query.set("joins", None)
     shape = described(binder.catalog, query)
@@ -161,7 +163,12 @@ class _From:
         bare.set("joins", None)
         query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=bare))
         output = block(self.binder, query, self.ctes)
-        return output.tree, Scope([Relation(node.alias or _function_name(function), output.columns)])
+        name = _function_name(function)
+        relation = Relation(node.alias or name, output.columns)
+        if name is not None and len(relation.columns) == 1:
+            # An alias names the one column too, which keeps the function's name beside it.
+            relation.index.setdefault(name, relation.columns[0][1])
+        return output.tree, Scope([relation])
 
     # --- joins ---
 

@@ -32,6 +32,7 @@ from dqp.operators import (
     Scan,
     SetOperation,
     Sort,
+    used,
 )
 
 LONGEST = 2_000
@@ -130,6 +131,8 @@ class Renderer:
             made = self.select(node.plan)
             kind = node.kind
             if kind == "exists":
+                if made.group == "":
+                    made = self.derived(made, node.plan.columns)  # without its aggregates it would be no aggregate
                 return f"EXISTS ({self.text(made, (), 'SELECT 1')})"
             text = self.text(made, node.plan.columns)
         finally:
@@ -227,7 +230,9 @@ class Renderer:
         made = self.select(node.input)
         windows = any(each.find(exp.Window) for each in node.expressions)
         too_long = not made.plain and max(map(len, made.columns.values()), default=0) > LONGEST
-        if made.distinct or made.windows or (windows and not made.open) or too_long:
+        given = frozenset(node.input.columns)
+        lone = made.group == "" and not any(used(each) & given for each in node.expressions)
+        if made.distinct or made.windows or (windows and not made.open) or too_long or lone:
             made = self.derived(made, node.input.columns)
         scope = self._scope(made)
         columns = {name: self.expression(each, scope) for name, each in node.items}

@@ -39,3 +39,42 @@ select name from maria.customers c where exists (with recursive r(n) as (select 
 select id, 3 in [id, null], unnest([1]) from pg.orders
 select unnest([current_date]) >= date '2020-01-01' from pg.orders
 select o.id from pg.orders o where (o.id, o.customer) in (select i.order_id, i.qty from data.items i)
+select id as x, (select x) from pg.orders
+select customer, (select count(*) from data.items where qty > sum(o.amount)) from pg.orders o group by customer
+select id from pg.orders o where id in (with a as (select o.id as z) select z from a)
+with orders as (select 1 as id) select unnest([1]), * from orders, pg.orders p
+select * from wealthy w join (select name, unnest([1,2]) u from wealthy) x using (name)
+select * from (values (1, [1,2]), (2, null)) v(a, b)
+select * from (values (current_date), (date '2020-01-01')) v(d) where d < current_date
+select count(*), sum(range) from range(1000)
+select * from range(date '2024-01-01', date '2024-01-03', interval 1 day)
+select o.id, r.range from pg.orders o join range(3) r on r.range = o.id
+select o.id from pg.orders o, range(o.id) r
+select id from pg.orders where id in (select unnest([1, 2]))
+select id from pg.orders where id in (select * from range(3))
+select struct_extract(attrs, 'size'), attrs.*  from data.items
+select exists (select 1 from unnest([1, 2]) u(x) where x = id) from pg.orders
+select amount, id from pg.orders fetch first 2 rows only
+select id from pg.orders order by id fetch next 2 rows only
+select x.k, unnest([1]) from pg.orders as x(k)
+select distinct on (customer) * from pg.orders o order by customer, o.id desc
+select * from pg.orders o, lateral (select o.id * 2 as d) l where l.d > 4
+select * from pg.orders o left join lateral (select * from data.items i where i.order_id = o.id order by qty limit 1) l on true
+select * from (select * from pg.orders where id = 1) pivot (count(*) for note in ('a', 'b') group by id)
+select t.a.x, unnest(t.b) from (select {'x': 1} as a, [1,2] as b) t
+select s from (select {'s': 1} as t) s
+select orders.*, unnest([1]) from pg.orders
+select pg.orders.id, unnest([1]) from pg.orders where pg.orders.note = 'a'
+select #2 from pg.orders
+select 1 from pg.orders having true
+select 1 from pg.orders group by ()
+select count(*) from (select distinct on (customer) id from pg.orders) where id > 0
+select o.id, r.range from pg.orders o join range(3) r on r.range = o.id
+select * from range(3) r
+select r.r from range(3) r
+select g.generate_series from generate_series(1,2) g
+select u.unnest from unnest([1,2]) u
+select u.u from unnest([1,2]) u
+select o.id, r.range from pg.orders o join range(3) r on r.range = o.id
+select g.generate_series, g from generate_series(1,2) g
+select u.unnest from unnest([1,2]) u

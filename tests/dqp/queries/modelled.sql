@@ -246,3 +246,157 @@ select "weird name", "select" from pg."Odd Table"
 select "Odd Table"."weird name" + 1 as "other name" from pg."Odd Table" where "SELECT" is null
 select 1e3, 1_000, 0.5, 'it''s', $$dollar$$, e'a\tb', 123456789012345678901234567890 from pg.orders
 select /* one */ id from pg.orders -- the end
+select id as customer, (select max(c.id) from maria.customers c where c.id = customer) from pg.orders
+select (select name from maria.customers where id = customer limit 1) from pg.orders
+select name from pg.customers where exists (select 1 from maria.customers where name = customers.name)
+select c.id from maria.customers c where id in (select customer from pg.orders where c.name = note or note is null)
+select (select sum(o.amount + i.qty) from data.items i) from pg.orders o
+select max((select max(qty) from data.items)) from pg.orders
+select max((select max(qty) from data.items where order_id = o.id)) from pg.orders o
+select sum(amount) over (partition by (select max(id) from maria.customers)) from pg.orders
+select id from pg.orders group by id, id having id > 2
+select id, id + 0 as k from pg.orders group by k, id order by k
+select distinct customer + 1 from pg.orders order by customer + 1
+select distinct customer as c from pg.orders order by c desc
+select customer as id, sum(id) from pg.orders group by customer
+select upper(note) as note, sum(id) from pg.orders group by upper(note)
+select upper(note) u from pg.orders group by upper(note) order by upper(note)
+select lower(note) n from pg.orders group by ALL having count(*) > 1
+select NOTE, count(*) from pg.orders group by Note having note > 'a'
+select UPPER(note) from pg.orders group by upper(NOTE)
+select amount as a, a + 1 as b, b + 1 as a2 from pg.orders
+select id as a, customer as a from pg.orders order by 1
+select * from pg.orders where (note, id) = ('a', 1)
+select row(id, note) = row(1, 'a') from pg.orders
+select note[1:1] || '-' from pg.orders
+select -(-id), - -id, +id from pg.orders
+select not id in (1,2) and not note like 'a' or not exists(select 1 where id = 3) from pg.orders
+select (id = 1) = (customer = 1), (id = 1) is null, id = 1 and note = 'a' or customer = 2 from pg.orders
+select (id > 1 and id < 3)::int + 1 from pg.orders
+select case when not (id between 2 and 3) then 'out' else 'in' end from pg.orders
+select (not note is null) = true, not (note is null or id = 1) from pg.orders
+select interval (id + 1) month + day from pg.orders
+select day + to_months(id::int) from pg.orders
+select sum(id) filter (where not (id between 2 and 3)) from pg.orders
+select id from pg.orders o where (select count(*) from pg.orders p where p.id < o.id) = 2
+select (select count(*) from (select 1 from maria.customers c where c.id <= o.id limit 2)) from pg.orders o
+select (select string_agg(name, ',' order by name) from (select name from maria.customers c where c.id >= o.id order by name limit 2)) from pg.orders o
+with a as (select * from pg.orders) select (select count(*) from a where a.id < o.id) from pg.orders o
+with a as (select id from pg.orders), a2 as (select * from a union all select * from a) select count(*) from a2, a
+with a as (select 1 as x), b as (with a as (select 2 as x) select * from a) select a.x, b.x from a, b
+select * from (with a as (select 5 as x) select * from a), (select 6 as y)
+select * from loud
+select "upper(""name"")" from loud
+select l.* exclude (id) from loud l
+select o.id from pg.orders o left join maria.customers c on c.id = o.customer and c.name is not null where c.id is null
+select * from pg.orders o left join maria.customers c on o.customer = c.id left join data.items i on i.order_id = o.id and c.id > 1
+select * from pg.customers a full join maria.customers b on a.id = b.id and a.name = b.name full join numbers n on n.k = coalesce(a.id, b.id)
+select a.id from pg.orders a, pg.orders b, pg.orders c where a.id = b.id and b.id = c.id
+select * from pg.customers left join maria.customers using (id, name)
+select id, name, city from pg.customers full join maria.customers using (id, name)
+select c.* from pg.customers c right join maria.customers using (id)
+select id from pg.customers left join maria.customers using (id) left join pg.orders using (id)
+select * replace (id + 1 as id) from pg.customers full join maria.customers using (id)
+select * exclude id from pg.orders
+select count(*) from pg.orders o join maria.customers c on o.customer = c.id group by c.city order by c.city
+select 'a' in (select note from pg.orders), null in (select id from pg.orders), 1 not in (select customer from pg.orders)
+select id = some (select customer from pg.orders), id <> all (select customer from pg.orders where customer is not null) from pg.orders
+select id not in (select customer from pg.orders) from pg.orders
+select not id = any (select customer from pg.orders) from pg.orders
+select not id >= all (select id from pg.orders) from pg.orders
+select exists (select 1 from pg.orders limit 0), exists (select count(*) from pg.orders where false)
+(select 1 union all select 2) intersect (select 2)
+select * from (select 1 a union all select 2 order by 1 desc limit 1)
+select 1 a union all (select 2 order by 1 limit 1) order by a desc limit 1
+select id from pg.orders except (select id from maria.customers union select 5)
+select null union all select 1
+select null as a, 'x' union all select 1, null
+values (null, 1), ('x', null)
+select v.a from (values (1.5), (2)) v(a) union select 1
+select array_agg(id order by note nulls first, id desc), list(distinct customer order by customer) from pg.orders
+select sum(distinct customer) filter (where id < 5), count(*) filter (where note = 'a') * 2 from pg.orders
+select customer, list(note order by id)[1], len(list(id)) from pg.orders group by customer
+select any_value(note), count(note), first(id order by id desc) from pg.orders
+select histogram(customer), approx_count_distinct(id), covar_pop(id, customer), corr(id, amount) from pg.orders
+select max(id, 2), arg_max(note, id, 2), quantile_cont(amount, [0.25, 0.5]) from pg.orders
+select json_group_array(id) from pg.orders
+select count(*) over () c, count(*) from pg.orders group by customer
+select sum(id) over (order by amount desc nulls first, id) from pg.orders
+select row_number() over (order by note collate nocase, id) from pg.orders
+select lag(id, 1, -1) over (partition by note is null order by id) from pg.orders
+select id, case when row_number() over (order by id) > 2 then 'late' end from pg.orders
+select rank() over w1 + rank() over w2 from pg.orders window w1 as (order by id), w2 as (partition by customer order by id)
+select grouping(customer) + grouping(note), customer, note from pg.orders group by rollup(customer, note) order by all
+select grouping_id(customer, note) g, count(*) from pg.orders group by cube(customer, note)
+select customer as c, count(*) from pg.orders group by rollup(c)
+select customer, count(*) from pg.orders group by rollup(1)
+select coalesce(customer, -1) as customer, count(*) from pg.orders group by cube(customer)
+select customer, sum(count(*)) over () from pg.orders group by grouping sets ((customer), ())
+select customer, note from pg.orders group by grouping sets ((customer), (customer), (note))
+select (customer, note), count(*) from pg.orders group by (customer, note)
+select id::varchar::int, '5'::int + id, date '2024-01-01'::timestamp, try_cast(note as date) from pg.orders
+select 'a' || id || null, concat_ws('-', id, note), format('{}-{}', id, note), printf('%d', id) from pg.orders
+select date_part(['year','month'], day), extract(epoch from day), date_sub('month', day, date '2025-01-01'), day::varchar from pg.orders
+select substr(note, 1, 1), instr(note, 'a'), strpos(note, 'a'), ltrim(' a'), rtrim('a '), repeat(note, 2), translate(note, 'a', 'b'), ascii(note), chr(65) from pg.orders
+select regexp_matches(note, '^a'), note !~ 'a', note not ilike 'A%', starts_with(note, 'a'), note ^@ 'a', contains(note, 'a'), suffix(note, 'b') from pg.orders
+select round(amount), round(2.567, 2), trunc(amount), mod(id, 3), pow(id, 2), exp(0), ln(1), log(100), log2(8), sign(-id), pi(), even(id), gcd(id, 4), factorial(id) from pg.orders
+select bit_count(id), id & 3 | 4, xor(id, 1), 1 << id, ~id & 7 from pg.orders
+select md5(note), sha256(note), hex(note), base64(note::blob), encode(note), url_encode('a b') from pg.orders
+select struct_insert(attrs, extra := qty), attrs = {'color': 'red', 'size': 1} from data.items
+select m['k'] + 1, map_values(m), element_at(m, 'k'), map_from_entries([(1, 2)]) from data.items
+select [qty, null], [1,2,3][qty], list_slice([1,2,3], 1, 2), [1,2] || [3], tags || ['z'], list_concat(tags, ['y']), tags @> ['a'] from data.items
+select list_zip([1,2],[3,4]), range(qty), generate_series(1, qty), list_position(tags, 'b'), array_has(tags, 'a') from data.items where qty is not null
+select list_transform(tags, lambda x, i: x || i::varchar || product) from data.items
+select list_filter(tags, lambda t: t in ['a']), list_transform([1, 2], lambda a: a in [1]) from data.items
+select [[y + 1 for y in x] for x in [[1, 2], [3]]]
+select {'k': [x for x in tags]}, [x.size for x in [attrs]] from data.items
+select '[1,2]'::json->0, '{"a":{"b":2}}'->'a'->'b', '{"a":1}'->>'a' = '1', ('{"a":1}'::json->>'$.a')::int + 1
+select 1 as "A", 2 as "a b", 3 as "x""y"
+select "A" + 1 from (select 1 as "a")
+select t."a b" from (select 2 as "a b") t
+select id from pg.orders order by (note is null), note, id limit 2
+select id from (select id, amount from pg.orders order by amount limit 3) order by amount desc limit 2
+select id, note from pg.orders order by length(note) desc nulls last, id limit 3
+select customer, count(*) from pg.orders group by customer order by count(*) + 0 desc, customer limit 1 offset 1
+select sum(id) from pg.orders order by 1
+select count(*) from pg.orders order by count(*)
+select k from pg.orders as a(k) where k < 3
+select a, b from (select {'x': 1} as a, [1,2] as b)
+select a.x from (select {'x': 1} as a)
+select s.s from (select {'s': 1} as s) s
+select main.wealthy.name from main.wealthy
+select * from main.numbers
+select pg.main.orders.id from pg.main.orders
+select id from pg.main.orders o where o.id = 2
+select coalesce(sum(amount), 0) from pg.orders where 1 = 0 having count(*) = 0
+select customer from pg.orders group by customer having true
+select count(*) filter (where id in (select order_id from data.items)) from pg.orders
+select id in (1, 2) or note in ('a') as p, count(*) from pg.orders group by p
+select if(id > 2, null, id) k, count(*) from pg.orders group by k having k is null
+select exists (select count(*) from pg.orders where false)
+select 5 from (select count(*) from pg.orders)
+select 5, exists (select sum(id) from pg.orders having sum(id) > 1000)
+select id, (select 5 from (select count(*) from pg.orders)) from pg.orders
+select date '2024-01-01'::timestamp, date '2024-01-01'::varchar || 'x', (date '2024-01-01')::timestamp
+select pg.main.orders.id from pg.main.orders
+select max((select max(qty) from data.items where order_id = o.id)) from pg.orders o
+select id between 1 and 2 and true, id between 1 and 2 or false, note collate nocase = 'A', -id * 2 + 1, - (id + 1) from pg.orders
+select -tags[1]::int, tags[1]::varchar[1] from data.items where false
+select id + 1 || 'x', 1 + 2 * 3 || 'y', 1 << 2 + 1, 5 & 3 = 1, 5 | 2 + 1, ~5 + 1, 1 < 2 and 2 < 3 or false from pg.orders
+select 'a' < 'b' || 'c', not true and false, not (true and false), not true or true, true and not false
+select id is distinct from 1 and true, id is not distinct from 1 = true, id isnull, id notnull from pg.orders
+select case when id = 1 then 1 end + 1, case id when 1 then 2 else 3 end::varchar, -case when true then 1 end from pg.orders
+select interval 1 day + interval 2 day, day + interval 1 day + interval 1 month, day - day from pg.orders where false
+select a // b // c, a % b * c, a - (b - c), a / (b / c), (a + b) * c, -(a - b) from (select 7 a, 3 b, 2 c)
+select 10 - 2 - 3, 10 - (2 - 3), 100 / 10 / 2, 100 / (10 / 2), 2 ** 3 ** 2, (2 ** 3) ** 2, 7 // 2 * 2
+select id = (select max(id) from pg.orders) and true, (select 1) + (select 2) * 3, not (select true), -(select 1) from pg.orders
+select extract(year from date '2020-05-01')::varchar, cast('1' as int) + 1, 1.0::int / 2, 1::double / 3
+select a.id from pg.orders a where not a.id = 1 and not a.id in (2) and not exists (select 1 where a.id = 3) and a.id not between 4 and 5
+select '{"ax":5}'::json->>'a' || 'x'
+select '{"a":5}'::json->>'a' in ('5')
+select '[4,5,6]'::json->1 + 1
+select ('[4,5,6]'::json->>1)::int + 1
+select 1 where '{"a":true}'::json->>'a' and true
+select '{"a":5}'::json->>'a'::varchar
+select '{"a":{"b":1}}'::json->'a'->'b', '{"a":{"b":1}}'::json->>'$.a.b', '{"a":1}'->>'a'
+select '{"a":5}'::json->>'a' between '4' and '6'
