@@ -296,6 +296,10 @@ class Catalog:
 
     def close(self) -> None:
         self._reflection.close()
+        with self._lock:
+            if self._shadow is not None:
+                self._shadow[1].close()
+                self._shadow = None
         for source in self.sources.values():
             source.close()
 

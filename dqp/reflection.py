@@ -18,6 +18,7 @@ from dqp.sources import Source, fingerprint_of
 from dqp.table import DEFAULT_SCHEMAS
 
 CHECK_SECONDS = 10.0
+FRESH_SECONDS = 1.0
 RETRY_SECONDS = 5.0
 PATIENCE = 2.0
 THREADS = 16
@@ -100,6 +101,7 @@ class Reflection:
         self._statistics: dict[Key, Future[Statistics | None]] = {}
         self._read: dict[Key, float] = {}
         self._used: set[Key] = set()
+        self._fresh: dict[str, float] = {}
         self._looked = time.monotonic()
 
     # --- tables ---
@@ -234,9 +236,17 @@ class Reflection:
             wait(looking, PATIENCE)
 
     def look_now(self, aliases: Iterable[str]) -> None:
-        """Compares the sources with what is known of them, and waits for it PATIENCE seconds at most."""
-        looking = [self._pool.submit(self._look, alias, True) for alias in aliases if alias in self._reflected]
-        wait(looking, PATIENCE)
+        """Compares the sources with what is known of them, and waits for it PATIENCE seconds at most; again only after
+        FRESH_SECONDS, so that wrong queries keep no source busy."""
+        now = time.monotonic()
+        with self._lock:
+            chosen = [
+                alias
+                for alias in aliases
+                if alias in self._reflected and now - self._fresh.get(alias, -FRESH_SECONDS) >= FRESH_SECONDS
+            ]
+            self._fresh.update(dict.fromkeys(chosen, now))
+        wait([self._pool.submit(self._look, alias, True) for alias in chosen], PATIENCE)
 
     def _look(self, alias: str, fresh: bool = False) -> None:
         known = self._reflected[alias]

@@ -140,6 +140,12 @@ class Shadow:
                 found = cursor.execute(_DESCRIBE + sql, given or None).fetchall()
         return tuple((row[0], row[1]) for row in found)
 
+    def close(self) -> None:
+        """What is being described fails."""
+        with self._making:
+            for each in (*self._idle, self._root):
+                each.close()
+
     @contextmanager
     def _cursor(self) -> Iterator[DuckDBPyConnection]:
         with self._making:

@@ -169,7 +169,7 @@ class ServiceSource(Source):
 
     def statistics(self, table: str) -> Statistics:
         found = self._described.get(f"/resources/{quote(self._name, safe='')}/statistics?table={quote(table, safe='')}")
-        columns = {name: ColumnStatistics(**each) for name, each in found["columns"].items()}
+        columns = {name: _known(ColumnStatistics, each) for name, each in found["columns"].items()}
         return Statistics(rows=found["rows"], size_bytes=found["size_bytes"], columns=columns)
 
     def query(

@@ -156,6 +156,16 @@ def test_leaving_the_block_stops_the_service() -> None:
             result.arrow()
 
 
+def test_a_result_as_a_stream() -> None:
+    with ScriptedServer(arrow(), arrow(held=True)) as server:
+        with result_of(server).stream() as stream:
+            assert stream.table() == TABLE
+        stream = result_of(server).stream()
+        assert stream.schema == TABLE.schema
+        stream.close()
+        assert server.abandoned.wait(10)
+
+
 def test_a_loop_that_is_interrupted_stops_the_service() -> None:
     with ScriptedServer(arrow(held=True)) as server:
 

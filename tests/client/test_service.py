@@ -173,3 +173,10 @@ def test_resources_in_either_form() -> None:
 
     with ScriptedServer(answer) as server:
         assert [each["name"] for each in Service(server.url).resources()] == ["a"]
+
+
+def test_statistics_of_a_table() -> None:
+    known = {"rows": 5, "size_bytes": None, "columns": {"id": {"distinct": 5.0}}}
+    with ScriptedServer(DATA, said(known)) as server:
+        assert dai.connect(f"{server.url}/data").statistics("a b")["columns"]["id"] == {"distinct": 5.0}
+        assert server.requests[-1].target == "/resources/data/statistics?table=a%20b"

@@ -3,15 +3,25 @@ import socket
 import ssl
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import zstandard
 
+from dai.cancellation import Cancellation
 from dai.client import Service
 from dai.client.testing import Scripted, ScriptedServer
 from dai.client.transport import Options, Transport
-from dai.errors import BusyError, InternalError, RequestError, StatementError, TruncatedError, UnreachableError
+from dai.errors import (
+    BusyError,
+    CancelledError,
+    InternalError,
+    RequestError,
+    StatementError,
+    TruncatedError,
+    UnreachableError,
+)
 from tests.client.replies import problem, said
 
 QUICK = Options(backoff=0.001, patience=0.01)
@@ -94,6 +104,34 @@ def test_an_interrupt_while_reading_closes_the_connection(monkeypatch: pytest.Mo
         with pytest.raises(KeyboardInterrupt):
             body.read1()
         assert server.abandoned.wait(10)
+
+
+@pytest.mark.parametrize("compression", ["identity", "zstd", "gzip"])
+def test_cancelling_wakes_who_reads_and_closes_the_connection(compression: str) -> None:
+    start = {"identity": b"abc", "zstd": zstandard.compress(b"abc" * 100)[:10], "gzip": gzip.compress(b"abc")[:5]}
+    held = Scripted(body=[start[compression]], headers={"Content-Encoding": compression}, held=True)
+    with ScriptedServer(held) as server, ThreadPoolExecutor(1) as pool:
+        cancellation = Cancellation()
+        body = Transport(server.url).send("GET", "/", cancellation=cancellation).body
+        reading = pool.submit(body.readinto, memoryview(bytearray(1000)))
+        cancellation.cancel(CancelledError("enough"))
+        with pytest.raises(CancelledError, match="enough"):
+            reading.result(timeout=30)
+        body.close()
+        assert server.abandoned.wait(10)
+        with pytest.raises(CancelledError):
+            Transport(server.url).send("GET", "/", cancellation=cancellation)
+
+
+def test_a_connection_is_used_again_after_a_cancellation_that_came_too_late() -> None:
+    with ScriptedServer(Scripted(body=b"abc")) as server:
+        transport, cancellation = Transport(server.url), Cancellation()
+        with transport.send("GET", "/", cancellation=cancellation).body as body:
+            assert body.read_all() == b"abc"
+        cancellation.cancel()
+        assert read(transport) == b"abc"
+        assert server.connections == 1
+        transport.close()
 
 
 @pytest.mark.parametrize(

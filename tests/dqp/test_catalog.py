@@ -97,8 +97,8 @@ def made() -> Iterator[Callable[..., Catalog]]:
 
 
 @pytest.fixture
-def small() -> Catalog:
-    return catalog_of(
+def small() -> Iterator[Catalog]:
+    made = catalog_of(
         pg={
             "orders": "id int not null, amt decimal(12,2), s varchar, at timestamptz",
             "people": "id int, name varchar",
@@ -113,6 +113,8 @@ def small() -> Catalog:
             "trip": "select * from round",
         },
     )
+    yield made
+    made.close()
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -533,7 +535,8 @@ def test_a_changed_source_is_noticed_in_the_background(
     assert catalog.table("s", "t").columns[0].type == "BIGINT"
 
 
-def test_a_new_table_is_found_at_once(made: Callable[..., Catalog]) -> None:
+def test_a_new_table_is_found_at_once(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflection, "FRESH_SECONDS", 0.0)
     source = Scripted("s", info("t"))
     catalog = made(source)
     catalog.describe("from s.t")
@@ -543,6 +546,16 @@ def test_a_new_table_is_found_at_once(made: Callable[..., Catalog]) -> None:
     assert catalog.describe("select later from s.t") == (("later", "INTEGER"),)
     with pytest.raises(StatementError, match=r"no table s\.new"):
         catalog.describe("from s.new")
+
+
+def test_wrong_queries_keep_no_source_busy(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflection, "FRESH_SECONDS", 1000.0)
+    source = Scripted("s", info("t"))
+    catalog = made(source)
+    for _ in range(5):
+        with pytest.raises(StatementError):
+            catalog.describe("select nothing from s.t")
+    assert source.asked.count("fingerprint") == 2
 
 
 def test_row_estimates_change_no_version(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
