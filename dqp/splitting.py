@@ -21,8 +21,8 @@ _KEY = "key of the part"
 def scanned(remote: Remote) -> Scan | None:
     """The scan whose parts are parts of the remote result; None where its rows cannot be told apart by one table: below
     an aggregate, a limit, a set operation."""
-    path = _path(remote.tree)
-    return path if path is not None and _range(path) is not None else None
+    scan = _below(remote.tree)
+    return scan if scan is not None and _range(scan) is not None else None
 
 
 def parts(remote: Remote, number: int) -> tuple[Remote, ...]:
@@ -36,21 +36,28 @@ def parts(remote: Remote, number: int) -> tuple[Remote, ...]:
     number = min(number, high - low + 1)
     bounds = sorted({low + (high - low + 1) * each // number for each in range(1, number)})
     ends: list[tuple[int | None, int | None]] = list(zip([None, *bounds], [*bounds, None], strict=True))
-    return tuple(replace(remote, tree=_within(remote.tree, scan, key, *each)) for each in ends)
+    return tuple(replace(remote, tree=_within(remote.tree, key, *each)) for each in ends)
 
 
-def _path(node: Operator) -> Scan | None:
+def _below(node: Operator) -> Scan | None:
     if isinstance(node, Scan):
         return node
+    side = _side(node)
+    return None if side is None else _below(node.inputs[side])
+
+
+def _side(node: Operator) -> int | None:
+    """The input each of whose rows makes rows of the node by itself, the larger one of two."""
     if isinstance(node, Filter):
-        return _path(node.input)
+        return 0
     if isinstance(node, Project) and not any(each.find(exp.Window) for each in node.expressions):
-        return _path(node.input)
+        return 0
     if isinstance(node, Join) and node.kind in ("left", "semi", "anti"):
-        return _path(node.left)
+        return 0
     if isinstance(node, Join) and node.kind == "inner":
-        sides = [each for each in map(_path, node.inputs) if each is not None]
-        return max(sides, key=lambda each: each.table.rows, default=None)
+        scans = [_below(each) for each in node.inputs]
+        rows = [-1.0 if each is None else each.table.rows for each in scans]
+        return None if max(rows) < 0 else rows.index(max(rows))
     return None
 
 
@@ -64,29 +71,25 @@ def _range(scan: Scan) -> tuple[str, int, int] | None:
     return key.name, key.low, key.high
 
 
-def _within(tree: Operator, scan: Scan, key: str, low: int | None, high: int | None) -> Operator:
-    if tree == scan:
-        identifier = next((each for each, name in scan.items if name == key), None)
-        read: Operator = scan
-        if identifier is None:
-            identifier = _KEY
-            read = replace(scan, items=(*scan.items, (identifier, key)))
-        ends: list[exp.Expression] = []
-        if low is not None:
-            ends.append(exp.GTE(this=column(identifier), expression=_number(low)))
-        if high is not None:
-            ends.append(exp.LT(this=column(identifier), expression=_number(high)))
-        condition = ends[0] if len(ends) == 1 else exp.And(this=ends[0], expression=ends[1])
-        return Project(Filter(read, condition), tuple((each, column(each)) for each in scan.columns))
-    return tree.with_inputs(
-        *(_within(each, scan, key, low, high) if _holds(each, scan) else each for each in tree.inputs)
-    )
+def _within(tree: Operator, key: str, low: int | None, high: int | None) -> Operator:
+    """The tree with a range of ``key`` above its scan."""
+    if not isinstance(tree, Scan):
+        side = _side(tree)
+        assert side is not None
+        inputs = list(tree.inputs)
+        inputs[side] = _within(inputs[side], key, low, high)
+        return tree.with_inputs(*inputs)
+    identifier = next((each for each, name in tree.items if name == key), _KEY)
+    read = tree if identifier != _KEY else replace(tree, items=(*tree.items, (_KEY, key)))
+    ends: list[exp.Expression] = []
+    if low is not None:
+        ends.append(exp.GTE(this=column(identifier), expression=_number(low)))
+    if high is not None:
+        ends.append(exp.LT(this=column(identifier), expression=_number(high)))
+    condition = ends[0] if len(ends) == 1 else exp.And(this=ends[0], expression=ends[1])
+    return Project(Filter(read, condition), tuple((each, column(each)) for each in tree.columns))
 
 
 def _number(value: int) -> exp.Expression:
     literal: exp.Expression = exp.Literal.number(abs(value))
     return literal if value >= 0 else exp.Neg(this=literal)
-
-
-def _holds(tree: Operator, scan: Scan) -> bool:
-    return tree == scan or any(_holds(each, scan) for each in tree.inputs)
