@@ -105,8 +105,8 @@ def _marked(found: tuple[Token, ...], sql: str) -> str:
     the cast for that of the text."""
     marks: list[tuple[int, int, str]] = []
     for index, token in enumerate(found[:-2]):
-        following = [each.token_type for each in found[index + 1 : index + 3]]
-        if following == [TokenType.STRING, TokenType.DCOLON] and token.token_type in DuckDB.Parser.TYPE_TOKENS:
+        kinds = [each.token_type for each in found[index + 1 : index + 3]]
+        if kinds == [TokenType.STRING, TokenType.DCOLON] and token.token_type in DuckDB.Parser.TYPE_TOKENS:
             marks += [(token.start, 0, "("), (found[index + 1].end + 1, 0, ")")]
     for index, (token, following) in enumerate(pairwise(found)):
         if token.token_type == TokenType.IN and following.token_type == TokenType.L_BRACKET and not _loop(found, index):
