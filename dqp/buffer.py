@@ -11,7 +11,7 @@ import os
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ class Buffer:
     in their order."""
 
     def __init__(
-        self, capacity: int, producers: int, directory: Path, cancellation: Cancellation, measure: Measure
+        self, capacity: int, producers: int, directory: Callable[[], Path], cancellation: Cancellation, measure: Measure
     ) -> None:
         self._capacity, self._producers, self._directory = capacity, producers, directory
         self._cancellation, self._measure = cancellation, measure
@@ -54,7 +54,7 @@ class Buffer:
             self._cancellation.check()
             if self._spool is not None or self._full(size):
                 if self._spool is None:
-                    self._spool = _Spool(self._directory)
+                    self._spool = _Spool(self._directory())
                 self._spool.write(batch)
                 self._measure.spooled(size)
             else:

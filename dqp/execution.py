@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
@@ -42,7 +42,7 @@ class ExecutionOptions:
     buffer_bytes: int = 64 << 20
     inline_bytes: int = 16 << 20
     split_rows: float = 500_000.0
-    splits: int = field(default_factory=lambda: max(2, min(4, os.cpu_count() or 2)))
+    splits: int = max(2, min(4, os.cpu_count() or 2))
     connections: int = 8
     batch_bytes: int = 1 << 20
 
@@ -204,7 +204,6 @@ class Execution:
 
     # --- what belongs to it ---
 
-    @property
     def directory(self) -> Path:
         """For temporary files; made when it is first asked for, removed at the end."""
         with self._lock:

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NoReturn, Self, TypeAlias
 
 import duckdb
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection
 
-from dai.drivers.duckdb_types import projected
+from dai.drivers.duckdb_types import arrow_type, projected
 from dai.drivers.interrupts import interruptible
 from dai.drivers.rows import field
 from dai.errors import ClosedError, DaiError, DataError, InternalError, LimitError, StatementError
@@ -117,18 +118,16 @@ class _Run:
         with self._guarded():
             for name, data in (self._tables | self._inputs).items():
                 self._cursor.register(name, data)
-            relation = self._cursor.sql(sql)
-            if relation is None:
-                raise InternalError("A fragment is not a query.")
-            called = list(names) if names is not None else list(relation.columns)
-            if types is not None and [str(each) for each in relation.types] != list(types):
-                casts = (f'CAST(#{at} AS {each}) AS "c{at}"' for at, each in enumerate(types, 1))
-                relation = relation.project(", ".join(casts))
-            columns = [projected(at, f"c{at}", type) for at, type in enumerate(relation.types, 1)]
-            if any(each.cast for each in columns):
-                relation = relation.project(", ".join(each.sql for each in columns))
-            self._reader = relation.to_arrow_reader(_VECTOR_ROWS)
-        schema = pa.schema([field(name, each.type, each.type_name) for name, each in zip(called, columns, strict=True)])
+            if types is None:
+                relation = self._cursor.sql(sql)
+                if relation is None:
+                    raise InternalError("A fragment is not a query.")
+                names, types = names or relation.columns, [str(each) for each in relation.types]
+            items = (f'{arrival(each).format(f"CAST(#{at} AS {each})")} AS "{at}"' for at, each in enumerate(types, 1))
+            whole = f"SELECT {', '.join(items)} FROM (\n{sql}\n)"
+            self._reader = self._cursor.sql(whole).to_arrow_reader(_VECTOR_ROWS)
+        called = names or [f"c{at}" for at in range(1, len(types) + 1)]
+        schema = pa.schema([arrow_field(name, type)[0] for name, type in zip(called, types, strict=True)])
         return Stream(schema, self._batches(schema), self.close)
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -231,10 +230,17 @@ class _Pulling:
         return self._input.next(self)
 
 
+@lru_cache(1_000)
 def arrow_field(name: str, type: str) -> tuple[pa.Field, bool]:
     """The field of a result column of a DuckDB type, and whether DuckDB has to cast it."""
     column = projected(1, name, duckdb.sqltype(type))
     return field(name, column.type, column.type_name), column.cast
+
+
+@lru_cache(1_000)
+def arrival(type: str) -> str:
+    """The template of the expression that gives a column of a DuckDB type in a form that Arrow has."""
+    return arrow_type(duckdb.sqltype(type))[1] or "{}"
 
 
 def typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

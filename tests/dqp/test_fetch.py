@@ -159,7 +159,7 @@ def test_nothing_remains_after_cancelling() -> None:
     before = set(threading.enumerate())
     with execution(cancellation) as running:
         reading = Reading(remote(numbers("pg")), catalog_of(Double("pg", blocked)), running, Lost())
-        directory = running.directory
+        directory = running.directory()
         assert waits.wait(60)
         cancellation.cancel(CancelledError("enough"))
         with pytest.raises(CancelledError, match="enough"):
