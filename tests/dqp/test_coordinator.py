@@ -1,0 +1,211 @@
+"""A query from its text to its tuples, over an SQLite file and a DuckDB file; the same query on one DuckDB is right."""
+
+from __future__ import annotations
+
+import json
+import threading
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from dai.cancellation import Cancellation
+from dai.drivers import driver_for
+from dai.errors import CancelledError, StatementError
+from dai.stream import Stream
+from dqp import bounds
+from dqp.coordinator import Coordinator
+from dqp.explain import Explanation
+from dqp.settings import load
+
+ROWS = 3_000
+
+
+def _tables() -> dict[str, pa.Table]:
+    numbers = list(range(1, ROWS + 1))
+    sales = {
+        "id": pa.array(numbers, pa.int64()),
+        "item": pa.array([each % 700 for each in numbers], pa.int64()),
+        "label": pa.array([None if each % 50 == 0 else f"L{each * 7 % 600:04}" for each in numbers]),
+        "amount": pa.array([each * 1.5 for each in numbers]),
+    }
+    items = {
+        "id": pa.array(range(0, 700, 2), pa.int64()),
+        "name": pa.array([f"item {each}" for each in range(0, 700, 2)]),
+    }
+    return {"sales": pa.table(sales), "items": pa.table(items)}
+
+
+@pytest.fixture(scope="module")
+def right() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    for alias, name in (("duck", "sales"), ("lite", "items")):
+        table = _tables()[name]
+        connection.register("made", table)
+        connection.execute(f"CREATE SCHEMA {alias}; CREATE TABLE {alias}.{name} AS FROM made")
+    return connection
+
+
+@pytest.fixture(scope="module")
+def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
+    place = tmp_path_factory.mktemp("federation")
+    urls = {"duck": f"duckdb:///{place}/duck.db", "lite": f"sqlite:///{place}/lite.db"}
+    for alias, name in (("duck", "sales"), ("lite", "items")):
+        driver = driver_for(urls[alias])
+        driver.load(name, Stream.of(_tables()[name]), cancellation=Cancellation(), create=True)
+        driver.close()
+    made = Coordinator(
+        load(
+            {
+                "sources": urls,
+                "views": {"named": "select s.id, i.name from duck.sales s join lite.items i on s.item = i.id"},
+            }
+        )
+    )
+    yield made
+    made.close()
+
+
+def answer(coordinator: Coordinator, sql: str, *values: object) -> list[tuple[object, ...]]:
+    with coordinator.query(sql, values, cancellation=Cancellation()) as stream:
+        table = stream.table()
+    return list(zip(*(each.to_pylist() for each in table.columns), strict=True))
+
+
+JOINED = "from duck.sales s join lite.items i on s.item = i.id"
+FIRST_N = [
+    f"select s.label, count(*), max(i.name) {JOINED} group by 1 order by 1 limit 5",
+    f"select s.label, count(*) {JOINED} group by 1 order by 1 desc limit 5",
+    f"select s.label, sum(s.amount) {JOINED} group by 1 having sum(s.amount) > 9000 order by 1 limit 4 offset 2",
+    "select s.label, s.id, i.name from duck.sales s left join lite.items i on s.item = i.id order by 1, 2 limit 7",
+    f"select s.label, count(*) {JOINED} where s.id > 2900 or i.name = 'item 3' group by 1 order by 1 limit 5",
+]
+
+
+@pytest.mark.parametrize("sql", FIRST_N)
+def test_a_bound_changes_no_answer(
+    sql: str, coordinator: Coordinator, right: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "ROWS", 10.0)
+    monkeypatch.setattr(bounds, "GAIN", 2.0)
+    coordinator._plans.clear()
+    assert coordinator.plan(sql).first is not None, "the test is about bounds"
+    assert answer(coordinator, sql) == right.execute(sql).fetchall()
+    coordinator._plans.clear()
+
+
+def test_a_bound_that_leaves_too_few_rows_is_not_the_end(
+    coordinator: Coordinator, right: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "ROWS", 10.0)
+    monkeypatch.setattr(bounds, "GAIN", 2.0)
+    coordinator._plans.clear()
+    sql = (
+        "select s.label, count(*) from duck.sales s join lite.items i on s.item = i.id + 699 "
+        "group by 1 order by 1 limit 3"
+    )
+    explained = coordinator.explain(sql, analyze=True)
+    assert answer(coordinator, sql) == right.execute(sql).fetchall()
+    assert not any("asked first" in each for each in explained.remarks)
+    coordinator._plans.clear()
+
+
+def test_plans_are_kept_until_something_changes(coordinator: Coordinator) -> None:
+    sql = "select count(*) from duck.sales where id < ?"
+    first = coordinator.plan(sql, (10,))
+    assert coordinator.plan(sql, (10,)) is first
+    assert coordinator.plan(sql, (11,)) is not first
+    coordinator.catalog.upload("mine", pa.table({"a": [1]}))
+    assert coordinator.plan(sql, (10,)) is not first
+
+
+def test_the_moment_is_that_of_each_run(coordinator: Coordinator) -> None:
+    sql = "select now() as moment"
+    assert coordinator.plan(sql) is not coordinator.plan(sql)
+
+
+@pytest.mark.parametrize(
+    "word", ["explain", "EXPLAIN ANALYZE", "explain (format json)", "explain analyze (format SVG)"]
+)
+def test_plans_are_queries_too(word: str, coordinator: Coordinator) -> None:
+    sql = "select i.name, count(*) from duck.sales s join lite.items i on s.item = i.id group by 1 order by 1 limit 3"
+    text = "\n".join(row[0] for row in answer(coordinator, f"{word} {sql}"))  # type: ignore[misc]
+    if "json" in word:
+        found = json.loads(text)
+        assert found["plan"]["estimated"]["rows"] == 3
+        assert Explanation.of(text).json == text
+    elif "SVG" in word:
+        root = ET.fromstring(text)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "Inner join" in "".join(root.itertext())
+    else:
+        assert "Inner join" in text
+        assert "SELECT" in text
+        assert ("actual" in text) == ("ANALYZE" in word)
+
+
+def test_an_unknown_format_names_the_known(coordinator: Coordinator) -> None:
+    with pytest.raises(StatementError, match="There is no format 'jsn'") as caught:
+        answer(coordinator, "explain (format jsn) select 1")
+    assert "json" in str(caught.value)
+
+
+def test_what_was_measured_is_what_came(coordinator: Coordinator) -> None:
+    found = coordinator.explain("select count(*) from duck.sales s join lite.items i on s.item = i.id", analyze=True)
+    leaves = [each for each in _nodes(json.loads(found.json)["plan"]) if each["operator"].startswith("Remote")]
+    leaves += [each for each in _nodes(json.loads(found.json)["plan"]) if each["operator"].startswith("Tuples")]
+    assert len(leaves) == 2
+    assert any(each.get("actual", {}).get("rows") for each in leaves)
+    assert found.seconds["running"] > 0
+
+
+def _nodes(node: dict[str, object]) -> Iterator[dict[str, object]]:
+    yield node
+    for each in node.get("inputs", ()):  # type: ignore[attr-defined]
+        yield from _nodes(each)
+
+
+def test_views_are_queries_over_the_federation(coordinator: Coordinator, right: duckdb.DuckDBPyConnection) -> None:
+    inside = coordinator.catalog.views["named"]
+    assert (
+        answer(coordinator, "select count(*), max(name) from named")
+        == right.execute(f"select count(*), max(name) from ({inside})").fetchall()
+    )
+
+
+def test_sixteen_queries_at_once(coordinator: Coordinator, right: duckdb.DuckDBPyConnection) -> None:
+    sql = "select i.name, sum(s.amount) from duck.sales s join lite.items i on s.item = i.id group by 1 order by 1"
+    wanted = right.execute(sql).fetchall()
+    answers: list[object] = []
+
+    def run() -> None:
+        answers.append(answer(coordinator, sql))
+
+    threads = [threading.Thread(target=run) for _ in range(16)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert answers == [wanted] * 16
+
+
+def test_a_query_that_was_cancelled_gives_no_rows(coordinator: Coordinator) -> None:
+    cancellation = Cancellation()
+    stream = coordinator.query("select a.id from duck.sales a, duck.sales b, lite.items", cancellation=cancellation)
+    cancellation.cancel()
+    with pytest.raises(CancelledError), stream:
+        for _ in stream:
+            pass
+
+
+def test_nothing_is_left_when_a_stream_is_closed_early(coordinator: Coordinator, tmp_path: Path) -> None:
+    before = threading.active_count()
+    with coordinator.query(
+        "select a.id from duck.sales a, lite.items b, duck.sales c", cancellation=Cancellation()
+    ) as stream:
+        next(stream)
+    assert not [each for each in threading.enumerate() if each.name.startswith("dqp-duck") and each.is_alive()]
+    assert threading.active_count() <= before + 1
