@@ -87,6 +87,9 @@ def _within(tree: Operator, key: str, low: int | None, high: int | None) -> Oper
     if high is not None:
         ends.append(exp.LT(this=column(identifier), expression=_number(high)))
     condition = ends[0] if len(ends) == 1 else exp.And(this=ends[0], expression=ends[1])
+    if low is None and tree.table.column(key).nullable:
+        # SQLite takes NULL in a primary key.
+        condition = exp.Or(this=condition, expression=exp.Is(this=column(identifier), expression=exp.Null()))
     return Project(Filter(read, condition), tuple((each, column(each)) for each in tree.columns))
 
 
