@@ -80,7 +80,7 @@ FIRST_N = [
     f"select s.label, count(*), max(i.name) {JOINED} group by 1 order by 1 limit 5",
     f"select s.label, count(*) {JOINED} group by 1 order by 1 desc limit 5",
     f"select s.label, sum(s.amount) {JOINED} group by 1 having sum(s.amount) > 9000 order by 1 limit 4 offset 2",
-    "select s.label, s.id, i.name from duck.sales s left join lite.items i on s.item = i.id order by 1, 2 limit 7",
+    f"select s.label, s.id, i.name {JOINED} order by 1, 2 limit 7",
     f"select s.label, count(*) {JOINED} where s.id > 2900 or i.name = 'item 3' group by 1 order by 1 limit 5",
 ]
 
