@@ -187,6 +187,8 @@ class Execution:
         self.attempt = 1
         self.tree: Hashable = None
         """What runs, after all that was learnt: its leaves are keys of measurements."""
+        self.remarks: tuple[str, ...] = ()
+        """What was adapted on the way, for people."""
         self.cancellation = Cancellation()
         self._given, self._parent = cancellation, directory
         self._lock = threading.Lock()

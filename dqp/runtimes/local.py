@@ -15,6 +15,7 @@ from dai.stream import Stream
 from dqp import dialects
 from dqp.adaptive import adapt
 from dqp.catalog import Catalog
+from dqp.cost import Estimator
 from dqp.execution import Execution, Measure
 from dqp.fetch import LOST, Lost, Reading, direct, places
 from dqp.fragment import Engine, arrow_field
@@ -125,7 +126,10 @@ class Local(Runtime):
             return self._through(alone, tree.columns, names, types, execution, lost)
         readings = Readings(self._catalog, execution, lost)
         if context is not None:
-            tree = adapt(tree, context, readings.read, execution.options.inline_bytes)
+            # A context of its own: a plan may be run by several threads at once, and again.
+            own = replace(context, estimator=Estimator(), types=dict(context.types), remarks=[])
+            tree = adapt(tree, own, readings.read, execution.options.inline_bytes)
+            execution.remarks = tuple(own.remarks)
         execution.tree = tree
         return self._fragment(tree, names, types, execution, readings, ROOT)
 
