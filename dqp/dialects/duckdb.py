@@ -11,7 +11,8 @@ from typing import ClassVar
 from sqlglot import exp
 from sqlglot.generators.duckdb import DuckDBGenerator
 
-from dqp.dialects.dialect import Dialect, Value, expanded
+from dqp.dialects.dialect import Dialect
+from dqp.dialects.expressions import Value, expanded
 from dqp.dialects.typing import BOOLEAN, DOUBLE, FLOAT, NotPushed, Type, is_number, parsed
 from dqp.operators import Nested, Operator
 from dqp.render import Columns, enclosed

@@ -12,7 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from dqp.dialects.dialect import Dialect, Value, expanded
+from dqp.dialects.dialect import Dialect
+from dqp.dialects.expressions import Value, expanded
 from dqp.dialects.typing import VARCHAR, Type
 
 _COLLATED = " COLLATE utf8mb4_nopad_bin"

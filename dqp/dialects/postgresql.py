@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from dqp.dialects.dialect import Dialect, Value, expanded
+from dqp.dialects.dialect import Dialect
+from dqp.dialects.expressions import Value, expanded
 from dqp.dialects.typing import BIGINT, HUGEINT, Type, is_decimal
 
 _COMPARED = "boolean smallint integer bigint hugeint decimal float double date timestamp"

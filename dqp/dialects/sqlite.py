@@ -12,7 +12,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from dqp.dialects.dialect import Dialect, Value, expanded
+from dqp.dialects.dialect import Dialect
+from dqp.dialects.expressions import Value, expanded
 from dqp.dialects.typing import DATE, DOUBLE, VARCHAR, Type
 from dqp.operators import Aggregate, Distinct, Nested, Operator, Project, Scan, SetOperation, Sort, used, walk
 from dqp.render import Columns, Select

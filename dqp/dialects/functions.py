@@ -1,0 +1,157 @@
+"""Functions, aggregates and subqueries in expressions."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from dqp.dialects.expressions import Expressions, Value, named
+from dqp.dialects.typing import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    FLOAT,
+    HUGEINT,
+    INTEGER,
+    NULL,
+    TIMESTAMP,
+    VARCHAR,
+    WHOLE,
+    NotPushed,
+    Type,
+    common,
+    is_decimal,
+)
+from dqp.operators import Nested
+from dqp.render import Columns
+
+
+class Functions(Expressions):
+    """Every function is an operation of the whitelist on the type of its first operand."""
+
+    def _function(self, name: str, type: Type, *values: Value) -> Value:
+        return self.made(self.written(name, values[0].type, *values), type)
+
+    def _counts(self, node: exp.Expression | None, columns: Columns, least: int) -> Value:
+        value = self.known(None, NULL) if node is None else self.value(node, columns)
+        if not (value.is_constant and isinstance(value.constant, int) and value.constant >= least):
+            raise self.refuse(f"positions that are not constants from {least} on")
+        return value
+
+    def _on_substring(self, node: exp.Substring, columns: Columns) -> Value:
+        value = self.value(node.this, columns)
+        start = self._counts(node.args.get("start"), columns, 1)
+        if node.args.get("length") is None:
+            return self._function("substring from", VARCHAR, value, start)
+        return self._function("substring", VARCHAR, value, start, self._counts(node.args["length"], columns, 0))
+
+    def _on_left(self, node: exp.Left, columns: Columns) -> Value:
+        count = self._counts(node.expression, columns, 0)
+        return self._function("substring", VARCHAR, self.value(node.this, columns), self.known(1, INTEGER), count)
+
+    def _on_length(self, node: exp.Length, columns: Columns) -> Value:
+        return self._function("length", BIGINT, self.value(node.this, columns))
+
+    def _on_abs(self, node: exp.Abs, columns: Columns) -> Value:
+        value = self.value(node.this, columns)
+        return self._function("abs", value.type, value)
+
+    def _on_extract(self, node: exp.Extract, columns: Columns) -> Value:
+        return self._function(node.name.lower(), BIGINT, self.value(node.expression, columns))
+
+    def _part(self, node: exp.Expression, columns: Columns) -> Value:
+        return self._function(type(node).__name__.lower(), BIGINT, self.value(node.this, columns))
+
+    _on_year = _on_month = _on_day = _on_quarter = _part
+
+    def _on_timestamptrunc(self, node: exp.TimestampTrunc, columns: Columns) -> Value:
+        return self._function(
+            f"trunc to {str(node.args['unit'].name).lower()}", TIMESTAMP, self.value(node.this, columns)
+        )
+
+    _on_datetrunc = _on_timestamptrunc
+
+    # Aggregates.
+
+    def _on_count(self, node: exp.Count, columns: Columns) -> Value:
+        return self._counted(node, columns, None)
+
+    def _counted(self, node: exp.Count, columns: Columns, condition: str | None) -> Value:
+        this = node.this
+        if this is None or isinstance(this, exp.Star):
+            text = "*" if condition is None else f"CASE WHEN {condition} THEN 1 END"
+            return Value(f"COUNT({text})", BIGINT, True)
+        if isinstance(this, exp.Distinct):
+            if len(this.expressions) != 1 or isinstance(this.expressions[0], exp.Tuple):
+                raise self.refuse("count(DISTINCT …) of several values")
+            value = self.value(this.expressions[0], columns)
+            text = self.written("group", value.type, value)
+            return Value(f"COUNT(DISTINCT {_when(condition, text)})", BIGINT, True)
+        return Value(f"COUNT({_when(condition, self._bare(this, columns).text)})", BIGINT, True)
+
+    def _aggregated(self, node: exp.AggFunc, columns: Columns, condition: str | None = None) -> Value:
+        name, this = type(node).__name__.lower(), node.this
+        if isinstance(this, exp.Distinct):
+            if name == "sum":
+                name, this = "sum distinct", this.expressions[0]
+            else:
+                this = this.expressions[0]
+        if node.expressions:
+            raise self.refuse(f"{name} with several arguments")
+        value = self.value(this, columns)
+        own = value
+        if condition is not None:
+            own = Value(_when(condition, self.operand(value)), value.type, True)
+        return Value(self.written(name, value.type, own), _aggregate_type(name, value.type), True)
+
+    _on_sum = _on_min = _on_max = _on_logicaland = _on_logicalor = _aggregated
+
+    def _on_filter(self, node: exp.Filter, columns: Columns) -> Value:
+        condition = self.condition(node.expression.this, columns)
+        if isinstance(node.this, exp.Count):
+            return self._counted(node.this, columns, condition)
+        if isinstance(node.this, exp.Sum | exp.Min | exp.Max | exp.LogicalAnd | exp.LogicalOr):
+            return self._aggregated(node.this, columns, condition)
+        raise self.refuse(named(node.this))
+
+    # Subqueries.
+
+    def _on_nested(self, node: Nested, columns: Columns) -> Value:
+        if node.kind == "exists":
+            return Value(self.nested(node, columns), BOOLEAN, True)
+        if node.kind == "scalar":
+            text = self.nested(node, columns)
+            identifier = node.plan.columns[0]
+            if identifier in self.opaque:
+                raise NotPushed(self.opaque[identifier])
+            return Value(text, self.types[identifier], True)
+        if node.kind != "in":
+            raise self.refuse(f"{node.kind} of a subquery")
+        before, self.outer = self.outer, {**self.outer, **columns}
+        try:
+            made = self.select(node.plan)
+            identifier = node.plan.columns[0]
+            if identifier in self.opaque:
+                raise NotPushed(self.opaque[identifier])
+            value = self.value(node.this, columns)
+            inner = Value(made.columns[identifier], self.types[identifier])
+            self.comparison("=", common(value.type, inner.type), value, inner)
+            if made.limit:
+                made = self.derived(made, node.plan.columns)
+            text = self.text(made, node.plan.columns)
+        finally:
+            self.outer = before
+        return Value(f"{self.operand(value)} IN ({text})", BOOLEAN)
+
+
+def _when(condition: str | None, text: str) -> str:
+    return text if condition is None else f"CASE WHEN {condition} THEN {text} END"
+
+
+def _aggregate_type(name: str, type: Type) -> Type:
+    if not name.startswith("sum"):
+        return type
+    if type in WHOLE:
+        return HUGEINT
+    if is_decimal(type):
+        return Type("DECIMAL", 38, type.scale)
+    return DOUBLE if type in (DOUBLE, FLOAT) else type

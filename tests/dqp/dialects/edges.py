@@ -1,0 +1,251 @@
+"""A table of edge values in every database, and what DuckDB makes of it.
+
+Each kind of value has two columns, ``KIND_x`` and ``KIND_y``, which hold the same values in different orders, and ``g``
+makes groups. What a driver delivers of the whole table is the truth that DuckDB computes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import time
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp, parse_one
+
+from dai.cancellation import Cancellation
+from dai.drivers import Driver, driver_for
+from dai.errors import DaiError
+from dai.stream import Stream
+from dqp import dialects
+from dqp.catalog import Catalog, Table
+from dqp.operators import Aggregate, Operator, Project, Scan, column
+from dqp.render import duckdb_sql
+from dqp.settings import FederationSettings
+from dqp.sources import DriverSource
+
+ROWS = 36
+_WHOLE = {
+    "tinyint": 8,
+    "smallint": 16,
+    "integer": 32,
+    "bigint": 64,
+}
+_NUMBERS: dict[str, list[str]] = {
+    name: ["NULL", "0", "1", "-1", "5", "7", str(2 ** (bits - 1) - 1), str(-(2 ** (bits - 1)))]
+    for name, bits in _WHOLE.items()
+}
+_NUMBERS["bigint"] += ["9007199254740993", "10000000000", "4611686018427387904"]
+_NUMBERS |= {f"u{name}": ["NULL", "0", "1", "5", "7", str(2**bits - 1)] for name, bits in _WHOLE.items()}
+_TEXTS = [
+    "NULL", "", "a", "A", "á", "Á", "a ", " a", "aB", "o'x", "b\\c", "100%", "a_b", "ß", "ss", "é", "e\u0301", "日本",
+    "👍🏽x", "Brand#23", "z", "Z", "\t", "a\nb", "ab", "a?*[b]", "x" * 300, "0", "1994-01-01", "|", "a|b", "Ａ",
+]  # fmt: skip
+_DATES = "NULL 1969-12-31 1970-01-01 2000-02-29 1900-02-28 0001-01-01 9999-12-31 2024-12-31 1994-01-01".split()
+_MOMENTS = [
+    "NULL", "1969-12-31 23:59:59.999999", "1970-01-01 00:00:00", "2000-02-29 12:30:00.5", "1994-01-01 00:00:00",
+    "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999", "2024-12-31 23:00:00.000001",
+]  # fmt: skip
+_DOUBLES = "NULL 0.0 -0.0 1.5 -1.5 1e300 -1e300 1e-300 0.1 9007199254740992 0.30000000000000004 5".split()
+_DECIMALS = "NULL 0.00 0.01 -0.01 1.00 0.05 0.07 123.45 9999999999999.99 -9999999999999.99 1000000.00".split()
+VALUES: dict[str, list[str]] = {
+    **_NUMBERS,
+    "boolean": ["NULL", "true", "false"],
+    "decimal": _DECIMALS,
+    "float": ["NULL", "0.0", "1.5", "-1.5", "0.1", "16777216"],
+    "double": _DOUBLES,
+    "varchar": _TEXTS,
+    "date": _DATES,
+    "timestamp": _MOMENTS,
+    "blob": ["NULL", "", "a", "A", "é\\"],
+    "time": ["NULL", "00:00:00", "23:59:59.999999", "12:30:00"],
+}
+_BEYOND = {"postgresql": {"double": ["NaN", "inf", "-inf"]}, "duckdb": {"double": ["NaN", "inf", "-inf"]}}
+TYPES: dict[str, dict[str, str]] = {
+    "postgresql": {
+        "boolean": "boolean", "smallint": "smallint", "integer": "integer", "bigint": "bigint",
+        "decimal": "numeric(15,2)", "float": "real", "double": "double precision", "varchar": "varchar(400)",
+        "date": "date", "timestamp": "timestamp",
+    },
+    "mariadb": {
+        "tinyint": "tinyint", "smallint": "smallint", "integer": "int", "bigint": "bigint",
+        "utinyint": "tinyint unsigned", "usmallint": "smallint unsigned", "uinteger": "int unsigned",
+        "ubigint": "bigint unsigned", "decimal": "decimal(15,2)", "double": "double", "varchar": "varchar(400)",
+        "date": "date", "timestamp": "datetime(6)",
+    },
+    "sqlite": {
+        "boolean": "boolean", "bigint": "integer", "double": "double", "varchar": "varchar(400)", "date": "date",
+    },
+    "duckdb": {name: name for name in VALUES} | {"decimal": "decimal(15,2)"},
+}  # fmt: skip
+"""By dialect: the kinds that it has, and how a column is declared."""
+_MADE = {
+    "boolean": "{} > 0",
+    "integer": "case when {0} > 0 then 5 when {0} < 0 then -2147483648 end",
+}
+_ADAPTERS = {"boolean": lambda text: text == "true", "double": float, "float": float, "time": time.fromisoformat}
+
+
+def kinds(dialect: str) -> list[str]:
+    return list(TYPES[dialect])
+
+
+def values(dialect: str, kind: str) -> list[Any]:
+    texts = VALUES[kind] + _BEYOND.get(dialect, {}).get(kind, [])
+    if kind in _NUMBERS:
+        return [None if each == "NULL" else int(each) for each in texts]
+    adapt = _ADAPTERS.get(kind, str)
+    return [None if each == "NULL" else adapt(each) for each in texts]
+
+
+_ARROW = {
+    "boolean": pa.bool_(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    **{f"{sign}{name}": getattr(pa, f"{sign}int{bits}")() for name, bits in _WHOLE.items() for sign in ("", "u")},
+}
+_CAST = {
+    "blob": pa.binary(),
+    "time": pa.time64("us"),
+    "decimal": pa.decimal128(15, 2),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+}
+
+
+def content(dialect: str) -> pa.Table:
+    columns: dict[str, pa.Array] = {
+        "id": pa.array(range(ROWS), pa.int64()),
+        "g": pa.array([n % 3 for n in range(ROWS)]),
+    }
+    for kind in kinds(dialect):
+        known = values(dialect, kind)
+        for name, step, start in (("x", 1, 0), ("y", 7, 3)):
+            made = pa.array([known[(n * step + start) % len(known)] for n in range(ROWS)], _ARROW.get(kind))
+            columns[f"{kind}_{name}"] = made.cast(_CAST[kind]) if kind in _CAST else made
+    return pa.table(columns)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A database with the table ``edge``, and DuckDB with the same rows in ``"src"."edge"``."""
+
+    dialect: str
+    driver: Driver
+    catalog: Catalog
+    reference: duckdb.DuckDBPyConnection
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.table("src", "edge")
+
+    def scan(self, prefix: str = "") -> Scan:
+        """Identifiers are the names of the columns behind ``prefix``."""
+        return Scan(self.table, tuple((prefix + each.name, each.name) for each in self.table.columns))
+
+    def source(self, kind: str) -> Operator:
+        """The table with two columns of the kind, which are made from others where the database has no such type."""
+        if kind in kinds(self.dialect):
+            return self.scan()
+        whole = self.scan()
+        if kind == "hugeint":
+            keys = tuple((each, column(each)) for each in whole.columns)
+            return Aggregate(whole, keys, tuple((f"hugeint_{one}", expression(f"sum(bigint_{one})")) for one in "xy"))
+        made = tuple((f"{kind}_{one}", expression(_MADE[kind].format(f"bigint_{one}"))) for one in "xy")
+        return Project(whole, (*((each, column(each)) for each in whole.columns), *made))
+
+    def expected(self, tree: Operator) -> pa.Table | None:
+        """None where DuckDB raises an error."""
+        try:
+            return self.reference.sql(duckdb_sql(tree)).to_arrow_table()
+        except (duckdb.OutOfRangeException, duckdb.InvalidInputException, duckdb.ConversionException):
+            return None
+
+    def types(self, tree: Operator) -> list[tuple[str, str]]:
+        found = self.reference.execute(f"DESCRIBE {duckdb_sql(tree)}").fetchall()
+        return [(name, type) for name, type, *_ in found]
+
+    def pushed(self, statement: dialects.Statement) -> pa.Table | None:
+        """What the source gives, in DuckDB's types; None where it, or the cast, raises an error."""
+        try:
+            stream = DriverSource("src", self.driver, own=False).query(
+                statement.sql, statement.parameters, cancellation=Cancellation()
+            )
+            arrived = stream.table()  # noqa: F841 - DuckDB reads it by its name
+            columns = ", ".join(f'CAST("{name}" AS {type}) AS "{name}"' for name, type in statement.columns)
+            return self.reference.sql(f"SELECT {columns} FROM arrived").to_arrow_table()
+        except (DaiError, duckdb.ConversionException, duckdb.OutOfRangeException):
+            return None
+
+
+def edge(dialect: str, url: str) -> Edge:
+    driver = driver_for(url)
+    declared = ", ".join(f"{kind}_{name} {type}" for kind, type in TYPES[dialect].items() for name in "xy")
+    driver.update(f"CREATE TABLE edge (id bigint, g bigint, {declared})", cancellation=Cancellation())
+    made = content(dialect)
+    driver.load("edge", Stream(made.schema, iter(made.to_batches())), cancellation=Cancellation())
+    if dialect == "postgresql":
+        driver.update("UPDATE edge SET date_x = '0044-03-15 BC' WHERE id = 20", cancellation=Cancellation())
+        driver.update("UPDATE edge SET timestamp_x = '0044-03-15 10:00 BC' WHERE id = 21", cancellation=Cancellation())
+    source = DriverSource("src", driver)
+    catalog = Catalog(FederationSettings(), sources=[source])
+    reference = duckdb.connect()
+    whole = source.query("SELECT * FROM edge", cancellation=Cancellation()).table()  # noqa: F841
+    reference.execute("CREATE SCHEMA src; CREATE TABLE src.edge AS FROM whole ORDER BY id")
+    return Edge(dialect, driver, catalog, reference)
+
+
+def expression(text: str) -> exp.Expression:
+    """DuckDB's SQL over the columns' identifiers."""
+    parsed = parse_one(text, read="duckdb")
+    return parsed.transform(lambda node: column(node.name) if isinstance(node, exp.Column) else node)
+
+
+def rows(table: pa.Table) -> list[Mapping[str, Any]]:
+    numbers = [  # Python has no years before 1
+        column.cast(pa.int32() if pa.types.is_date(column.type) else pa.int64())
+        if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)
+        else column
+        for column in table.columns
+    ]
+    found: list[Mapping[str, Any]] = pa.table(numbers, table.schema.names).to_pylist()
+    return found
+
+
+def same(one: Any, other: Any) -> bool:
+    """NaN equals itself; sums of floating numbers may differ by the order of their terms."""
+    if isinstance(one, float) and isinstance(other, float):
+        if one != one or other != other:
+            return one != one and other != other
+        return one == other or abs(one - other) <= 1e-12 * max(abs(one), abs(other))
+    return bool(one == other and type(one) is type(other))
+
+
+def differences(tree: Operator, edges: Edge, *, ordered: bool = False) -> list[str]:
+    """What differs between DuckDB's answer and the source's; empty where nothing does."""
+    statement = dialects.statement(tree, edges.dialect)
+    types = edges.types(tree)
+    if list(statement.columns) != types:
+        return [f"types {statement.columns} for {types}: {statement.sql}"]
+    right, found = edges.expected(tree), edges.pushed(statement)
+    if right is None or found is None:
+        if right is None and found is None:
+            return []
+        return [f"{'DuckDB' if right is None else edges.dialect} alone has an error: {statement.sql}"]
+    expected_rows, found_rows = rows(right), rows(found)
+    if not ordered:
+        key = _key
+        expected_rows, found_rows = sorted(expected_rows, key=key), sorted(found_rows, key=key)
+    if len(expected_rows) != len(found_rows):
+        return [f"{len(found_rows)} rows for {len(expected_rows)}: {statement.sql}"]
+    return [
+        f"{two} for {one}: {statement.sql}"
+        for one, two in zip(expected_rows, found_rows, strict=True)
+        if not all(same(one[name], two[name]) for name in one)
+    ]
+
+
+def _key(row: Mapping[str, Any]) -> tuple[tuple[bool, str], ...]:
+    return tuple((value is None, repr(value + 0.0 if isinstance(value, float) else value)) for value in row.values())

@@ -1,0 +1,225 @@
+"""Whole statements: joins, set operations, subqueries, tuples at hand; what is refused, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlglot import exp
+
+from dai.cancellation import Cancellation
+from dai.drivers import driver_for
+from dai.errors import DaiError
+from dqp.catalog import Catalog, Column, Table
+from dqp.dialects import NotPushed, statement
+from dqp.operators import (
+    Aggregate,
+    Call,
+    Filter,
+    Inline,
+    Join,
+    JoinKind,
+    Nested,
+    Operator,
+    Project,
+    Scan,
+    SetKind,
+    SetOperation,
+    Sort,
+    column,
+)
+from dqp.settings import FederationSettings
+from dqp.sources import DriverSource
+from tests.dqp.dialects.edges import Edge, differences, expression
+
+KINDS: tuple[JoinKind, ...] = ("inner", "left", "right", "full", "semi", "anti")
+SETS: tuple[tuple[SetKind, bool], ...] = (("union", True), ("union", False), ("intersect", False), ("except", False))
+
+
+def side(edges: Edge, prefix: str, condition: str = "true") -> Operator:
+    """Some columns, whose identifiers begin with the prefix."""
+    names = [
+        each.name for each in edges.table.columns if each.name.startswith(("id", "g", "varchar", "bigint", "date"))
+    ]
+    scan = Scan(edges.table, tuple((prefix + name, name) for name in names))
+    return scan if condition == "true" else Filter(scan, expression(condition))
+
+
+@pytest.mark.parametrize("on", ["l_varchar_x = r_varchar_y", "l_bigint_x = r_bigint_y", "l_date_x = r_date_y"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_joins(edges: Edge, kind: JoinKind, on: str) -> None:
+    tree = Join(side(edges, "l_"), side(edges, "r_", "r_id > 4"), kind, expression(on))
+    try:
+        assert not differences(tree, edges)
+    except NotPushed:
+        assert (edges.dialect, kind) in {("mariadb", "full"), ("sqlite", "full"), ("sqlite", "right")}
+
+
+def test_a_cross_join(edges: Edge) -> None:
+    tree = Join(side(edges, "l_", "l_id < 3"), side(edges, "r_", "r_id < 2"))
+    assert not differences(tree, edges)
+
+
+@pytest.mark.parametrize(("kind", "all"), SETS)
+@pytest.mark.parametrize("name", ["varchar", "bigint", "date"])
+def test_set_operations(edges: Edge, kind: SetKind, all: bool, name: str) -> None:
+    left = Project(side(edges, "l_", "l_id < 20"), (("a", column(f"l_{name}_x")),))
+    right = Project(side(edges, "r_", "r_id > 10"), (("b", column(f"r_{name}_y")),))
+    assert not differences(SetOperation(left, right, kind, all, ("c",)), edges)
+
+
+CORRELATED: dict[str, Callable[[Operator], exp.Expression]] = {
+    "exists": lambda plan: Nested(kind="exists", plan=plan),
+    "not exists": lambda plan: exp.Not(this=Nested(kind="exists", plan=plan)),
+    "scalar": lambda plan: exp.LT(
+        this=Nested(kind="scalar", plan=Aggregate(plan, (), (("n", expression("count(*)")),))),
+        expression=expression("cast(3 as bigint)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", CORRELATED)
+@pytest.mark.parametrize("on", ["r_varchar_y = l_varchar_x", "r_bigint_y = l_bigint_x", "r_date_y < l_date_x"])
+def test_correlated_subqueries(edges: Edge, form: str, on: str) -> None:
+    inner = Filter(side(edges, "r_"), expression(on))
+    tree = Filter(side(edges, "l_"), CORRELATED[form](inner))
+    assert not differences(tree, edges)
+
+
+@pytest.mark.parametrize("name", ["varchar", "bigint", "date"])
+@pytest.mark.parametrize("negated", [False, True])
+@pytest.mark.parametrize("limited", [False, True])
+def test_in_a_subquery(edges: Edge, name: str, negated: bool, limited: bool) -> None:
+    condition = "r_id between 5 and 12" + ("" if negated and name == "date" else f" and r_{name}_y is not null")
+    inner: Operator = Project(side(edges, "r_", condition), (("v", column(f"r_{name}_y")),))
+    if limited:
+        inner = Sort(inner, (exp.Ordered(this=column("v"), desc=False, nulls_first=False),), 3)
+    membership: exp.Expression = Nested(kind="in", plan=inner, this=column(f"l_{name}_x"))
+    tree = Filter(side(edges, "l_"), exp.Not(this=membership) if negated else membership)
+    assert not differences(tree, edges)
+
+
+def test_tuples_at_hand(edges: Edge) -> None:
+    rows = pa.table({"k": pa.array([1, 5, None], pa.int64()), "s": ["o'x", "b\\c", "á"]})
+    edges.reference.register("hand", rows)
+    hand = Inline("hand", (("k", "k"), ("s", "s")), rows)
+    try:
+        tree = Join(side(edges, "l_"), hand, "inner", expression("l_bigint_x = k or l_varchar_x = s"))
+        sql = "SELECT count(*) FROM src.edge l JOIN hand ON l.bigint_x = hand.k OR l.varchar_x = hand.s"
+        expected = edges.reference.sql(sql).fetchall()
+        found = edges.pushed(statement(Aggregate(tree, (), (("n", expression("count(*)")),)), edges.dialect))
+        assert found is not None
+        assert [tuple(each.values()) for each in found.to_pylist()] == expected
+        assert expected[0][0] > 2
+    finally:
+        edges.reference.unregister("hand")
+
+
+def test_conditions_on_groups_and_alternatives(edges: Edge) -> None:
+    groups = Aggregate(
+        side(edges, "l_", "l_varchar_x like '%a%' or l_varchar_x = 'Z' or not (l_bigint_x < 5 and l_id > 3)"),
+        (("key", expression("substr(l_varchar_x, 1, 1)")),),
+        (("n", expression("count(*)")), ("most", expression("max(l_varchar_y)"))),
+    )
+    kept = Filter(groups, expression("n > 1 or most > 'a' or key is null"))
+    keys = tuple(exp.Ordered(this=column(each), desc=True, nulls_first=False) for each in ("n", "key"))
+    assert not differences(Sort(kept, keys, 6), edges, ordered=True)
+
+
+# Constants
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(text=st.text(max_size=12) | st.text(alphabet="'\"`\\%_?;-\n\r\tx\u2028é", max_size=12))
+def test_a_text_is_nothing_but_the_text(edges: Edge, text: str) -> None:
+    literal = exp.Literal.string(text)
+    tree = Project(side(edges, "l_", "l_id = 0"), (("id", column("l_id")), ("v", literal)))
+    if "\0" in text:
+        with pytest.raises(NotPushed, match="NUL"):
+            statement(tree, edges.dialect)
+        return
+    found = edges.pushed(statement(tree, edges.dialect))
+    assert found is not None
+    assert found.to_pylist() == [{"id": 0, "v": text}]
+
+
+# What is refused
+
+
+def table(*columns: Column) -> Scan:
+    made = Table("src", "t", columns)
+    return Scan(made, tuple((each.name, each.name) for each in columns))
+
+
+REFUSED: dict[str, tuple[tuple[str, str, str], str, str, str]] = {
+    # column (name, DuckDB type, source type), dialect, expression, a word of the reason
+    "a padded text": (("c", "VARCHAR", "bpchar"), "postgresql", "c = 'a'", "bpchar"),
+    "an enum orders by its members": (("c", "VARCHAR", "enum"), "mariadb", "c > 'a'", "enum"),
+    "numbers that arrive as text": (("c", "VARCHAR", "numeric"), "postgresql", "c = '1'", "numeric"),
+    "time zones": (("c", "TIMESTAMP WITH TIME ZONE", "timestamptz"), "postgresql", "c = c", "timestamptz"),
+    "case of letters": (("c", "VARCHAR", "varchar"), "postgresql", "upper(c)", "upper"),
+    "a text beside a number": (("c", "BIGINT", "int8"), "postgresql", "c = '5'", "conversion"),
+    "32 bits in 64": (("c", "INTEGER", "int"), "mariadb", "c * 2 > 5", "INTEGER"),
+    "floating overflow": (("c", "DOUBLE", "float8"), "postgresql", "c * 2 > 5", "DOUBLE"),
+    "whole numbers that become floating": (("c", "BIGINT", "integer"), "sqlite", "c + 1 > 5", "BIGINT"),
+    "decimals that are floating": (("c", "DECIMAL(15,2)", "decimal"), "sqlite", "c = 1", "decimal"),
+    "a position that is not constant": (("c", "BIGINT", "int8"), "postgresql", "substr('abc', c)", "constants"),
+    "the clock": (("c", "DATE", "date"), "duckdb", "c < current_date", "list"),
+    "chance": (("c", "DOUBLE", "double"), "duckdb", "c < random()", "list"),
+    "files": (("c", "VARCHAR", "varchar"), "duckdb", "c in (getenv('HOME'))", "list"),
+    "symmetric": (("c", "BIGINT", "int8"), "postgresql", "c between symmetric 5 and 1", "Between"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused_with_a_reason(what: str) -> None:
+    (name, type, source_type), dialect, text, reason = REFUSED[what]
+    with pytest.raises(NotPushed, match=reason):
+        statement(Filter(table(Column(name, type, source_type)), expression(text)), dialect)
+
+
+def test_a_column_of_another_type_can_still_be_handed_out() -> None:
+    scan = table(Column("c", "VARCHAR", "bpchar"), Column("k", "BIGINT", "int8"))
+    made = statement(Filter(scan, expression("c is not null and k = 1")), "postgresql")
+    assert made.sql == ('SELECT t1."c", t1."k" FROM "t" AS t1 WHERE t1."c" IS NOT NULL AND t1."k" = 1')
+    assert made.columns == (("c", "VARCHAR"), ("k", "BIGINT"))
+    with pytest.raises(NotPushed, match="bpchar"):
+        statement(Aggregate(scan, (("c", column("c")),)), "postgresql")
+
+
+def test_an_operation_call_is_never_left_to_a_source() -> None:
+    scan = table(Column("k", "BIGINT", "int8"))
+    with pytest.raises(NotPushed, match="Call"):
+        statement(Call(scan, "v", "blast", (column("k"),)), "postgresql")
+
+
+def test_a_dialect_that_nobody_knows() -> None:
+    with pytest.raises(NotPushed, match="oracle"):
+        statement(table(Column("k", "BIGINT", "int8")), "oracle")
+
+
+def test_a_value_that_is_not_of_its_columns_type_fails(sqlite_url: str) -> None:
+    """SQLite's columns hold anything: what a condition looks at must be what was declared."""
+    with closing(driver_for(sqlite_url)) as driver:
+        run = partial(driver.update, cancellation=Cancellation())
+        run("CREATE TABLE mixed (n integer, d date, flag boolean)")
+        run("INSERT INTO mixed VALUES (1, '2020-01-01', 1), ('abc', '2020-01-02', 0)")
+        source = DriverSource("src", driver, own=False)
+        found = Catalog(FederationSettings(), sources=[source]).table("src", "mixed")
+        scan = Scan(found, (("n", "n"), ("d", "d"), ("flag", "flag")))
+
+        def count(condition: str) -> list[dict[str, int]]:
+            tree = Aggregate(Filter(scan, expression(condition)), (), (("rows", expression("count(*)")),))
+            rows: list[dict[str, int]] = (
+                source.query(statement(tree, "sqlite").sql, cancellation=Cancellation()).table().to_pylist()
+            )
+            return rows
+
+        assert count("d > date '2020-01-01'") == count("flag") == [{"rows": 1}]
+        with pytest.raises(DaiError, match="overflow"):
+            count("n > 0")
