@@ -60,13 +60,17 @@ class Planned:
 @dataclass(frozen=True)
 class Running:
     """A query under way. Closing ``stream`` ends everything below it. ``remarks``: what was not pushed, and why; what
-    was adapted on the way."""
+    was adapted on the way until now."""
 
     planned: Planned
     execution: Execution
     stream: Stream
     context: Context
-    remarks: tuple[str, ...]
+    noted: tuple[str, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return (*self.context.remarks, *self.noted, *self.execution.remarks)
 
     def plan(self) -> Node:
         """The tree that runs, with what was measured until now."""
@@ -164,14 +168,15 @@ class Coordinator:
             execution.close()
             raise
         stream = running.stream
-        return replace(running, stream=Stream(stream.schema, _finishing(stream, execution), execution.close))
+        finishing = Stream(stream.schema, _finishing(stream, execution), execution.close, execution.parts)
+        return replace(running, stream=finishing)
 
     def _run(
         self, planned: Planned, tree: Operator, context: Context, execution: Execution, batch_rows: int | None
     ) -> Running:
         names, types = planned.bound.names, planned.bound.types
         stream = self.runtime.run(tree, names, types, context, execution, batch_rows=batch_rows)
-        return Running(planned, execution, stream, context, tuple(context.remarks))
+        return Running(planned, execution, stream, context)
 
     def _bounded(self, planned: Planned, execution: Execution, batch_rows: int | None) -> Running | None:
         """The query with a bound for its first N, where that gives N rows: these are few, and read here."""
@@ -191,7 +196,7 @@ class Coordinator:
             return None
         remark = f"{first.probe.source} was asked first for a bound of the first {first.rows:,} rows"
         stream = table_stream(table, batch_rows)
-        return replace(running, stream=stream, remarks=(*running.remarks, remark))
+        return replace(running, stream=stream, noted=(remark,))
 
     def explain(
         self,

@@ -417,7 +417,8 @@ def selectivity(predicates: list[exp.Expression], given: Estimate) -> tuple[floa
                 changed[name] = ColumnStatistics(distinct, 0.0, low, high, known.width)
     for name, ends in ranges.items():
         known = given.columns[name]
-        assert known.low is not None and known.high is not None
+        assert known.low is not None
+        assert known.high is not None
         lowest = max([known.low, *(each for lower, each in ends if lower)])
         highest = min([known.high, *(each for lower, each in ends if not lower)])
         span = known.high - known.low

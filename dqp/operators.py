@@ -182,11 +182,13 @@ class Join(Operator):
 @dataclass(frozen=True)
 class Aggregate(_Unary):
     """One row a group (one row in all without keys, unless ``sets`` says otherwise). ``sets``: grouping sets, each a
-    tuple of the identifiers of keys; None is the one set of all keys. ``aggregates`` may use ``GROUPING(key)``."""
+    tuple of the identifiers of keys; None is the one set of all keys. ``aggregates`` may use ``GROUPING(key)``.
+    ``partial``: an aggregate above merges groups, so that it does not matter if one comes in several parts."""
 
     keys: tuple[Item, ...] = ()
     aggregates: tuple[Item, ...] = ()
     sets: tuple[tuple[str, ...], ...] | None = None
+    partial: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -287,10 +289,15 @@ class Remote(Operator):
 @dataclass(frozen=True)
 class Exchange(_Unary):
     """Rows move between evaluators: all to one (``gather``), by hash of ``keys`` (``hash``), all to each
-    (``broadcast``), to whoever comes next (``spread``)."""
+    (``broadcast``), to whoever comes next (``spread``).
+
+    ``heavy`` are literals: values of the only key of a ``hash`` that most rows have. Rows with one of them go to
+    whoever comes next, or ``copied`` to each: the two sides of a join of which neither partition gets too much."""
 
     kind: ExchangeKind
     keys: tuple[exp.Expression, ...] = ()
+    heavy: tuple[exp.Expression, ...] = ()
+    copied: bool = False
 
     @property
     def expressions(self) -> tuple[exp.Expression, ...]:

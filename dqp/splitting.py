@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dqp.operators import Filter, Join, Operator, Project, Remote, Scan, column
+from dqp.operators import Aggregate, Filter, Join, Operator, Project, Remote, Scan, column
 
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 _KEY = "key of the part"
@@ -48,7 +48,7 @@ def _below(node: Operator) -> Scan | None:
 
 def _side(node: Operator) -> int | None:
     """The input each of whose rows makes rows of the node by itself, the larger one of two."""
-    if isinstance(node, Filter):
+    if isinstance(node, Filter) or (isinstance(node, Aggregate) and node.partial):
         return 0
     if isinstance(node, Project) and not any(each.find(exp.Window) for each in node.expressions):
         return 0

@@ -270,7 +270,9 @@ def _eager(tree: Aggregate, side: Operator, kind: str, context: Context) -> Oper
         return None
     order = {name: number for number, (name, _) in enumerate(tree.aggregates)}
     steps.items.sort(key=lambda each: order[each[0]])
-    first = Aggregate(side, tuple((name, column(name)) for name in side.columns if name in keys), tuple(steps.first))
+    first = Aggregate(
+        side, tuple((name, column(name)) for name in side.columns if name in keys), tuple(steps.first), partial=True
+    )
     reason = refused(first, source, context)
     if reason is not None:
         context.remark(f"{source}: {reason}")
@@ -315,7 +317,7 @@ def _below_union(tree: Aggregate, union: SetOperation, context: Context) -> Oper
         aggregates = _renamed(steps.first, renamed, context)
         if context.estimator.of(branch).rows < 100:
             return tree
-        made.append(Aggregate(branch, keys, aggregates))
+        made.append(Aggregate(branch, keys, aggregates, partial=True))
     if not _alike(union, context):
         return tree
     whole = made[0]

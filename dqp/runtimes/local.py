@@ -23,6 +23,7 @@ from dqp.operations import Caller, Operation
 from dqp.operators import Block, Call, Inline, Nested, Operator, Project, Remote, column, walk
 from dqp.render import duckdb_sql
 from dqp.rules import Context
+from dqp.rules.parallel import in_parts
 from dqp.runtimes import Runtime
 from dqp.settings import FederationSettings
 from dqp.types import duckdb_type
@@ -121,13 +122,17 @@ class Local(Runtime):
         context: Context | None,
         lost: Lost,
     ) -> Stream:
+        own = None
+        if context is not None:
+            # A context of its own: a plan may be run by several threads at once, and again.
+            own = replace(context, estimator=Estimator(), types=dict(context.types), remarks=[])
+            if execution.options.splits > 1:
+                tree = in_parts(tree, own, execution.options.split_rows)
         alone = _alone(tree)
         if alone is not None:
             return self._through(alone, tree.columns, names, types, execution, lost)
         readings = Readings(self._catalog, execution, lost)
-        if context is not None:
-            # A context of its own: a plan may be run by several threads at once, and again.
-            own = replace(context, estimator=Estimator(), types=dict(context.types), remarks=[])
+        if own is not None:
             tree = adapt(tree, own, readings.read, execution.options.inline_bytes)
             execution.remarks = tuple(own.remarks)
         execution.tree = tree
