@@ -32,6 +32,7 @@ from dqp.operators import (
     Scan,
     SetOperation,
     Sort,
+    free,
     used,
 )
 
@@ -408,9 +409,18 @@ class DuckDB(Renderer):
 class _Short(DuckDBGenerator):
     TRANSFORMS = {  # noqa: RUF012
         **DuckDBGenerator.TRANSFORMS,
-        Nested: lambda self, node: f"{node.kind}({duckdb_sql(node.plan, lambda each: type(each).__name__.lower())})",
+        Nested: lambda self, node: f"{node.kind}({_short(node.plan)})",
         exp.Column: lambda self, node: node.name,
+        exp.GroupConcat: _Generator.TRANSFORMS[exp.GroupConcat],
+        exp.WithinGroup: _Generator.TRANSFORMS[exp.WithinGroup],
     }
+
+
+def _short(plan: Operator) -> str:
+    """A nested plan for people; columns of the queries around it by their identifiers."""
+    renderer = DuckDB(lambda each: type(each).__name__.lower())
+    renderer.outer = {each: each for each in free(plan)}
+    return renderer.render(plan)
 
 
 def duckdb_sql(tree: Operator, leaf: Leaf | None = None) -> str:
