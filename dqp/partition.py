@@ -2,23 +2,23 @@
 
 Every subtree is ``one`` (runs once), ``split`` (each instance has a part of its rows) or ``hashed`` on some columns (a
 split in which equal values meet in one instance). Exchange is the only operator that changes this (Volcano, Graefe
-1990). What the cases below do not cover runs once, on one evaluator, with its inputs gathered there.
+1990). What the cases below do not cover runs once, on one evaluator, with its inputs gathered there: no subtree that
+runs once is ever part of a fragment with several instances.
 
 A join is split by hash of its keys on both sides, or by sending the smaller side to everybody where that moves fewer
-bytes. An aggregate is made in part where its rows are, and finished after an exchange of the groups. An operation call
-that is dear is spread over all evaluators.
+bytes. Of a key that most rows have, the rows of the left side are dealt out and those of the right side sent to
+everybody. An aggregate is made in part where its rows are, and finished after an exchange of the groups. An operation
+call that is dear is spread over all evaluators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Literal
 
 from sqlglot import exp
 
-from dqp.cost import Estimator
 from dqp.operators import (
     Aggregate,
     Call,
@@ -26,6 +26,7 @@ from dqp.operators import (
     Exchange,
     ExchangeKind,
     Filter,
+    Item,
     Join,
     Nested,
     Operator,
@@ -38,35 +39,71 @@ from dqp.operators import (
     conjuncts,
     walk,
 )
+from dqp.render import expression_sql
+from dqp.rules.aggregates import numeric
+from dqp.rules.context import EXACT, Context
 from dqp.splitting import scanned
 
-SPLIT_ROWS = 200_000.0
-"""Estimated rows of an input from which it is worth to have several evaluators work on it."""
-BROADCAST_BYTES = 32 << 20
-"""Estimated bytes up to which the smaller side of a join may be sent to everybody."""
-SPREAD_SECONDS = 0.5
-"""What the operation calls of a query must cost, by estimate, before their rows are spread."""
-_MERGED: dict[Any, Any] = {exp.Sum: exp.Sum, exp.Count: exp.Sum, exp.Min: exp.Min, exp.Max: exp.Max}
+_MERGED: dict[Any, Any] = {
+    exp.Sum: exp.Sum,
+    exp.Count: exp.Sum,
+    exp.Min: exp.Min,
+    exp.Max: exp.Max,
+    exp.LogicalAnd: exp.LogicalAnd,
+    exp.LogicalOr: exp.LogicalOr,
+}
 """Aggregate functions that can be made in parts, and what makes one of the parts."""
+Keys = tuple[tuple[str, str], ...]
+"""Hashed columns: identifier, and the type as which it is hashed, so that equal values of different types meet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """By estimate: ``split_rows`` of an input from which it is worth to have several evaluators work on it;
+    ``broadcast_bytes`` up to which the smaller side of a join may be sent to everybody; ``spread_seconds`` that the
+    operation calls of a query must cost before their rows are spread."""
+
+    split_rows: float = 200_000.0
+    broadcast_bytes: float = 32 << 20
+    spread_seconds: float = 0.5
 
 
 @dataclass(frozen=True)
 class Output:
-    """Where a fragment's rows go: ``keys`` are identifiers of hashed columns."""
+    """Where a fragment's rows go; see ``Exchange``. ``heavy`` are literals in DuckDB's SQL."""
 
     kind: ExchangeKind
-    keys: tuple[str, ...] = ()
+    keys: Keys = ()
+    heavy: tuple[str, ...] = ()
+    copied: bool = False
+
+    def bucket(self, partitions: int) -> str | None:
+        """The SQL, over the fragment's columns, of the number of the partition that a row goes to; of a row that goes
+        to each, one row for each. None where there is nothing to choose."""
+        if self.kind in ("gather", "broadcast"):
+            return None
+        if self.kind == "spread":
+            return f"CAST((row_number() OVER () - 1) % {partitions} AS INTEGER)"
+        values = ", ".join(f"CAST({_quoted(name)} AS {type})" for name, type in self.keys)
+        hashed = f"CAST(hash({values}) % {partitions} AS INTEGER)"
+        if not self.heavy:
+            return hashed
+        is_heavy = f"{_quoted(self.keys[0][0])} IN ({', '.join(self.heavy)})"
+        if self.copied:
+            return f"unnest(CASE WHEN {is_heavy} THEN range({partitions})::INTEGER[] ELSE [{hashed}] END)"
+        return f"CASE WHEN {is_heavy} THEN CAST(floor(random() * {partitions}) AS INTEGER) ELSE {hashed} END"
 
 
 @dataclass(frozen=True)
 class Fragment:
     """What one evaluator runs at once: a tree whose leaves are remote statements, tuples at hand and other fragments'
-    rows. ``instances``: how many run; of n, the i-th reads the i-th part of the scans named in ``parted``. ``output``
-    is None for the root."""
+    rows. ``instances``: how many run; of n, the i-th reads the i-th part of the scans named in ``parted``. ``exchange``
+    is what its rows go through and ``output`` how; both are None for the root."""
 
     id: int
     tree: Operator
     instances: int
+    exchange: Exchange | None
     output: Output | None
     parted: tuple[Remote, ...] = ()
 
@@ -77,13 +114,19 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Plan:
-    """``fragments``: each after those it reads from; the last is the root, which gives the answer."""
+    """``tree`` with its exchanges; ``fragments``: each after those it reads from; the last is the root, which gives
+    the answer."""
 
+    tree: Operator
     fragments: tuple[Fragment, ...]
 
     @property
     def root(self) -> Fragment:
         return self.fragments[-1]
+
+    def consumer(self, fragment: Fragment) -> Fragment | None:
+        """Who reads the fragment's rows."""
+        return next((each for each in self.fragments if fragment.id in each.producers), None)
 
 
 @dataclass(frozen=True)
@@ -92,31 +135,40 @@ class _Placed:
 
     tree: Operator
     how: Literal["one", "split", "hashed"] = "one"
-    keys: tuple[str, ...] = ()
+    keys: Keys = ()
 
 
 def cut(
     tree: Operator,
-    estimator: Estimator,
-    types: Mapping[str, str],
+    context: Context,
     evaluators: int,
     *,
+    thresholds: Thresholds = Thresholds(),
     seconds: Mapping[str, float] | None = None,
+    heavy: Mapping[str, tuple[exp.Expression, ...]] | None = None,
 ) -> Plan:
-    """The plan of an optimised tree for so many evaluators. ``types``: DuckDB types of identifiers, as far as they are
-    known; columns of other types are never hashed. ``seconds``: what a row costs in an operation, by its name."""
+    """The plan of an optimised tree for so many evaluators. ``seconds``: what a row costs in an operation, by its name.
+    ``heavy``: of columns by identifier, literals of the values that most rows have. Columns whose type ``context`` does
+    not know are never hashed."""
     if evaluators < 2:
-        return Plan((Fragment(0, tree, 1, None),))
-    spreading = _Spreading(estimator, types, seconds or {})
-    placed = spreading.place(tree)
-    root = placed.tree if placed.how == "one" else Exchange(placed.tree, "gather")
-    return Plan(tuple(_Cutting(evaluators, frozenset(spreading.split)).fragments(root)))
+        return Plan(tree, (Fragment(0, tree, 1, None, None),))
+    context.learn(tree)
+    spreading = _Spreading(context, thresholds, seconds or {}, heavy or {})
+    spread = spreading.gathered(spreading.place(tree))
+    return Plan(spread, tuple(_Cutting(evaluators, spreading.split, context.types).fragments(spread)))
 
 
 class _Spreading:
-    def __init__(self, estimator: Estimator, types: Mapping[str, str], seconds: Mapping[str, float]) -> None:
-        self._estimate, self._types, self._seconds = estimator.of, types, seconds
-        self._fresh = count(1)
+    def __init__(
+        self,
+        context: Context,
+        thresholds: Thresholds,
+        seconds: Mapping[str, float],
+        heavy: Mapping[str, tuple[exp.Expression, ...]],
+    ) -> None:
+        self._context, self._thresholds = context, thresholds
+        self._estimate, self._types = context.estimator.of, context.types
+        self._seconds, self._heavy = seconds, heavy
         self.split: set[Remote] = set()
 
     def place(self, node: Operator) -> _Placed:
@@ -133,18 +185,22 @@ class _Spreading:
     def gathered(placed: _Placed) -> Operator:
         return placed.tree if placed.how == "one" else Exchange(placed.tree, "gather")
 
-    def _hashed(self, placed: _Placed, keys: tuple[str, ...]) -> _Placed:
+    def _hashed(self, placed: _Placed, keys: Keys) -> _Placed:
         """The rows where equal values of ``keys`` meet."""
         if placed.how == "hashed" and placed.keys == keys:
             return placed
-        return _Placed(Exchange(placed.tree, "hash", tuple(map(column, keys))), "hashed", keys)
+        names = tuple(column(name) for name, _ in keys)
+        return _Placed(Exchange(placed.tree, "hash", names), "hashed", keys)
 
-    def _hashable(self, keys: tuple[str, ...]) -> bool:
-        return bool(keys) and all(self._types.get(each) is not None for each in keys)
+    def _keys(self, names: tuple[str, ...]) -> Keys | None:
+        """The columns as they are hashed, None where that is not known."""
+        types = [hashed_as(self._types.get(each)) for each in names]
+        found = tuple((name, type) for name, type in zip(names, types, strict=True) if type is not None)
+        return found if found and len(found) == len(names) else None
 
     def _remote(self, node: Remote) -> _Placed:
         scan = scanned(node)
-        if scan is None or scan.table.rows < SPLIT_ROWS:
+        if scan is None or scan.table.rows < self._thresholds.split_rows:
             return _Placed(node)
         self.split.add(node)
         return _Placed(node, "split")
@@ -158,8 +214,9 @@ class _Spreading:
         if any(each.find(exp.Window) for each in node.expressions):
             return self._windows(node, below)
         names = {each.name: name for name, each in node.items if isinstance(each, exp.Column)}
-        if below.how == "hashed" and all(each in names for each in below.keys):
-            return _Placed(node.with_inputs(below.tree), "hashed", tuple(names[each] for each in below.keys))
+        if below.how == "hashed" and all(each in names for each, _ in below.keys):
+            keys = tuple((names[each], type) for each, type in below.keys)
+            return _Placed(node.with_inputs(below.tree), "hashed", keys)
         return _Placed(node.with_inputs(below.tree), "one" if below.how == "one" else "split")
 
     def _windows(self, node: Project, below: _Placed) -> _Placed:
@@ -169,77 +226,131 @@ class _Spreading:
             for window in expression.find_all(exp.Window):
                 by = {each.name for each in window.args.get("partition_by") or () if isinstance(each, exp.Column)}
                 common = by if common is None else common & by
-        keys = tuple(sorted(common or ()))
-        if below.how == "one" or not self._hashable(keys):
+        keys = self._keys(tuple(sorted(common or ())))
+        if below.how == "one" or keys is None:
             return _Placed(node.with_inputs(self.gathered(below)))
         return _Placed(node.with_inputs(self._hashed(below, keys).tree), "split")
 
     def _call(self, node: Call) -> _Placed:
         below = self.place(node.input)
         cost = self._estimate(node.input).rows * self._seconds.get(node.function, 0.0)
-        if below.how == "one" and cost > SPREAD_SECONDS:
+        if below.how == "one" and cost > self._thresholds.spread_seconds:
             return _Placed(node.with_inputs(Exchange(below.tree, "spread")), "split")
         return _Placed(node.with_inputs(below.tree), below.how, below.keys)
 
     def _join(self, node: Join) -> _Placed:
         left, right = self.place(node.left), self.place(node.right)
-        if left.how == right.how == "one":
-            large = max(self._estimate(node.left).rows, self._estimate(node.right).rows)
-            if large < SPLIT_ROWS:
-                return _Placed(node.with_inputs(left.tree, right.tree))
-        pairs = equal_columns(node)
-        left_keys, right_keys = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
-        hashable = self._hashable(left_keys) and all(self._types[one] == self._types.get(other) for one, other in pairs)
-        small = self._estimate(node.right).bytes
-        to_all = node.kind in ("inner", "left", "semi", "anti") and left.how != "one" and small <= BROADCAST_BYTES
-        moved = self._estimate(node.left).bytes + small
-        if to_all and (not hashable or 4 * small < moved):
+        left_size, right_size = self._estimate(node.left), self._estimate(node.right)
+        if left.how == right.how == "one" and max(left_size.rows, right_size.rows) < self._thresholds.split_rows:
+            return _Placed(node.with_inputs(left.tree, right.tree))
+        found = self._join_keys(node)
+        moved = left_size.bytes + right_size.bytes
+        most = self._thresholds.broadcast_bytes if found is None else min(self._thresholds.broadcast_bytes, moved / 4)
+        if node.kind in ("inner", "left", "semi", "anti") and left.how != "one" and right_size.bytes <= most:
             tree = node.with_inputs(left.tree, Exchange(right.tree, "broadcast"))
             return _Placed(tree, left.how, left.keys)
-        if hashable:
-            one, other = self._hashed(left, left_keys), self._hashed(right, right_keys)
-            kept = node.kind in ("inner", "left", "semi", "anti")
-            return _Placed(
-                node.with_inputs(one.tree, other.tree), "hashed" if kept else "split", left_keys if kept else ()
-            )
-        return _Placed(node.with_inputs(self.gathered(left), self.gathered(right)))
+        if node.kind in ("inner", "right") and right.how != "one" and left_size.bytes <= most:
+            tree = node.with_inputs(Exchange(left.tree, "broadcast"), right.tree)
+            return _Placed(tree, right.how, right.keys)
+        if found is None:
+            return _Placed(node.with_inputs(self.gathered(left), self.gathered(right)))
+        left_keys, right_keys = found
+        if (skewed := self._skewed(node, left, right, left_keys, right_keys)) is not None:
+            return skewed
+        one, other = self._hashed(left, left_keys), self._hashed(right, right_keys)
+        tree = node.with_inputs(one.tree, other.tree)
+        if node.kind in ("inner", "left", "semi", "anti"):
+            return _Placed(tree, "hashed", left_keys)
+        return _Placed(tree, "hashed", right_keys) if node.kind == "right" else _Placed(tree, "split")
+
+    def _join_keys(self, node: Join) -> tuple[Keys, Keys] | None:
+        """The columns that the join says are equal, as they are hashed on both sides."""
+        left: list[tuple[str, str]] = []
+        right: list[tuple[str, str]] = []
+        for one, other in equal_columns(node):
+            type = hashed_as(self._types.get(one))
+            if type is not None and type == hashed_as(self._types.get(other)):
+                left.append((one, type))
+                right.append((other, type))
+        return (tuple(left), tuple(right)) if left else None
+
+    def _skewed(self, node: Join, left: _Placed, right: _Placed, one: Keys, other: Keys) -> _Placed | None:
+        """The join by hash of one column that has heavy values: of these, the left rows are dealt out and the right
+        rows are everywhere. Each left row is in one place, with all right rows that may match it."""
+        if node.kind not in ("inner", "left", "semi", "anti"):
+            return None
+        for (key, _), (matching, _) in zip(one, other, strict=True):
+            heavy = self._heavy.get(key, ())
+            if heavy:
+                dealt = Exchange(left.tree, "hash", (column(key),), heavy)
+                copied = Exchange(right.tree, "hash", (column(matching),), heavy, copied=True)
+                return _Placed(node.with_inputs(dealt, copied), "split")
+        return None
 
     def _aggregate(self, node: Aggregate) -> _Placed:
         below = self.place(node.input)
         plain = {each.name: name for name, each in node.keys if isinstance(each, exp.Column)}
         if below.how == "one" or node.sets is not None:
             return _Placed(node.with_inputs(self.gathered(below)))
-        if below.how == "hashed" and all(each in plain for each in below.keys):
-            return _Placed(node.with_inputs(below.tree), "hashed", tuple(plain[each] for each in below.keys))
-        if all(_mergeable(each) for _, each in node.aggregates):
+        if below.how == "hashed" and all(each in plain for each, _ in below.keys):
+            keys = tuple((plain[each], type) for each, type in below.keys)
+            return _Placed(node.with_inputs(below.tree), "hashed", keys)
+        if all(self._mergeable(each) for _, each in node.aggregates):
             return self._in_two(node, below)
-        if len(plain) == len(node.keys) and self._hashable(tuple(plain)):
-            return _Placed(node.with_inputs(self._hashed(below, tuple(plain)).tree), "split")
+        by = self._keys(tuple(plain)) if len(plain) == len(node.keys) else None
+        if by is not None:
+            tree = node.with_inputs(self._hashed(below, by).tree)
+            return _Placed(tree, "hashed", tuple((plain[each], type) for each, type in by))
         return _Placed(node.with_inputs(self.gathered(below)))
+
+    def _mergeable(self, node: exp.Expression) -> bool:
+        """Whether it is an aggregate and nothing else, without DISTINCT, FILTER or ORDER BY, that parts can make."""
+        if isinstance(node.this, exp.Distinct | exp.Order) or node.expressions:
+            return False
+        return type(node) in _MERGED or (type(node) is exp.Avg and numeric(node.this, self._context))
 
     def _in_two(self, node: Aggregate, below: _Placed) -> _Placed:
         """Parts where the rows are, then the parts of each group together."""
-        parts = tuple((f"{name} part {next(self._fresh)}", each) for name, each in node.aggregates)
-        partial = Aggregate(below.tree, node.keys, parts)
+        parts: list[Item] = []
+        merged: list[Item] = []
+        made: list[Item] = []
+        for name, each in node.aggregates:
+            made.append((name, self._merged(name, each, parts, merged)))
+        partial = Aggregate(below.tree, node.keys, tuple(parts))
         names = tuple(name for name, _ in node.keys)
-        groups = self._estimate(node).rows
-        if self._hashable(names) and groups > SPLIT_ROWS:
-            moved, how = self._hashed(_Placed(partial, "split"), names), "split"
+        self._context.learn(partial)
+        keys = self._keys(names)
+        if keys is not None and self._estimate(node).rows > self._thresholds.split_rows:
+            moved = self._hashed(_Placed(partial, "split"), keys)
         else:
-            moved, how = _Placed(Exchange(partial, "gather")), "one"
-        merged = tuple(
-            (name, _merge(each, part)) for (name, each), (part, _) in zip(node.aggregates, parts, strict=True)
-        )
-        keys = tuple((name, column(name)) for name in names)
-        return _Placed(Aggregate(moved.tree, keys, merged), "one" if how == "one" else "split")
+            moved = _Placed(Exchange(partial, "gather"))
+        again = Aggregate(moved.tree, tuple((name, column(name)) for name in names), tuple(merged))
+        tree = Project(again, (*((name, column(name)) for name in names), *made))
+        return _Placed(tree, moved.how, moved.keys)
+
+    def _merged(self, name: str, node: exp.Expression, parts: list[Item], merged: list[Item]) -> exp.Expression:
+        """Enters the two steps of an aggregate; what makes it of the second."""
+        if isinstance(node, exp.Avg):
+            total = self._merged(name, exp.Sum(this=node.this), parts, merged)
+            count = self._merged(name, exp.Count(this=node.this, big_int=True), parts, merged)
+            double = exp.Cast(this=total, to=exp.DataType.build("DOUBLE", dialect="duckdb"))
+            return exp.Div(this=double, expression=count, typed=False, safe=False)
+        part, whole = self._context.names.new(f"{name} part"), self._context.names.new(name)
+        parts.append((part, node))
+        merged.append((whole, _MERGED[type(node)](this=column(part))))
+        if not isinstance(node, exp.Count):
+            return column(whole)
+        # A count is a BIGINT, and 0 without rows.
+        zero = exp.Coalesce(this=column(whole), expressions=[exp.Literal.number(0)])
+        return exp.Cast(this=zero, to=exp.DataType.build("BIGINT", dialect="duckdb"))
 
     def _distinct(self, node: Distinct) -> _Placed:
         below = self.place(node.input)
-        if below.how == "one":
-            return _Placed(node.with_inputs(below.tree))
-        if self._hashable(node.columns):
-            first = _Placed(Distinct(below.tree), below.how, below.keys)
-            return _Placed(Distinct(self._hashed(first, node.columns).tree), "split")
+        if below.how in ("one", "hashed"):
+            return _Placed(node.with_inputs(below.tree), below.how, below.keys)
+        keys = self._keys(node.columns)
+        if keys is not None:
+            return _Placed(Distinct(self._hashed(_Placed(Distinct(below.tree), "split"), keys).tree), "hashed", keys)
         return _Placed(node.with_inputs(Exchange(Distinct(below.tree), "gather")))
 
     def _sort(self, node: Sort) -> _Placed:
@@ -261,27 +372,31 @@ class _Spreading:
 class _Cutting:
     """Exchanges become ``Receive`` leaves, what is below them fragments."""
 
-    def __init__(self, evaluators: int, split: frozenset[Remote]) -> None:
-        self._evaluators, self._split = evaluators, split
+    def __init__(self, evaluators: int, split: set[Remote], types: Mapping[str, str]) -> None:
+        self._evaluators, self._split, self._types = evaluators, split, types
         self._made: list[Fragment] = []
 
     def fragments(self, root: Operator) -> list[Fragment]:
         self._fragment(root, None)
         return self._made
 
-    def _fragment(self, tree: Operator, output: Output | None) -> int:
+    def _fragment(self, tree: Operator, exchange: Exchange | None) -> int:
         leaves = list(_leaves(tree))
         parted = tuple(each for each in leaves if isinstance(each, Remote) and each in self._split)
         wide = bool(parted) or any(isinstance(each, Exchange) and each.kind in ("hash", "spread") for each in leaves)
         body = self._cut(tree)
         number = len(self._made)
-        self._made.append(Fragment(number, body, self._evaluators if wide else 1, output, parted))
+        output = None if exchange is None else self._output(exchange)
+        self._made.append(Fragment(number, body, self._evaluators if wide else 1, exchange, output, parted))
         return number
+
+    def _output(self, exchange: Exchange) -> Output:
+        keys = tuple((each.name, hashed_as(self._types[each.name]) or "") for each in exchange.keys)
+        return Output(exchange.kind, keys, tuple(map(expression_sql, exchange.heavy)), exchange.copied)
 
     def _cut(self, node: Operator) -> Operator:
         if isinstance(node, Exchange):
-            keys = tuple(each.name for each in node.keys)
-            return Receive(self._fragment(node.input, Output(node.kind, keys)), node.columns)
+            return Receive(self._fragment(node.input, node), node.columns)
         return node.with_inputs(*(self._cut(each) for each in node.inputs))
 
 
@@ -292,6 +407,11 @@ def _leaves(tree: Operator) -> Iterator[Operator]:
     else:
         for each in tree.inputs:
             yield from _leaves(each)
+
+
+def hashed_as(type: str | None) -> str | None:
+    """The type as which values are hashed; equal values of two types that are hashed alike have one hash."""
+    return "HUGEINT" if type in EXACT else type
 
 
 def equal_columns(join: Join) -> list[tuple[str, str]]:
@@ -308,21 +428,5 @@ def equal_columns(join: Join) -> list[tuple[str, str]]:
     return pairs
 
 
-def _plain_call(expression: exp.Expression) -> exp.Expression | None:
-    """The aggregate that an item is and nothing else, without DISTINCT, FILTER or ORDER BY."""
-    if type(expression) not in _MERGED or isinstance(expression.this, exp.Distinct | exp.Order):
-        return None
-    return expression
-
-
-def _mergeable(expression: exp.Expression) -> bool:
-    return _plain_call(expression) is not None
-
-
-def _merge(expression: exp.Expression, part: str) -> exp.Expression:
-    """What makes an aggregate of its parts; a count stays a BIGINT that is 0 without rows."""
-    merged: exp.Expression = _MERGED[type(expression)](this=column(part))
-    if not isinstance(expression, exp.Count):
-        return merged
-    zero = exp.Coalesce(this=merged, expressions=[exp.Literal.number(0)])
-    return exp.Cast(this=zero, to=exp.DataType.build("BIGINT"))
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
