@@ -15,7 +15,7 @@ from dai.drivers.ddl import like, quoted
 from dai.drivers.mariadb_literals import literal
 from dai.drivers.mariadb_types import kind
 from dai.drivers.statements import tokens
-from dai.errors import NotFoundError
+from dai.errors import NotFoundError, StatementError
 from dai.loading import nearest
 
 Run = Callable[[str], list[dict[str, Any]]]
@@ -57,6 +57,12 @@ FROM information_schema.statistics WHERE table_schema = DATABASE()
 ORDER BY table_name, index_name, seq_in_index
 """
 
+_KEPT = """
+SELECT column_name AS col, min_value AS low, max_value AS high, nulls_ratio AS nulls, avg_length AS width,
+avg_frequency AS frequency
+FROM mysql.column_stats WHERE db_name = DATABASE() AND table_name = {}
+"""
+
 
 def meant(run: Run, code: int, message: str, sql: str | None) -> str | None:
     """A hint about the table (1146, 1051) or column (1054) that an error's message names."""
@@ -91,24 +97,53 @@ def tables(run: Run, pattern: str, database: str) -> tuple[TableInfo, ...]:
 
 
 def statistics(run: Run, table: str) -> Statistics:
-    """Row and size estimates of the storage engine; distinct values where an index begins with the column; the ends of
-    the primary key's first column where that is a whole number, which are the ends of its index."""
+    """Row and size estimates of the storage engine; what ``ANALYZE TABLE … PERSISTENT FOR ALL`` has kept of the
+    columns, where the user may read it; distinct values where an index begins with the column; the ends of the primary key's
+    first column where that is a whole number, which are the ends of its index."""
     name = found(run, table)
     row = next(row for row in run(_TABLES) if row["name"] == name)
     whole = {each["name"] for each in run(_COLUMNS) if each["tab"] == name and each["type"] in _WHOLE}
-    first: dict[str, ColumnStatistics] = {}
+    first = _kept(run, name, row["count"])
     seen = set()
     for each in _by_table(run(_INDEXES))[name]:
         if each["name"] not in seen and each["cardinality"] is not None:
-            known = ColumnStatistics(distinct=float(each["cardinality"]))
+            known = replace(first.get(each["col"], ColumnStatistics()), distinct=float(each["cardinality"]))
             if each["name"] == "PRIMARY" and each["col"] in whole:
                 key = quoted(each["col"], "mariadb")
                 ends = run(f"SELECT MIN({key}) AS low, MAX({key}) AS high FROM {quoted(name, 'mariadb')}")[0]
                 low, high = (None if end is None else str(end) for end in (ends["low"], ends["high"]))
                 first[each["col"]] = replace(known, low=low, high=high)
-            first.setdefault(each["col"], known)
+            elif each["col"] not in first:
+                first[each["col"]] = known
         seen.add(each["name"])
     return Statistics(rows=row["count"], size_bytes=row["size"], columns=first)
+
+
+def _kept(run: Run, name: str, count: int | None) -> dict[str, ColumnStatistics]:
+    """The engine-independent statistics of a table's columns (https://mariadb.com/kb/en/mysqlcolumn_stats-table/)."""
+    try:
+        rows = run(_KEPT.format(literal(name, 0)))
+    except StatementError:  # no right to read it; MySQL has none
+        return {}
+    kept = {}
+    for each in rows:
+        nulls = None if each["nulls"] is None else float(each["nulls"])
+        frequency = float(each["frequency"] or 0)
+        distinct = count * (1 - (nulls or 0.0)) / frequency if count and frequency else None
+        kept[each["col"]] = ColumnStatistics(
+            distinct=distinct,
+            null_fraction=nulls,
+            low=_text(each["low"]),
+            high=_text(each["high"]),
+            width=None if each["width"] is None else float(each["width"]),
+        )
+    return kept
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return None if value is None else str(value)
 
 
 def found(run: Run, table: str) -> str:

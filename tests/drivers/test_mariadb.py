@@ -313,3 +313,17 @@ def test_a_misspelt_column_is_sought_in_the_tables_of_the_statement(driver: Driv
     with pytest.raises(StatementError) as caught:
         table(driver, "SELECT s.weigt FROM `samples` s")
     assert caught.value.hint == "Did you mean 'weight'?"
+
+
+def test_statistics_are_those_that_an_analysis_has_kept(driver: Driver) -> None:
+    update(driver, "CREATE TABLE kept (id integer PRIMARY KEY, d date, s varchar(20))")
+    update(
+        driver, "INSERT INTO kept SELECT seq, '2020-01-01' + INTERVAL seq DAY, IF(seq % 4, 'x', NULL) FROM seq_1_to_100"
+    )
+    assert "d" not in driver.statistics("kept").columns
+    update(driver, "ANALYZE TABLE kept PERSISTENT FOR ALL")
+    known = driver.statistics("kept").columns
+    assert (known["id"].low, known["id"].high, known["id"].distinct) == ("1", "100", 100.0)
+    assert (known["d"].low, known["d"].high, known["d"].null_fraction) == ("2020-01-02", "2020-04-10", 0.0)
+    assert known["d"].distinct == pytest.approx(100, rel=0.1)
+    assert (known["s"].null_fraction, known["s"].distinct) == (0.25, pytest.approx(1, rel=0.1))
