@@ -96,6 +96,7 @@ def report_values(report: Report) -> dict[str, Any]:
     values = {each.name: getattr(report, each.name) for each in dataclasses.fields(report)}
     values["seconds"] = round(report.seconds, 6)
     values["error"] = report.error.problem() if report.error is not None else None
+    values["parts"] = [dataclasses.asdict(each) for each in report.parts]
     return values
 
 

@@ -264,7 +264,7 @@ class _Context:
     """See ``dai.activity.Context``."""
 
     def __init__(self, running: Running, activity: Activity) -> None:
-        self._running = running
+        self._running, self._activity = running, activity.name
         self.cancellation = running.progress.cancellation_of(activity.name)
         self.session = running.environment.session
         self.blocksize = running.environment.blocksize
@@ -273,7 +273,7 @@ class _Context:
     def driver(self) -> Driver:
         if self._running.environment.driver is None:
             raise RequestError("This resource is not a relational database.", hint="GET /resources says what each is.")
-        return self._running.environment.driver
+        return self._running.environment.driver.watched(partial(self._running.progress.began, self._activity))
 
     def tuples(self, source: Input[Any]) -> Stream:
         arrived = self._running.take(source)

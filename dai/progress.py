@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from dai.cancellation import Cancellation
+from dai.drivers import Part, Parts
 from dai.errors import ClosedError, DaiError
 from dai.perform_graph import Perform
 from dai.stream import Block
@@ -31,7 +32,8 @@ PROCESSING_WITH_ERROR, COMPLETED_WITH_ERROR = "PROCESSING_WITH_ERROR", "COMPLETE
 class Report:
     """How one activity stands. ``rows``, ``blocks`` and ``bytes`` left it so far; ``seconds`` were spent waiting
     for it, its own inputs included. ``error`` is its own failure (ERROR), or what stopped it (TERMINATED): a
-    ClosedError that says whether its producer or its consumer closed it, or the cause of the cancellation."""
+    ClosedError that says whether its producer or its consumer closed it, or the cause of the cancellation. ``parts``:
+    of the query that it began last, where that is run in several places."""
 
     activity: str
     element: str
@@ -41,6 +43,7 @@ class Report:
     blocks: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +75,15 @@ class Progress:
         self._outputs = {each.name: {port.link: Count() for port in each.outputs()} for each in perform.activities}
         self._cancellations = {number: Cancellation() for number in set(perform.component.values())}
         self._culprits: dict[int, str] = {}
+        self._parts: dict[str, Parts] = {}
 
     def reports(self) -> tuple[Report, ...]:
         """In document order."""
         with self._lock:
-            return tuple(self._reports.values())
+            reports, parts = tuple(self._reports.values()), dict(self._parts)
+        return tuple(
+            replace(each, parts=parts[each.activity]()) if each.activity in parts else each for each in reports
+        )
 
     def cancellation_of(self, name: str) -> Cancellation:
         """That of the pipeline the activity belongs to."""
@@ -89,6 +96,11 @@ class Progress:
     def started(self, name: str) -> None:
         with self._lock:
             self._reports[name] = replace(self._reports[name], status=PROCESSING)
+
+    def began(self, name: str, parts: Parts) -> None:
+        """A query of the activity, which is run in several places."""
+        with self._lock:
+            self._parts[name] = parts
 
     def completed(self, name: str, seconds: float) -> None:
         """For an activity without outputs."""

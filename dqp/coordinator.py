@@ -40,8 +40,13 @@ _WORD = re.compile(r"\w+")
 _FORMAT = re.compile(r"(?P<head>\s*explain\b(?:\s+analy[sz]e\b)?)\s*\(\s*format\s+(?P<form>\w+)\s*\)", re.I)
 FORMS = ("text", "json", "svg")
 """Of a plan."""
+Begun = Callable[[Execution], None]
 PLANS = 256
 """Plans kept, of the queries asked last."""
+
+
+def _unwatched(execution: Execution) -> None:
+    """Nobody asks how far a query is."""
 
 
 @dataclass(frozen=True)
@@ -144,23 +149,39 @@ class Coordinator:
         return self.start(sql, parameters, cancellation=cancellation, batch_rows=batch_rows)[0]
 
     def start(
-        self, sql: str, parameters: Parameters = (), *, cancellation: Cancellation, batch_rows: int | None = None
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+        begun: Begun = _unwatched,
     ) -> tuple[Stream, Running | None]:
-        """As ``query``, with the query under way, which says how far it is; None for an EXPLAIN."""
+        """As ``query``, with the query under way; None for an EXPLAIN. ``begun`` is called before anything is asked,
+        with the execution that says how far it is."""
         sql, form = _formatted(sql)
         planned = self.plan(sql, parameters)
         if planned.bound.statement != "query":
             analyze = planned.bound.statement == "explain analyze"
-            found = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation)
+            found = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation, begun=begun)
             lines = {"text": found.text, "json": found.json, "svg": found.svg}[form].split("\n")
             return table_stream(pa.table({"plan": pa.array(lines, pa.string())}), batch_rows), None
-        running = self.run(planned, cancellation=cancellation, batch_rows=batch_rows)
+        running = self.run(planned, cancellation=cancellation, batch_rows=batch_rows, begun=begun)
         return running.stream, running
 
-    def run(self, planned: Planned, *, cancellation: Cancellation, batch_rows: int | None = None) -> Running:
-        """Begins the query; its schema is known when this returns."""
-        execution = Execution(cancellation)
+    def run(
+        self,
+        planned: Planned,
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+        begun: Begun = _unwatched,
+        profiled: bool = False,
+    ) -> Running:
+        """Begins the query; its schema is known when this returns. ``profiled``: what each operator did is measured."""
+        execution = Execution(cancellation, profiled=profiled)
         try:
+            begun(execution)
             running = self._bounded(planned, execution, batch_rows)
             if running is None:
                 running = self._run(planned, planned.tree, planned.context, execution, batch_rows)
@@ -168,8 +189,7 @@ class Coordinator:
             execution.close()
             raise
         stream = running.stream
-        finishing = Stream(stream.schema, _finishing(stream, execution), execution.close, execution.parts)
-        return replace(running, stream=finishing)
+        return replace(running, stream=Stream(stream.schema, _finishing(stream, execution), execution.close))
 
     def _run(
         self, planned: Planned, tree: Operator, context: Context, execution: Execution, batch_rows: int | None
@@ -205,6 +225,7 @@ class Coordinator:
         *,
         analyze: bool = False,
         cancellation: Cancellation | None = None,
+        begun: Begun = _unwatched,
     ) -> Explanation:
         """How the query would run; with ``analyze`` it runs, to its end, and how it did is said too."""
         planned = self.plan(sql, parameters)
@@ -212,7 +233,7 @@ class Coordinator:
             remarks = tuple(planned.context.remarks)
             return Explanation(node_of(planned.tree, planned.context), sql, remarks, dict(planned.seconds))
         begin = time.perf_counter()
-        running = self.run(planned, cancellation=cancellation or Cancellation())
+        running = self.run(planned, cancellation=cancellation or Cancellation(), begun=begun, profiled=True)
         with running.stream:
             first = None
             for _ in running.stream:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
 from dai.cancellation import Cancellation
 from dai.config import FederationConfig
-from dai.drivers import CallResult, ColumnStatistics, Driver, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import CallResult, ColumnStatistics, Driver, DriverOptions, Parts, Session, Statistics, TableInfo
 from dai.drivers import Column as ColumnInfo
 from dai.drivers.ddl import like
 from dai.errors import ConfigurationError, DatabaseUnavailableError, NotAQueryError, ParameterError
@@ -18,6 +19,7 @@ from dai.stream import Stream
 from dqp import types
 from dqp.catalog import Table
 from dqp.coordinator import Coordinator
+from dqp.execution import Execution
 from dqp.settings import FederationSettings, load, parse
 
 _HINT = "Send it to the resource that has the table."
@@ -45,6 +47,7 @@ class Federation(Driver):
         self.settings = settings
         self.coordinator = Coordinator(settings, resolve=resolve)
         self.catalog = self.coordinator.catalog
+        self._begun: Callable[[Parts], None] | None = None
 
     @classmethod
     def connect(cls, url: str, options: DriverOptions) -> Federation:
@@ -70,7 +73,18 @@ class Federation(Driver):
         cancellation: Cancellation,
         batch_rows: int | None = None,
     ) -> Stream:
-        return self.coordinator.query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows)
+        told = self._begun
+
+        def begun(execution: Execution) -> None:
+            if told is not None:
+                told(execution.parts)
+
+        return self.coordinator.start(sql, parameters, cancellation=cancellation, batch_rows=batch_rows, begun=begun)[0]
+
+    def watched(self, begun: Callable[[Parts], None]) -> Federation:
+        seen = copy(self)
+        seen._begun = begun
+        return seen
 
     def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> AbstractContextManager[Session]:
         raise NotAQueryError("A federation is read-only: it has no transactions and changes nothing.", hint=_HINT)

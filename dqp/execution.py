@@ -13,16 +13,17 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
 from dai.cancellation import Cancellation
+from dai.drivers import Part
 from dai.errors import ClosedError, DaiError, InternalError
 from dai.stream import Stream
 
@@ -66,6 +67,8 @@ class Measurement:
     first: float | None = None
     waiting: float = 0.0
     held: float = 0.0
+    profile: Mapping[str, Any] | None = None
+    """What the engine says of its operators."""
 
 
 class Measure:
@@ -101,6 +104,10 @@ class Measure:
     def spooled(self, size: int) -> None:
         with self._lock:
             self._of.spooled += size
+
+    def profiled(self, profile: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._of.profile = profile
 
     def ended(self, state: State = "done") -> None:
         with self._lock:
@@ -174,7 +181,7 @@ class Slots:
 class Execution:
     """Thread-safe. ``cancellation`` is the caller's, ``self.cancellation`` that of the attempt under way: it fires with
     the caller's, at the first failure of anything that belongs to the attempt, and at its end. ``directory``: where
-    temporary files may be made; None is the system's place for them.
+    temporary files may be made; None is the system's place for them. ``profiled``: every operator is measured.
     """
 
     def __init__(
@@ -182,7 +189,10 @@ class Execution:
         cancellation: Cancellation,
         options: ExecutionOptions | None = None,
         directory: str | Path | None = None,
+        *,
+        profiled: bool = False,
     ) -> None:
+        self.profiled = profiled
         self.options = options or ExecutionOptions()
         self.attempt = 1
         self.tree: Hashable = None
@@ -317,6 +327,14 @@ class Execution:
             if found is None:
                 found = self._measures[at] = Measure(Measurement(key, where, attempt=self.attempt))
             return found
+
+    def parts(self) -> tuple[Part, ...]:
+        """How the attempt under way stands, place by place. From any thread."""
+        return tuple(
+            Part(each.where or str(each.key), each.state, each.rows, each.bytes, round(each.seconds, 6))
+            for each in self.measurements()
+            if each.attempt == self.attempt
+        )
 
     def measurements(self) -> tuple[Measurement, ...]:
         """How every node stands, in the order they were begun; earlier attempts first. From any thread."""

@@ -9,6 +9,7 @@ rows come while its probing input is still being read.
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +27,11 @@ from dai.drivers.interrupts import interruptible
 from dai.drivers.rows import field
 from dai.errors import ClosedError, DaiError, DataError, InternalError, LimitError, StatementError
 from dai.stream import Stream
-from dqp.execution import Execution
+from dqp.execution import Execution, Measure
 
 Input: TypeAlias = "Stream | pa.Table"
+_PROFILED = 4
+"""Fragments that are measured at once; others run without."""
 _VECTOR_ROWS = 2048
 """DuckDB's vectors: larger batches cost it more than joining them afterwards."""
 
@@ -47,6 +50,7 @@ class Engine:
         self._root: DuckDBPyConnection | None = None
         self._opening = threading.Lock()
         self._running: weakref.WeakSet[_Run] = weakref.WeakSet()
+        self._profiling: list[DuckDBPyConnection] = []
 
     def run(
         self,
@@ -56,17 +60,19 @@ class Engine:
         *,
         names: Sequence[str] | None = None,
         types: Sequence[str] | None = None,
+        measure: Measure | None = None,
     ) -> Stream:
         """The rows of one query over ``inputs``, named as the tables in the SQL. A stream can be read once: a query
         that reads it twice reads a materialised CTE of it. ``types``: DuckDB types to which the columns are cast;
-        ``names``: what they are called (names may repeat).
+        ``names``: what they are called (names may repeat). ``measure`` is told what each operator did, where the
+        execution is profiled.
 
         Batches come as DuckDB makes them, about ``batch_bytes`` large, the first as early as it can be. Raises
         DataError for a value that does not fit a type, LimitError when memory and disk do not suffice, StatementError
         for what DuckDB does not take, the cause of a failed input. The inputs are closed with the stream; closing it
         before its end ends the execution's attempt, so that inputs that wait for something wake up.
         """
-        run = _Run(self._cursor(), inputs, execution)
+        run = self._run(inputs, execution, measure)
         try:
             stream = run.open(sql, names, types)
         except BaseException:
@@ -74,6 +80,16 @@ class Engine:
             raise
         self._running.add(run)
         return stream
+
+    def _run(self, inputs: Mapping[str, Input], execution: Execution, measure: Measure | None) -> _Run:
+        cursor = self._cursor()
+        if execution.profiled and measure is not None:
+            with self._opening:
+                profiling = self._profiling.pop() if self._profiling else None
+            if profiling is not None:
+                cursor.close()
+                return _Profiled(profiling, inputs, execution, measure, self._profiling)
+        return _Run(cursor, inputs, execution)
 
     def _cursor(self) -> DuckDBPyConnection:
         with self._opening:
@@ -84,6 +100,7 @@ class Engine:
                 with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
                     root.execute("SET GLOBAL TimeZone = 'UTC'")
                 root.execute("SET GLOBAL enable_external_access = false")
+                self._profiling = [_profiling(root) for _ in range(_PROFILED)]
                 root.execute("SET GLOBAL lock_configuration = true")
                 self._root = root
             return self._root.cursor()
@@ -93,9 +110,19 @@ class Engine:
         for run in list(self._running):
             run.interrupt()
         with self._opening:
+            for each in self._profiling:
+                each.close()
+            self._profiling = []
             if self._root is not None:
                 self._root.close()
                 self._root = None
+
+
+def _profiling(root: DuckDBPyConnection) -> DuckDBPyConnection:
+    """A cursor that measures: a setting of its own, which cannot be made once settings are locked."""
+    cursor = root.cursor()
+    cursor.execute("SET enable_profiling = 'no_output'")
+    return cursor
 
 
 class _Run:
@@ -176,9 +203,34 @@ class _Run:
         for each in self._inputs.values():
             each.close()
         with contextlib.suppress(duckdb.Error):
-            self._cursor.close()
+            self._release()
         self._reader = None
         self._tables.clear()
+
+    def _release(self) -> None:
+        self._cursor.close()
+
+
+class _Profiled(_Run):
+    """On a cursor that measures, which goes back to ``idle``."""
+
+    def __init__(
+        self,
+        cursor: DuckDBPyConnection,
+        inputs: Mapping[str, Input],
+        execution: Execution,
+        measure: Measure,
+        idle: list[DuckDBPyConnection],
+    ) -> None:
+        super().__init__(cursor, inputs, execution)
+        self._measure, self._idle = measure, idle
+
+    def _release(self) -> None:
+        if self._ended:
+            self._measure.profiled(json.loads(self._cursor.get_profiling_information("json")))
+        for name in self._tables | self._inputs:
+            self._cursor.unregister(name)
+        self._idle.append(self._cursor)
 
 
 class _Input:

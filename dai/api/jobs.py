@@ -192,7 +192,33 @@ def _rendered(call: Call, id: str, index: int, form: Format, blocksize: int | No
     return path
 
 
-_JOB = {"type": "object", "required": ["id", "phase"]}
+_COUNTS = {"rows": {"type": "integer"}, "bytes": {"type": "integer"}, "seconds": {"type": "number"}}
+_PART = {
+    "type": "object",
+    "description": "what a query over several databases has one of them do",
+    "required": ["name", "state", "rows", "bytes", "seconds"],
+    "properties": {
+        "name": {"type": "string"},
+        "state": {"type": "string", "enum": ["waiting", "running", "done", "failed", "stopped"]},
+        **_COUNTS,
+    },
+}
+_ACTIVITY = {
+    "type": "object",
+    "required": ["activity", "element", "status"],
+    "properties": {
+        **{name: {"type": "string"} for name in ("activity", "element", "status")},
+        "blocks": {"type": "integer"},
+        **_COUNTS,
+        "error": {"type": ["object", "null"]},
+        "parts": {"type": "array", "items": _PART},
+    },
+}
+_JOB = {
+    "type": "object",
+    "required": ["id", "phase"],
+    "properties": {"activities": {"type": "array", "items": _ACTIVITY}},
+}
 _WAIT = Parameter("wait", "seconds to hold the answer until the phase changes", int, minimum=0, maximum=MOST_WAIT)
 _PHASES = ("PENDING", "QUEUED", "EXECUTING", "COMPLETED", "ERROR", "ABORTED")
 _FORM = "application/x-www-form-urlencoded"

@@ -15,17 +15,19 @@ EVERY = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """``rows`` decoded (0 for raw bytes) and ``bytes`` received in ``seconds``."""
+    """``rows`` decoded (0 for raw bytes) and ``bytes`` received in ``seconds``; ``note``: what is going on."""
 
     rows: int
     bytes: int
     seconds: float
     finished: bool
+    note: str = ""
 
     def __str__(self) -> str:
         rate = self.bytes / 1e6 / self.seconds if self.seconds else 0.0
         rows = f"{self.rows:,} rows, " if self.rows else ""
-        return f"{rows}{self.bytes / 1e6:,.1f} MB, {rate:,.1f} MB/s, {self.seconds:,.1f} s"
+        note = f"; {self.note}" if self.note else ""
+        return f"{rows}{self.bytes / 1e6:,.1f} MB, {rate:,.1f} MB/s, {self.seconds:,.1f} s{note}"
 
 
 Report = Callable[[Progress], None]
@@ -60,7 +62,8 @@ class Meter:
     def seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def update(self, rows: int, received: int, finished: bool = False) -> None:
+    def update(self, rows: int, received: int, finished: bool = False, note: Callable[[], str] | None = None) -> None:
+        """``note`` is called when something is to be shown."""
         if self._report is None:
             return
         now = time.monotonic()
@@ -70,7 +73,7 @@ class Meter:
             self._report = None
         elif now >= self._due:
             self._due, self._shown = now + EVERY, True
-            self._report(Progress(rows, received, now - self._started, False))
+            self._report(Progress(rows, received, now - self._started, False, note() if note else ""))
 
 
 def _report(asked: Asked) -> Report | None:

@@ -12,7 +12,7 @@ parameters are given) and are always bound by the database, never pasted.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -127,6 +127,22 @@ class CallResult:
     out: dict[int, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """How one part of a query stands that is run in several places: ``rows`` and ``bytes`` it gave in ``seconds``.
+    ``state`` is waiting, running, done, failed or stopped."""
+
+    name: str
+    state: str
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+Parts = Callable[[], tuple[Part, ...]]
+"""How the parts of a query stand now; from any thread, also after its end."""
+
+
 class Session(ABC):
     """Statements that share one connection and one transaction; see ``Driver.transaction``."""
 
@@ -174,6 +190,11 @@ class Driver(ABC):
         single query raises NotAQueryError before it runs. Every type arrives losslessly or raises DataError naming the
         column and a cast that helps. Closing the stream stops the statement at once.
         """
+
+    def watched(self, begun: Callable[[Parts], None]) -> Driver:
+        """The same database for somebody who watches: ``begun`` is called at the beginning of each query that has
+        parts. Here none has."""
+        return self
 
     @abstractmethod
     def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> AbstractContextManager[Session]:
