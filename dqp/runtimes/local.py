@@ -12,21 +12,20 @@ from sqlglot import exp
 
 from dai.errors import InternalError
 from dai.stream import Stream
-from dqp import dialects
 from dqp.adaptive import adapt
 from dqp.catalog import Catalog
 from dqp.cost import Estimator
 from dqp.execution import Execution, Measure
 from dqp.fetch import LOST, Lost, Reading, direct, places
 from dqp.fragment import Engine, arrow_field
+from dqp.leaves import Leaves, over, quoted, read_as, remotes
 from dqp.operations import Caller, Operation
-from dqp.operators import Block, Call, Inline, Nested, Operator, Project, Remote, column, walk
+from dqp.operators import Call, Operator, Project, Remote, column
 from dqp.render import duckdb_sql
 from dqp.rules import Context
 from dqp.rules.parallel import in_parts
 from dqp.runtimes import Runtime
 from dqp.settings import FederationSettings
-from dqp.types import duckdb_type
 
 ROOT = "fragment"
 """Key of the measurement of the fragment that gives the answer."""
@@ -157,8 +156,8 @@ class Local(Runtime):
             field, cast = arrow_field(name, type)
             have = stream.schema.field(index).type
             if have != field.type and (cast or not _widens(have, field.type)):
-                inner = _cast("t", remote.columns, stream.schema, dict(zip(columns, types, strict=True)))
-                items = ", ".join(_quoted(each) for each in columns)
+                inner = read_as("t", remote.columns, stream.schema, dict(zip(columns, types, strict=True)))
+                items = ", ".join(quoted(each) for each in columns)
                 return self._engine.run(
                     f"SELECT {items} FROM ({inner})", {"t": stream}, execution, names=names, types=types
                 )
@@ -183,7 +182,7 @@ class Local(Runtime):
         readings: Readings,
         key: object,
     ) -> Stream:
-        leaves = _Leaves(tree, self._catalog)
+        leaves = Leaves(tree, self._catalog)
         body = duckdb_sql(tree, leaves)
         inputs: dict[str, Stream | pa.Table] = dict(leaves.tables)
         begun = {name: readings.read(remote) for name, remote in leaves.remotes.items()}
@@ -192,16 +191,12 @@ class Local(Runtime):
         tables = []
         for name, reading in begun.items():
             inputs[name] = reading.stream()
-            tables.append((name, _cast(name, leaves.remotes[name].columns, reading.schema, dict(reading.columns))))
-        tables += [(name, f"SELECT * FROM {_quoted(name)}") for name in leaves.calls]
-        heads = [
-            f"{_quoted(_table(name))} AS {'MATERIALIZED ' if leaves.several(name) else ''}({text})"
-            for name, text in tables
-        ]
-        sql = f"WITH {', '.join(heads)} {body}" if heads else body
+            tables.append((name, read_as(name, leaves.remotes[name].columns, reading.schema, dict(reading.columns))))
+        tables += [(name, f"SELECT * FROM {quoted(name)}") for name in leaves.calls]
+        sql = over(body, tables, leaves.several)
         measure: Measure = execution.measure(key, "local")
         measure.sent("local", sql)
-        return measure.stream(self._engine.run(sql, inputs, execution, names=names, types=types))
+        return measure.stream(self._engine.run(sql, inputs, execution, names=names, types=types, measure=measure))
 
     def _called(self, call: Call, execution: Execution, readings: Readings) -> Stream:
         """The rows below an operation call, with its results."""
@@ -241,90 +236,6 @@ class Readings:
         return self._begun[remote]
 
 
-class _Leaves:
-    """Gives the leaves of a tree their tables as it is rendered. Statements of one source that differ in nothing but
-    their identifiers are one input; an input that is read more than once has to be materialised."""
-
-    def __init__(self, tree: Operator, catalog: Catalog) -> None:
-        self.remotes: dict[str, Remote] = {}
-        self.calls: dict[str, Call] = {}
-        self.tables: dict[str, pa.Table] = {}
-        self._catalog = catalog
-        self._names: dict[Operator, str] = {}
-        self._same: dict[object, str] = {}
-        self._read: dict[str, int] = {}
-        self._repeated = frozenset(_repeated(tree))
-        sources = [each.source for each in remotes(tree)]
-        self._shared = frozenset(each for each in sources if sources.count(each) > 1)
-
-    def __call__(self, node: Operator) -> str:
-        if isinstance(node, Inline):
-            name = self._names.setdefault(node, f"i{len(self.tables) + 1}")
-            self.tables[name] = node.data
-            return _quoted(name)
-        if isinstance(node, Call):
-            name = self._names.setdefault(node, f"c{len(self.calls) + 1}")
-            self.calls[name] = node
-            return self._once_more(name, node)
-        if not isinstance(node, Remote):
-            raise InternalError(f"There is no {type(node).__name__} in a tree that runs in one process.")
-        if node not in self._names:
-            key = self._key(node)
-            name = self._same.setdefault(key, f"r{len(self.remotes) + 1}")
-            self._names[node] = name
-            self.remotes.setdefault(name, node)
-        name = self._names[node]
-        table = self._once_more(name, node)
-        first = self.remotes[name]
-        if first.columns == node.columns:
-            return table
-        pairs = zip(first.columns, node.columns, strict=True)
-        return f"(SELECT {', '.join(f'{_quoted(one)} AS {_quoted(other)}' for one, other in pairs)} FROM {table})"
-
-    def _once_more(self, name: str, node: Operator) -> str:
-        self._read[name] = self._read.get(name, 0) + (2 if node in self._repeated else 1)
-        return _quoted(_table(name))
-
-    def several(self, name: str) -> bool:
-        return self._read.get(name, 0) > 1
-
-    def _key(self, remote: Remote) -> object:
-        """Equal for equal statements."""
-        if remote.source not in self._shared:
-            return remote
-        items = tuple((f"c{at}", column(each)) for at, each in enumerate(remote.columns))
-        try:
-            same = dialects.statement(Project(remote.tree, items), self._catalog.sources[remote.source].dialect)
-        except dialects.NotPushed:
-            return remote
-        return (remote.source, same)
-
-
-def remotes(tree: Operator) -> Iterator[Remote]:
-    """The remote subtrees, those in the plans of expressions included."""
-    for node in walk(tree):
-        if isinstance(node, Remote):
-            yield node
-        for expression in node.expressions:
-            for nested in expression.find_all(Nested):
-                yield from remotes(nested.plan)
-
-
-def _repeated(tree: Operator, inside: bool = False) -> Iterator[Operator]:
-    """Leaves that DuckDB may read several times although they stand once in the tree: a query taken as it was written
-    may name its tables more than once, a subquery in an expression may run for several rows."""
-    inside = inside or isinstance(tree, Block)
-    if inside and not tree.inputs:
-        yield tree
-    if inside and isinstance(tree, Call):
-        yield tree
-    for each in tree.inputs:
-        yield from _repeated(each, inside)
-    for expression in tree.expressions:
-        for nested in expression.find_all(Nested):
-            yield from _repeated(nested.plan, True)
-
-
 def _alone(tree: Operator) -> Remote | None:
     """The one remote subtree that the tree is, but for the order of its columns."""
     if isinstance(tree, Project) and all(isinstance(each, exp.Column) for _, each in tree.items):
@@ -338,17 +249,6 @@ def _alone(tree: Operator) -> Remote | None:
     return tree if isinstance(tree, Remote) else None
 
 
-def _cast(name: str, columns: Sequence[str], schema: pa.Schema, types: Mapping[str, str]) -> str:
-    """What reads an input in the types that its statement promised."""
-    items = []
-    for at, identifier in enumerate(columns):
-        text = _quoted(identifier)
-        have, want = duckdb_type(schema.field(at).type), types.get(identifier)
-        same = want is None or want.replace(" ", "").upper() == have.replace(" ", "").upper()
-        items.append(text if same else f"CAST({text} AS {want}) AS {text}")
-    return f"SELECT {', '.join(items)} FROM {_quoted(name)}"
-
-
 def _widens(have: pa.DataType, want: pa.DataType) -> bool:
     """Whether every value of the one type is one of the other."""
     if pa.types.is_signed_integer(have) and pa.types.is_signed_integer(want):
@@ -356,12 +256,3 @@ def _widens(have: pa.DataType, want: pa.DataType) -> bool:
     if pa.types.is_decimal128(have) and pa.types.is_decimal128(want):
         return bool(have.scale <= want.scale and have.precision - have.scale <= want.precision - want.scale)
     return bool(pa.types.is_float32(have) and pa.types.is_float64(want))
-
-
-def _table(name: str) -> str:
-    """The CTE that reads an input: no name that somebody writes in a query."""
-    return f"input {name}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

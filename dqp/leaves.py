@@ -1,0 +1,127 @@
+"""The leaves of a tree as tables of the SQL that DuckDB runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from dqp import dialects
+from dqp.catalog import Catalog
+from dqp.operators import Block, Call, Inline, Nested, Operator, Project, Receive, Remote, column, walk
+from dqp.types import duckdb_type
+
+
+class Leaves:
+    """Gives the leaves of a tree their tables as it is rendered. Statements of one source that differ in nothing but
+    their identifiers are one input; an input that is read more than once has to be materialised."""
+
+    def __init__(self, tree: Operator, catalog: Catalog) -> None:
+        self.remotes: dict[str, Remote] = {}
+        self.calls: dict[str, Call] = {}
+        self.receives: dict[str, Receive] = {}
+        self.tables: dict[str, pa.Table] = {}
+        self._catalog = catalog
+        self._names: dict[Operator, str] = {}
+        self._same: dict[object, str] = {}
+        self._read: dict[str, int] = {}
+        self._repeated = frozenset(repeated(tree))
+        sources = [each.source for each in remotes(tree)]
+        self._shared = frozenset(each for each in sources if sources.count(each) > 1)
+
+    def __call__(self, node: Operator) -> str:
+        if isinstance(node, Inline):
+            name = self._names.setdefault(node, f"i{len(self.tables) + 1}")
+            self.tables[name] = node.data
+            return quoted(name)
+        if isinstance(node, Call):
+            name = self._names.setdefault(node, f"c{len(self.calls) + 1}")
+            self.calls[name] = node
+            return self._once_more(name, node)
+        if isinstance(node, Receive):
+            name = self._names.setdefault(node, f"x{len(self.receives) + 1}")
+            self.receives[name] = node
+            return self._once_more(name, node)
+        assert isinstance(node, Remote)
+        if node not in self._names:
+            key = self._key(node)
+            name = self._same.setdefault(key, f"r{len(self.remotes) + 1}")
+            self._names[node] = name
+            self.remotes.setdefault(name, node)
+        name = self._names[node]
+        table = self._once_more(name, node)
+        first = self.remotes[name]
+        if first.columns == node.columns:
+            return table
+        pairs = zip(first.columns, node.columns, strict=True)
+        return f"(SELECT {', '.join(f'{quoted(one)} AS {quoted(other)}' for one, other in pairs)} FROM {table})"
+
+    def _once_more(self, name: str, node: Operator) -> str:
+        self._read[name] = self._read.get(name, 0) + (2 if node in self._repeated else 1)
+        return quoted(table_of(name))
+
+    def several(self, name: str) -> bool:
+        return self._read.get(name, 0) > 1
+
+    def _key(self, remote: Remote) -> object:
+        """Equal for equal statements."""
+        if remote.source not in self._shared:
+            return remote
+        items = tuple((f"c{at}", column(each)) for at, each in enumerate(remote.columns))
+        try:
+            same = dialects.statement(Project(remote.tree, items), self._catalog.sources[remote.source].dialect)
+        except dialects.NotPushed:
+            return remote
+        return (remote.source, same)
+
+
+def remotes(tree: Operator) -> Iterator[Remote]:
+    """The remote subtrees, those in the plans of expressions included."""
+    for node in walk(tree):
+        if isinstance(node, Remote):
+            yield node
+        for expression in node.expressions:
+            for nested in expression.find_all(Nested):
+                yield from remotes(nested.plan)
+
+
+def repeated(tree: Operator, inside: bool = False) -> Iterator[Operator]:
+    """Leaves that DuckDB may read several times although they stand once in the tree: a query taken as it was written
+    may name its tables more than once, a subquery in an expression may run for several rows."""
+    inside = inside or isinstance(tree, Block)
+    if inside and not tree.inputs:
+        yield tree
+    if inside and isinstance(tree, Call):
+        yield tree
+    for each in tree.inputs:
+        yield from repeated(each, inside)
+    for expression in tree.expressions:
+        for nested in expression.find_all(Nested):
+            yield from repeated(nested.plan, True)
+
+
+def read_as(name: str, columns: Sequence[str], schema: pa.Schema, types: Mapping[str, str]) -> str:
+    """What reads an input in the types that its statement promised."""
+    items = []
+    for at, identifier in enumerate(columns):
+        text = quoted(identifier)
+        have, want = duckdb_type(schema.field(at).type), types.get(identifier)
+        same = want is None or want.replace(" ", "").upper() == have.replace(" ", "").upper()
+        items.append(text if same else f"CAST({text} AS {want}) AS {text}")
+    return f"SELECT {', '.join(items)} FROM {quoted(name)}"
+
+
+def table_of(name: str) -> str:
+    """The CTE that reads an input: no name that somebody writes in a query."""
+    return f"input {name}"
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def over(body: str, tables: Iterable[tuple[str, str]], several: Callable[[str], bool]) -> str:
+    """The query ``body`` over inputs: (name, what reads it). A stream can be read once, so what is read ``several``
+    times is materialised."""
+    heads = [f"{quoted(table_of(name))} AS {'MATERIALIZED ' if several(name) else ''}({text})" for name, text in tables]
+    return f"WITH {', '.join(heads)} {body}" if heads else body
