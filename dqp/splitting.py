@@ -12,17 +12,32 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dqp.operators import Aggregate, Filter, Join, Operator, Project, Remote, Scan, column
+from dqp.operators import Aggregate, Filter, Join, Nested, Operator, Project, Remote, Scan, column, walk
 
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 _KEY = "key of the part"
+BESIDES = 0.3
+"""Rows of other tables that each part may read again, for each row of the table that is split."""
 
 
 def scanned(remote: Remote) -> Scan | None:
-    """The scan whose parts are parts of the remote result; None where its rows cannot be told apart by one table: below
-    an aggregate, a limit, a set operation."""
+    """The scan whose parts are parts of the remote result; None where its rows cannot be told apart by one table (below
+    an aggregate, a limit, a set operation), or where every part would read too much besides it."""
     scan = _below(remote.tree)
-    return scan if scan is not None and _range(scan) is not None else None
+    if scan is None or _range(scan) is None:
+        return None
+    return scan if _rows(remote.tree) - scan.table.rows <= BESIDES * scan.table.rows else None
+
+
+def _rows(tree: Operator) -> float:
+    """Of all tables that the tree reads, those of the plans in its expressions too."""
+    found = 0.0
+    for node in walk(tree):
+        if isinstance(node, Scan):
+            found += node.table.rows
+        for expression in node.expressions:
+            found += sum(_rows(each.plan) for each in expression.find_all(Nested))
+    return found
 
 
 def parts(remote: Remote, number: int) -> tuple[Remote, ...]:
