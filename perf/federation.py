@@ -22,9 +22,11 @@ QUERIES = {
     "Q2": "select count(*), sum(b.v) from maria.big10 b join pg.small2 s on b.k = s.id where b.flag",
     "Q3": "select substr(a.s1,1,6) g, count(*), sum(a.amt), max(b.s2) from pg.big10 a join maria.big10 b "
     "on a.id = b.id group by 1 order by 1 limit 5",
+    "Q3, one group": "select substr(a.s1,7,5) g, count(*), sum(a.amt), max(b.s2) from pg.big10 a join maria.big10 b "
+    "on a.id = b.id group by 1 order by 1 limit 5",
     "Q4": "select count(*), min(a.name), max(b.name) from pg.small2 a join maria.small2 b on a.id = b.id",
 }
-LIMITS = {"Q1": 1.0, "Q2": 1.0, "Q3": 1.0, "Q4": 2.0}
+LIMITS = {"Q1": 1.0, "Q2": 1.0, "Q3": 1.0, "Q3, one group": 1.0, "Q4": 2.0}
 """Our time in that of the fastest peer, at most."""
 ROWS = 2
 """``big10`` has so many times the rows of ``mixed``."""
@@ -57,7 +59,7 @@ def run(world: World, rounds: int) -> Report:
         for server in (world.postgres, world.mariadb):
             server.drop_database("big")
         world.postgres.drop_database("foreign_tables")
-    report.plot("federation", lambda axes: _draw(axes, list(sides), seconds), "seconds of each side a query", (1, 4))
+    report.plot("federation", lambda axes: _draw(axes, list(sides), seconds), "seconds of each side a query", (1, 5))
     return report
 
 
@@ -66,8 +68,8 @@ def _measured(
 ) -> dict[str, dict[str, list[float]]]:
     seconds, notes, lines = {}, list(absent), []
     for name, sql in QUERIES.items():
-        seconds[name], unable = compared(sides, sql, rounds)
-        notes += [f"{name}: {side} cannot: {why}" for side, why in unable.items()]
+        seconds[name], remarks = compared(sides, sql, rounds)
+        notes += [f"{name}: {remark}" for remark in remarks]
         best = min((side for side in seconds[name] if side != US), key=lambda side: median(seconds[name][side]))
         to_best = ratio(seconds[name], US, best)
         lines.append([name, *(_shown(seconds[name], side) for side in sides), best, f"{to_best:.2f}"])
@@ -80,6 +82,10 @@ def _measured(
     )
     report.table(["query", *sides, "best peer", "ours / best"], lines)
     report.text("\n".join(f"- {name}: `{sql}`" for name, sql in QUERIES.items()))
+    report.text(
+        "`s1` begins with one of 50,000 numbers, so that the first groups of Q3 are few rows and whoever notices may "
+        "skip the others. With one group nothing can be skipped: all of both tables meets."
+    )
     if notes:
         report.text("\n".join(f"- {note}" for note in notes))
     return seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from decimal import Decimal
 from types import TracebackType
@@ -11,10 +12,12 @@ from typing import Any, Protocol, Self
 import pyarrow as pa
 
 import dqp
-from perf.harness import measured
+from perf.harness import measured, shown
 from perf.peers import PeerError
 
 US = "dqp"
+PATIENCE = 20.0
+"""Seconds after which a peer is not asked again."""
 
 
 class Side(Protocol):
@@ -54,23 +57,31 @@ class Us:
         self.close()
 
 
-def compared(sides: Mapping[str, Side], sql: str, rounds: int) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Seconds of each side that can answer, in each round, in turns; and why the others cannot.
+def compared(sides: Mapping[str, Side], sql: str, rounds: int) -> tuple[dict[str, list[float]], list[str]]:
+    """Seconds of each side that can answer, in each round, in turns; and notes: who cannot, and why, and who was too
+    slow to be asked again, so that its one time stands for all rounds.
 
-    A first run of each is not counted; its answers must be equal (AssertionError). We have to be able.
+    Else the first run is not counted. The answers must be equal (AssertionError), and we have to have one.
     """
     answers: dict[str, pa.Table] = {}
-    unable: dict[str, str] = {}
+    first: dict[str, float] = {}
+    notes: list[str] = []
     for name, side in sides.items():
+        began = time.perf_counter()
         try:
             side.run(sql)
-            answers[name] = side.result()
         except PeerError as error:
-            unable[name] = str(error).splitlines()[0]
+            notes.append(f"{name} cannot: {str(error).splitlines()[0]}")
+            continue
+        first[name] = time.perf_counter() - began
+        answers[name] = side.result()
     for name, answer in answers.items():
         agree(US, answers[US], name, answer)
-    cases = {name: (lambda side=sides[name]: side.run(sql)) for name in answers}
-    return measured(cases, rounds, warm=1), unable
+    slow = [name for name in first if first[name] > PATIENCE and name != US]
+    notes += [f"{name} took {shown(first[name])} and was asked once" for name in slow]
+    cases = {name: (lambda side=sides[name]: side.run(sql)) for name in first if name not in slow}
+    seconds = measured(cases, rounds, warm=0) | {name: [first[name]] * rounds for name in slow}
+    return {name: seconds[name] for name in first}, notes
 
 
 def agree(one: str, answer: pa.Table, other: str, another: pa.Table) -> None:
