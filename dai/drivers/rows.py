@@ -5,6 +5,7 @@ Rows are turned column by column (``zip`` and ``pyarrow.array``, both in C): no 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,13 +16,19 @@ from dai.stream import TYPE_NAME
 
 FIRST_ROWS = 256
 """The first portion is small: the first bytes leave early, and its size says how large the others may be."""
-PORTION_ROWS = 1024
-"""Rows fetched at a time: few enough to stay in the processor's cache between fetching and conversion."""
+PORTION_CELLS = 1 << 14
+"""Values fetched at a time: few enough to stay in the processor's cache between fetching and conversion."""
 MOST_ROWS = 65_536
 
 Row = Sequence[Any]
 Convert = Callable[[Sequence[tuple[Any, ...]], int], list[pa.Array]]
 """Rows and the number (from 1) of the first of them to columns."""
+
+
+def portion_rows(columns: int) -> int:
+    """Rows fetched at a time. Each is an object that Python's collector of cycles counts: a portion that makes it run
+    takes twice as long, so they are fewer than it waits for (``dai serve`` lets it wait longer)."""
+    return max(FIRST_ROWS, min(PORTION_CELLS // max(columns, 1), gc.get_threshold()[0] * 9 // 10))
 
 
 def field(name: str, type: pa.DataType, type_name: str, **metadata: object) -> pa.Field:
@@ -55,11 +62,11 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of the rows in ``first`` and all that ``fetch(n)`` gives after them (an empty list at the end)."""
     row = 1
-    rows, wanted = first, batch_rows or 0
+    rows, wanted, portion = first, batch_rows or 0, portion_rows(len(schema))
     while rows:
         parts = [convert(rows, row)]
         have = len(rows)
-        while have < wanted and (more := fetch(min(PORTION_ROWS, wanted - have))):
+        while have < wanted and (more := fetch(min(portion, wanted - have))):
             parts.append(convert(more, row + have))
             have += len(more)
         whole = parts[0] if len(parts) == 1 else [pa.concat_arrays(same) for same in zip(*parts, strict=True)]
@@ -68,7 +75,7 @@ def batches(
         yield batch
         row += have
         wanted = batch_rows or max(1, min(MOST_ROWS, batch_bytes * have // max(batch.nbytes, 1)))
-        rows = fetch(min(PORTION_ROWS, wanted))
+        rows = fetch(min(portion, wanted))
 
 
 def unfitting(name: str, row: int, value: object, type: str, cast: str) -> DataError:
