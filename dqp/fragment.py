@@ -9,6 +9,8 @@ rows come while its probing input is still being read.
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
 import json
 import threading
 import weakref
@@ -28,22 +30,26 @@ from dai.drivers.rows import field
 from dai.errors import ClosedError, DaiError, DataError, InternalError, LimitError, StatementError
 from dai.stream import Stream
 from dqp.execution import Execution, Measure
+from dqp.leaves import TYPE
 
 Input: TypeAlias = "Stream | pa.Table"
 _PROFILED = 4
 """Fragments that are measured at once; others run without."""
+_THREAD_BYTES = 100_000_000
 _VECTOR_ROWS = 2048
 """DuckDB's vectors: larger batches cost it more than joining them afterwards."""
 
 
 class Engine:
     """One DuckDB in memory; thread-safe. ``memory_bytes``: what all its queries hold together before they spill to
-    ``directory`` (0: DuckDB's own limit, 80 % of the machine). Statements reach no file, extension or setting."""
+    ``directory`` (0: DuckDB's own limit, 80 % of the machine). Statements reach no file, extension or setting. A
+    thread of DuckDB's needs some memory that it cannot spill: where there is little there are fewer threads."""
 
     def __init__(self, *, memory_bytes: int = 0, threads: int = 0, directory: str | None = None) -> None:
         self._settings: dict[str, Any] = {"python_enable_replacements": False, "allocator_background_threads": True}
         if memory_bytes:
             self._settings["memory_limit"] = f"{memory_bytes}B"
+            threads = threads or max(1, min(os.cpu_count() or 1, memory_bytes // _THREAD_BYTES))
         if threads:
             self._settings["threads"] = threads
         self._directory = directory
@@ -64,7 +70,8 @@ class Engine:
     ) -> Stream:
         """The rows of one query over ``inputs``, named as the tables in the SQL. A stream can be read once: a query
         that reads it twice reads a materialised CTE of it. ``types``: DuckDB types to which the columns are cast;
-        ``names``: what they are called (names may repeat). ``measure`` is told what each operator did, where the
+        ``names``: what they are called (names may repeat). Without types, they are in the metadata of the fields, for
+        ``leaves.restored``. ``measure`` is told what each operator did, where the
         execution is profiled.
 
         Batches come as DuckDB makes them, about ``batch_bytes`` large, the first as early as it can be. Raises
@@ -95,8 +102,7 @@ class Engine:
         with self._opening:
             if self._root is None:
                 root = duckdb.connect(":memory:", config=self._settings)
-                if self._directory is not None:
-                    root.execute("SET GLOBAL temp_directory = ?", [self._directory])
+                root.execute("SET GLOBAL temp_directory = ?", [self._directory or spill_directory()])
                 with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
                     root.execute("SET GLOBAL TimeZone = 'UTC'")
                 root.execute("SET GLOBAL enable_external_access = false")
@@ -116,6 +122,17 @@ class Engine:
             if self._root is not None:
                 self._root.close()
                 self._root = None
+
+
+def spill_directory() -> str:
+    """Where this user's processes spill unless they are told: one for all of them, since DuckDB removes what a process
+    that was killed has left there when another one spills."""
+    path = os.path.join(tempfile.gettempdir(), f"dqp-spill-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    if os.path.islink(path) or os.stat(path).st_uid != os.getuid():
+        return tempfile.mkdtemp(prefix="dqp-spill-")
+    return path
 
 
 def _profiling(root: DuckDBPyConnection) -> DuckDBPyConnection:
@@ -145,6 +162,7 @@ class _Run:
         with self._guarded():
             for name, data in (self._tables | self._inputs).items():
                 self._cursor.register(name, data)
+            fragment = types is None
             if types is None:
                 relation = self._cursor.sql(sql)
                 if relation is None:
@@ -154,7 +172,11 @@ class _Run:
             whole = f"SELECT {', '.join(items)} FROM (\n{sql}\n)"
             self._reader = self._cursor.sql(whole).to_arrow_reader(_VECTOR_ROWS)
         called = names or [f"c{at}" for at in range(1, len(types) + 1)]
-        schema = pa.schema([arrow_field(name, type)[0] for name, type in zip(called, types, strict=True)])
+        fields = [arrow_field(name, type)[0] for name, type in zip(called, types, strict=True)]
+        if fragment:
+            told = zip(fields, types, strict=True)
+            fields = [each.with_metadata({**each.metadata, TYPE: type.encode()}) for each, type in told]
+        schema = pa.schema(fields)
         return Stream(schema, self._batches(schema), self.close)
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -9,7 +10,10 @@ import pyarrow as pa
 from dqp import dialects
 from dqp.catalog import Catalog
 from dqp.operators import Block, Call, Inline, Nested, Operator, Project, Receive, Remote, column, walk
-from dqp.types import duckdb_type
+from dqp.types import TEXT, duckdb_type
+
+TYPE = b"dqp.type"
+"""In the metadata of a field: DuckDB's type of the column, where the field is a fragment's."""
 
 
 class Leaves:
@@ -125,3 +129,22 @@ def over(body: str, tables: Iterable[tuple[str, str]], several: Callable[[str], 
     times is materialised."""
     heads = [f"{quoted(table_of(name))} AS {'MATERIALIZED ' if several(name) else ''}({text})" for name, text in tables]
     return f"WITH {', '.join(heads)} {body}" if heads else body
+
+
+def restored(name: str, schema: pa.Schema) -> str:
+    """What reads a fragment's rows in the types that they had there (``TYPE`` in the metadata): Arrow has no HUGEINT,
+    and nested values travel as JSON."""
+    items = []
+    for each in schema:
+        text, type = quoted(each.name), (each.metadata or {}).get(TYPE, b"").decode()
+        have = duckdb_type(each.type)
+        if not type or type.replace(" ", "").upper() == have.replace(" ", "").upper():
+            items.append(text)
+        elif have == TEXT and _NESTED.search(type):
+            items.append(f"CAST(CAST({text} AS JSON) AS {type}) AS {text}")
+        else:
+            items.append(f"CAST({text} AS {type}) AS {text}")
+    return f"SELECT {', '.join(items)} FROM {quoted(name)}"
+
+
+_NESTED = re.compile(r"STRUCT\(|MAP\(|UNION\(|\]$")

@@ -332,6 +332,13 @@ class Outbox:
                     self._forget_first(sequence)
             self._wake()
 
+    def wait(self, cancellation: Cancellation) -> None:
+        """Returns when it is drained, or has no reader left. Raises the cancellation's cause."""
+        with cancellation.on_cancel(self._wake), self._lock:
+            while self._reading and self._cause is None:
+                cancellation.check()
+                self._room.wait()
+
     def close(self) -> None:
         """Removes everything, in memory and on disk; readers that have not reached the end get ClosedError."""
         self.fail(ClosedError("The exchange was closed."))

@@ -18,7 +18,7 @@ from dqp.cost import Estimator
 from dqp.execution import Execution, Measure
 from dqp.fetch import LOST, Lost, Reading, direct, places
 from dqp.fragment import Engine, arrow_field
-from dqp.leaves import Leaves, over, quoted, read_as, remotes
+from dqp.leaves import Leaves, over, quoted, read_as, remotes, restored
 from dqp.operations import Caller, Operation
 from dqp.operators import Call, Operator, Project, Remote, column
 from dqp.render import duckdb_sql
@@ -186,13 +186,13 @@ class Local(Runtime):
         body = duckdb_sql(tree, leaves)
         inputs: dict[str, Stream | pa.Table] = dict(leaves.tables)
         begun = {name: readings.read(remote) for name, remote in leaves.remotes.items()}
-        for name, call in leaves.calls.items():
-            inputs[name] = self._called(call, execution, readings)
+        called = {name: self._called(call, execution, readings) for name, call in leaves.calls.items()}
+        inputs |= called
         tables = []
         for name, reading in begun.items():
             inputs[name] = reading.stream()
             tables.append((name, read_as(name, leaves.remotes[name].columns, reading.schema, dict(reading.columns))))
-        tables += [(name, f"SELECT * FROM {quoted(name)}") for name in leaves.calls]
+        tables += [(name, restored(name, called[name].schema)) for name in leaves.calls]
         sql = over(body, tables, leaves.several)
         measure: Measure = execution.measure(key, "local")
         measure.sent("local", sql)
