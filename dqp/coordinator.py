@@ -27,11 +27,13 @@ from dqp.binder import Bound, bind
 from dqp.catalog import Catalog
 from dqp.cost import Estimator
 from dqp.execution import Execution
-from dqp.explain import Explanation, Node, node_of
+from dqp.explain import fragments_of, node_of
+from dqp.explanation import Explanation, Figures, Node
 from dqp.functions import MOMENTS
 from dqp.operations import operations_of
 from dqp.operators import Names, Operator, identifiers
 from dqp.parameters import Parameters
+from dqp.partition import Plan
 from dqp.rules import Context, Options, optimise
 from dqp.runtimes import Runtime, runtime_of
 from dqp.settings import FederationSettings
@@ -79,8 +81,16 @@ class Running:
 
     def plan(self) -> Node:
         """The tree that runs, with what was measured until now."""
+        return node_of(self._tree, self.context, self.execution)
+
+    def fragments(self) -> tuple[Node, ...]:
+        """What runs beside the plan's own statements, with what was measured until now."""
+        return fragments_of(self._tree, self.execution)
+
+    @property
+    def _tree(self) -> Operator | Plan:
         tree = self.execution.tree
-        return node_of(tree if isinstance(tree, Operator) else self.planned.tree, self.context, self.execution)
+        return tree if isinstance(tree, Operator | Plan) else self.planned.tree
 
 
 class Coordinator:
@@ -236,12 +246,17 @@ class Coordinator:
         running = self.run(planned, cancellation=cancellation or Cancellation(), begun=begun, profiled=True)
         with running.stream:
             first = None
-            for _ in running.stream:
+            rows = 0
+            for batch in running.stream:
                 first = first or time.perf_counter() - begin
+                rows += batch.num_rows
         seconds = {**planned.seconds, "running": time.perf_counter() - begin}
         if first is not None:
             seconds["first rows after"] = first
-        return Explanation(running.plan(), sql, running.remarks, seconds)
+        root = running.plan()
+        if root.actual is None:
+            root = replace(root, actual=Figures(rows=rows))
+        return Explanation(root, sql, running.remarks, seconds, running.fragments())
 
     def close(self) -> None:
         self.runtime.close()

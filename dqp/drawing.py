@@ -1,59 +1,124 @@
-"""Plans as drawings: boxes from the root at the top down, as wide as their text, children side by side."""
+"""Plans as drawings: boxes from the root at the top down, as wide as their text, children side by side.
+
+Edges are the thicker the more rows went (or are expected to go) along them, and say how many. Where ten times more or
+fewer rows came than were expected, that is in red.
+"""
 
 from __future__ import annotations
 
 import html
+import math
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dqp.explain import Node, figures_of
+from dqp.explanation import Figures, Node, count, measured, shortened
 
-_CHARACTER, _LINE, _PAD, _GAP, _DROP, _WIDEST = 6.6, 16, 8, 24, 34, 52
-_COLOURS = {"Remote": "#dcecf9", "Exchange": "#fdebd3", "Receive": "#fdebd3", "Fragment": "#e8e8e8", "Call": "#f6dff0"}
+_CHARACTER, _SMALL, _LINE, _PAD, _GAP, _DROP, _BETWEEN = 6.65, 5.75, 15, 9, 26, 42, 40
+_WIDEST, _WIDEST_SMALL = 46, 54
+_DETAILS, _STATEMENTS = 3, 6
+"""Lines of an operator's details and of its statements."""
+_COLOURS = {
+    "Remote": ("#e3effa", "#4a7fb0"),
+    "Asked first": ("#e3effa", "#4a7fb0"),
+    "Exchange": ("#fdeed8", "#c98a2b"),
+    "Receive": ("#fdeed8", "#c98a2b"),
+    "Fragment": ("#ececf4", "#6c6c94"),
+    "Call": ("#f7e3f2", "#ad5a97"),
+    "Tuples": ("#e6f4e6", "#5c9a5c"),
+}
+_OTHER = ("#ffffff", "#8797a6")
+_INK, _MUTED, _WRONG, _EDGE = "#1e2a35", "#5a6875", "#c0392b", "#b4c1cd"
+_FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
+
+
+@dataclass(frozen=True)
+class _Text:
+    text: str
+    colour: str = _MUTED
+    bold: bool = False
+    small: bool = False
+
+    @property
+    def width(self) -> float:
+        return len(self.text) * (_SMALL if self.small else _CHARACTER)
 
 
 @dataclass
 class _Box:
     node: Node
-    lines: list[str]
+    lines: list[_Text]
     inputs: list[_Box]
     x: float = 0.0
     y: float = 0.0
 
     @property
     def width(self) -> float:
-        return max(map(len, self.lines)) * _CHARACTER + 2 * _PAD
+        return max(each.width for each in self.lines) + 2 * _PAD
 
     @property
     def height(self) -> float:
-        return len(self.lines) * _LINE + 2 * _PAD - 4
+        return len(self.lines) * _LINE + 2 * _PAD - 3
+
+    @property
+    def below(self) -> float:
+        return sum(each.span for each in self.inputs) + _GAP * max(0, len(self.inputs) - 1)
 
     @property
     def span(self) -> float:
-        below = sum(each.span for each in self.inputs) + _GAP * max(0, len(self.inputs) - 1)
-        return max(self.width, below)
+        return max(self.width, self.below)
 
 
-def drawn(root: Node) -> str:
-    """An SVG of the plan. Statements stand in the boxes' tooltips."""
-    box = _boxed(root)
-    height = _place(box, 0.0, 0.0)
-    size = f'width="{box.span + 2:.0f}" height="{height + 2:.0f}"'
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="-1 -1 {box.span + 2:.0f} {height + 2:.0f}">']
-    parts.append('<g font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11">')
-    parts += _edges(box)
-    parts += _shapes(box)
-    return "".join([*parts, "</g></svg>"])
+def drawn(*roots: Node) -> str:
+    """An SVG of the plans, one below the other. What is cut in the boxes stands in their tooltips."""
+    boxes = [_boxed(each) for each in roots]
+    bottom = 0.0
+    for number, box in enumerate(boxes):
+        bottom = _place(box, 0.0, bottom + (_BETWEEN if number else 0.0))
+    wide, high = max(each.span for each in boxes) + 2, bottom + 2
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide:.0f}" height="{high:.0f}"'
+    parts = [f'{head} viewBox="-1 -1 {wide:.0f} {high:.0f}" font-family="{_FONT}" font-size="11">']
+    for box in boxes:
+        parts += [*_edges(box), *_shapes(box)]
+    return "".join([*parts, "</svg>"])
 
 
 def _boxed(node: Node) -> _Box:
-    where = f" on {node.where}" if node.where else ""
-    lines = [_short(each) for each in (node.title + where, *node.details, *figures_of(node))]
+    where = f" · {node.where}" if node.where else ""
+    lines = [_Text(_cut(node.title + where), _INK, bold=True)]
+    lines += [_Text(each, _INK) for each in _wrapped(node.details, _WIDEST, _DETAILS)]
+    lines += _figures(node)
+    statements = [shortened(each) for each in node.statements]
+    if len(statements) > 1:
+        statements = [f"{len(statements)} parts: {statements[0]}"]
+    lines += [_Text(each, _MUTED, small=True) for each in _wrapped(tuple(statements), _WIDEST_SMALL, _STATEMENTS)]
     return _Box(node, lines, [_boxed(each) for each in node.inputs])
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+def _figures(node: Node) -> Iterator[_Text]:
+    expected = node.estimated.rows
+    actual = node.actual
+    if actual is not None and actual.rows is not None:
+        wrong = expected is not None and abs(math.log10((actual.rows + 1) / (expected + 1))) >= 1
+        guess = f", {expected:,.0f} expected" if expected is not None else ""
+        yield _Text(f"{count(actual.rows)}{guess}", _WRONG if wrong else _INK)
+        more = measured(Figures(None, actual.bytes, actual.seconds, actual.waiting, actual.spooled))
+        if more:
+            yield _Text(_cut(", ".join(more)))
+    elif expected is not None:
+        size = measured(Figures(bytes=node.estimated.bytes))
+        yield _Text(", ".join([f"{count(expected)} expected", *size]))
+
+
+def _wrapped(texts: tuple[str, ...], width: int, most: int) -> list[str]:
+    lines = [line for each in texts for line in textwrap.wrap(each, width) or [""]]
+    if len(lines) > most:
+        lines = [*lines[: most - 1], _cut(lines[most - 1] + " …", width)]
+    return lines
+
+
+def _cut(text: str, width: int = _WIDEST) -> str:
+    return text if len(text) <= width else text[: width - 1].rstrip(" …") + "…"
 
 
 def _place(box: _Box, left: float, top: float) -> float:
@@ -61,8 +126,7 @@ def _place(box: _Box, left: float, top: float) -> float:
     span = box.span
     box.x, box.y = left + (span - box.width) / 2, top
     bottom = top + box.height
-    below = sum(each.span for each in box.inputs) + _GAP * max(0, len(box.inputs) - 1)
-    x = left + (span - below) / 2
+    x = left + (span - box.below) / 2
     for each in box.inputs:
         bottom = max(bottom, _place(each, x, top + box.height + _DROP))
         x += each.span + _GAP
@@ -70,31 +134,42 @@ def _place(box: _Box, left: float, top: float) -> float:
 
 
 def _edges(box: _Box) -> Iterator[str]:
-    for each in box.inputs:
-        x1, y1 = box.x + box.width / 2, box.y + box.height
-        x2, y2 = each.x + each.width / 2, each.y
+    for number, each in enumerate(box.inputs, 1):
+        # Children meet their parent side by side, not in one point.
+        x1 = box.x + box.width * number / (len(box.inputs) + 1)
+        y1, x2, y2 = box.y + box.height, each.x + each.width / 2, each.y
         middle = (y1 + y2) / 2
-        rows = (each.node.actual or each.node.estimated).rows
-        thick = 1.0 if not rows else min(7.0, 1.0 + len(f"{rows:.0f}") * 0.7)
+        known = each.node.actual if each.node.actual is not None and each.node.actual.rows is not None else None
+        rows = known.rows if known is not None else each.node.estimated.rows
+        thick = 1.2 + 1.15 * math.log10(1 + rows) if rows else 1.2
         yield (
             f'<path d="M{x1:.1f} {y1:.1f}C{x1:.1f} {middle:.1f} {x2:.1f} {middle:.1f} {x2:.1f} {y2:.1f}" '
-            f'fill="none" stroke="#8aa0b4" stroke-width="{thick:.1f}"/>'
+            f'fill="none" stroke="{_EDGE}" stroke-width="{thick:.1f}"/>'
         )
+        if rows is not None:
+            label = f"{'' if known is not None else '≈ '}{rows:,.0f}"
+            # On the side that the edge does not come from.
+            side, anchor = (-1, "end") if x2 < x1 - 1 else (1, "start")
+            yield (
+                f'<text x="{x2 + side * (thick / 2 + 4):.1f}" y="{y2 - 6:.1f}" font-size="10" '
+                f'text-anchor="{anchor}" fill="{_MUTED}">{label}</text>'
+            )
         yield from _edges(each)
 
 
 def _shapes(box: _Box) -> Iterator[str]:
-    colour = next((each for name, each in _COLOURS.items() if box.node.title.startswith(name)), "#ffffff")
-    tip = html.escape("\n".join((*box.node.details, *box.node.statements)))
+    node = box.node
+    fill, stroke = next((each for name, each in _COLOURS.items() if node.title.startswith(name)), _OTHER)
+    tip = html.escape("\n".join((*node.details, *map(shortened, node.statements))))
     yield (
-        f"<g><title>{tip}</title>"
-        f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="5" '
-        f'fill="{colour}" stroke="#5b7086"/>'
+        f"<g>{f'<title>{tip}</title>' if tip else ''}"
+        f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="6" '
+        f'fill="{fill}" stroke="{stroke}"/>'
     )
     for number, line in enumerate(box.lines):
-        weight = ' font-weight="bold"' if number == 0 else ' fill="#33414f"'
+        look = ' font-weight="bold"' if line.bold else ' font-size="9.5"' if line.small else ""
         y = box.y + _PAD + 9 + number * _LINE
-        yield f'<text x="{box.x + _PAD:.1f}" y="{y:.1f}"{weight}>{html.escape(line)}</text>'
+        yield f'<text x="{box.x + _PAD:.1f}" y="{y:.1f}" fill="{line.colour}"{look}>{html.escape(line.text)}</text>'
     yield "</g>"
     for each in box.inputs:
         yield from _shapes(each)

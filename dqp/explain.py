@@ -1,15 +1,9 @@
-"""Plans for people: as text, as JSON and as a drawing.
-
-``Node`` is one operator as it is shown. What was estimated comes from the planner, what happened from the measurements
-of an execution; the rest is layout.
-"""
+"""What is shown of a plan, from its operators, their estimates and the measurements of an execution."""
 
 from __future__ import annotations
 
-import html
-import json
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot import exp
@@ -17,6 +11,7 @@ from sqlglot import exp
 from dqp import dialects
 from dqp.dialects import NotPushed
 from dqp.execution import Execution, Measurement
+from dqp.explanation import Figures, Node
 from dqp.operators import (
     Aggregate,
     Block,
@@ -26,6 +21,7 @@ from dqp.operators import (
     Filter,
     Inline,
     Join,
+    Nested,
     Operator,
     Project,
     Receive,
@@ -33,7 +29,9 @@ from dqp.operators import (
     Scan,
     SetOperation,
     Sort,
+    walk,
 )
+from dqp.partition import Fragment, Plan
 from dqp.render import expression_sql
 from dqp.rules import Context
 
@@ -41,101 +39,133 @@ LONGEST = 160
 """Characters of a list of expressions that are shown in a line."""
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Rows, bytes and seconds; None where nobody knows. ``seconds`` from the first request to the last row,
-    ``waiting``: of these, spent waiting for the source or the producer below."""
-
-    rows: float | None = None
-    bytes: float | None = None
-    seconds: float | None = None
-    waiting: float | None = None
-
-
-@dataclass(frozen=True)
-class Node:
-    """``where`` it runs; ``statements``: the SQL sent, with what was measured of each."""
-
-    title: str
-    details: tuple[str, ...] = ()
-    where: str | None = None
-    estimated: Figures = Figures()
-    actual: Figures | None = None
-    statements: tuple[str, ...] = ()
-    inputs: tuple[Node, ...] = ()
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """``remarks``: why something was not left to a source, what was adapted. ``seconds``: of planning and running."""
-
-    root: Node
-    sql: str
-    remarks: tuple[str, ...] = ()
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, text: str) -> Explanation:
-        """What ``json`` says."""
-        found = json.loads(text)
-        return cls(_read(found["plan"]), found["sql"], tuple(found["remarks"]), found["seconds"])
-
-    @property
-    def text(self) -> str:
-        lines = list(_lines(self.root))
-        if self.remarks:
-            lines += ["", *(f"Remark: {each}" for each in self.remarks)]
-        if self.seconds:
-            lines += ["", ", ".join(f"{name} {_seconds(each)}" for name, each in self.seconds.items())]
-        return "\n".join(lines)
-
-    @property
-    def json(self) -> str:
-        plan = {"sql": self.sql, "plan": _values(self.root), "remarks": list(self.remarks), "seconds": self.seconds}
-        return json.dumps(plan, ensure_ascii=False, indent=2)
-
-    @property
-    def svg(self) -> str:
-        from dqp.drawing import drawn
-
-        return drawn(self.root)
-
-    def __str__(self) -> str:
-        return self.text
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the drawing, the text below it to unfold."""
-        return f"{self.svg}<details><summary>as text</summary><pre>{html.escape(self.text)}</pre></details>"
-
-
-def node_of(tree: Operator, context: Context, execution: Execution | None = None) -> Node:
-    """A tree as it is shown: with what was estimated and, of an execution, what was measured."""
+def node_of(tree: Operator | Plan, context: Context, execution: Execution | None = None) -> Node:
+    """A tree as it is shown: with what was estimated and, of an execution, what was measured. Of a plan of several
+    fragments each is shown below the exchange that takes its rows."""
     measured = {} if execution is None else {each.key: each for each in execution.measurements()}
-    return _node(tree, context, measured)
+    if isinstance(tree, Plan):
+        return _Shown(context, measured, {each.id: each for each in tree.fragments}).node(tree.root.tree)
+    return _Shown(context, measured, {}).node(tree)
 
 
-def _node(tree: Operator, context: Context, measured: Mapping[Hashable, Measurement]) -> Node:
-    title, details = described(tree)
-    estimate = context.estimator.of(tree)
-    found = measured.get(tree) if isinstance(tree, Remote | Call | Receive) else None
-    statements: tuple[str, ...] = ()
-    where = None
-    actual = None
-    if isinstance(tree, Remote):
-        where = context.dialect(tree.source)
-        statements = found.statements if found is not None else (_statement(tree, where),)
-    if found is not None:
-        where = found.where or where
-        actual = Figures(found.rows, found.bytes, found.seconds, found.waiting)
-    return Node(
-        title,
-        details,
-        where,
-        Figures(estimate.rows, estimate.bytes),
-        actual,
-        statements,
-        tuple(_node(each, context, measured) for each in tree.inputs),
+def fragments_of(tree: Operator | Plan, execution: Execution) -> tuple[Node, ...]:
+    """What was measured of the last attempt beside the nodes of the tree: the fragments with their engine's operators,
+    and statements that were asked only to learn something."""
+    trees = [each.tree for each in tree.fragments] if isinstance(tree, Plan) else [tree]
+    shown: set[Hashable] = {node for each in trees for node in _everywhere(each)}
+    return tuple(
+        _beside(each)
+        for each in execution.measurements()
+        if each.attempt == execution.attempt and each.key not in shown
     )
+
+
+class _Shown:
+    def __init__(
+        self, context: Context, measured: Mapping[Hashable, Measurement], fragments: Mapping[int, Fragment]
+    ) -> None:
+        self._context, self._measured, self._fragments = context, measured, fragments
+
+    def node(self, tree: Operator) -> Node:
+        title, details = described(tree)
+        estimate = self._context.estimator.of(tree)
+        found = self._measured.get(tree) if isinstance(tree, Remote | Call | Receive) else None
+        where: str | None = None
+        statements: tuple[str, ...] = ()
+        inputs = tree.inputs
+        if isinstance(tree, Remote):
+            where = self._context.dialect(tree.source)
+            statements = found.statements if found is not None else (_statement(tree, where),)
+            if found is not None and found.where not in ("", tree.source):
+                details = (*details, f"answered by {found.where}")
+        if isinstance(tree, Receive) and tree.fragment in self._fragments:
+            title, details, inputs = _received(self._fragments[tree.fragment])
+        return Node(
+            title,
+            details,
+            where,
+            Figures(estimate.rows, estimate.bytes),
+            None if found is None else _figures(found),
+            statements,
+            (*map(self.node, inputs), *(Node("Subquery", inputs=(self.node(each),)) for each in _nested(tree))),
+        )
+
+
+def _nested(node: Operator) -> Iterator[Operator]:
+    """The plans in a node's expressions."""
+    for expression in node.expressions:
+        for nested in expression.find_all(Nested):
+            yield nested.plan
+
+
+def _everywhere(tree: Operator) -> Iterator[Operator]:
+    for node in walk(tree):
+        yield node
+        for each in _nested(node):
+            yield from _everywhere(each)
+
+
+def _received(fragment: Fragment) -> tuple[str, tuple[str, ...], tuple[Operator, ...]]:
+    output = fragment.output
+    keys = (f"by {_list(name for name, _ in output.keys)}",) if output is not None and output.keys else ()
+    kind = "gather" if output is None else output.kind
+    times = "one evaluator" if fragment.instances == 1 else f"{fragment.instances} evaluators"
+    return f"Exchange {kind}", (*keys, f"from fragment {fragment.id} on {times}"), (fragment.tree,)
+
+
+def _figures(found: Measurement) -> Figures:
+    return Figures(found.rows, found.bytes, found.seconds, found.waiting, found.spooled or None)
+
+
+def _beside(found: Measurement) -> Node:
+    asked = isinstance(found.key, Remote)
+    below = () if found.profile is None else tuple(_engine(found.profile))
+    return Node(
+        "Asked first" if asked else "Fragment",
+        where=found.where or None,
+        actual=_figures(found),
+        statements=found.statements,
+        inputs=below,
+    )
+
+
+def _engine(profile: Mapping[str, Any]) -> Iterator[Node]:
+    """DuckDB's operators, from its own profile; those that only pass rows on are left out."""
+    for each in profile.get("operator", ()):
+        below = tuple(_engine({"operator": each.get("children", ())}))
+        kind = str(each.get("type", "")).replace("_", " ").capitalize()
+        said = {name: _told(value) for name, value in (each.get("extra_info") or {}).items() if name in _TOLD}
+        plain = kind == "Projection" and _PLAIN.fullmatch(said.get("Projections", ""))
+        if len(below) == 1 and (plain or kind == "Result collector"):
+            yield below[0]
+            continue
+        # What DuckDB expects of our inputs means nothing: it cannot know them.
+        yield Node(
+            "Input" if kind == "Table scan" else kind,
+            tuple(_cut(f"{_TOLD[name]}{text}") for name, text in said.items() if text and not _NUMBERED.search(text)),
+            actual=Figures(each.get("intermediate_rows"), each.get("intermediate_size_bytes"), each.get("timing")),
+            inputs=below,
+        )
+
+
+_TOLD = {
+    "Aggregates": "",
+    "Conditions": "",
+    "Expression": "",
+    "Filters": "",
+    "Groups": "by ",
+    "Join Type": "",
+    "Order By": "by ",
+    "Projections": "",
+    "Top": "first ",
+}
+"""What DuckDB says of an operator that means something to people, and the word before it."""
+_PLAIN = re.compile(r'[\w#", ]*')
+_NUMBERED = re.compile(r"#\d")
+
+
+def _told(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else " ".join(str(value).split())
 
 
 def _statement(tree: Remote, dialect: str) -> str:
@@ -204,89 +234,3 @@ def _list(parts: Iterable[str]) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _bytes(value: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= 1000
-    raise AssertionError
-
-
-def _seconds(value: float) -> str:
-    return f"{value * 1000:,.1f} ms" if value < 1 else f"{value:,.2f} s"
-
-
-def _measured(figures: Figures) -> str:
-    parts = []
-    if figures.rows is not None:
-        parts.append(f"{_number(figures.rows)} rows")
-    if figures.bytes is not None:
-        parts.append(_bytes(figures.bytes))
-    if figures.seconds is not None:
-        parts.append(_seconds(figures.seconds))
-    if figures.waiting is not None:
-        parts.append(f"waited {_seconds(figures.waiting)}")
-    return ", ".join(parts)
-
-
-def figures_of(node: Node) -> list[str]:
-    """The lines that say how many rows were expected and how many came."""
-    lines = []
-    expected = _measured(node.estimated)
-    if expected:
-        lines.append(f"expected {expected}")
-    if node.actual is not None and _measured(node.actual):
-        lines.append(f"actual {_measured(node.actual)}")
-    return lines
-
-
-def _lines(node: Node, first: str = "", rest: str = "") -> Iterator[str]:
-    where = f" on {node.where}" if node.where else ""
-    measured = "; ".join(figures_of(node))
-    yield f"{first}{node.title}{where}" + (f"  ({measured})" if measured else "")
-    inner = rest + ("│  " if node.inputs else "   ")
-    for each in (*node.details, *node.statements):
-        yield f"{inner}{each}"
-    for number, below in enumerate(node.inputs):
-        last = number == len(node.inputs) - 1
-        yield from _lines(below, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
-
-
-def _values(node: Node) -> dict[str, Any]:
-    values: dict[str, Any] = {"operator": node.title}
-    if node.details:
-        values["details"] = list(node.details)
-    if node.where:
-        values["where"] = node.where
-    values["estimated"] = _known(node.estimated)
-    if node.actual is not None:
-        values["actual"] = _known(node.actual)
-    if node.statements:
-        values["statements"] = list(node.statements)
-    if node.inputs:
-        values["inputs"] = [_values(each) for each in node.inputs]
-    return values
-
-
-def _read(values: Mapping[str, Any]) -> Node:
-    """The node that ``_values`` has written."""
-    return Node(
-        values["operator"],
-        tuple(values.get("details", ())),
-        values.get("where"),
-        Figures(**values["estimated"]),
-        Figures(**values["actual"]) if "actual" in values else None,
-        tuple(values.get("statements", ())),
-        tuple(map(_read, values.get("inputs", ()))),
-    )
-
-
-def _known(figures: Figures) -> dict[str, float]:
-    names = ("rows", "bytes", "seconds", "waiting")
-    return {name: round(value, 6) for name in names if (value := getattr(figures, name)) is not None}

@@ -27,7 +27,7 @@ from dai.client.result import SHOWN_ROWS, first_rows, shown
 from dai.errors import ConfigurationError, MissingDependencyError, ParameterError, StatementError
 from dai.stream import Stream
 from dqp.coordinator import Coordinator, Running
-from dqp.explain import Explanation
+from dqp.explanation import Explanation
 from dqp.parameters import read
 from dqp.settings import FederationSettings, load
 

@@ -52,7 +52,7 @@ class Job:
 
     @property
     def progress(self) -> list[Mapping[str, Any]]:
-        """For each activity now: its status, rows, blocks, bytes and seconds; of a query over several databases also its
+        """For each activity now: its status, rows, blocks, bytes and seconds; of a query over several databases its
         ``parts``, each with name, state, rows, bytes and seconds."""
         return list(self.refresh().properties.get("progress") or self.properties.get("activities") or [])
 

@@ -18,7 +18,7 @@ from dai.errors import CancelledError, StatementError
 from dai.stream import Stream
 from dqp import bounds
 from dqp.coordinator import Coordinator
-from dqp.explain import Explanation
+from dqp.explanation import Explanation
 from dqp.settings import load
 
 ROWS = 3_000
