@@ -114,11 +114,22 @@ class FederationConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoleConfig:
+    """What a service does besides serving its resources: the section ``[roles.NAME]``, whose ``content`` belongs to the
+    package that has the role and is read as that of a federation."""
+
+    name: str
+    content: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    base: Path = Path()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     service: ServiceConfig = ServiceConfig()
     limits: LimitsConfig = LimitsConfig()
     resources: Mapping[str, ResourceConfig] = field(default_factory=dict)
     federations: Mapping[str, FederationConfig] = field(default_factory=dict)
+    roles: Mapping[str, RoleConfig] = field(default_factory=dict)
 
 
 def load(path: Path | str, environment: Mapping[str, str] | None = None) -> Config:
@@ -161,7 +172,12 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
         if name in resources:
             raise ConfigurationError(f"[federations.{name}]: there is a resource of this name already.")
         federations[name] = FederationConfig(name=name, content=value, base=base, environment=environment)
-    return Config(service=service, limits=limits, resources=resources, federations=federations)
+    roles = {}
+    for name, value in _named(merged, "roles"):
+        if name in resources or name in federations:
+            raise ConfigurationError(f"[roles.{name}]: there is a resource of this name already.")
+        roles[name] = RoleConfig(name=name, content=value, base=base)
+    return Config(service=service, limits=limits, resources=resources, federations=federations, roles=roles)
 
 
 def _named(document: dict[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:

@@ -21,6 +21,9 @@ SCHEMA_SECONDS = 30.0
 VIRTUAL = Table("virtual resource", "dai.virtual", {})
 """What other packages serve. ``federations``: a function of one federation's configuration, and of the function that
 gives the driver of another resource by name; it gives a driver."""
+ROLES = Table("role", "dai.roles", {})
+"""What other packages make of a service, by name: a function of the role's configuration that gives the driver of the
+resource of that name."""
 _NOT_YET = {
     "collections": "a resource of XML collections",
     "directory": "a resource of files",
@@ -57,7 +60,8 @@ class Resource:
             "dialect": self.driver.dialect,
             "product": product,
             "available": product is not None,
-            "activities": sorted(ACTIVITIES),
+            "activities": sorted(name for name in ACTIVITIES if ACTIVITIES[name].role == self.driver.role),
+            **self.driver.properties(),
         }
 
     def schema(self, pattern: str = "%", fresh: bool = False) -> Schema:
@@ -94,6 +98,12 @@ class Resources(Mapping[str, Resource]):
                 raise ConfigurationError(
                     f"[federations.{name}]: no package that runs federations is installed.", hint="Remove it."
                 )
+        for name in config.roles:
+            if name not in ROLES:
+                raise ConfigurationError(
+                    f"[roles.{name}]: no package that has this role is installed.",
+                    hint=nearest(name, list(ROLES)) if ROLES else "Remove it.",
+                )
         self._all: dict[str, Resource] = {}
         try:
             for name, each in config.resources.items():
@@ -101,6 +111,8 @@ class Resources(Mapping[str, Resource]):
             for name, federation in config.federations.items():
                 driver = VIRTUAL["federations"](federation, lambda wanted: self.named(wanted).driver)
                 self._all[name] = Resource(name, driver, kind="federation")
+            for name, role in config.roles.items():
+                self._all[name] = Resource(name, ROLES[name](role), kind=name)
         except BaseException:
             self.close()
             raise

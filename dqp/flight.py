@@ -118,7 +118,7 @@ class FlightPort:
         the certificate and the identities that this port does not know yet."""
         if tls is not None:
             raise ConfigurationError("Exchanges between evaluators have no TLS and no identities yet.")
-        if not _is_loopback(host):
+        if not is_loopback(host):
             raise ConfigurationError(
                 f"An evaluator cannot listen on {host}: without TLS and identities, exchanges are for loopback only.",
                 hint='Use host = "127.0.0.1".',
@@ -318,7 +318,8 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
         return flight.SchemaResult(pa.schema([]))  # whatever is raised here, Arrow shows the traceback
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine is meant."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -12,10 +12,10 @@ parameters are given) and are always bound by the database, never pasted.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from dai.cancellation import Cancellation
 from dai.loading import Table
@@ -164,6 +164,8 @@ class Driver(ABC):
     """
 
     dialect: str
+    role: ClassVar[str | None] = None
+    """The role of the service that the resource stands for (``dai.resources.ROLES``); None for a database."""
 
     @classmethod
     @abstractmethod
@@ -244,6 +246,10 @@ class Driver(ABC):
     @abstractmethod
     def pool_state(self) -> dict[str, int]:
         """``open``, ``idle``, ``limit``: for metrics and leak tests."""
+
+    def properties(self) -> Mapping[str, Any]:
+        """What clients are told about the resource besides what every resource has."""
+        return {}
 
     @abstractmethod
     def close(self) -> None:

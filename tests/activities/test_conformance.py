@@ -1,13 +1,15 @@
 """What every activity must have, over the table of activities: a new one needs no new test here."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from lxml import etree
 
 from dai.activity import ACTIVITIES, Element, documentation, fields_of
 from dai.cancellation import Cancellation
+from dai.config import RoleConfig
 from dai.demo.load import load
 from dai.drivers import Driver, driver_for
 from dai.errors import ParameterError
@@ -15,6 +17,7 @@ from dai.formats import format_named
 from dai.mailbox import Mailbox
 from dai.perform import DIALECTS, parse, xsd
 from dai.pipeline import Running
+from dai.resources import ROLES
 from dai.response import document
 from dai.stream import Block, Stream
 from tests.documents import Ends, environment, results, table, written
@@ -83,13 +86,28 @@ def demo(request: pytest.FixtureRequest) -> Iterator[Driver]:
     driver.close()
 
 
+@pytest.fixture
+def closing() -> Iterator[Callable[[Driver], Driver]]:
+    with ExitStack() as stack:
+
+        def close(driver: Driver) -> Driver:
+            stack.callback(driver.close)
+            return driver
+
+        yield close
+
+
 PROCEDURE = """create function people_in(place text) returns table (id integer, name text) language sql as
 $$ select id, name from littleblackbook where address like '%' || place || '%' $$"""
 
 
 @pytest.mark.parametrize("name", ACTIVITIES)
-def test_example_runs(name, demo):
-    """On the demo data; where the database cannot do it (SQLite and DuckDB have no procedures), it says so."""
+def test_example_runs(name, demo, closing):
+    """On the demo data; where the database cannot do it (SQLite and DuckDB have no procedures), it says so. What
+    belongs to a role runs on the resource of that role."""
+    role = ACTIVITIES[name].role
+    if role is not None:
+        demo = closing(ROLES[role](RoleConfig(name=role)))
     if name == "sqlBulkLoadRowSet":
         kinds = "(id integer, name varchar(60), address varchar(120), phone varchar(40))"
         demo.update(f"create table copy_of_book {kinds}", cancellation=Cancellation())

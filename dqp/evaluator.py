@@ -1,0 +1,435 @@
+"""An evaluator: runs the fragments that a coordinator gives it and hands their rows to whoever has the ticket.
+
+Each task runs in a thread of its own, on one DuckDB for all queries. Its inputs are fetched by further threads, from
+data services, from the ports of other processes, through operation calls; its rows wait in an ``Outbox`` for readers.
+What it is told by a coordinator is bounded by its own settings: the services it may ask, the Python it may call.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from dai.cancellation import Cancellation
+from dai.errors import ClosedError, DaiError, DataError, DeniedError, InternalError
+from dai.stream import Stream
+from dqp.buffer import Buffer
+from dqp.exchange import distribute
+from dqp.execution import Execution, ExecutionOptions, Measure, named
+from dqp.fetch import LOST
+from dqp.flight import FlightPort, fetch, is_loopback
+from dqp.fragment import Engine
+from dqp.leaves import over, read_as, restored
+from dqp.operations import Caller
+from dqp.outbox import Outbox
+from dqp.sources import ServiceSource
+from dqp.wire import Body, Called, Received, RemoteInput, Task, Tuples
+
+log = logging.getLogger("dqp.evaluator")
+
+BEAT = 1.0
+"""Seconds between two reports of work that goes on: what a coordinator takes for a sign of life."""
+BUCKET = "bucket of the row"
+LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
+_SOURCES = 256
+"""Resources whose connections are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatorSettings:
+    """``flight_host`` and ``flight_port`` (0: a free one): where exchanges are served. ``memory_bytes``: what DuckDB
+    holds for all queries together before it spills (0: its own limit); ``exchange_bytes`` and ``buffer_bytes``: what
+    one output and one input hold. ``directory``: for what does not fit; the system's place for temporary files unless
+    given. ``sources``: prefixes of the addresses of resources and operations that may be asked; ``python``: functions
+    ``package.module:function`` that may be called."""
+
+    flight_host: str = "127.0.0.1"
+    flight_port: int = 0
+    memory_bytes: int = 0
+    exchange_bytes: int = 64 << 20
+    buffer_bytes: int = 64 << 20
+    directory: Path | None = None
+    sources: tuple[str, ...] = LOOPBACK
+    python: tuple[str, ...] = ()
+
+
+class Evaluator:
+    """Listens from the start; ConfigurationError where it cannot. Thread-safe."""
+
+    def __init__(self, settings: EvaluatorSettings = EvaluatorSettings()) -> None:
+        self.settings = settings
+        self.port = FlightPort(settings.flight_host, settings.flight_port)
+        directory = None if settings.directory is None else str(settings.directory)
+        self.engine = Engine(memory_bytes=settings.memory_bytes, directory=directory)
+        self._sources: dict[str, ServiceSource] = {}
+        self._lock = threading.Lock()
+        self._works: set[Work] = set()
+
+    def begin(self, tasks: Sequence[Task], cancellation: Cancellation) -> Work:
+        """Begins the tasks, which belong to one attempt of one query. DeniedError for what the settings do not allow;
+        nothing has begun then."""
+        for each in tasks:
+            self._check(each.body)
+        work = Work(self, tasks, cancellation)
+        with self._lock:
+            self._works.add(work)
+        work.begin()
+        return work
+
+    def ended(self, work: Work) -> None:
+        with self._lock:
+            self._works.discard(work)
+
+    def state(self) -> Mapping[str, Any]:
+        with self._lock:
+            works = len(self._works)
+        return {**self.port.health(), "address": self.port.address, "works": works}
+
+    def source(self, alias: str, address: str) -> ServiceSource:
+        """The resource at an address, with its connections."""
+        with self._lock:
+            found = self._sources.get(address)
+            if found is None:
+                while len(self._sources) >= _SOURCES:
+                    self._sources.pop(next(iter(self._sources))).close()
+                found = self._sources[address] = ServiceSource(alias, address)
+            return found
+
+    def _check(self, body: Body) -> None:
+        for each in body.inputs.values():
+            if isinstance(each, RemoteInput):
+                for _, address, _ in each.places:
+                    self._check_address(address)
+            elif isinstance(each, Received):
+                for address, _ in each.tickets:
+                    if not is_loopback(address.rpartition(":")[0].strip("[]")):
+                        raise DeniedError(f"An evaluator without TLS and identity does not read from {address}.")
+            elif isinstance(each, Called):
+                self._check(each.below)
+                function = each.operation.python
+                if each.operation.url is not None:
+                    self._check_address(each.operation.url)
+                if function is not None and function not in self.settings.python:
+                    raise DeniedError(
+                        f"This evaluator does not call the Python function {function}.",
+                        hint="Who runs it may allow it: python in [roles.evaluator].",
+                    )
+
+    def _check_address(self, address: str) -> None:
+        if not any(_within(address, each) for each in self.settings.sources):
+            raise DeniedError(
+                f"This evaluator does not ask {address}.",
+                hint="Who runs it may allow it: sources in [roles.evaluator].",
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            works = list(self._works)
+        for each in works:
+            each.close()
+        self.port.close()
+        self.engine.close()
+        for source in self._sources.values():
+            source.close()
+
+
+def _within(address: str, prefix: str) -> bool:
+    """Whether an address lies below a prefix; without a port in the prefix, at any."""
+    given, allowed = urlsplit(address), urlsplit(prefix)
+    try:
+        same = allowed.port is None or given.port == allowed.port
+    except ValueError:
+        return False
+    path = allowed.path.rstrip("/")
+    return (
+        same
+        and "@" not in given.netloc
+        and (given.scheme, given.hostname) == (allowed.scheme, allowed.hostname)
+        and (given.path == path or given.path.startswith(path + "/"))
+        and not {"..", "."} & set(given.path.split("/"))
+    )
+
+
+class Work:
+    """The tasks of one attempt of a query on one evaluator. Close it: what still runs stops, and nothing of it is left
+    when that returns."""
+
+    def __init__(self, evaluator: Evaluator, tasks: Sequence[Task], cancellation: Cancellation) -> None:
+        self._evaluator, self.tasks = evaluator, tasks
+        self._given, self._cancellation = cancellation, Cancellation()
+        self._runs = [_Run(evaluator, each, self._cancellation, self._tell) for each in tasks]
+        self._threads = [threading.Thread(target=each, name="dqp-fragment", daemon=True) for each in self._runs]
+        self._changed = threading.Condition()
+        self._news = False
+        self._registered = cancellation.on_cancel(self._stop)
+
+    def begin(self) -> None:
+        self._registered.__enter__()
+        for each in self._threads:
+            each.start()
+
+    def _stop(self) -> None:
+        self._cancellation.cancel(self._given.cause)
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._news = True
+            self._changed.notify_all()
+
+    def reports(self) -> Iterator[list[dict[str, Any]]]:
+        """How every task stands: when one has ended, and at least every BEAT seconds; at last when all have. Raises the
+        cancellation's cause."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._news, BEAT)
+                self._news = False
+            self._given.check()
+            over = all(each.ended for each in self._runs)
+            yield [each.report() for each in self._runs]
+            if over:
+                return
+
+    def close(self) -> None:
+        self._cancellation.cancel(ClosedError("The query has ended."))
+        self._registered.__exit__(None, None, None)
+        for each in self._threads:
+            each.join()
+        for query, attempt in {(each.query, each.attempt) for each in self.tasks}:
+            self._evaluator.port.withdraw(query, attempt)
+        self._evaluator.ended(self)
+
+
+class _Run:
+    """One task."""
+
+    def __init__(self, evaluator: Evaluator, task: Task, cancellation: Cancellation, tell: Callable[[], None]) -> None:
+        self._evaluator, self._task, self._tell = evaluator, task, tell
+        settings = evaluator.settings
+        options = ExecutionOptions(buffer_bytes=settings.buffer_bytes)
+        self._execution = Execution(cancellation, options, settings.directory)
+        self._measure = self._execution.measure("", "")
+        self._wanted = True
+        self._failure: DaiError | None = None
+        self.ended = False
+
+    def __call__(self) -> None:
+        try:
+            with self._execution:
+                self._perform()
+        except DaiError as error:
+            if self._wanted:
+                self._failure = error
+        except Exception as error:
+            log.exception("a fragment failed")
+            self._failure = InternalError(f"A fragment failed: {type(error).__name__}.")
+        finally:
+            self._measure.ended("done" if self._failure is None else "failed")
+            self.ended = True
+            self._tell()
+
+    def _perform(self) -> None:
+        task, execution = self._task, self._execution
+        cancellation = execution.cancellation
+        port = self._evaluator.port
+        try:
+            stream = self._stream()
+            try:
+                outbox = self._outbox(stream.schema)
+            except BaseException:
+                stream.close()
+                raise
+        except DaiError as error:
+            for partition in range(task.partitions):
+                with suppress(DaiError):
+                    port.publish(task.ticket(partition), partial(_raise, error))
+            raise
+        try:
+            for partition in range(task.partitions):
+                port.publish(task.ticket(partition), partial(outbox.stream, partition))
+            distribute(stream, outbox, cancellation, buckets=None if task.bucket is None else BUCKET)
+            outbox.wait(cancellation)
+        finally:
+            stream.close()
+            outbox.close()
+
+    def _outbox(self, schema: pa.Schema) -> Outbox:
+        task = self._task
+        if task.bucket is not None:
+            schema = schema.remove(schema.get_field_index(BUCKET))
+        return Outbox(
+            schema,
+            task.partitions,
+            memory_bytes=self._evaluator.settings.exchange_bytes,
+            directory=self._execution.directory() if task.partitions > 1 else None,
+            broadcast=task.broadcast,
+            abandoned=self._abandoned,
+        )
+
+    def _abandoned(self) -> None:
+        """All readers left before the end: they have what they wanted."""
+        self._wanted = False
+        self._execution.fail(ClosedError("All readers of this fragment have left."))
+
+    def _stream(self) -> Stream:
+        task = self._task
+        sql, inputs = self._opened(task.body, "")
+        if task.bucket is not None:
+            sql = f'SELECT *, {task.bucket} AS "{BUCKET}" FROM (\n{sql}\n)'
+        self._measure.sent("", sql)
+        return self._measure.stream(self._evaluator.engine.run(sql, inputs, self._execution, types=task.types))
+
+    def _opened(self, body: Body, prefix: str) -> tuple[str, dict[str, Stream | pa.Table]]:
+        """The SQL and what it reads. Everything is begun before anything is waited for."""
+        inputs: dict[str, Stream | pa.Table] = {}
+        tables: list[tuple[str, str]] = []
+        arriving: dict[str, _Arriving] = {}
+        for name, each in body.inputs.items():
+            if isinstance(each, RemoteInput | Received):
+                arriving[name] = self._arriving(each, prefix + name)
+        for name, each in body.inputs.items():
+            if isinstance(each, Called):
+                inputs[name] = stream = self._called(each, prefix + name)
+                tables.append((name, restored(name, stream.schema)))
+                continue
+            if isinstance(each, Tuples):
+                inputs[name] = each.data
+            elif isinstance(each, Received) and each.whole:
+                inputs[name] = arriving[name].stream().table()
+            else:
+                inputs[name] = arriving[name].stream()
+            schema = inputs[name].schema
+            if each.columns is not None:
+                types = dict(each.columns)
+                tables.append((name, read_as(name, [one for one, _ in each.columns], schema, types)))
+            elif isinstance(each, Received) and not each.whole:
+                tables.append((name, restored(name, schema)))
+        return over(body.sql, tables, body.repeated.__contains__), inputs
+
+    def _arriving(self, given: RemoteInput | Received, key: str) -> _Arriving:
+        measure = self._execution.measure(key)
+        if isinstance(given, RemoteInput):
+            names = [name for name, _ in given.columns]
+            return _Arriving([partial(self._ask, given, measure)], names, self._execution, measure)
+        names_of = None if given.columns is None else [name for name, _ in given.columns]
+        fetches = [partial(self._fetch, address, ticket) for address, ticket in given.tickets]
+        return _Arriving(fetches, names_of, self._execution, measure)
+
+    def _fetch(self, address: str, ticket: Any, arriving: _Arriving) -> None:
+        with fetch(address, ticket, cancellation=self._execution.cancellation) as stream:
+            arriving.take(stream)
+
+    def _ask(self, given: RemoteInput, measure: Measure, arriving: _Arriving) -> None:
+        cancellation = self._execution.cancellation
+        for number, (alias, address, sql) in enumerate(given.places, 1):
+            try:
+                measure.sent(alias, sql)
+                source = self._evaluator.source(alias, address)
+                with source.query(sql, cancellation=cancellation) as stream:
+                    arriving.take(stream)
+                return
+            except DaiError as error:
+                if error is cancellation.cause:
+                    raise
+                if isinstance(error, LOST) and not arriving.arrived and number < len(given.places):
+                    continue
+                raise named(error, alias) from error
+
+    def _called(self, given: Called, key: str) -> Stream:
+        """The rows below an operation call, with its results."""
+        execution, operation = self._execution, given.operation
+        sql, inputs = self._opened(given.below, key + "/")
+        below = self._evaluator.engine.run(sql, inputs, execution)
+        caller = Caller(operation, execution.cancellation)
+        execution.at_end(caller.close)
+        schema = pa.schema(list(below.schema)[: given.kept]).append(pa.field(given.identifier, operation.result))
+
+        def called(batch: pa.RecordBatch) -> pa.RecordBatch:
+            columns = batch.columns
+            made = [*columns[: given.kept], caller(*columns[given.kept :])]
+            return pa.RecordBatch.from_arrays(made, schema=schema)
+
+        measure = execution.measure(key, operation.name)
+        return measure.stream(below.rebatch(max(operation.batch * operation.concurrent, 1)).map(called, schema))
+
+    def report(self) -> dict[str, Any]:
+        """For JSON: what is measured, by input (the fragment itself is ``""``), and the problem that ended it."""
+        ended = self.ended
+        measures = {str(each.key): _figures(each) for each in self._execution.measurements()}
+        problem = None if self._failure is None else self._failure.problem()
+        return {"task": self._task.name, "ended": ended, "problem": problem, "measures": measures}
+
+
+class _Arriving:
+    """An input that threads of the execution fetch, into a bounded buffer: what cannot wait in memory is spooled while
+    DuckDB does not read it yet. ``names``: of the columns, as they come unless given."""
+
+    def __init__(
+        self,
+        fetches: Sequence[Callable[[_Arriving], None]],
+        names: Sequence[str] | None,
+        execution: Execution,
+        measure: Measure,
+    ) -> None:
+        self._names, self._cancellation, self._measure = names, execution.cancellation, measure
+        capacity = execution.options.buffer_bytes
+        self._buffer = Buffer(capacity, len(fetches), execution.directory, execution.cancellation, measure)
+        execution.at_end(self._buffer.close)
+        self._known = threading.Condition()
+        self._schema: pa.Schema | None = None
+        self.arrived = False
+        for each in fetches:
+            execution.start(partial(self._run, each), "dqp-arriving")
+
+    def _run(self, fetch: Callable[[_Arriving], None]) -> None:
+        fetch(self)
+        self._buffer.finish()
+
+    def take(self, stream: Stream) -> None:
+        """All rows of one producer."""
+        given = stream.schema
+        if self._names is not None:
+            if len(given) != len(self._names):
+                raise InternalError("A source gave another number of columns than its statement has.")
+            given = pa.schema(list(zip(self._names, given.types, strict=True)))
+        with self._known:
+            if self._schema is None:
+                self._schema = given
+                self._known.notify_all()
+            elif not self._schema.equals(given):
+                raise DataError("Two parts of one input have columns of different types: has the table been changed?")
+        for batch in stream:
+            if batch.num_rows:
+                self._buffer.put(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
+                self.arrived = True
+
+    def stream(self) -> Stream:
+        """The rows as they arrive; waits until the first producer has begun."""
+        with self._known, self._measure.waiting(), self._cancellation.on_cancel(self._wake):
+            while self._schema is None:
+                self._cancellation.check()
+                self._known.wait()
+        return Stream(self._schema, iter(self._buffer))
+
+    def _wake(self) -> None:
+        with self._known:
+            self._known.notify_all()
+
+
+def _raise(error: DaiError, cancellation: Cancellation) -> Stream:
+    raise error
+
+
+def _figures(measurement: Any) -> dict[str, Any]:
+    found = asdict(replace(measurement, key=""))
+    del found["key"], found["attempt"]
+    return found
