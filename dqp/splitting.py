@@ -12,7 +12,20 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dqp.operators import Aggregate, Filter, Join, Nested, Operator, Project, Remote, Scan, column, walk
+from dqp.operators import (
+    Aggregate,
+    Filter,
+    Join,
+    Nested,
+    Operator,
+    Project,
+    Remote,
+    Scan,
+    column,
+    conjunction,
+    conjuncts,
+    walk,
+)
 
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 _KEY = "key of the part"
@@ -87,25 +100,34 @@ def _range(scan: Scan) -> tuple[str, int, int] | None:
 
 
 def _within(tree: Operator, key: str, low: int | None, high: int | None) -> Operator:
-    """The tree with a range of ``key`` above its scan."""
-    if not isinstance(tree, Scan):
-        side = _side(tree)
-        assert side is not None
-        inputs = list(tree.inputs)
-        inputs[side] = _within(inputs[side], key, low, high)
-        return tree.with_inputs(*inputs)
-    identifier = next((each for each, name in tree.items if name == key), _KEY)
-    read = tree if identifier != _KEY else replace(tree, items=(*tree.items, (_KEY, key)))
+    """The tree with a range of ``key`` on the rows of its scan, after the conditions that it has already: the database
+    finds the range by its index."""
+    before = tree.input if isinstance(tree, Filter) else tree
+    if isinstance(before, Scan):
+        return _ranged(before, tree.condition if isinstance(tree, Filter) else None, key, low, high)
+    side = _side(tree)
+    assert side is not None
+    inputs = list(tree.inputs)
+    inputs[side] = _within(inputs[side], key, low, high)
+    return tree.with_inputs(*inputs)
+
+
+def _ranged(scan: Scan, given: exp.Expression | None, key: str, low: int | None, high: int | None) -> Operator:
+    identifier = next((each for each, name in scan.items if name == key), _KEY)
+    read = scan if identifier != _KEY else replace(scan, items=(*scan.items, (_KEY, key)))
     ends: list[exp.Expression] = []
     if low is not None:
         ends.append(exp.GTE(this=column(identifier), expression=_number(low)))
     if high is not None:
         ends.append(exp.LT(this=column(identifier), expression=_number(high)))
     condition = ends[0] if len(ends) == 1 else exp.And(this=ends[0], expression=ends[1])
-    if low is None and tree.table.column(key).nullable:
+    if low is None and scan.table.column(key).nullable:
         # SQLite takes NULL in a primary key.
         condition = exp.Or(this=condition, expression=exp.Is(this=column(identifier), expression=exp.Null()))
-    return Project(Filter(read, condition), tuple((each, column(each)) for each in tree.columns))
+    both = conjunction([*conjuncts(given), condition])
+    assert both is not None
+    made = Filter(read, both)
+    return Project(made, tuple((each, column(each)) for each in scan.columns))
 
 
 def _number(value: int) -> exp.Expression:

@@ -15,6 +15,7 @@ from dqp.operators import Nested, Operator, everywhere, walk
 from dqp.rules.aggregates import split_aggregates
 from dqp.rules.calls import calls
 from dqp.rules.columns import prune_columns
+from dqp.rules.conditions import order_conditions
 from dqp.rules.context import Context, Options
 from dqp.rules.filters import push_filters
 from dqp.rules.implode import implode
@@ -41,6 +42,7 @@ RULES: tuple[Rule, ...] = (
     push_limits,
     narrow,
     prune_columns,
+    order_conditions,
     implode,
     calls,
 )

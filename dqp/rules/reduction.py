@@ -35,6 +35,7 @@ from dqp.operators import (
     rewritten,
     walk,
 )
+from dqp.rules.conditions import order_conditions
 from dqp.rules.context import EXACT, Context, same_values
 from dqp.rules.filters import push_filters
 from dqp.rules.implode import refused
@@ -94,7 +95,7 @@ def reduced(tree: Operator, reduction: Reduction, keys: pa.Table, context: Conte
         condition = conjunction(conditions)
         if condition is None:
             return tree
-        smaller = push_filters(Filter(probe.tree, condition), context)
+        smaller = order_conditions(push_filters(Filter(probe.tree, condition), context), context)
     reason = refused(smaller, probe.source, context)
     if reason is not None:
         context.remark(f"{probe.source}: {reason}")
