@@ -9,12 +9,14 @@ trips (docs/decisions/0008). Whole numbers are computed in 64 bits, so only what
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from dqp.dialects.dialect import Dialect
 from dqp.dialects.expressions import Value, expanded
 from dqp.dialects.typing import VARCHAR, Type
+from dqp.operators import Join, Nested, free, used
+from dqp.render import Columns, Select
 
 _COLLATED = " COLLATE utf8mb4_nopad_bin"
 _WHOLE = "tinyint smallint integer bigint utinyint usmallint uinteger ubigint"
@@ -87,6 +89,24 @@ class MariaDB(Dialect):
     def __init__(self) -> None:
         super().__init__()
         self._collated: set[str] = set()
+
+    def _semi(self, node: Join) -> Select:
+        left = frozenset(node.left.columns)
+        made = super()._semi(node)
+        if node.condition is not None:
+            self._no_text(used(node.condition) & left)
+        return made
+
+    def _on_nested(self, node: Nested, columns: Columns) -> Value:
+        made = super()._on_nested(node, columns)
+        self._no_text(free(node.plan))
+        return made
+
+    def _no_text(self, outer: Iterable[str]) -> None:
+        """MariaDB keeps the results of a correlated subquery by the values of the outer columns, which it compares in
+        the columns' own collations (subquery_cache): 'e' would get the result of 'é', whatever the condition says."""
+        if any(self.types[each] == VARCHAR for each in outer):
+            raise self.refuse("a subquery that depends on a text")
 
     def quoted(self, name: str) -> str:
         return "`" + name.replace("`", "``") + "`"

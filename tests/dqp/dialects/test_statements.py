@@ -57,7 +57,8 @@ def test_joins(edges: Edge, kind: JoinKind, on: str) -> None:
     try:
         assert not differences(tree, edges)
     except NotPushed:
-        assert (edges.dialect, kind) in {("mariadb", "full"), ("sqlite", "full"), ("sqlite", "right")}
+        of_texts = edges.dialect == "mariadb" and kind in ("semi", "anti") and "varchar" in on
+        assert of_texts or (edges.dialect, kind) in {("mariadb", "full"), ("sqlite", "full"), ("sqlite", "right")}
 
 
 def test_a_cross_join(edges: Edge) -> None:
@@ -88,6 +89,10 @@ CORRELATED: dict[str, Callable[[Operator], exp.Expression]] = {
 def test_correlated_subqueries(edges: Edge, form: str, on: str) -> None:
     inner = Filter(side(edges, "r_"), expression(on))
     tree = Filter(side(edges, "l_"), CORRELATED[form](inner))
+    if edges.dialect == "mariadb" and "varchar" in on:
+        with pytest.raises(NotPushed, match="depends on a text"):
+            statement(tree, edges.dialect)
+        return
     assert not differences(tree, edges)
 
 
