@@ -39,6 +39,8 @@ from dqp.operators import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dqp.catalog import Table
 
 ROWS = 100_000.0
@@ -143,6 +145,11 @@ class Estimator:
         made: Estimate = getattr(self, "_" + type(tree).__name__.lower())(tree)
         self._known[id(tree)] = (tree, made)
         return made
+
+    def measured(self, tree: Operator, data: pa.Table) -> None:
+        """The rows of the tree are known: what is estimated from now on is estimated from them."""
+        columns = {each: _exact(data.column(each)) for each in tree.columns}
+        self._known[id(tree)] = (tree, Estimate(max(1.0, float(data.num_rows)), columns))
 
     def rows(self, tree: Operator) -> float:
         return self.of(tree).rows

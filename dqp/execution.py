@@ -78,12 +78,13 @@ class Measure:
         self._of = measurement
         self._lock = threading.Lock()
         self._begin = time.perf_counter()
+        self._told: dict[Hashable, Mapping[str, Any]] = {}
 
     @property
     def now(self) -> Measurement:
         with self._lock:
             found = copy(self._of)
-        if found.state in ("waiting", "running"):
+        if found.state in ("waiting", "running") and not self._told:
             found.seconds = time.perf_counter() - self._begin
         return found
 
@@ -104,6 +105,22 @@ class Measure:
     def spooled(self, size: int) -> None:
         with self._lock:
             self._of.spooled += size
+
+    def told(self, part: Hashable, figures: Mapping[str, Any]) -> None:
+        """What an evaluator says of its part of the node, as fields of a ``Measurement``: the parts are added up."""
+        with self._lock:
+            self._told[part] = figures
+            parts = list(self._told.values())
+            for name in ("rows", "bytes", "batches", "spooled", "waiting", "held"):
+                setattr(self._of, name, sum(each[name] for each in parts))
+            self._of.seconds = max(each["seconds"] for each in parts)
+            firsts = [each["first"] for each in parts if each["first"] is not None]
+            self._of.first = min(firsts, default=None)
+            self._of.where = ", ".join(dict.fromkeys(each["where"] for each in parts if each["where"]))
+            self._of.statements = tuple(dict.fromkeys(sql for each in parts for sql in each["statements"]))
+            states: list[State] = [each["state"] for each in parts]
+            order: tuple[State, ...] = ("failed", "running", "waiting", "stopped")
+            self._of.state = next((each for each in order if each in states), "done")
 
     def profiled(self, profile: Mapping[str, Any]) -> None:
         with self._lock:

@@ -68,6 +68,9 @@ class Thresholds:
     spread_seconds: float = 0.5
 
 
+DEFAULT = Thresholds()
+
+
 @dataclass(frozen=True)
 class Output:
     """Where a fragment's rows go; see ``Exchange``. ``heavy`` are literals in DuckDB's SQL."""
@@ -143,17 +146,18 @@ def cut(
     context: Context,
     evaluators: int,
     *,
-    thresholds: Thresholds = Thresholds(),
+    thresholds: Thresholds = DEFAULT,
     seconds: Mapping[str, float] | None = None,
     heavy: Mapping[str, tuple[exp.Expression, ...]] | None = None,
+    whole: frozenset[Remote] = frozenset(),
 ) -> Plan:
     """The plan of an optimised tree for so many evaluators. ``seconds``: what a row costs in an operation, by its name.
-    ``heavy``: of columns by identifier, literals of the values that most rows have. Columns whose type ``context`` does
-    not know are never hashed."""
+    ``heavy``: of columns by identifier, literals of the values that most rows have. ``whole``: what is never read in
+    parts. Columns whose type ``context`` does not know are never hashed."""
     if evaluators < 2:
         return Plan(tree, (Fragment(0, tree, 1, None, None),))
     context.learn(tree)
-    spreading = _Spreading(context, thresholds, seconds or {}, heavy or {})
+    spreading = _Spreading(context, thresholds, seconds or {}, heavy or {}, whole)
     spread = spreading.gathered(spreading.place(tree))
     return Plan(spread, tuple(_Cutting(evaluators, spreading.split, context.types).fragments(spread)))
 
@@ -165,10 +169,11 @@ class _Spreading:
         thresholds: Thresholds,
         seconds: Mapping[str, float],
         heavy: Mapping[str, tuple[exp.Expression, ...]],
+        whole: frozenset[Remote],
     ) -> None:
         self._context, self._thresholds = context, thresholds
         self._estimate, self._types = context.estimator.of, context.types
-        self._seconds, self._heavy = seconds, heavy
+        self._seconds, self._heavy, self._whole = seconds, heavy, whole
         self.split: set[Remote] = set()
 
     def place(self, node: Operator) -> _Placed:
@@ -200,7 +205,7 @@ class _Spreading:
 
     def _remote(self, node: Remote) -> _Placed:
         scan = scanned(node)
-        if scan is None or scan.table.rows < self._thresholds.split_rows:
+        if node in self._whole or scan is None or scan.table.rows < self._thresholds.split_rows:
             return _Placed(node)
         self.split.add(node)
         return _Placed(node, "split")

@@ -35,6 +35,7 @@ def until(condition: Callable[[], Any], seconds: float = SECONDS) -> float:
 @dataclass
 class ServiceProcess:
     """A service in front of ``resources`` (name to URL), with its files in ``directory``, its temporary ones included.
+    ``federations``: by name, alias to what its source is (``resource`` or ``url``). ``roles``: by name, their keys.
 
     Killed or stopped it can be started again: the same port, the same state. ``largest_file``: bytes after which it
     finds the disk full, 0 for no such limit.
@@ -47,6 +48,8 @@ class ServiceProcess:
     grace: float = 0.5
     pool_size: int = 16
     largest_file: int = 0
+    federations: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    roles: Mapping[str, str] = field(default_factory=dict)
     port: int = field(init=False, default_factory=free_port)
     process: psutil.Popen | None = field(init=False, default=None)
 
@@ -74,6 +77,13 @@ class ServiceProcess:
         lines += [f"{name} = {value}" for name, value in self.limits.items()]
         for name, url in self.resources.items():
             lines += [f"[resources.{name}]", f'url = "{url}"', f"pool_size = {self.pool_size}"]
+        for name, sources in self.federations.items():
+            lines.append(f"[federations.{name}]")
+            for alias, source in sources.items():
+                lines += [f"[[federations.{name}.sources]]", f'alias = "{alias}"']
+                lines += [f'{key} = "{value}"' for key, value in source.items()]
+        for name, keys in self.roles.items():
+            lines += [f"[roles.{name}]", keys]
         config = self.directory / "dai.toml"
         config.write_text("\n".join(lines))
         limit = self.largest_file
@@ -99,7 +109,11 @@ class ServiceProcess:
                 return httpx.get(f"{self.url}/health/live").status_code == 200
             return False
 
-        until(answers)
+        try:
+            until(answers)
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def kill(self) -> None:

@@ -66,7 +66,7 @@ def reducible(tree: Operator, context: Context, limit: float) -> list[Reduction]
         if not isinstance(join, Join):
             continue
         for one, other in _equal(join):
-            left, right = _leaf(join.left, one), _leaf(join.right, other)
+            left, right = leaf_of(join.left, one), leaf_of(join.right, other)
             if left is None or right is None or not _comparable(left[1], right[1], context):
                 continue
             if join.kind in ("inner", "semi", "right") and _through(join.left, one):
@@ -117,12 +117,12 @@ def _equal(join: Join) -> Iterator[tuple[str, str]]:
                 yield other, one
 
 
-def _leaf(tree: Operator, name: str) -> tuple[Remote, str] | None:
+def leaf_of(tree: Operator, name: str) -> tuple[Remote, str] | None:
     """The remote subtree that a column comes from, and its name there: all values of the column are among those."""
     if isinstance(tree, Remote):
         return tree, name
     below = _below(tree, name)
-    return None if below is None else _leaf(*below)
+    return None if below is None else leaf_of(*below)
 
 
 def _below(tree: Operator, name: str) -> tuple[Operator, str] | None:

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from dqp.rules import Context
     from dqp.settings import FederationSettings
 
-RUNTIMES = Table("runtime", "dqp.runtimes", {"local": "dqp.runtimes.local:Local"})
+RUNTIMES = Table(
+    "runtime",
+    "dqp.runtimes",
+    {"local": "dqp.runtimes.local:Local", "service": "dqp.runtimes.service:Service", "ray": "dqp.runtimes.ray:Ray"},
+    extras={"ray": "ray"},
+)
 
 
 class Runtime(ABC):

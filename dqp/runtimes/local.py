@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from dai.errors import InternalError
+from dai.errors import DaiError, InternalError
 from dai.stream import Stream
 from dqp.adaptive import adapt
 from dqp.catalog import Catalog
@@ -83,8 +83,8 @@ class Local(Runtime):
         while True:
             try:
                 return opened()
-            except LOST:
-                if not self._elsewhere(tree, lost):
+            except DaiError as error:
+                if not self._retries(error, tree, execution, lost):
                     raise
                 execution.again()
 
@@ -99,11 +99,15 @@ class Local(Runtime):
                         yield batch
                         handed = handed or batch.num_rows > 0
                 return
-            except LOST:
-                if handed or not self._elsewhere(tree, lost):
+            except DaiError as error:
+                if handed or not self._retries(error, tree, execution, lost):
                     raise
             execution.again()
             stream = self._first(opened, tree, execution, lost)
+
+    def _retries(self, error: DaiError, tree: Operator, execution: Execution, lost: Lost) -> bool:
+        """Whether another attempt may succeed after this failure of one."""
+        return isinstance(error, LOST) and self._elsewhere(tree, lost)
 
     def _elsewhere(self, tree: Operator, lost: Lost) -> bool:
         """Whether every remote subtree has a place that was not lost yet, and one was."""
@@ -127,9 +131,9 @@ class Local(Runtime):
             own = replace(context, estimator=Estimator(), types=dict(context.types), remarks=[])
             if execution.options.splits > 1:
                 tree = in_parts(tree, own, execution.options.split_rows)
-        alone = _alone(tree)
-        if alone is not None:
-            return self._through(alone, tree.columns, names, types, execution, lost)
+        only = alone(tree)
+        if only is not None:
+            return self._through(only, tree.columns, names, types, execution, lost)
         readings = Readings(self._catalog, execution, lost)
         if own is not None:
             tree = adapt(tree, own, readings.read, execution.options.inline_bytes)
@@ -227,19 +231,19 @@ class Readings:
 
     def __init__(self, catalog: Catalog, execution: Execution, lost: Lost) -> None:
         self._catalog, self._execution, self._lost = catalog, execution, lost
-        self._begun: dict[Remote, Reading] = {}
+        self.begun: dict[Remote, Reading] = {}
 
     def read(self, remote: Remote) -> Reading:
         """Begins to fetch where that has not begun."""
-        if remote not in self._begun:
-            self._begun[remote] = Reading(remote, self._catalog, self._execution, self._lost)
-        return self._begun[remote]
+        if remote not in self.begun:
+            self.begun[remote] = Reading(remote, self._catalog, self._execution, self._lost)
+        return self.begun[remote]
 
 
-def _alone(tree: Operator) -> Remote | None:
+def alone(tree: Operator) -> Remote | None:
     """The one remote subtree that the tree is, but for the order of its columns."""
     if isinstance(tree, Project) and all(isinstance(each, exp.Column) for _, each in tree.items):
-        inner = _alone(tree.input)
+        inner = alone(tree.input)
         if inner is None:
             return None
         items = tuple((name, each) for name, each in tree.items)

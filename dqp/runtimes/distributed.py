@@ -1,0 +1,435 @@
+"""What the runtimes with several evaluators have in common: a plan is cut, its fragments placed, its rows come back.
+
+An attempt of a query goes like this. Small build sides are read by the coordinator, as in the local runtime, and reduce
+what is left (``adapt``). Now that their sizes are known, the tree is cut (``partition``): a build side that turned out
+large is hashed and not sent to everybody, one that turned out small the other way round. Every evaluator gets its tasks
+at once; those that read from others wait for them. The rows of the root come through an exchange like all others.
+
+Evaluators report at least once a second; one that does not is lost, and so is one whose connection breaks. Then, as
+long as no row was handed out, the query begins again under the next attempt on the evaluators that are left.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from abc import abstractmethod
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any, Protocol
+
+import pyarrow as pa
+from sqlglot import exp
+
+from dai.cancellation import Cancellation
+from dai.client.problems import from_problem
+from dai.errors import DaiError, InternalError
+from dai.stream import Stream
+from dqp.adaptive import adapt
+from dqp.catalog import Catalog
+from dqp.constants import literal
+from dqp.cost import Estimator
+from dqp.dialects import NotPushed
+from dqp.errors import EvaluatorLostError
+from dqp.execution import Execution, Slots
+from dqp.fetch import LOST, Lost, Reading, places
+from dqp.flight import FlightPort, Opener, Ticket, fetch, health, new_token
+from dqp.fragment import arrow_field
+from dqp.leaves import Leaves
+from dqp.operations import Operation
+from dqp.operators import (
+    Aggregate,
+    Call,
+    Exchange,
+    Join,
+    Names,
+    Operator,
+    Project,
+    Receive,
+    Remote,
+    Sort,
+    column,
+    identifiers,
+    walk,
+)
+from dqp.partition import DEFAULT, Fragment, Plan, Thresholds, cut
+from dqp.render import duckdb_sql
+from dqp.rules import Context
+from dqp.rules.parallel import in_parts
+from dqp.rules.reduction import leaf_of
+from dqp.runtimes.local import ROOT, Local, Readings, alone
+from dqp.settings import FederationSettings
+from dqp.sources import ServiceSource
+from dqp.splitting import parts
+from dqp.types import arrow_type
+from dqp.wire import Body, Called, Columns, Input, Received, RemoteInput, Task, Tuples
+
+EMBEDDED_BYTES = 256 << 10
+"""Tuples at hand up to this size travel with a task; larger ones are fetched from the coordinator's port."""
+SILENCE = 10.0
+"""Seconds without a report after which an evaluator is asked whether it is there."""
+ATTEMPTS = 4
+"""Of a query, at most."""
+QUERIES = 12
+"""At once, of one coordinator; others wait their turn. A query needs a request at each evaluator at the same time."""
+SAMPLE_ROWS = 20_000
+"""First rows of a statement in which values are looked for that most rows have."""
+COUNT = "rows with the key"
+
+
+class Evaluator(Protocol):
+    """One evaluator as its coordinator sees it. ``name`` is for people; ``address`` that of its Flight port."""
+
+    name: str
+
+    @property
+    def address(self) -> str:
+        """Raises EvaluatorLostError where it cannot be asked."""
+
+    def run(self, tasks: Sequence[Task], cancellation: Cancellation) -> Iterator[Sequence[Mapping[str, Any]]]:
+        """Runs the tasks: their reports (``dqp.evaluator.Work.reports``). Closing the generator, or cancelling, ends
+        them. Raises EvaluatorLostError when the evaluator is gone."""
+
+    def forget(self) -> None:
+        """What is known of it may be wrong: ask again."""
+
+
+class Distributed(Local):
+    """``thresholds`` say what is worth to be spread. A plan of one statement runs without any evaluator."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: FederationSettings,
+        *,
+        operations: Mapping[str, Operation] | None = None,
+        thresholds: Thresholds = DEFAULT,
+    ) -> None:
+        super().__init__(catalog, settings, operations=operations)
+        self._thresholds = thresholds
+        self._seconds = {name: each.seconds / each.concurrent for name, each in self._operations.items()}
+        self._port: FlightPort | None = None
+        self._lock = threading.Lock()
+        self._load: dict[str, int] = {}
+        self._turns = Slots(QUERIES)
+
+    @abstractmethod
+    def evaluators(self) -> Sequence[Evaluator]:
+        """All of them, whether they answer or not."""
+
+    @property
+    def port(self) -> FlightPort:
+        """Of the coordinator: for what only it can read."""
+        with self._lock:
+            if self._port is None:
+                self._port = FlightPort()
+            return self._port
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._catalog
+
+    def operation(self, name: str) -> Operation:
+        if name not in self._operations:
+            raise InternalError(f"There is no operation {name!r}.")
+        return self._operations[name]
+
+    @contextmanager
+    def loaded(self, evaluator: Evaluator, tasks: int) -> Iterator[None]:
+        """While the block runs the evaluator has so many tasks more."""
+        self._count(evaluator, tasks)
+        try:
+            yield
+        finally:
+            self._count(evaluator, -tasks)
+
+    def _count(self, evaluator: Evaluator, tasks: int) -> None:
+        with self._lock:
+            self._load[evaluator.name] = self._load.get(evaluator.name, 0) + tasks
+
+    def close(self) -> None:
+        super().close()
+        if self._port is not None:
+            self._port.close()
+
+    # --- attempts ---
+
+    def _retries(self, error: DaiError, tree: Operator, execution: Execution, lost: Lost) -> bool:
+        if isinstance(error, LOST):
+            source = error.extra.get("source")
+            if source is not None and not lost.count(str(source)):
+                lost.add(str(source))
+            return super()._retries(error, tree, execution, lost)
+        return isinstance(error, EvaluatorLostError) and execution.attempt < ATTEMPTS
+
+    def _alive(self, execution: Execution) -> list[tuple[Evaluator, str]]:
+        """The evaluators that answer, with the addresses of their ports, the one with the least work first."""
+        found = []
+        for each in self.evaluators():
+            try:
+                address = each.address
+                if execution.attempt > 1:
+                    health(address)
+            except EvaluatorLostError:
+                each.forget()
+                continue
+            found.append((each, address))
+        if not found:
+            names = ", ".join(each.name for each in self.evaluators())
+            raise EvaluatorLostError(f"No evaluator answers: {names}.", hint="Start them, or wait until they are back.")
+        with self._lock:
+            return sorted(found, key=lambda each: self._load.get(each[0].name, 0))
+
+    # --- one attempt ---
+
+    def _opened(
+        self,
+        tree: Operator,
+        names: Sequence[str],
+        types: Sequence[str],
+        execution: Execution,
+        context: Context | None,
+        lost: Lost,
+    ) -> Stream:
+        context = context or Context(self._catalog, Estimator(), Names(identifiers(tree)))
+        own = replace(context, estimator=Estimator(), types=dict(context.types), remarks=[])
+        if execution.options.splits > 1:
+            tree = in_parts(tree, own, execution.options.split_rows)
+        only = alone(tree)
+        if only is not None:
+            return self._through(only, tree.columns, names, types, execution, lost)
+        turn = ExitStack()
+        turn.enter_context(self._turns(execution.cancellation))
+        execution.at_end(turn.close)
+        evaluators = self._alive(execution)
+        readings = Readings(self._catalog, execution, lost)
+        tree = adapt(tree, own, readings.read, execution.options.inline_bytes)
+        execution.remarks = tuple(own.remarks)
+        at_hand = {
+            remote: table
+            for remote, reading in readings.begun.items()
+            if (table := reading.whole(execution.options.inline_bytes)) is not None
+        }
+        plan = self._cut(tree, own, len(evaluators), execution, readings, at_hand)
+        execution.tree = plan.tree
+        attempt = _Attempt(self, plan, evaluators, execution, readings, at_hand, lost)
+        return _renamed(attempt.start(types), names, types)
+
+    def _cut(
+        self,
+        tree: Operator,
+        context: Context,
+        evaluators: int,
+        execution: Execution,
+        readings: Readings,
+        at_hand: Mapping[Remote, pa.Table],
+    ) -> Plan:
+        """The plan by what is known now."""
+        context = replace(context, estimator=Estimator())
+        for node in walk(tree):
+            if isinstance(node, Remote) and node in at_hand:
+                context.estimator.measured(node, at_hand[node])
+        cutting = partial(
+            cut,
+            tree,
+            context,
+            evaluators,
+            thresholds=self._thresholds,
+            seconds=self._seconds,
+            whole=frozenset(readings.begun),
+        )
+        plan = cutting()
+        heavy = {
+            key: values
+            for key, remote in hashed_remotes(plan, readings.begun)
+            if (values := self._heavy(remote, key, evaluators, execution))
+        }
+        return cutting(heavy=heavy) if heavy else plan
+
+    def _heavy(self, remote: Remote, key: str, evaluators: int, execution: Execution) -> tuple[exp.Expression, ...]:
+        """Values of a column that so many of its first rows have that one evaluator would get far more than others."""
+        sample = Sort(Project(remote.tree, ((key, column(key)),)), (), SAMPLE_ROWS)
+        counted = Aggregate(sample, ((key, column(key)),), ((COUNT, exp.Count(this=exp.Star(), big_int=True)),))
+        most = exp.Ordered(this=column(COUNT), desc=True, nulls_first=False)
+        asked = Remote(remote.source, Sort(counted, (most,), 2 * evaluators))
+        try:
+            found = self.fetch(asked, execution)
+        except NotPushed:
+            return ()
+        limit = SAMPLE_ROWS / (2 * evaluators)
+        counts = zip(found.column(key).to_pylist(), found.column(COUNT).to_pylist(), strict=True)
+        return tuple(literal(value) for value, count in counts if value is not None and count >= limit)
+
+
+class _Attempt:
+    """Makes the tasks of a plan, has them run, and gives the rows of the root."""
+
+    def __init__(
+        self,
+        runtime: Distributed,
+        plan: Plan,
+        evaluators: Sequence[tuple[Evaluator, str]],
+        execution: Execution,
+        readings: Readings,
+        at_hand: Mapping[Remote, pa.Table],
+        lost: Lost,
+    ) -> None:
+        self._runtime, self._plan, self._evaluators, self._execution = runtime, plan, evaluators, execution
+        self._readings, self._at_hand, self._lost = readings, at_hand, lost
+        self._query, self._token = uuid.uuid4().hex, new_token()
+        self._streamed: set[Remote] = set()
+        self._keys: dict[tuple[str, str], Hashable] = {}
+        self._published = count(1)
+        self._tasks: dict[int, list[Task]] = {}
+        turn = count()
+        self._places = {
+            each.id: tuple(range(each.instances)) if each.instances > 1 else (next(turn) % len(evaluators),)
+            for each in reversed(plan.fragments)
+        }
+        """Of each fragment the evaluators of its instances, by number."""
+
+    def start(self, types: Sequence[str]) -> Stream:
+        """The rows of the root, once it has begun."""
+        execution = self._execution
+        for fragment in self._plan.fragments:
+            for instance, place in enumerate(self._places[fragment.id]):
+                task = self._task(fragment, instance, tuple(types))
+                self._tasks.setdefault(place, []).append(task)
+        for place, tasks in self._tasks.items():
+            execution.start(partial(self._conduct, self._evaluators[place][0], tasks), "dqp-evaluator")
+        root = self._plan.root
+        address = self._evaluators[self._places[root.id][0]][1]
+        return fetch(address, self._ticket(root, 0, 0), cancellation=execution.cancellation)
+
+    def _conduct(self, evaluator: Evaluator, tasks: Sequence[Task]) -> None:
+        """Has the evaluator run its tasks; the failure of one is that of the attempt."""
+        with self._runtime.loaded(evaluator, len(tasks)):
+            for reports in evaluator.run(tasks, self._execution.cancellation):
+                for each in reports:
+                    self._told(evaluator, each)
+
+    def _told(self, evaluator: Evaluator, report: Mapping[str, Any]) -> None:
+        for name, figures in report["measures"].items():
+            key = self._keys.get((report["task"], name))
+            if key is not None:
+                where = figures["where"] or evaluator.name
+                self._execution.measure(key).told((report["task"], name), {**figures, "where": where})
+        if report["problem"] is not None:
+            raise from_problem(report["problem"])
+
+    # --- tasks ---
+
+    def _name(self, fragment: Fragment, instance: int) -> str:
+        return f"{fragment.id}.{instance}"
+
+    def _ticket(self, fragment: Fragment, instance: int, partition: int) -> Ticket:
+        name = self._name(fragment, instance)
+        return Ticket(self._query, self._execution.attempt, name, partition, self._token)
+
+    def _task(self, fragment: Fragment, instance: int, types: tuple[str, ...]) -> Task:
+        consumer, output = self._plan.consumer(fragment), fragment.output
+        name = self._name(fragment, instance)
+        partitions = 1 if consumer is None else consumer.instances
+        self._keys[name, ""] = fragment.exchange or ROOT
+        return Task(
+            query=self._query,
+            attempt=self._execution.attempt,
+            name=name,
+            token=self._token,
+            body=self._body(fragment.tree, fragment, instance, ""),
+            partitions=partitions,
+            broadcast=output is not None and output.kind == "broadcast",
+            bucket=None if output is None else output.bucket(partitions),
+            types=types if output is None else None,
+        )
+
+    def _body(self, tree: Operator, fragment: Fragment, instance: int, prefix: str) -> Body:
+        leaves = Leaves(tree, self._runtime.catalog)
+        sql = duckdb_sql(tree, leaves)
+        task = self._name(fragment, instance)
+        inputs: dict[str, Input] = {name: self._tuples(data, None) for name, data in leaves.tables.items()}
+        for name, remote in leaves.remotes.items():
+            inputs[name] = self._remote(remote, fragment, instance)
+            self._keys[task, prefix + name] = remote
+        for name, receive in leaves.receives.items():
+            inputs[name] = self._received(receive, instance)
+        for name, call in leaves.calls.items():
+            inputs[name] = self._called(call, fragment, instance, f"{prefix}{name}/")
+            self._keys[task, prefix + name] = call
+        repeated = (*leaves.remotes, *leaves.receives, *leaves.calls)
+        return Body(sql, inputs, frozenset(filter(leaves.several, repeated)))
+
+    def _received(self, receive: Receive, instance: int) -> Received:
+        producer = self._plan.fragments[receive.fragment]
+        assert producer.output is not None
+        partition = 0 if producer.output.kind == "gather" else instance
+        return Received(
+            tuple(
+                (self._evaluators[place][1], self._ticket(producer, number, partition))
+                for number, place in enumerate(self._places[producer.id])
+            )
+        )
+
+    def _called(self, call: Call, fragment: Fragment, instance: int, prefix: str) -> Called:
+        operation = self._runtime.operation(call.function)
+        given = tuple((each, column(each)) for each in call.input.columns)
+        arguments = tuple((f"argument {at}", each) for at, each in enumerate(call.arguments, 1))
+        below = self._body(Project(call.input, (*given, *arguments)), fragment, instance, prefix)
+        return Called(operation, below, len(given), call.identifier)
+
+    def _remote(self, remote: Remote, fragment: Fragment, instance: int) -> Input:
+        if remote in self._at_hand:
+            return self._tuples(self._at_hand[remote], self._readings.begun[remote].columns)
+        if remote in fragment.parted:
+            pieces = parts(remote, fragment.instances)
+            if instance >= len(pieces):
+                columns = places(remote, self._runtime.catalog, self._lost)[0].statement.columns
+                return Tuples(pa.schema([(name, arrow_type(type)) for name, type in columns]).empty_table(), columns)
+            remote = pieces[instance]
+        if remote not in self._readings.begun:
+            found = places(remote, self._runtime.catalog, self._lost)
+            if all(isinstance(each.source, ServiceSource) for each in found):
+                asked = tuple((each.source.alias, each.source.address, each.statement.sql) for each in found)
+                return RemoteInput(asked, found[0].statement.columns)
+        return self._read_here(remote)
+
+    def _read_here(self, remote: Remote) -> Received:
+        """What only this process can read, or has begun to."""
+        if remote in self._streamed:  # a reading gives its rows once
+            reading = Reading(remote, self._runtime.catalog, self._execution, self._lost)
+        else:
+            reading = self._readings.read(remote)
+        self._streamed.add(remote)
+        return self._publish(lambda _: reading.stream(), reading.columns)
+
+    def _tuples(self, data: pa.Table, columns: Columns | None) -> Input:
+        if data.nbytes <= EMBEDDED_BYTES:
+            return Tuples(data, columns)
+        return replace(self._publish(lambda _: Stream.of(data), columns), whole=columns is None)
+
+    def _publish(self, opener: Opener, columns: Columns | None) -> Received:
+        """Rows that one task fetches from this process's own port."""
+        port = self._runtime.port
+        ticket = Ticket(self._query, self._execution.attempt, f"input {next(self._published)}", 0, self._token)
+        if ticket.fragment == "input 1":
+            self._execution.at_end(partial(port.withdraw, self._query, self._execution.attempt))
+        port.publish(ticket, opener)
+        return Received(((port.address, ticket),), columns)
+
+
+def hashed_remotes(plan: Plan, begun: Container[Remote]) -> Iterator[tuple[str, Remote]]:
+    """The columns by which the left sides of joins are hashed, as they are called in the statement they come from."""
+    for node in walk(plan.tree):
+        if isinstance(node, Join) and isinstance(node.left, Exchange) and node.left.kind == "hash":
+            for each in node.left.keys:
+                leaf = leaf_of(node.left.input, each.name)
+                if leaf is not None and leaf[0] not in begun and leaf[1] == each.name:
+                    yield each.name, leaf[0]
+
+
+def _renamed(stream: Stream, names: Sequence[str], types: Sequence[str]) -> Stream:
+    schema = pa.schema([arrow_field(name, type)[0] for name, type in zip(names, types, strict=True)])
+    return stream.map(lambda batch: pa.RecordBatch.from_arrays(batch.columns, schema=schema), schema)

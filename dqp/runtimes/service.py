@@ -1,0 +1,99 @@
+"""Evaluators that are data services with the role ``evaluator``: told over HTTP what to do, read by Arrow Flight."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dai.cancellation import Cancellation
+from dai.client import Options, parted
+from dai.client import Service as Client
+from dai.client.documents import activity, document, element
+from dai.client.result import Result, media_type
+from dai.errors import ConfigurationError, DaiError, NotFoundError, TruncatedError, UnreachableError
+from dqp.catalog import Catalog
+from dqp.errors import EvaluatorLostError
+from dqp.operations import Operation
+from dqp.partition import DEFAULT, Thresholds
+from dqp.runtimes.distributed import SILENCE, Distributed
+from dqp.settings import FederationSettings
+from dqp.wire import Task, encoded
+
+RESOURCE = "evaluator"
+
+
+class Service(Distributed):
+    """``evaluators`` of the settings are addresses of services."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: FederationSettings,
+        *,
+        operations: Mapping[str, Operation] | None = None,
+        thresholds: Thresholds = DEFAULT,
+    ) -> None:
+        super().__init__(catalog, settings, operations=operations, thresholds=thresholds)
+        self._evaluators = tuple(map(ServiceEvaluator, settings.evaluators))
+
+    def evaluators(self) -> Sequence[ServiceEvaluator]:
+        return self._evaluators
+
+    def close(self) -> None:
+        super().close()
+        for each in self._evaluators:
+            each.close()
+
+
+class ServiceEvaluator:
+    """The evaluator at ``http://host:port`` (or ``…/resources/evaluator``). ConfigurationError for no such address."""
+
+    def __init__(self, url: str) -> None:
+        base, resource = parted(url)
+        self.name, self._path = base, f"/resources/{resource or RESOURCE}"
+        self._client = Client(base, Options(connect=2.0, read=SILENCE, retries=1))
+        self._lock = threading.Lock()
+        self._address: str | None = None
+
+    @property
+    def address(self) -> str:
+        with self._lock:
+            if self._address is None:
+                try:
+                    properties: Mapping[str, Any] = self._client.get(self._path)
+                except UnreachableError as error:
+                    raise EvaluatorLostError(f"The evaluator {self.name} does not answer.") from error
+                except NotFoundError as error:
+                    raise self._no_evaluator() from error
+                if "flight" not in properties:
+                    raise self._no_evaluator()
+                self._address = str(properties["flight"])
+            return self._address
+
+    def _no_evaluator(self) -> DaiError:
+        return ConfigurationError(
+            f"The service {self.name} is no evaluator.", hint="Give its configuration a section [roles.evaluator]."
+        )
+
+    def forget(self) -> None:
+        with self._lock:
+            self._address = None
+
+    def run(self, tasks: Sequence[Task], cancellation: Cancellation) -> Iterator[Sequence[Mapping[str, Any]]]:
+        fragments, reports = element("fragments", encoded(tasks)), element("reports", name="how")
+        work = activity("runFragments", fragments, reports, name="run")
+        headers = {"Content-Type": "application/xml", "Accept": media_type("arrow")}
+        path = f"{self._path}/perform?output=how"
+        try:
+            reply = self._client.transport.send("POST", path, document(work), headers, cancellation=cancellation)
+            with Result(reply.body, "arrow") as result:
+                for batch in result:
+                    yield [json.loads(each) for each in batch.column(0).to_pylist()]
+        except (UnreachableError, TruncatedError) as error:
+            self.forget()
+            raise EvaluatorLostError(f"The evaluator {self.name} went away.") from error
+
+    def close(self) -> None:
+        self._client.close()
