@@ -16,7 +16,7 @@ from perf.harness import measured, shown
 from perf.peers import PeerError
 
 US = "dqp"
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which a peer is not asked again."""
 
 
