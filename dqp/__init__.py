@@ -40,3 +40,10 @@ def connect(federation: Any, **options: Any) -> Lab:
     from dqp.notebook import Lab
 
     return Lab(federation, **options)
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """``%load_ext dqp`` in a notebook: ``%dqp`` and ``%%dqp``, see ``dqp.magic``."""
+    from dqp.magic import FederationMagics
+
+    ipython.register_magics(FederationMagics)

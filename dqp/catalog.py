@@ -159,15 +159,29 @@ class Catalog:
 
     def upload(self, name: str, table: pa.Table) -> None:
         """Makes a table known as ``name``; one of the same name before is replaced. ParameterError for columns whose
-        names SQL cannot tell apart, and for the name of a view."""
-        if name.casefold() in self._views:
-            raise ParameterError(f"There is a view {name!r}.", hint="Give the table another name.")
+        names SQL cannot tell apart, and for a name that means something else: a view, a source, ``alias_table``."""
+        self.check_name(name)
         folded = Counter(each.casefold() for each in table.column_names)
         if twice := [each for each, count in folded.items() if count > 1]:
             raise ParameterError(f"Columns of the table {name!r} have the same name: {', '.join(twice)}.")
         with self._lock:
             self._uploads[name.casefold()] = (name, table)
             self._uploaded += 1
+
+    def check_name(self, name: str) -> None:
+        """ParameterError where an uploaded table cannot have the name."""
+        folded, hint = name.casefold(), "Give the table another name."
+        if not folded.strip():
+            raise ParameterError("A table needs a name.")
+        if folded in self._views:
+            raise ParameterError(f"There is a view {name!r}.", hint=hint)
+        if self._reflection.alias(name) is not None:
+            raise ParameterError(f"There is a source {name!r}.", hint=hint)
+        mentioned = self._reflection.mentioned([folded])
+        if mentioned:
+            self._reflection.need(mentioned)
+            if any(reflected.classic(name) for reflected in self._reflection.loaded()):
+                raise ParameterError(f"There is a table {name!r} in a source.", hint=hint)
 
     @property
     def uploads(self) -> Mapping[str, pa.Table]:

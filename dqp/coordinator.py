@@ -109,13 +109,19 @@ class Coordinator:
         self.catalog = Catalog(settings, resolve=resolve)
         self.runtime = runtime or runtime_of(settings, self.catalog, self.operations)
         self._plans: OrderedDict[Any, Planned] = OrderedDict()
+        self._version = 0
         self._lock = threading.Lock()
 
     def plan(self, sql: str, parameters: Parameters = ()) -> Planned:
         """Raises StatementError with the position in ``sql``, NotAQueryError, ParameterError, and what a source that is
         needed answers when it is asked for its tables."""
-        key = (sql, repr(parameters), self.catalog.version)
+        version = self.catalog.version
+        key = (sql, repr(parameters), version)
         with self._lock:
+            if version != self._version:
+                # Plans hold the uploaded tables that they read.
+                self._plans.clear()
+                self._version = version
             known = self._plans.get(key)
             if known is not None:
                 self._plans.move_to_end(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -9,12 +10,14 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from dai.cancellation import Cancellation
 from dai.config import FederationConfig
 from dai.drivers import CallResult, ColumnStatistics, Driver, DriverOptions, Parts, Session, Statistics, TableInfo
 from dai.drivers import Column as ColumnInfo
 from dai.drivers.ddl import like
-from dai.errors import ConfigurationError, DatabaseUnavailableError, NotAQueryError, ParameterError
+from dai.errors import ConfigurationError, DatabaseUnavailableError, LimitError, NotAQueryError, ParameterError
 from dai.stream import Stream
 from dqp import types
 from dqp.catalog import Table
@@ -22,6 +25,8 @@ from dqp.coordinator import Coordinator
 from dqp.execution import Execution
 from dqp.settings import FederationSettings, load, parse
 
+_NAME = re.compile(r"[^\W\d]\w{0,127}")
+_MOST_LOADED = 1_000
 _HINT = "Send it to the resource that has the table."
 
 
@@ -39,7 +44,7 @@ def configured(config: FederationConfig, resolve: Callable[[str], Driver]) -> Fe
 
 
 class Federation(Driver):
-    """Tables are ``alias.table``; the SQL is DuckDB's. Read-only."""
+    """Tables are ``alias.table``; the SQL is DuckDB's. Read-only, except that tables can be loaded into its memory."""
 
     dialect = "duckdb"
 
@@ -103,12 +108,44 @@ class Federation(Driver):
         create: bool = False,
         transactional: bool = True,
     ) -> int:
-        stream.close()
-        raise NotAQueryError("A federation is read-only: nothing can be loaded into it.", hint=_HINT)
+        """Keeps the tuples as a table ``table`` of the federation, in memory, for everybody who asks it and until the
+        service ends; one of the same name before is replaced at once. The tables of sources are never written.
+
+        Raises ParameterError for a name that means something else, LimitError beyond ``upload_bytes``.
+        """
+        with stream:
+            if not _NAME.fullmatch(table):
+                raise ParameterError(
+                    f"{table!r} cannot be the name of a table of a federation.",
+                    hint="A letter and then letters, digits or '_'. The tables of sources cannot be written.",
+                )
+            self.catalog.check_name(table)
+            limit, count = self.settings.upload_bytes, _MOST_LOADED
+            others = {name: each for name, each in self.catalog.uploads.items() if name.casefold() != table.casefold()}
+            size = sum(each.nbytes for each in others.values())
+            batches = []
+            for batch in stream:
+                cancellation.check()
+                size += batch.nbytes
+                if size > limit or len(others) >= count:
+                    raise LimitError(
+                        f"The federation keeps at most {limit:,} bytes in {count:,} tables that were loaded into it.",
+                        hint="Load fewer rows or columns, or have its upload_bytes raised. "
+                        "Loading a table without rows frees what its name held.",
+                    )
+                batches.append(batch)
+            kept = pa.Table.from_batches(batches, stream.schema)
+            self.catalog.upload(table, kept)
+            return int(kept.num_rows)
 
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
         """The tables of all sources that answer, with the alias as their schema, and the views."""
         found = [_described(each) for each in self.catalog.tables()]
+        for name, table in self.catalog.uploads.items():
+            columns = tuple(
+                ColumnInfo(each.name, types.duckdb_type(each.type).lower(), str(each.type)) for each in table.schema
+            )
+            found.append(TableInfo(name=name, columns=columns, rows=table.num_rows))
         for name, shape in self.catalog.shapes_of_views().items():
             columns = tuple(ColumnInfo(each, type.lower(), str(types.arrow_type(type))) for each, type in shape)
             found.append(TableInfo(name=name, kind="view", columns=columns))

@@ -13,8 +13,9 @@ import html
 import os
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Self
 
@@ -22,12 +23,16 @@ import pyarrow as pa
 
 import dai
 from dai.cancellation import Cancellation
+from dai.client.documents import activity, document, element
 from dai.client.progress import Asked, Meter
-from dai.client.result import SHOWN_ROWS, first_rows, shown
-from dai.errors import ConfigurationError, MissingDependencyError, ParameterError, StatementError
+from dai.client.result import SHOWN_COLUMNS, SHOWN_ROWS, first_rows, shown
+from dai.errors import ConfigurationError, DaiError, MissingDependencyError, ParameterError, StatementError
 from dai.stream import Stream
-from dqp.coordinator import Coordinator, Running
+from dqp.coordinator import Begun, Coordinator
+from dqp.execution import Execution
 from dqp.explanation import Explanation
+from dqp.explanation import count as count_of
+from dqp.operators import Remote
 from dqp.parameters import read
 from dqp.settings import FederationSettings, load
 
@@ -79,20 +84,30 @@ class Lab:
         """How a query would run; with ``analyze`` it runs, and how it did."""
         return self.sql(sql, *values, **parameters).explain(analyze=analyze)
 
-    def upload(self, name: str, data: Any) -> None:
+    def upload(self, name: str, data: Any) -> int:
         """Makes a table of one's own known as ``name``: an Arrow table, a pandas or polars data frame, a mapping of
-        columns. One of the same name before is replaced."""
-        if self._coordinator is None:
-            raise ConfigurationError(
-                "Tables cannot be uploaded to a federation of a service.",
-                hint="Connect with a federation.toml or a mapping, which runs here, and upload there.",
-            )
-        self._coordinator.catalog.upload(name, _table(data))
+        columns. One of the same name before is replaced. How many rows it has.
+
+        Of a federation that runs here it is this program's own. A federation of a service keeps it in the service's
+        memory: everybody who asks that federation can read it, under its name, until the service ends.
+
+        ParameterError for what is no table and for a name that means something else, LimitError where the service keeps
+        no more.
+        """
+        table = _table(data)
+        if self._coordinator is not None:
+            self._coordinator.catalog.upload(name, table)
+        else:
+            _loaded(self._remote, name, table)
+        return int(table.num_rows)
 
     def tables(self) -> pa.Table:
         """What can be queried: source, table, estimated rows, columns."""
         if self._coordinator is None:
-            listed = [(each["schema"], each["name"], each["rows"], each["columns"]) for each in self._remote.schema()]
+            listed = [
+                (each["schema"], each["name"], each["rows"], each["columns"])
+                for each in self._remote.schema(fresh=True)
+            ]
             rows = [
                 {"source": alias, "table": name, "rows": rows, "columns": [column["name"] for column in columns]}
                 for alias, name, rows, columns in listed
@@ -106,6 +121,10 @@ class Lab:
                     "columns": [c.name for c in each.columns],
                 }
                 for each in self._coordinator.catalog.tables()
+            ]
+            rows += [
+                {"source": None, "table": name, "rows": table.num_rows, "columns": table.column_names}
+                for name, table in self._coordinator.catalog.uploads.items()
             ]
         kinds = [
             ("source", pa.string()),
@@ -138,6 +157,12 @@ class Lab:
         sources = ", ".join(self._coordinator.catalog.sources)
         return f"<Lab of {sources}>"
 
+    def _repr_html_(self) -> str:
+        """The tables, for notebooks."""
+        found = self.tables()
+        more = f" and {html.escape(', '.join(self.problems))} away" if self.problems else ""
+        return _drawn(found.schema, found.to_batches(), f"{found.num_rows:,} tables{more}")
+
 
 class Query:
     """One query, run each time its result is asked for, except that a table once read is kept.
@@ -155,7 +180,18 @@ class Query:
         lab = self._lab
         if lab._coordinator is None:
             return self._asked("", blocksize, lab._progress)
-        return _interruptible(lab._coordinator, self, blocksize, Meter(lab._progress))
+        coordinator = lab._coordinator
+
+        def start(cancellation: Cancellation, begun: Begun) -> Stream:
+            return coordinator.start(
+                self.text, self.parameters, cancellation=cancellation, batch_rows=blocksize, begun=begun
+            )[0]
+
+        return _interruptible(start, Meter(lab._progress))
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """For libraries that take whatever streams Arrow: ``polars.from_arrow(query)``, ``pa.table(query)``."""
+        return self.reader().__arrow_c_stream__(requested_schema)
 
     def blocks(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Record batches of ``rows`` rows, the last one shorter, as they come."""
@@ -191,11 +227,20 @@ class Query:
     def explain(self, *, analyze: bool = False) -> Explanation:
         """How it would run; with ``analyze`` it runs to its end, and how it did. Drawn in a notebook."""
         lab = self._lab
-        if lab._coordinator is not None:
-            return lab._coordinator.explain(self.text, self.parameters, analyze=analyze)
-        word = "EXPLAIN ANALYZE" if analyze else "EXPLAIN"
-        with self._asked(f"{word} (FORMAT json) ", None, False) as stream:
-            return Explanation.of("\n".join(stream.table().column(0).to_pylist()))
+        if lab._coordinator is None:
+            word = "EXPLAIN ANALYZE" if analyze else "EXPLAIN"
+            text = "\n".join(self._asked(f"{word} (FORMAT json) ", None, False).table().column(0).to_pylist())
+            return replace(Explanation.of(text), sql=self.text)
+        coordinator, found = lab._coordinator, []
+
+        def start(cancellation: Cancellation, begun: Begun) -> Stream:
+            found.append(
+                coordinator.explain(self.text, self.parameters, analyze=analyze, cancellation=cancellation, begun=begun)
+            )
+            return Stream(pa.schema([]), [])
+
+        _interruptible(start, Meter(lab._progress)).table()
+        return found[0]
 
     def _asked(self, before: str, blocksize: int | None, progress: Asked) -> Stream:
         """The answer of the service; parameters go as the literals that stand for them."""
@@ -211,32 +256,35 @@ class Query:
         return found
 
     def __repr__(self) -> str:
-        state = "not read yet" if self._kept is None else f"{self._kept.num_rows:,} rows"
+        state = "not read yet" if self._kept is None else count_of(self._kept.num_rows)
         first = " ".join(self.text.split())
         return f"<Query: {first if len(first) <= 60 else first[:59] + '…'}: {state}>"
 
     def _repr_html_(self) -> str:
         """Names, types and the first rows: what a notebook shows. Reads a few rows, or those that are kept."""
-        if self._kept is not None:
-            return _drawn(self._kept.schema, self._kept.to_batches(), f"{self._kept.num_rows:,} rows")
-        batches: list[pa.RecordBatch] = []
-        count = 0
-        with self.stream() as stream:
-            for batch in stream:
-                batches.append(batch)
-                count += batch.num_rows
-                if count > SHOWN_ROWS:
-                    break
-        note = f"{count:,} rows" if count <= SHOWN_ROWS else "the first rows; .arrow() reads all"
-        return _drawn(stream.schema, batches, note)
+        if self._kept is None:
+            batches: list[pa.RecordBatch] = []
+            count = 0
+            try:
+                with self.stream() as stream:
+                    for batch in stream:
+                        batches.append(batch)
+                        count += batch.num_rows
+                        if count > SHOWN_ROWS:
+                            return _drawn(stream.schema, batches, "the first rows; .arrow() reads all")
+            except DaiError as error:
+                return f"<pre>{html.escape(str(error))}</pre>"
+            self._kept = pa.Table.from_batches(batches, stream.schema)
+        return _drawn(self._kept.schema, self._kept.to_batches(), count_of(self._kept.num_rows))
 
 
-def _interruptible(coordinator: Coordinator, query: Query, blocksize: int | None, meter: Meter) -> Stream:
-    """The query's stream, read by a thread, so that the caller's can be interrupted while it waits."""
+def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter) -> Stream:
+    """The stream that ``start`` gives, read by a thread, so that the caller's can be interrupted while it waits."""
     cancellation = Cancellation()
     opened: queue.Queue[Any] = queue.Queue(1)
     batches: queue.Queue[Any] = queue.Queue(2)
     stopped = threading.Event()
+    begun: list[Execution] = []
 
     def put(what: Any) -> None:
         while not stopped.is_set():
@@ -246,13 +294,11 @@ def _interruptible(coordinator: Coordinator, query: Query, blocksize: int | None
 
     def reading() -> None:
         try:
-            stream, running = coordinator.start(
-                query.text, query.parameters, cancellation=cancellation, batch_rows=blocksize
-            )
+            stream = start(cancellation, begun.append)
         except BaseException as error:  # noqa: BLE001
             opened.put(error)
             return
-        opened.put((stream.schema, running))
+        opened.put(stream.schema)
         try:
             with stream:
                 for batch in stream:
@@ -280,14 +326,14 @@ def _interruptible(coordinator: Coordinator, query: Query, blocksize: int | None
                     if isinstance(found, BaseException):
                         raise found
                     return found
-                if running is not None:
-                    meter.update(rows, _moved(running))
+                if begun:
+                    meter.update(rows, _fetched(begun[0]), note=lambda: _going_on(begun[0]))
         except BaseException:
             stop()
             raise
 
-    rows, running = 0, None
-    schema, running = waited(opened)
+    rows = 0
+    schema = waited(opened)
 
     def given() -> Iterator[pa.RecordBatch]:
         nonlocal rows
@@ -295,14 +341,49 @@ def _interruptible(coordinator: Coordinator, query: Query, blocksize: int | None
             rows += batch.num_rows
             yield batch
         thread.join()
-        meter.update(rows, 0 if running is None else _moved(running), finished=True)
+        meter.update(rows, _fetched(begun[0]) if begun else 0, finished=True)
 
     return Stream(schema, given(), stop)
 
 
-def _moved(running: Running) -> int:
+def _fetched(execution: Execution) -> int:
     """Bytes that came from the sources so far."""
-    return sum(each.bytes for each in running.execution.measurements() if each.key != "fragment")
+    return sum(each.bytes for each in execution.measurements() if isinstance(each.key, Remote))
+
+
+def _going_on(execution: Execution) -> str:
+    """What has not ended yet: ``pg 1,200,000 rows, maria 0 rows``."""
+    parts = [each for each in execution.parts() if each.state in ("waiting", "running")]
+    return ", ".join(f"{each.name} {each.rows:,} rows" for each in parts)
+
+
+def _loaded(remote: Any, name: str, table: pa.Table) -> None:
+    """Pushes a table into the memory of a service's federation."""
+    into = document(
+        activity("inputStream", element("toLocal", name="tuples"), name="upload"),
+        activity(
+            "sqlBulkLoadRowSet",
+            element("webRowSetStream", from_="tuples"),
+            element("loadIntoTable", tableName=name, transactionally=True),
+            element("resultStream", name="count"),
+            name="load",
+        ),
+    )
+    with remote.session() as session:
+        job = remote.submit(into, session=session.id)
+        failure: DaiError | None = None
+        try:
+            session.push("upload", table, format="arrow")
+        except DaiError as error:
+            # Nobody reads on: the job says why.
+            failure = error
+            if not job.refresh(wait=5).finished:
+                job.abort()
+        job.wait()
+        if job.error is not None:
+            raise job.error from failure
+        if failure is not None:
+            raise failure
 
 
 def _table(data: Any) -> pa.Table:
@@ -339,10 +420,13 @@ def _needed(package: str) -> Any:
 
 def _drawn(schema: pa.Schema, batches: list[pa.RecordBatch], note: str) -> str:
     head = "".join(
-        f"<th>{html.escape(each.name)}<br><small>{html.escape(str(each.type))}</small></th>" for each in schema
+        f"<th>{html.escape(each.name)}<br><small>{html.escape(str(each.type))}</small></th>"
+        for each in list(schema)[:SHOWN_COLUMNS]
     )
     body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(shown(value))}</td>" for value in row) + "</tr>"
+        "<tr>" + "".join(f"<td>{html.escape(shown(value))}</td>" for value in row[:SHOWN_COLUMNS]) + "</tr>"
         for row in first_rows(batches, SHOWN_ROWS)
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note} × {len(schema)} columns</p>"
+    columns = f"{len(schema)} column{'' if len(schema) == 1 else 's'}"
+    more = f"; {SHOWN_COLUMNS} columns shown" if len(schema) > SHOWN_COLUMNS else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note} × {columns}{more}</p>"

@@ -33,9 +33,10 @@ class Service:
     def url(self) -> str:
         return self.transport.base
 
-    def get(self, path: str) -> Any:
-        """What the service says at ``path``, from JSON."""
-        reply = self.transport.send("GET", path, headers={"Accept": "application/json"})
+    def get(self, path: str, *, fresh: bool = False) -> Any:
+        """What the service says at ``path``, from JSON; ``fresh``: not what it kept from before."""
+        headers = {"Accept": "application/json", **({"Cache-Control": "no-cache"} if fresh else {})}
+        reply = self.transport.send("GET", path, headers=headers)
         with reply.body:
             return reply.json()
 
@@ -163,9 +164,9 @@ class Resource:
             reply.body.read_all()
         return Job(self.service, _id(reply))
 
-    def schema(self) -> Schema:
-        """Tables with their columns, keys and row estimates."""
-        return Schema(self.service.get(f"{self._path}/schema"))
+    def schema(self, *, fresh: bool = False) -> Schema:
+        """Tables with their columns, keys and row estimates, at most half a minute old; ``fresh``: as they are now."""
+        return Schema(self.service.get(f"{self._path}/schema", fresh=fresh))
 
     def statistics(self, table: str) -> Mapping[str, Any]:
         """What the database knows of a table without reading it: ``rows``, ``size_bytes``, and in ``columns``, by name,

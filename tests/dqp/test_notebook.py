@@ -1,0 +1,291 @@
+"""The lab: the same federation here and in a service, asked as a notebook asks it."""
+
+from __future__ import annotations
+
+import datetime
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+import dqp
+from dai.api.serve import Background, background
+from dai.cancellation import Cancellation
+from dai.client.progress import Progress
+from dai.config import parse
+from dai.drivers import driver_for
+from dai.errors import (
+    ConfigurationError,
+    LimitError,
+    ParameterError,
+    StatementError,
+)
+from dai.stream import Stream
+from dqp.notebook import Lab
+from tests.processes import until
+
+ROWS = 2_000
+JOINED = (
+    "select o.id, c.name from shop.orders o join book.customers c on o.customer = c.id where o.id <= $most order by 1"
+)
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    place = tmp_path_factory.mktemp("lab")
+    found = {"shop": f"duckdb:///{place}/shop.db", "book": f"sqlite:///{place}/book.db"}
+    numbers = list(range(1, ROWS + 1))
+    tables = {
+        ("shop", "orders"): {
+            "id": numbers,
+            "customer": [each % 50 for each in numbers],
+            "amount": [Decimal(each) / 4 for each in numbers],
+            "day": [datetime.date(2024, 1, 1) + datetime.timedelta(each % 30) for each in numbers],
+        },
+        ("book", "customers"): {"id": list(range(50)), "name": [f"<b>{each}&" for each in range(50)]},
+    }
+    for (alias, name), columns in tables.items():
+        driver = driver_for(found[alias])
+        driver.load(name, Stream.of(pa.table(columns)), cancellation=Cancellation(), create=True)
+        driver.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def service(urls: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
+    document: dict[str, Any] = {
+        "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": "results", "grace": 0.2},
+        "resources": {name: {"url": url} for name, url in urls.items()},
+        "federations": {
+            "lab": {
+                "sources": [{"alias": alias, "resource": alias} for alias in urls],
+                "views": {"spent": "select customer, sum(amount) as total from shop.orders group by customer"},
+                "upload_bytes": 100_000,
+            }
+        },
+    }
+    with background(parse(document, tmp_path_factory.mktemp("service"), {})) as running:
+        yield running
+
+
+@pytest.fixture(params=["here", "there"])
+def lab(request: pytest.FixtureRequest, urls: dict[str, str], service: Background) -> Iterator[Lab]:
+    views = {"spent": "select customer, sum(amount) as total from shop.orders group by customer"}
+    where: Any = {"sources": urls, "views": views} if request.param == "here" else f"{service.url}/lab"
+    with dqp.connect(where) as made:
+        yield made
+
+
+def test_a_query_in_every_form(lab: Lab) -> None:
+    query = lab.sql(JOINED, most=25)
+    assert "not read yet" in repr(query)
+    table = query.arrow()
+    assert table.num_rows == 25
+    assert query.arrow() is table
+    assert repr(query).endswith("25 rows>")
+    assert query.to_pandas()["name"][0] == "<b>1&"
+    assert query.to_polars().shape == (25, 2)
+    assert [each.num_rows for each in lab.sql(JOINED, most=25).blocks(10)] == [10, 10, 5]
+    assert sum(each.num_rows for each in lab.sql(JOINED, most=25)) == 25
+    assert lab.sql(JOINED, most=25).reader().read_all().num_rows == 25
+    assert pa.table(lab.sql(JOINED, most=25)).num_rows == 25
+
+
+def test_parameters_of_every_kind(lab: Lab) -> None:
+    sql = "select count(*) as n from shop.orders where day >= $day and amount < $amount and customer in $customers"
+    found = lab.sql(sql, day=datetime.date(2024, 1, 10), amount=Decimal("100.25"), customers=[1, 2, 3]).arrow()
+    plain = sql.replace("$day", "date '2024-01-10'").replace("$amount", "100.25").replace("$customers", "(1, 2, 3)")
+    assert found == lab.sql(plain).arrow()
+    assert lab.sql("select ? || ? as v", "it's ", "a ?").arrow().to_pylist() == [{"v": "it's a ?"}]
+    with pytest.raises(ParameterError, match="has no value"):
+        lab.sql("select $a").arrow()
+    with pytest.raises(ParameterError, match="by place or by name"):
+        lab.sql("select ?, $a", 1, a=2)
+
+
+def test_what_a_notebook_shows(lab: Lab) -> None:
+    long = lab.sql("select id, customer from shop.orders order by id")
+    shown = long._repr_html_()
+    assert shown.count("<tr>") == 11
+    assert "the first rows" in shown
+    assert "not read yet" in repr(long)
+    short = lab.sql("select name from book.customers where id = 7")
+    assert "&lt;b&gt;7&amp;" in short._repr_html_()
+    assert "1 row × 1 column<" in short._repr_html_()
+    assert repr(short).endswith(": 1 row>")
+    wrong = lab.sql("select nmae from book.customers")._repr_html_()
+    assert "Did you mean" in wrong
+    assert "Traceback" not in wrong
+    tables = lab._repr_html_()
+    assert "orders" in tables
+    assert "customers" in tables
+
+
+def test_mistakes_point_into_the_sql(lab: Lab) -> None:
+    with pytest.raises(StatementError) as caught:
+        lab.sql("select o.nmae\nfrom shop.orders o where id < $most", most=5).arrow()
+    assert caught.value.position == 8
+    assert "line 1: select o.nmae\n               ^" in str(caught.value)
+    with pytest.raises(StatementError) as caught:
+        lab.sql("select 1 from shop.orders where $a < ids", a=12345).explain()
+    assert "$a < ids" in str(caught.value)
+    assert caught.value.position == 38
+
+
+def test_plans(lab: Lab) -> None:
+    sql = JOINED.replace("$most", "100")
+    planned = lab.sql(sql).explain()
+    assert planned.sql == sql
+    assert "Remote shop (duckdb)" in planned.text
+    assert "<svg" in planned._repr_html_()
+    ran = lab.explain(JOINED, most=100, analyze=True)
+    assert ran.root.actual is not None
+    assert ran.root.actual.rows == 100
+    assert "running" in ran.seconds
+    assert any("join" in each.title.lower() for each in _all(ran.fragments))
+    assert "in the engine" in ran._repr_html_()
+
+
+def _all(nodes: Any) -> Iterator[Any]:
+    for each in nodes:
+        yield each
+        yield from _all(each.inputs)
+
+
+def test_tables_of_ones_own(lab: Lab) -> None:
+    frame = pa.table({"customer": [1, 2, 3], "weight": [0.5, None, 1.5]})
+    assert lab.upload("mine", frame.to_pandas()) == 3
+    sql = "select c.name, m.weight from mine m join book.customers c on c.id = m.customer order by 1"
+    assert lab.sql(sql).arrow().num_rows == 3
+    assert {"source": None, "table": "mine", "rows": 3, "columns": ["customer", "weight"]} in lab.tables().to_pylist()
+    # Replaced, whatever was there: other rows, other columns.
+    lab.upload("mine", {"customer": [4], "note": ["x"]})
+    assert lab.sql("from mine").arrow().to_pylist() == [{"customer": 4, "note": "x"}]
+    polars = pytest.importorskip("polars")
+    lab.upload("Other", polars.DataFrame({"a": [1, 2]}))
+    assert lab.sql("select sum(a) as s from other").arrow().to_pylist() == [{"s": Decimal(3)}]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("spent", "There is a view"), ("shop", "There is a source"), ("shop_orders", "in a source"), ("", "name")],
+)
+def test_names_that_mean_something_else(lab: Lab, name: str, says: str) -> None:
+    with pytest.raises(ParameterError, match=says):
+        lab.upload(name, {"a": [1]})
+    assert lab.sql("select count(*) as n from shop_orders").arrow().to_pylist() == [{"n": ROWS}]
+
+
+def test_a_service_keeps_so_much(service: Background) -> None:
+    with dqp.connect(f"{service.url}/lab") as lab, dqp.connect(f"{service.url}/lab") as other:
+        lab.upload("kept", {"a": list(range(1_000))})
+        with pytest.raises(LimitError, match="at most 100,000 bytes"):
+            lab.upload("large", {"a": list(range(1_000_000))})
+        with pytest.raises(ParameterError, match="cannot be the name"):
+            lab.upload("shop.orders", {"a": [1]})
+        assert other.sql("select count(*) as n from kept").arrow().to_pylist() == [{"n": 1_000}]
+        lab.upload("kept", {"a": []})
+        assert other.sql("select count(*) as n from kept").arrow().to_pylist() == [{"n": 0}]
+
+
+def test_what_is_no_table_or_federation(urls: dict[str, str], service: Background) -> None:
+    with dqp.connect({"sources": urls}) as lab:
+        for data in (3, "text", {"a": [1, 2], "b": [1]}):
+            with pytest.raises(ParameterError):
+                lab.upload("mine", data)
+    with pytest.raises(ConfigurationError, match="not int"):
+        dqp.connect(5)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        dqp.connect("nowhere.toml")
+
+
+def test_progress_says_what_runs(urls: dict[str, str]) -> None:
+    """Held by an operation until it was told twice how far the query is."""
+    told: list[Progress] = []
+    function = {"python": f"{__name__}:held", "arguments": ["BIGINT"], "returns": "BIGINT"}
+    with dqp.connect({"sources": urls, "functions": {"held": function}}, progress=told.append) as lab:
+        OPENED.clear()
+
+        def open_when_told() -> None:
+            until(lambda: any("held" in each.note for each in told))
+            OPENED.set()
+
+        opener = threading.Thread(target=open_when_told)
+        opener.start()
+        sql = "select o.id, held(o.id) h from shop.orders o join book.customers c on o.customer = c.id where o.id < 20"
+        assert lab.sql(sql).arrow().num_rows == 19
+        opener.join()
+    assert told[-1].finished
+    assert told[-1].bytes > 0
+    assert told[-1].rows == 19
+
+
+OPENED = threading.Event()
+
+
+def held(value: int) -> int:
+    """An operation that takes as long as the test wants."""
+    assert OPENED.wait(60)
+    return value
+
+
+SLOW = """
+import sys
+import dqp
+lab = dqp.connect({where!r})
+print("asking", flush=True)
+try:
+    lab.sql("select count(*) as n from pg.slow s join book.customers c on s.id = c.id").{how}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("how", ["arrow()", "explain(analyze=True)"])
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_ctrl_c_ends_the_statement_in_the_database(
+    where: str, how: str, postgres_url: str, urls: dict[str, str], tmp_path: Path
+) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as database:
+        # A view that takes as long as nobody cancels it.
+        database.execute("create view slow as select 1 as id, pg_sleep(600)::text as s from generate_series(1, 1)")
+        sources = {"pg": postgres_url, "book": urls["book"]}
+        document: dict[str, Any] = {
+            "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": "results", "grace": 0.2},
+            "resources": {name: {"url": url} for name, url in sources.items()},
+            "federations": {"lab": {"sources": [{"alias": alias, "resource": alias} for alias in sources]}},
+        }
+        with background(parse(document, tmp_path, {})) as running:
+            address: Any = {"sources": sources} if where == "here" else f"{running.url}/lab"
+            process = subprocess.Popen(
+                [sys.executable, "-c", SLOW.format(where=address, how=how)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=Path(__file__).parents[2],
+            )
+            sleeping = "select count(*) from pg_stat_activity where state = 'active' and wait_event = 'PgSleep'"
+
+            def asleep() -> int:
+                found = database.execute(sleeping).fetchone()
+                assert found is not None
+                return int(found[0])
+
+            try:
+                until(lambda: asleep() or process.poll() is not None)
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=30)
+            finally:
+                process.kill()
+            assert out.split() == ["asking", "interrupted"], err
+            assert process.returncode == 130
+            until(lambda: not asleep(), 10)
