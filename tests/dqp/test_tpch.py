@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.dqp.generated import differential
-from tests.dqp.generated.differential import Federation, compared, order
+from tests.dqp.generated.differential import Connected, Federation, compared, order
 from tests.servers import MariaServer, PostgresServer
 from tests.tpch import PLACEMENTS, QUERIES, Placement, load, qualified, tables
 
@@ -50,7 +50,7 @@ def lab(
         for name, table in content.items():
             whole.register("made", seen(name, placement, table))
             whole.execute(f"CREATE TABLE {name} AS FROM made")
-        yield placement, stack.enter_context(differential.federation(used)), whole
+        yield placement, stack.enter_context(Connected(used)), whole
 
 
 @pytest.mark.parametrize("query", QUERIES)

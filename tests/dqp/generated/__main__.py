@@ -50,7 +50,7 @@ def fuzz(seconds: float, first: int | None, sql: str | None) -> int:
         urls["maria"] = stack.enter_context(MariaServer()).create_database("generated")
         differential.load(urls)
         oracle, other = stack.enter_context(Oracle()), stack.enter_context(Oracle(backwards=True))
-        federation = stack.enter_context(differential.federation(urls))
+        federation = stack.enter_context(differential.Connected(urls))
         if sql is not None:
             found = differential.difference(sql, oracle, federation)
             print("no difference" if found is None else f"{found.kind}\n{found.detail}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import duckdb
 import pyarrow as pa
 
+import dqp
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import DaiError
@@ -62,20 +62,20 @@ def load(urls: Mapping[str, str]) -> None:
             driver.close()
 
 
-@contextmanager
-def federation(urls: Mapping[str, str]) -> Iterator[Federation]:
-    """A federation in this process over the databases at these URLs."""
-    import dqp
+class Connected:
+    """A federation in this process over the databases at these URLs (alias to URL)."""
 
-    class Lab:
-        def answer(self, sql: str) -> pa.Table:
-            return lab.sql(sql).arrow()
+    def __init__(self, urls: Mapping[str, str]) -> None:
+        self.lab = dqp.connect({"sources": dict(urls)})
 
-    lab = dqp.connect({"sources": dict(urls)})
-    try:
-        yield Lab()
-    finally:
-        lab.close()
+    def answer(self, sql: str) -> pa.Table:
+        return self.lab.sql(sql).arrow()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.lab.close()
 
 
 def files(directory: Path) -> dict[str, str]:
