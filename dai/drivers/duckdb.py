@@ -137,7 +137,9 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         super().close()
         with self._opening:
             if self._root is not None:
-                self._root.close()
+                # In use by somebody who asks for statistics: closed when that ends.
+                with contextlib.suppress(duckdb.Error):
+                    self._root.close()
 
     def _cursor(self) -> DuckDBPyConnection:
         with self._opening, _translated():
@@ -267,8 +269,12 @@ class _Session(PooledSession[DuckDBPyConnection]):
             self.connection.register("dai_load", rows)
             try:
                 self.connection.execute(statement)
-            finally:
-                self.connection.unregister("dai_load")
+            except duckdb.Error:
+                # The transaction is aborted: to unregister would raise that in place of the cause.
+                with contextlib.suppress(duckdb.Error):
+                    self.connection.unregister("dai_load")
+                raise
+            self.connection.unregister("dai_load")
         return int(rows.num_rows)
 
 

@@ -172,3 +172,13 @@ def test_statistics_are_those_that_duckdb_keeps(driver: Driver) -> None:
     assert driver.statistics("v").columns == {}
     update(driver, "CREATE TABLE empty (i int)")
     assert driver.statistics("empty").rows == 0
+
+
+def test_a_load_that_breaks_a_constraint_says_so(driver: Driver) -> None:
+    update(driver, "CREATE TABLE unique_ids (id integer PRIMARY KEY)")
+    rows = pa.table({"id": pa.array([1, 2, 1], pa.int32())})
+    with pytest.raises(StatementError, match=r"(?i)constraint|duplicate"):
+        driver.load("unique_ids", Stream.of(rows), cancellation=Cancellation())
+    assert table(driver, "SELECT count(*) FROM unique_ids").to_pylist() == [{"count_star()": 0}]
+    rows = pa.table({"id": pa.array([1, 2], pa.int32())})
+    assert driver.load("unique_ids", Stream.of(rows), cancellation=Cancellation()) == 2
