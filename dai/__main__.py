@@ -25,16 +25,22 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code, with what went wrong told on stderr."""
-    arguments = parser().parse_args(argv)
+    return carried_out(parser(), argv)
+
+
+def carried_out(made: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+    """As ``main``, for any parser whose commands set ``run``."""
+    name = made.prog
+    arguments = made.parse_args(argv)
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()
     except (UsageError, ConfigurationError, MissingDependencyError) as error:
-        return _told(error, USAGE)
+        return _told(name, error, USAGE)
     except DaiError as error:
-        return _told(error, FAILED)
+        return _told(name, error, FAILED)
     except KeyboardInterrupt:
-        print("dai: interrupted", file=sys.stderr)
+        print(f"{name}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # Who read our output has seen enough (`| head`). What is still buffered cannot be written at exit.
@@ -42,13 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except OSError as error:
         # A file of the caller's: their own path may be named.
-        return _told(OSError(f"{error.filename}: {error.strerror}.") if error.filename else error, FAILED)
+        return _told(name, OSError(f"{error.filename}: {error.strerror}.") if error.filename else error, FAILED)
     return code
 
 
-def _told(error: Exception, code: int) -> int:
+def _told(name: str, error: Exception, code: int) -> int:
     first, *rest = str(error).split("\n")
-    print("\n".join([f"dai: {first}", *(f"     {line}" for line in rest)]), file=sys.stderr)
+    print("\n".join([f"{name}: {first}", *(f"     {line}" for line in rest)]), file=sys.stderr)
     return code
 
 

@@ -1,0 +1,28 @@
+"""The commands: ``dqp`` or ``python -m dqp``. Exit codes as those of ``dai``: 0 well, 1 a service or a database said
+no, 2 the command line or the federation is wrong, 130 Ctrl-C, which stops the statements in all databases."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import dai
+from dai.__main__ import carried_out
+from dqp import commands
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="dqp", description="One SQL over the tables of many databases.")
+    made.add_argument("--version", action="version", version=f"dqp {dai.__version__}")
+    commands.add(made.add_subparsers(title="commands", metavar="COMMAND", required=True))
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; gives its exit code, with what went wrong told on stderr."""
+    return carried_out(parser(), argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
