@@ -203,7 +203,7 @@ class Resource:
 
 
 class Schema(Sequence[Mapping[str, Any]]):
-    """The tables of a resource; ``schema["flights"]`` by name, printed as a list."""
+    """The tables of a resource; ``schema["flights"]`` or ``schema["public.flights"]`` by name, printed as a list."""
 
     def __init__(self, document: Any) -> None:
         self._tables: list[Mapping[str, Any]] = list(document["tables"] if isinstance(document, Mapping) else document)
@@ -215,19 +215,24 @@ class Schema(Sequence[Mapping[str, Any]]):
         if not isinstance(key, str):
             return self._tables[key]
         for table in self._tables:
-            if table["name"] == key:
+            if key in (table["name"], _full(table)):
                 return table
-        raise NotFoundError(f"There is no table {key!r}.", hint=nearest(key, [str(each["name"]) for each in self]))
+        raise NotFoundError(f"There is no table {key!r}.", hint=nearest(key, [_full(each) for each in self]))
 
     def __repr__(self) -> str:
         return "\n".join(map(_described, self._tables)) or "<no tables>"
+
+
+def _full(table: Mapping[str, Any]) -> str:
+    """With its schema, where that has to be said; of a federation that is the source."""
+    return f"{table['schema']}.{table['name']}" if table.get("schema") else str(table["name"])
 
 
 def _described(table: Mapping[str, Any]) -> str:
     columns = ", ".join(f"{column['name']} {column['type']}" for column in table.get("columns", []))
     rows = table.get("rows")
     estimate = f" (about {rows:,} rows)" if isinstance(rows, int) else ""
-    return f"{table['name']}{estimate}: {columns}"
+    return f"{_full(table)}{estimate}: {columns}"
 
 
 def _result(reply: Reply, blocksize: int | None, progress: Asked) -> Result:

@@ -1,8 +1,8 @@
 """``python -m dai.demo``: a data service over embedded databases, asked in every way; then it stops.
 
 Loads the demo data into SQLite and DuckDB in a temporary directory, starts ``dai serve`` in front of them on a
-free loopback port, runs the documents of ``examples``, queries in every format, pulls a result by block, and shows
-what a mistake looks like.
+free loopback port, runs the documents of ``examples``, queries in every format, pulls a result by block, joins tables
+of both databases in one query, and shows what a mistake looks like.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ import dai
 from dai.demo.load import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+ACROSS = """select i."interactionType" as kind, count(*) as pairs, count(distinct g."GOTermIdentifier") as terms
+from lite.protein_interaction i join duck.protein_goterm g on i."ORF1" = g."ORF"
+where i.repeats > ? group by all order by pairs desc"""
 START_SECONDS = 30.0
 SHOWN_FIRST, SHOWN_LAST = 5, 14
 
@@ -39,6 +42,7 @@ def main() -> None:
             for name in urls:
                 _show(base, name)
                 _stream(base, name)
+            _federate(base)
     print(f"\nDone in {time.perf_counter() - began:.1f} s; everything is stopped and removed.")
     print("Next: dai serve YOUR-DATABASE-URL; see README.md.")
 
@@ -54,7 +58,11 @@ def _service(directory: Path, urls: dict[str, str]) -> Iterator[str]:
         port = free.getsockname()[1]
     config = directory / "dai.toml"
     resources = "".join(f'[resources.{name}]\nurl = "{url}"\n' for name, url in urls.items())
-    config.write_text(f'[service]\nport = {port}\nstate = "sqlite:///state.db"\n{resources}')
+    aliases = {"lite": "sqlite", "duck": "duckdb"}
+    sources = "".join(
+        f'[[federations.lab.sources]]\nalias = "{alias}"\nresource = "{name}"\n' for alias, name in aliases.items()
+    )
+    config.write_text(f'[service]\nport = {port}\nstate = "sqlite:///state.db"\n{resources}{sources}')
     log = directory / "service.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -122,6 +130,22 @@ def _stream(base: str, name: str) -> None:
         blocks = session.pull("goterms")
         rows = blocks.result().arrow().num_rows
     print(f"{blocks.next} blocks, {rows:,} rows, {blocks.received:,} bytes")
+
+
+def _federate(base: str) -> None:
+    """Both databases in one query: the service has them as a resource of its own, ``lab``."""
+    _run("resources", "lab", "--server", base)
+    _run("query", f"{base}/lab", ACROSS, "2", "--format", "table")
+    _run("query", f"{base}/lab", ACROSS.replace("repeats", "repeat"), "2", expected=1)
+    lab = dai.connect(f"{base}/lab")
+    _title(f"dai.connect({base + '/lab'!r}).query('explain analyze select …', 2): what was sent where, and how it went")
+    for line in lab.query(f"explain analyze {ACROSS}", 2).arrow().column(0).to_pylist():
+        print(line[:160])
+    sql = 'select l.*, d.* from lite.protein_goterm l join duck.protein_interaction d on l."ORF" = d."ORF1"'
+    _title(f"dai.connect({base + '/lab'!r}).query({sql!r}).arrow()")
+    began = time.perf_counter()
+    table = lab.query(sql).arrow()
+    print(f"{table.num_rows:,} rows, {table.nbytes:,} bytes in {time.perf_counter() - began:.3f} s")
 
 
 if __name__ == "__main__":
