@@ -24,7 +24,7 @@ from dqp.types import readable
 
 SMALL_SECONDS = 30.0
 """How long a service may take to describe a resource."""
-_DIALECTS = {"postgres": "postgresql", "mysql": "mariadb"}
+_DIALECTS = {"postgres": "postgresql"}
 
 
 class Source(ABC):
@@ -41,7 +41,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def dialect(self) -> str:
-        """``postgresql``, ``mariadb`` (MySQL too), ``sqlite``, ``duckdb`` or another name of SQLAlchemy's. Asks the
+        """``postgresql``, ``mariadb``, ``mysql``, ``sqlite``, ``duckdb`` or another name of SQLAlchemy's. Asks the
         source once."""
 
     @abstractmethod
@@ -82,10 +82,14 @@ class DriverSource(Source):
     def __init__(self, alias: str, driver: Driver, *, own: bool = True, replica_of: str | None = None) -> None:
         self.alias, self.address, self.replica_of = alias, f"local:{alias}", replica_of
         self.driver, self._own = driver, own
+        self._dialect: str | None = None
 
     @property
     def dialect(self) -> str:
-        return _DIALECTS.get(self.driver.dialect, self.driver.dialect)
+        if self._dialect is None:
+            product = self.driver.product() if self.driver.dialect == "mysql" else ""
+            self._dialect = _dialect(self.driver.dialect, product)
+        return self._dialect
 
     def tables(self) -> tuple[TableInfo, ...]:
         return self.driver.tables()
@@ -142,8 +146,8 @@ class ServiceSource(Source):
 
     @property
     def dialect(self) -> str:
-        dialect = str(self.resource.properties["dialect"])
-        return _DIALECTS.get(dialect, dialect)
+        known = self.resource.properties
+        return _dialect(str(known["dialect"]), str(known.get("product")))
 
     def tables(self) -> tuple[TableInfo, ...]:
         return self._schema(fresh=False)[1]
@@ -250,6 +254,13 @@ def _resolved(resolve: Callable[[str], Driver], source: SourceSettings) -> Drive
         return resolve(str(source.resource))
     except NotFoundError as error:
         raise ConfigurationError(f"The source {source.alias!r}: {error.detail}", hint=error.hint) from error
+
+
+def _dialect(dialect: str, product: str) -> str:
+    """The drivers' name for MariaDB and MySQL is one."""
+    if dialect == "mysql" and not product.startswith("MySQL"):
+        return "mariadb"
+    return _DIALECTS.get(dialect, dialect)
 
 
 def fingerprint_of(tables: Sequence[TableInfo]) -> str:

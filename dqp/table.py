@@ -26,7 +26,7 @@ UNKNOWN_ROWS = 10_000.0
 @dataclass(frozen=True, slots=True)
 class Column:
     """``type`` is DuckDB's, ``source_type`` the source's own name. ``low`` and ``high`` are Python values; ``width`` is
-    bytes, about. None: the source keeps no such statistics."""
+    bytes, about. None: the source keeps no such statistics. ``collation`` as in ``dai.drivers.Column``."""
 
     name: str
     type: str
@@ -37,6 +37,7 @@ class Column:
     low: Any = None
     high: Any = None
     width: float = 8.0
+    collation: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +124,7 @@ def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tupl
                 low=types.value(said.low, type),
                 high=types.value(said.high, type),
                 width=width,
+                collation=each.collation,
             )
         )
     nullable = {each.name for each in found if each.nullable}

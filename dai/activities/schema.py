@@ -103,6 +103,7 @@ def _table(table: TableInfo) -> Iterator[str]:
             auto_increment=column.autoincrement or None,
             default=column.default,
             comment=column.comment,
+            collation=column.collation,
         )
         yield f"    <column{known}/>\n"
     if table.primary_key:

@@ -52,7 +52,9 @@ class DriverOptions:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``type`` is the source's own type name, ``arrow`` the Arrow type a query of the column gives."""
+    """``type`` is the source's own type name, ``arrow`` the Arrow type a query of the column gives. ``collation``: by
+    what the source compares texts of the column; None where that is their bytes, as far as the driver can tell
+    (MariaDB and MySQL: always the name, whose first part is the character set)."""
 
     name: str
     type: str
@@ -64,6 +66,7 @@ class Column:
     length: int | None = None
     autoincrement: bool = False
     comment: str | None = None
+    collation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers.collations import declared
 from dai.drivers.ddl import like, quoted
 from dai.drivers.duckdb_types import arrow_type
 from dai.errors import NotFoundError
@@ -20,10 +21,10 @@ Key = tuple[str, str]
 """Schema and table."""
 
 _NAMES = """
-SELECT schema_name, table_name, 'table', estimated_size, comment FROM duckdb_tables()
+SELECT schema_name, table_name, 'table', estimated_size, comment, sql FROM duckdb_tables()
 WHERE NOT internal AND database_name = current_database()
 UNION ALL
-SELECT schema_name, view_name, 'view', NULL, comment FROM duckdb_views()
+SELECT schema_name, view_name, 'view', NULL, comment, NULL FROM duckdb_views()
 WHERE NOT internal AND database_name = current_database() AND view_name <> 'dai_load'
 ORDER BY 1, 2
 """
@@ -47,17 +48,18 @@ WHERE database_name = current_database()
 def tables(cursor: DuckDBPyConnection, pattern: str) -> tuple[TableInfo, ...]:
     columns, constraints, indexes = _by_table(cursor, _COLUMNS), _by_table(cursor, _CONSTRAINTS), _indexes(cursor)
     found = []
-    for schema, name, kind, rows, comment in cursor.execute(_NAMES).fetchall():
+    for schema, name, kind, rows, comment, sql in cursor.execute(_NAMES).fetchall():
         if not (like(pattern, name) or like(pattern, f"{schema}.{name}")):
             continue
         key = (schema, name)
         own = constraints[key]
+        collations = declared(sql, "duckdb") if sql else {}
         found.append(
             TableInfo(
                 name=name,
                 schema=None if schema == "main" else schema,
                 kind=kind,
-                columns=tuple(_column(cursor, *row) for row in columns[key]),
+                columns=tuple(_column(cursor, collations.get(row[0].casefold()), *row) for row in columns[key]),
                 primary_key=next((tuple(row[1]) for row in own if row[0] == "PRIMARY KEY"), ()),
                 foreign_keys=tuple(
                     ForeignKey(tuple(row[1]), row[2], tuple(row[3]), name=row[4])
@@ -140,6 +142,7 @@ def _indexes(cursor: DuckDBPyConnection) -> dict[Key, list[Index]]:
 
 def _column(
     cursor: DuckDBPyConnection,
+    collation: str | None,
     name: str,
     type: str,
     nullable: bool,
@@ -160,4 +163,5 @@ def _column(
         scale=scale if is_decimal else None,
         autoincrement=bool(default and default.startswith("nextval(")),
         comment=comment,
+        collation=None if collation is None or collation.lower() == "binary" else collation,
     )

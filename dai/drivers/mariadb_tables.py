@@ -41,7 +41,8 @@ ORDER BY table_schema = {0}, table_name LIMIT 10000
 _COLUMNS = """
 SELECT table_name AS tab, column_name AS name, data_type AS type, column_type AS full_type, is_nullable AS nullable,
        column_default AS std, numeric_precision AS num_precision, numeric_scale AS num_scale,
-       character_maximum_length AS length, datetime_precision AS fraction, extra, column_comment AS comment
+       character_maximum_length AS length, datetime_precision AS fraction, extra, column_comment AS comment,
+       collation_name AS collation
 FROM information_schema.columns WHERE table_schema = DATABASE() ORDER BY table_name, ordinal_position
 """
 _KEYS = """
@@ -98,8 +99,8 @@ def tables(run: Run, pattern: str, database: str) -> tuple[TableInfo, ...]:
 
 def statistics(run: Run, table: str) -> Statistics:
     """Row and size estimates of the storage engine; what ``ANALYZE TABLE … PERSISTENT FOR ALL`` has kept of the
-    columns, where the user may read it; distinct values where an index begins with the column; the ends of the primary key's
-    first column where that is a whole number, which are the ends of its index."""
+    columns, where the user may read it; distinct values where an index begins with the column; the ends of the primary
+    key's first column where that is a whole number, which are the ends of its index."""
     name = found(run, table)
     row = next(row for row in run(_TABLES) if row["name"] == name)
     whole = {each["name"] for each in run(_COLUMNS) if each["tab"] == name and each["type"] in _WHOLE}
@@ -182,6 +183,7 @@ def _column(row: dict[str, Any]) -> Column:
         length=row["length"],
         autoincrement="auto_increment" in (row["extra"] or ""),
         comment=row["comment"] or None,
+        collation=row["collation"],
     )
 
 

@@ -33,9 +33,10 @@ SELECT oid, nspname, relname, CASE WHEN relkind IN ('v', 'm') THEN 'view' ELSE '
 FROM chosen ORDER BY nspname, relname"""
 _COLUMNS = f"""{_CHOSEN}
 SELECT t.oid, a.attname, a.atttypid, a.atttypmod, a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attidentity,
-  col_description(t.oid, a.attnum)
+  col_description(t.oid, a.attnum), CASE WHEN to_jsonb(o) ->> 'collisdeterministic' = 'false' THEN o.collname END
 FROM chosen t JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = t.oid AND d.adnum = a.attnum AND a.attgenerated = ''
+LEFT JOIN pg_catalog.pg_collation o ON o.oid = a.attcollation
 ORDER BY t.oid, a.attnum"""
 _KEYS = f"""{_CHOSEN}
 SELECT t.oid, k.conname, k.contype, f.relname, fn.nspname, a.attname, fa.attname
@@ -139,6 +140,7 @@ def _column(row: Row, column: Wanted, field: Any) -> Column:
         length=length,
         autoincrement=bool(row[6]) or (default or "").startswith("nextval("),
         comment=row[7],
+        collation=row[8],
     )
 
 

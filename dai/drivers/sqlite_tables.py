@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers.collations import declared
 from dai.drivers.ddl import like, quoted
 from dai.drivers.sqlite_values import declared_type, type_name
 from dai.errors import NotFoundError
@@ -93,12 +94,18 @@ def _found(run: Run, table: str) -> str:
 
 def _table(run: Run, name: str, kind: str) -> TableInfo:
     info = run("SELECT * FROM pragma_table_xinfo(?)", (name,))
+    written = run("SELECT sql FROM sqlite_master WHERE name = ? AND type = 'table'", (name,))
+    collations = declared(written[0][0], "sqlite") if written else {}
     keys = sorted((row[5], row[1]) for row in info if row[5])
     primary = tuple(column for _, column in keys)
     rowid = len(primary) == 1 and any(row[1] == primary[0] and row[2].upper() == "INTEGER" for row in info)
     return TableInfo(
         name=name,
-        columns=tuple(_column(row, autoincrement=rowid and row[1] == primary[0]) for row in info if row[6] != 1),
+        columns=tuple(
+            _column(row, collations.get(row[1].casefold()), autoincrement=rowid and row[1] == primary[0])
+            for row in info
+            if row[6] != 1
+        ),
         kind=kind,
         primary_key=primary,
         foreign_keys=_foreign_keys(run, name),
@@ -117,7 +124,7 @@ def _table(run: Run, name: str, kind: str) -> TableInfo:
     )
 
 
-def _column(row: Sequence[Any], *, autoincrement: bool) -> Column:
+def _column(row: Sequence[Any], collation: str | None, *, autoincrement: bool) -> Column:
     _, name, declared, not_null, default, key = row[:6]
     arrow = declared_type(declared)
     size = [int(digits) for digits in re.findall(r"\d+", declared.partition("(")[2])]
@@ -132,6 +139,7 @@ def _column(row: Sequence[Any], *, autoincrement: bool) -> Column:
         scale=(size[1] if len(size) > 1 else 0) if is_decimal and size else None,
         length=size[0] if size and arrow == pa.string() else None,
         autoincrement=autoincrement,
+        collation=None if collation is None or collation.upper() == "BINARY" else collation,
     )
 
 

@@ -28,7 +28,7 @@ DIALECTS = Table(
         "postgresql": "dqp.dialects.postgresql:PostgreSQL",
         "postgres": "dqp.dialects.postgresql:PostgreSQL",
         "mariadb": "dqp.dialects.mariadb:MariaDB",
-        "mysql": "dqp.dialects.mariadb:MariaDB",
+        "mysql": "dqp.dialects.mariadb:MySQL",
         "sqlite": "dqp.dialects.sqlite:SQLite",
         "duckdb": "dqp.dialects.duckdb:DuckDB",
     },

@@ -16,6 +16,7 @@ from dqp.dialects.expressions import SIMPLE, Value, kind
 from dqp.dialects.functions import Functions
 from dqp.dialects.typing import (
     BOOLEAN,
+    VARCHAR,
     NotPushed,
     Type,
     parsed,
@@ -94,7 +95,16 @@ class Dialect(Functions):
                     f"{self.product}: the column {node.table}.{name} is {column.source_type or 'of an unknown type'}, "
                     f"which does not behave as DuckDB's {type}"
                 )
+            elif type == VARCHAR and not self.compares(column.collation):
+                self.opaque[identifier] = (
+                    f"{self.product}: the column {node.table}.{name} has the collation {column.collation}, which does "
+                    "not compare bytes"
+                )
         return super()._scan(node)
+
+    def compares(self, collation: str | None) -> bool:
+        """Whether texts of a column of such a collation are, as this dialect writes them, compared by their bytes."""
+        return collation is None
 
     def _learn(self, items: Iterable[tuple[str, exp.Expression]]) -> None:
         for name, node in items:

@@ -1,9 +1,9 @@
 """What MariaDB does as DuckDB does.
 
-Texts that are compared, grouped or ordered are put into the collation that compares bytes, whatever the column's own
-character set and collation are. Where a column is compared with a constant, the plain comparison is added: equal bytes
-are equal in every collation, and it can use an index. Texts are written as literals: bound values cost three round
-trips (docs/decisions/0008). Whole numbers are computed in 64 bits, so only what DuckDB computes in 64 bits is here.
+Texts that are compared, grouped or ordered are put into the collation that compares bytes, unless the column has it.
+Where another column is compared with a constant, the plain comparison is added: equal bytes are equal in every
+collation, and it can use an index. Texts are written as literals: bound values cost three round trips
+(docs/decisions/0008). Whole numbers are computed in 64 bits, so only what DuckDB computes in 64 bits is here.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+from sqlglot import exp
+
 from dqp.dialects.dialect import Dialect
 from dqp.dialects.expressions import Value, expanded
 from dqp.dialects.typing import VARCHAR, Type
-from dqp.operators import Join, Nested, free, used
+from dqp.operators import Join, Nested, Scan, free, used
 from dqp.render import Columns, Select
 
-_COLLATED = " COLLATE utf8mb4_nopad_bin"
 _WHOLE = "tinyint smallint integer bigint utinyint usmallint uinteger ubigint"
 _COMPARED = f"boolean {_WHOLE} hugeint decimal double date timestamp"
 _PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")
@@ -28,6 +29,8 @@ NO_LIMIT = "18446744073709551615"
 
 class MariaDB(Dialect):
     product = "MariaDB"
+    BYTES: ClassVar = "utf8mb4_nopad_bin"
+    """The collation that compares bytes, all of them."""
     SETS = frozenset({"union", "intersect", "except"})
     COLUMNS: ClassVar = {
         "tinyint": frozenset({"tinyint"}),
@@ -89,6 +92,32 @@ class MariaDB(Dialect):
     def __init__(self) -> None:
         super().__init__()
         self._collated: set[str] = set()
+        self._collations: dict[str, str] = {}
+        """Of columns of tables."""
+        self._converted = False
+        """Some text may have another character set than UTF-8."""
+
+    def compares(self, collation: str | None) -> bool:
+        return True
+
+    def _scan(self, node: Scan) -> Select:
+        for identifier, name in node.items:
+            column = node.table.column(name)
+            if column.type == "VARCHAR":
+                self._collations[identifier] = collation = column.collation or ""
+                self._converted = self._converted or not collation.startswith("utf8mb4_")
+        return super()._scan(node)
+
+    def _learn(self, items: Iterable[tuple[str, exp.Expression]]) -> None:
+        given = tuple(items)
+        super()._learn(given)
+        for name, node in given:
+            if isinstance(node, exp.Column) and node.name in self._collations:
+                self._collations[name] = self._collations[node.name]
+
+    def _exact(self, identifier: str) -> bool:
+        """A column that is compared by its bytes as it is."""
+        return self._collations.get(identifier) == self.BYTES
 
     def _semi(self, node: Join) -> Select:
         left = frozenset(node.left.columns)
@@ -105,7 +134,7 @@ class MariaDB(Dialect):
     def _no_text(self, outer: Iterable[str]) -> None:
         """MariaDB keeps the results of a correlated subquery by the values of the outer columns, which it compares in
         the columns' own collations (subquery_cache): 'e' would get the result of 'é', whatever the condition says."""
-        if any(self.types[each] == VARCHAR for each in outer):
+        if any(self.types[each] == VARCHAR and not self._exact(each) for each in outer):
             raise self.refuse("a subquery that depends on a text")
 
     def quoted(self, name: str) -> str:
@@ -114,7 +143,12 @@ class MariaDB(Dialect):
     def operand(self, value: Value) -> str:
         if value.type != VARCHAR or value.is_constant or value.text in self._collated:
             return super().operand(value)
-        text = f"CONVERT({value.text} USING utf8mb4){_COLLATED}"
+        if self._exact(value.column):
+            return super().operand(value)
+        known = self._collations.get(value.column)
+        converted = self._converted if known is None else not known.startswith("utf8mb4_")
+        text = f"CONVERT({value.text} USING utf8mb4)" if converted else self.enclosed(value)
+        text = f"{text} COLLATE {self.BYTES}"
         self._collated.add(text)
         self._atoms.add(text)
         return text
@@ -125,13 +159,13 @@ class MariaDB(Dialect):
 
     def comparison(self, operator: str, type: Type, left: Value, right: Value) -> str:
         text = self.written(operator, type, left, right)
-        if operator == "=" and type == VARCHAR and left.column and right.is_constant and _is_ascii(right):
+        if operator == "=" and self._collated_column(type, left) and right.is_constant and _is_ascii(right):
             return self._both(f"{left.text} = {right.text}", text)
         return text
 
     def membership(self, type: Type, value: Value, members: Sequence[Value]) -> str:
         text = super().membership(type, value, members)
-        if type == VARCHAR and value.column and all(map(_is_ascii, members)):
+        if self._collated_column(type, value) and all(map(_is_ascii, members)):
             return self._both(f"{value.text} IN ({', '.join(each.text for each in members)})", text)
         return text
 
@@ -141,9 +175,12 @@ class MariaDB(Dialect):
         if "\\" in pattern:
             given, escape = self.string(pattern.replace("|", "||")), " ESCAPE '|'"
         text = f"{self.operand(value)} LIKE {given}{escape}"
-        if value.column and pattern.isascii() and pattern[:1] not in ("%", "_", ""):
+        if self._collated_column(VARCHAR, value) and pattern.isascii() and pattern[:1] not in ("%", "_", ""):
             return self._both(f"{value.text} LIKE {given}{escape}", text)
         return text
+
+    def _collated_column(self, type: Type, value: Value) -> bool:
+        return type == VARCHAR and bool(value.column) and not self._exact(value.column)
 
     def _both(self, plain: str, exact: str) -> str:
         text = f"({plain} AND {exact})"
@@ -159,6 +196,13 @@ class MariaDB(Dialect):
         if limit is None and offset:
             return f"LIMIT {NO_LIMIT} OFFSET {offset}"
         return super().limited(limit, offset)
+
+
+class MySQL(MariaDB):
+    """Has other collations."""
+
+    product = "MySQL"
+    BYTES = "utf8mb4_0900_bin"
 
 
 def _is_ascii(value: Value) -> bool:

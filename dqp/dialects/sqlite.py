@@ -84,6 +84,9 @@ class SQLite(Dialect):
                 made.where.append(_REFUSED.format(guard.format(made.columns[identifier])))
         return made
 
+    def compares(self, collation: str | None) -> bool:
+        return True
+
     def operand(self, value: Value) -> str:
         text = super().operand(value)
         # A column may have been declared with another collation.

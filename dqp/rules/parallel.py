@@ -17,7 +17,7 @@ from dqp.operators import Aggregate, Filter, Item, Nested, Operator, Project, Re
 from dqp.rules.context import Context
 from dqp.splitting import scanned
 
-SINGLE = frozenset({"mariadb", "sqlite"})
+SINGLE = frozenset({"mariadb", "mysql", "sqlite"})
 """Dialects whose databases run a statement in one thread."""
 GROUPS = 50_000.0
 """Estimated groups up to which it pays to send them all."""

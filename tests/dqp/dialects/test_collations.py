@@ -1,0 +1,108 @@
+"""Columns of every collation compare by their bytes, in the source or not at all there."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import dqp
+from dai.cancellation import Cancellation
+from dai.drivers import driver_for
+from dai.drivers.collations import declared
+
+TEXTS = ("e", "é", "E", "e ", "ss", "ß", "", " ")
+MARIADB = {
+    "c_ci": "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+    "c_bin": "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    "c_exact": "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin",
+    "c_latin": "CHARACTER SET latin1 COLLATE latin1_swedish_ci",
+    "c_three": "CHARACTER SET utf8mb3 COLLATE utf8mb3_nopad_bin",
+}
+POSTGRESQL = {"c_plain": "", "c_folded": "COLLATE folded"}
+DUCKDB = {"c_plain": "", "c_folded": "COLLATE nocase"}
+SQLITE = {"c_plain": "", "c_folded": "COLLATE NOCASE", "c_trimmed": "COLLATE RTRIM"}
+
+
+def made(url: str, before: Sequence[str], columns: dict[str, str], type: str) -> dict[str, str | None]:
+    """A table of the texts, each in all columns; the collations that the driver tells."""
+    driver = driver_for(url)
+    try:
+        listed = ", ".join(f"{name} {type} {rest}" for name, rest in columns.items())
+        for sql in (*before, "DROP TABLE IF EXISTS collated", f"CREATE TABLE collated (id integer, {listed})"):
+            driver.update(sql, cancellation=Cancellation())
+        for at, text in enumerate(TEXTS):
+            values = ", ".join([f"'{text}'"] * len(columns))
+            driver.update(f"INSERT INTO collated VALUES ({at}, {values})", cancellation=Cancellation())
+        table = next(each for each in driver.tables() if each.name == "collated")
+        return {each.name: each.collation for each in table.columns if each.name != "id"}
+    finally:
+        driver.close()
+
+
+def agrees(url: str, column: str) -> str:
+    """Asserts that what compares a column compares bytes; what EXPLAIN says of that."""
+    with dqp.connect({"sources": {"there": url}}) as lab:
+
+        def ids(condition: str) -> list[int]:
+            rows = lab.sql(f"SELECT id FROM there.collated WHERE {condition} ORDER BY id").arrow()
+            return list(rows.column(0).to_pylist())
+
+        for at, text in enumerate(TEXTS):
+            assert ids(f"{column} = '{text}'") == [at]
+            assert ids(f"{column} IN ('{text}', 'x')") == [at]
+            assert ids(f"{column} <= '{text}'") == [
+                each for each, other in enumerate(TEXTS) if other.encode() <= text.encode()
+            ]
+            assert ids(f"{column} LIKE '{text}'") == [at]
+        distinct = lab.sql(f"SELECT count(DISTINCT {column}) FROM there.collated").arrow()
+        assert distinct.column(0).to_pylist() == [len(TEXTS)]
+        groups = f"SELECT {column}, count(*) FROM there.collated GROUP BY 1 ORDER BY 1"
+        assert lab.sql(groups).arrow().column(0).to_pylist() == sorted(TEXTS, key=str.encode)
+        joined = f"SELECT count(*) FROM there.collated a JOIN there.collated b ON a.{column} = b.{column}"
+        assert lab.sql(joined).arrow().column(0).to_pylist() == [len(TEXTS)]
+        first = f"SELECT {column} FROM there.collated WHERE id = 0"
+        semi = f"SELECT count(*) FROM there.collated a WHERE {column} IN ({first})"
+        assert lab.sql(semi).arrow().column(0).to_pylist() == [1]
+        return str(lab.explain(groups))
+
+
+@pytest.mark.parametrize("column", MARIADB)
+def test_mariadb(mariadb_module_url: str, column: str) -> None:
+    collations = made(mariadb_module_url, (), MARIADB, "varchar(10)")
+    assert collations == {name: rest.rpartition(" ")[2] for name, rest in MARIADB.items()}
+    explained = agrees(mariadb_module_url, column)
+    assert ("COLLATE" in explained) == (column != "c_exact")
+    assert ("CONVERT" in explained) == (column in ("c_latin", "c_three"))
+
+
+@pytest.mark.parametrize("column", POSTGRESQL)
+def test_postgresql(postgres_module_url: str, column: str) -> None:
+    before = (
+        "CREATE COLLATION IF NOT EXISTS folded (provider = icu, locale = 'und-u-ks-level1', deterministic = false)",
+    )
+    collations = made(postgres_module_url, before, POSTGRESQL, "text")
+    assert collations == {"c_plain": None, "c_folded": "folded"}
+    assert ("GROUP BY" in agrees(postgres_module_url, column)) == (column == "c_plain")
+
+
+@pytest.mark.parametrize("column", DUCKDB)
+def test_duckdb(tmp_path: Path, column: str) -> None:
+    url = f"duckdb:///{tmp_path / 'x.duckdb'}"
+    assert made(url, (), DUCKDB, "varchar") == {"c_plain": None, "c_folded": "nocase"}
+    assert ("GROUP BY" in agrees(url, column)) == (column == "c_plain")
+
+
+@pytest.mark.parametrize("column", SQLITE)
+def test_sqlite(tmp_path: Path, column: str) -> None:
+    url = f"sqlite:///{tmp_path / 'x.sqlite'}"
+    assert made(url, (), SQLITE, "text") == {"c_plain": None, "c_folded": "NOCASE", "c_trimmed": "RTRIM"}
+    agrees(url, column)
+
+
+def test_declarations() -> None:
+    sql = """CREATE TABLE t (a text COLLATE NOCASE, "b ""x"", y" varchar(10)
+        CHECK ("b ""x"", y" <> 'COLLATE z, q' COLLATE RTRIM) /* COLLATE c */ NOT NULL, [c] text -- COLLATE d
+        DEFAULT (1, 2) collate "own", d decimal(10, 2), PRIMARY KEY (a COLLATE BINARY, d))"""
+    assert declared(sql, "sqlite") == {"a": "NOCASE", "c": "own"}
+    assert declared('CREATE TABLE t ("x ""y""" text COLLATE q)', "duckdb") == {'x "y"': "q"}
+    assert declared("CREATE TABLE t (a int)", "duckdb") == {}
