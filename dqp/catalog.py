@@ -144,6 +144,10 @@ class Catalog:
             self._known[key] = (info, statistics, table)
         return table
 
+    def dialect(self, alias: str) -> str:
+        """Of the source, or of the replica that answered in its place. DatabaseUnavailableError where none did."""
+        return self._reflection.reflected(alias).dialect
+
     def answering(self) -> list[str]:
         """Aliases of the sources that answered when they were last asked; asks those that never were."""
         self._reflection.need(self._reflection.aliases)

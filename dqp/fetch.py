@@ -62,7 +62,11 @@ def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[
     """Where the remote subtree can run: its source, then sources in which all its tables have replicas; those that were
     lost last."""
     scans = tuple(scans_of(remote.tree))
-    found = [Place(catalog.sources[remote.source], _statement(remote.tree, catalog.sources[remote.source]))]
+    found, away = [], None
+    try:
+        found.append(Place(catalog.sources[remote.source], _statement(remote.tree, catalog.sources[remote.source])))
+    except LOST as error:
+        away = error
     names: dict[str, dict[Any, str]] = {}
     for scan in scans:
         for alias, name in scan.table.replicas:
@@ -74,6 +78,9 @@ def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[
                 found.append(Place(source, _statement(_moved(remote.tree, alias, tables), source)))
             except (NotPushed, *LOST):
                 continue
+    if not found:
+        assert away is not None
+        raise away
     if lost is not None:
         found.sort(key=lambda each: lost.count(each.source.alias))
     return tuple(found)

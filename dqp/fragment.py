@@ -9,9 +9,9 @@ rows come while its probing input is still being read.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
-import json
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence

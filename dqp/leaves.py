@@ -73,7 +73,7 @@ class Leaves:
             return remote
         items = tuple((f"c{at}", column(each)) for at, each in enumerate(remote.columns))
         try:
-            same = dialects.statement(Project(remote.tree, items), self._catalog.sources[remote.source].dialect)
+            same = dialects.statement(Project(remote.tree, items), self._catalog.dialect(remote.source))
         except dialects.NotPushed:
             return remote
         return (remote.source, same)

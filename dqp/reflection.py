@@ -2,7 +2,8 @@
 
 Nothing here waits for a source that is known already. At most every CHECK_SECONDS, when somebody asks for the version,
 each loaded source's fingerprint is compared in the background; only after an idle time longer than the lifetime is that
-waited for, PATIENCE seconds at most. A source that does not answer is asked again after RETRY_SECONDS at the earliest.
+waited for, PATIENCE seconds at most. A source that does not answer is asked again after as long as it took to find that
+out, AGAIN_SECONDS at least and RETRY_SECONDS at most: one that refuses at once is back as soon as it is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dqp.table import DEFAULT_SCHEMAS
 
 CHECK_SECONDS = 10.0
 FRESH_SECONDS = 1.0
+AGAIN_SECONDS = 0.5
 RETRY_SECONDS = 5.0
 PATIENCE = 2.0
 THREADS = 16
@@ -29,8 +31,8 @@ Key = tuple[str, str | None, str]
 class Reflected:
     """The tables of one source at one time, by their names. Of names that differ in case alone, the first counts."""
 
-    def __init__(self, alias: str, tables: Sequence[TableInfo], fingerprint: str) -> None:
-        self.alias, self.fingerprint = alias, fingerprint
+    def __init__(self, alias: str, tables: Sequence[TableInfo], fingerprint: str, dialect: str) -> None:
+        self.alias, self.fingerprint, self.dialect = alias, fingerprint, dialect
         self.content = fingerprint_of(tables)
         self.hidden: list[TableInfo] = []
         self._exact: dict[tuple[str, str], TableInfo] = {}
@@ -98,6 +100,7 @@ class Reflection:
         self._reflected: dict[str, Reflected] = {}
         self._loading: dict[str, Future[None]] = {}
         self._failed: dict[str, tuple[DaiError, float]] = {}
+        """By alias, why, and when it may be asked again."""
         self._statistics: dict[Key, Future[Statistics | None]] = {}
         self._read: dict[Key, float] = {}
         self._used: set[Key] = set()
@@ -132,7 +135,7 @@ class Reflection:
         with self._lock:
             for alias in aliases:
                 failed = self._failed.get(alias)
-                if alias in self._reflected or (failed and time.monotonic() - failed[1] < RETRY_SECONDS):
+                if alias in self._reflected or (failed and time.monotonic() < failed[1]):
                     continue
                 if alias not in self._loading:
                     self._loading[alias] = self._pool.submit(self._load, alias)
@@ -154,12 +157,13 @@ class Reflection:
         return alias in self._failed
 
     def _load(self, alias: str) -> None:
+        begin = time.monotonic()
         try:
             last: DaiError | None = None
             for source in self._chains[alias]:
                 try:
                     fingerprint = source.fingerprint()
-                    found = Reflected(alias, source.tables(), fingerprint)
+                    found = Reflected(alias, source.tables(), fingerprint, source.dialect)
                 except DaiError as error:
                     last = last or error
                     continue
@@ -167,11 +171,15 @@ class Reflection:
                     self._take(alias, found)
                 return
             assert last is not None
-            with self._lock:
-                self._failed[alias] = (last, time.monotonic())
+            self._fail(alias, last, begin)
         finally:
             with self._lock:
                 self._loading.pop(alias, None)
+
+    def _fail(self, alias: str, error: DaiError, begin: float) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._failed[alias] = (error, now + min(max(now - begin, AGAIN_SECONDS), RETRY_SECONDS))
 
     def _take(self, alias: str, found: Reflected) -> None:
         self._failed.pop(alias, None)
@@ -249,13 +257,12 @@ class Reflection:
         wait([self._pool.submit(self._look, alias, True) for alias in chosen], PATIENCE)
 
     def _look(self, alias: str, fresh: bool = False) -> None:
-        known = self._reflected[alias]
+        known, begin = self._reflected[alias], time.monotonic()
         for source in self._chains[alias]:
             try:
                 fingerprint = source.fingerprint(fresh=fresh)
             except DaiError as error:
-                with self._lock:
-                    self._failed[alias] = (error, time.monotonic())
+                self._fail(alias, error, begin)
                 continue
             if fingerprint != known.fingerprint:
                 self._load(alias)

@@ -28,12 +28,12 @@ def run(world: World, rounds: int) -> Report:
         peer = "psycopg fetchall, open connection"
         cases = {
             peer: lambda: _fetchall(direct),
-            "WebRowSet, synchronous, to the last byte": lambda: _drained(resource.query(SQL, format="webrowset")),
-            "WebRowSet, synchronous, decoded": lambda: _whole(resource.query(SQL, format="webrowset")),
-            "Arrow, synchronous, into a table": lambda: _whole(resource.query(SQL)),
-            "WebRowSet, pulled in blocks of 100, to the last byte": lambda: _received(resource, 100),
+            "WebRowSet, synchronous, to the last byte": lambda: drained(resource.query(SQL, format="webrowset")),
+            "WebRowSet, synchronous, decoded": lambda: whole(resource.query(SQL, format="webrowset")),
+            "Arrow, synchronous, into a table": lambda: whole(resource.query(SQL)),
+            "WebRowSet, pulled in blocks of 100, to the last byte": lambda: received(resource, SQL, 100),
             "WebRowSet, pulled in blocks of 100, decoded": lambda: _pulled(resource, 100),
-            "WebRowSet, pulled in blocks of 1,000, to the last byte": lambda: _received(resource, 1000),
+            "WebRowSet, pulled in blocks of 1,000, to the last byte": lambda: received(resource, SQL, 1000),
             "WebRowSet, pulled in blocks of 1,000, decoded": lambda: _pulled(resource, 1000),
         }
         seconds = measured(cases, rounds, warm=2)
@@ -60,18 +60,18 @@ def _fetchall(connection: Any) -> None:
         assert len(cursor.fetchall()) == ROWS
 
 
-def _drained(result: Any) -> None:
+def drained(result: Any) -> None:
     for _ in result.chunks():
         continue
 
 
-def _whole(result: Any) -> None:
+def whole(result: Any) -> None:
     assert result.arrow().num_rows == ROWS
 
 
-def _received(resource: Any, size: int) -> None:
+def received(resource: Any, sql: str, size: int) -> None:
     with resource.session() as session:
-        resource.perform(pipeline(SQL, size, "webrowset"), session=session.id).check()
+        resource.perform(pipeline(sql, size, "webrowset"), session=session.id).check()
         assert sum(1 for _ in session.pull("out")) == -(-ROWS // size)
 
 

@@ -52,10 +52,12 @@ def world(
 
 
 @contextmanager
-def service(resources: dict[str, str]) -> Iterator[tuple[str, psutil.Process]]:
-    """``dai serve`` over these databases; its base URL and its process."""
+def service(
+    resources: dict[str, str], federations: Mapping[str, Mapping[str, Mapping[str, str]]] | None = None
+) -> Iterator[tuple[str, psutil.Process]]:
+    """``dai serve`` over these databases, and federations of them; its base URL and its process."""
     with tempfile.TemporaryDirectory() as directory:
-        running = ServiceProcess(Path(directory), resources)
+        running = ServiceProcess(Path(directory), resources, federations=federations or {})
         try:
             running.start()
             assert running.process is not None

@@ -34,15 +34,18 @@ def interruptible(cancellation: Cancellation, interrupt: Callable[[], object]) -
         repeating.append(thread)
         thread.start()
 
-    with cancellation.on_cancel(begin):
-        try:
-            yield
-        except Exception as error:
-            if cancellation.cause is not None and error is not cancellation.cause:
-                raise cancellation.cause from error
-            raise
-        finally:
-            done.set()
-            for thread in repeating:
-                thread.join()
+    try:
+        with cancellation.on_cancel(begin):
+            try:
+                yield
+            except Exception as error:
+                if cancellation.cause is not None and error is not cancellation.cause:
+                    raise cancellation.cause from error
+                raise
+            finally:
+                done.set()
+    finally:
+        # Here, because leaving on_cancel waits for ``begin``: a thread that it makes has begun by now.
+        for thread in repeating:
+            thread.join()
     cancellation.check()

@@ -43,7 +43,7 @@ class Context:
         known = self.dialects.get(source)
         if known is not None:
             return known
-        return "duckdb" if self.catalog is None else self.catalog.sources[source].dialect
+        return "duckdb" if self.catalog is None else self.catalog.dialect(source)
 
     def remark(self, text: str) -> None:
         if text not in self.remarks:

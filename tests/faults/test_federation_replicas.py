@@ -1,0 +1,82 @@
+"""A source with a replica dies: the query goes on while no row has been handed out, and is never short."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from dai.cancellation import Cancellation
+from dqp.coordinator import Coordinator
+from tests.faults.databases import postgres_database
+from tests.faults.federation import (
+    POSTGRES_CONTENT,
+    ROWS,
+    Once,
+    Side,
+    ask,
+    federation,
+    large,
+    rest,
+    right_or_clear,
+    soon,
+    streamed,
+    watch,
+)
+from tests.processes import ServiceProcess, until
+from tests.servers import PostgresServer
+
+
+@pytest.fixture(scope="module", params=["another service", "another database"])
+def replica(
+    request: pytest.FixtureRequest, both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServiceProcess]:
+    """A service over the same database, or over another that has the same tables."""
+    with ExitStack() as stack:
+        server = both["pg"].database.server
+        if request.param == "another database":
+            server = stack.enter_context(PostgresServer())
+            postgres_database(server).run(*POSTGRES_CONTENT)
+        service = ServiceProcess(tmp_path_factory.mktemp("replica"), {"copy": server.url})
+        stack.callback(service.stop)
+        yield service.start()
+
+
+@pytest.fixture
+def coordinator(sides: Mapping[str, Side], replica: ServiceProcess, temporary: Path) -> Iterator[Coordinator]:
+    first = {"url": sides["pg"].url, "replicas": [f"{replica.url}/resources/copy"]}
+    with federation({"pg": first, "maria": sides["maria"].url}) as made:
+        yield made
+    until(replica.at_rest, 10)
+
+
+def test_before_planning(sides: Mapping[str, Side], coordinator: Coordinator) -> None:
+    sides["pg"].service.kill()
+    query = streamed("pg", "maria")
+    assert query.right(soon(lambda: ask(coordinator, query.sql)))
+
+
+def test_between_planning_and_sending(sides: Mapping[str, Side], coordinator: Coordinator) -> None:
+    query = streamed("pg", "maria")
+    coordinator.plan(query.sql)
+    sides["pg"].service.kill()
+    assert query.right(soon(lambda: ask(coordinator, query.sql)))
+
+
+def test_in_the_middle_of_a_join(sides: Mapping[str, Side], coordinator: Coordinator) -> None:
+    query = large("pg", "maria")
+    killed = Once(sides["pg"].service.kill, lambda rows: rows > ROWS // 2)
+    watch(coordinator, "pg", passed=killed)
+    assert query.right(soon(lambda: ask(coordinator, query.sql)))
+    assert killed.done
+    until(lambda: sides["maria"].idle, 10)
+
+
+def test_after_rows_were_handed_out(sides: Mapping[str, Side], coordinator: Coordinator) -> None:
+    query = streamed("pg", "maria")
+    stream = coordinator.query(query.sql, cancellation=Cancellation())
+    first = next(stream)
+    assert first.num_rows
+    sides["pg"].service.kill()
+    right_or_clear(lambda: rest(first, stream), query, "pg")
+    assert query.right(soon(lambda: ask(coordinator, query.sql)))
