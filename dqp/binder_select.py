@@ -106,6 +106,8 @@ class Select:
         group, sets = self._group()
         values = [each if isinstance(each, exp.Expression) else self.bind.item(each) for _, each in self.outputs]
         having = self._condition("having")
+        if having is not None and group is not None and self.node.args["group"].args.get("all"):
+            group = self._with_columns_of(having, group)
         qualify = self._condition("qualify")
         keys = self._order(values)
         if group is not None or having is not None or self.bind.aggregates:
@@ -191,6 +193,16 @@ class Select:
             if not {column.name for column in value.find_all(exp.Column)} & set(self.bind.aggregates.values()):
                 keys.append(value)
         return list(dict.fromkeys(keys))
+
+    def _with_columns_of(self, having: exp.Expression, keys: list[exp.Expression]) -> list[exp.Expression]:
+        """The keys of GROUP BY ALL beside a HAVING: in DuckDB, the columns outside its aggregates are keys as well."""
+        made = {each.alias.lower() for each in self.node.expressions if isinstance(each, exp.Alias)}
+        named = {each.name.lower() for each in self.node.args["having"].find_all(exp.Column) if not each.table}
+        if having.find(Nested) or made & named:  # an alias goes before a column here
+            raise Unmodelled("subquery or alias in HAVING with GROUP BY ALL")
+        rows = self.scope.identifiers()
+        found = [column(each.name) for each in having.find_all(exp.Column, bfs=False) if each.name in rows]
+        return list(dict.fromkeys([*keys, *found]))
 
     def _sets(self, node: exp.Expression) -> list[list[exp.Expression]]:
         """The grouping sets that a member of GROUP BY stands for."""

@@ -78,3 +78,4 @@ select u.u from unnest([1,2]) u
 select o.id, r.range from pg.orders o join range(3) r on r.range = o.id
 select g.generate_series, g from generate_series(1,2) g
 select u.unnest from unnest([1,2]) u
+select customer - customer as id from pg.orders group by all having id = 0

@@ -46,6 +46,7 @@ select count(distinct (customer, note)) from pg.orders
 select customer, count(*) from pg.orders group by customer
 select customer, count(*) from pg.orders group by 1
 select customer, note, count(*) from pg.orders group by all
+select customer - customer from pg.orders group by all having customer > 0 and count(id) > 0
 select customer + 1, customer + 1 + count(*) from pg.orders group by customer + 1
 select customer, customer + 1 as more, max(id) - min(id) from pg.orders group by customer
 select customer from pg.orders group by customer having sum(amount) > 20
