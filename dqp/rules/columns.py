@@ -17,19 +17,30 @@ from dqp.operators import (
     Inline,
     Item,
     Join,
+    Nested,
     Operator,
     Project,
     Scan,
     SetOperation,
     Sort,
     column,
+    everywhere,
     used,
 )
-from dqp.rules.context import Context
+from dqp.rules.context import Context, nested_plans
+from dqp.rules.predicates import rebuilt
 
 
 def prune_columns(tree: Operator, context: Context) -> Operator:
-    return in_order(_pruned(tree, frozenset(tree.columns)), tree.columns)
+    made = in_order(_pruned(tree, frozenset(tree.columns)), tree.columns)
+    return everywhere(made, lambda each: rebuilt(each, _existing)) if nested_plans(made) else made
+
+
+def _existing(node: exp.Expression) -> exp.Expression | None:
+    """Of the plan of an EXISTS only the rows count."""
+    if not isinstance(node, Nested) or node.kind != "exists":
+        return None
+    return Nested(**{**node.args, "plan": _pruned(node.plan, frozenset())})
 
 
 def in_order(tree: Operator, columns: tuple[str, ...]) -> Operator:

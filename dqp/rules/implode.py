@@ -42,8 +42,8 @@ def _imploded(tree: Operator, needed: Set[str], context: Context) -> Operator:
         whole = _remote(source, tree, needed, context)
         if whole is not None:
             return whole
-        if isinstance(tree, Filter):
-            return _filter(tree, needed, source, context)
+    if isinstance(tree, Filter):
+        return _filter(tree, needed, context)
     return _below(tree, needed, context)
 
 
@@ -66,7 +66,9 @@ def _plans(expression: exp.Expression, context: Context) -> exp.Expression:
     def change(node: exp.Expression) -> exp.Expression | None:
         if not isinstance(node, Nested):
             return None
-        arguments = {**node.args, "plan": implode(node.plan, context)}
+        exists = node.kind == "exists"
+        plan = _imploded(node.plan, frozenset(), context) if exists else implode(node.plan, context)
+        arguments = {**node.args, "plan": plan}
         if node.args.get("this") is not None:
             arguments["this"] = _plans(node.this, context)
         return Nested(**arguments)
@@ -97,20 +99,24 @@ def refused(tree: Operator, source: str, context: Context) -> str | None:
     return None
 
 
-def _filter(tree: Filter, needed: Set[str], source: str, context: Context) -> Operator:
-    """The conjuncts that the source takes there, the others here."""
+def _filter(tree: Filter, needed: Set[str], context: Context) -> Operator:
+    """The conjuncts that the source takes there, the others here: what it refuses, what reads another source, what
+    depends on the queries around it."""
     parts = conjuncts(tree.condition)
-    if len(parts) == 1 or refused(tree.input, source, context) is not None:
+    source = place(tree.input)
+    if len(parts) == 1 or source is None or free(tree.input) or refused(tree.input, source, context) is not None:
         return _below(tree, needed, context)
-    there = [each for each in parts if refused(Filter(tree.input, each), source, context) is None]
+    there = [each for each in parts if _alone(Filter(tree.input, each), source, context)]
     here = [each for each in parts if each not in there]
-    condition = all_of(there)
-    inner = tree.input if condition is None else Filter(tree.input, condition)
-    if not here:
+    condition, rest = all_of(there), all_of(here)
+    if condition is None or rest is None:
         return _below(tree, needed, context)
-    rest = all_of(here)
-    assert rest is not None
-    return _below(Filter(inner, rest), needed, context)
+    return _below(Filter(Filter(tree.input, condition), rest), needed, context)
+
+
+def _alone(tree: Operator, source: str, context: Context) -> bool:
+    """Whether the source can do the tree with nothing else."""
+    return place(tree) == source and not free(tree) and refused(tree, source, context) is None
 
 
 def _exploding(tree: Operator, needed: Set[str], source: str, context: Context) -> bool:
