@@ -24,6 +24,7 @@ from dqp.operators import (
     conjuncts,
     free,
     used,
+    walk,
 )
 from dqp.rules.context import Context
 
@@ -75,7 +76,7 @@ def _inside(expression: exp.Expression, context: Context) -> exp.Expression:
         if not isinstance(node, Nested):
             return node
         plan = calls(node.plan, context)
-        if plan is not node.plan and free(plan):
+        if any(isinstance(each, Call) for each in walk(plan)) and free(plan):
             raise StatementError(
                 "An operation call cannot stand in a subquery that uses columns of the query around it.",
                 hint="Write the subquery as a join.",

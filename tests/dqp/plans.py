@@ -1,0 +1,111 @@
+"""Golden plans: what the rules make of the 22 TPC-H queries and of the published three, as text in ``tests/plans``.
+
+``tests/plans/statistics.json`` describes the tables as they are at scale 1 (type, different values, lowest, highest,
+bytes of a value), so that no database is needed. After a change that is meant::
+
+    python -m tests.dqp.plans        # writes the files again; their difference is for the review
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dqp import dialects, types
+from dqp.binder import bind
+from dqp.catalog import Catalog, Column, Table
+from dqp.cost import Estimator
+from dqp.explain import described
+from dqp.operators import Names, Nested, Operator, Remote
+from dqp.rules import Context, optimise
+from tests.tpch import PLACEMENTS, QUERIES, qualified
+
+DIRECTORY = Path(__file__).parents[1] / "plans"
+PLACEMENT = {**PLACEMENTS["facts_apart"], "protein_goterm": "pg", "goterm": "maria"}
+PUBLISHED = {
+    "goterm": "select * from goterm",
+    "protein_goterm": "select * from protein_goterm",
+    "protein_join": "select p.ORF, p.GOTermIdentifier, g.name from protein_goterm p, goterm g "
+    "where p.GOTermIdentifier = g.id and g.type = 'molecular_function' and p.ORF like 'YA%'",
+}
+DIALECTS = {"pg": "postgresql", "maria": "mariadb", "lite": "sqlite", "duck": "duckdb"}
+SOURCE_TYPES = {
+    "pg": {"BIGINT": "int8", "INTEGER": "int4", "DECIMAL(15,2)": "numeric"},
+    "maria": {"BIGINT": "bigint", "INTEGER": "int", "DECIMAL(15,2)": "decimal"},
+    "lite": {"BIGINT": "bigint", "DECIMAL(15,2)": "numeric"},
+    "duck": {"BIGINT": "bigint", "INTEGER": "integer", "DECIMAL(15,2)": "decimal"},
+}
+
+
+def statistics() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DIRECTORY / "statistics.json").read_text())
+    return found
+
+
+def catalog(placement: Mapping[str, str] = PLACEMENT) -> Catalog:
+    """The described tables in the sources where the placement has them."""
+    tables = []
+    for name, table in statistics().items():
+        if name in placement:
+            columns = tuple(_column(placement[name], each, *facts) for each, facts in table["columns"].items())
+            rows = float(table["rows"])
+            size = rows * sum(each.width for each in columns)
+            tables.append(Table(placement[name], name, columns, keys=(tuple(table["key"]),), rows=rows, bytes=size))
+    return Catalog.of(tables, dialects=DIALECTS)
+
+
+def _column(
+    source: str, name: str, type: str, distinct: int, low: str | None, high: str | None, width: float
+) -> Column:
+    seen = "BIGINT" if source == "lite" and type == "INTEGER" else type
+    return Column(
+        name,
+        seen,
+        SOURCE_TYPES[source].get(seen, seen.lower()),
+        nullable=False,
+        distinct=float(distinct),
+        null_fraction=0.0,
+        low=types.value(low, type),
+        high=types.value(high, type),
+        width=width,
+    )
+
+
+def plan(sql: str, over: Catalog) -> str:
+    """The optimised tree as text."""
+    context = Context(over, Estimator(), Names())
+    tree = optimise(bind(sql, over).tree, context)
+    lines = list(_lines(tree, context, 0))
+    return "\n".join([*lines, *(f"Remark: {each}" for each in context.remarks), ""])
+
+
+def _lines(tree: Operator, context: Context, depth: int) -> list[str]:
+    title, details = described(tree)
+    rows = context.estimator.of(tree).rows
+    lines = [f"{'  ' * depth}{title} [{rows:.3g} rows] {'; '.join(details)}".rstrip()]
+    if isinstance(tree, Remote):
+        lines.append(f"{'  ' * (depth + 1)}{dialects.statement(tree.tree, context.dialect(tree.source)).sql}")
+    for each in tree.expressions:
+        for nested in each.find_all(Nested):
+            lines += [f"{'  ' * (depth + 1)}subquery ({nested.kind})", *_lines(nested.plan, context, depth + 2)]
+    for below in tree.inputs:
+        lines += _lines(below, context, depth + 1)
+    return lines
+
+
+def plans() -> dict[str, str]:
+    """The text of each golden file by its name."""
+    over = catalog()
+    queries = {**QUERIES, **PUBLISHED}
+    return {name: plan(qualified(sql, PLACEMENT), over) for name, sql in queries.items()}
+
+
+def main() -> None:
+    for name, text in plans().items():
+        (DIRECTORY / f"{name}.txt").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Each rule by its fixtures; all rules together on queries of every kind: the answers stay what they were."""
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from dqp.binder import bind
+from dqp.catalog import Catalog
+from dqp.rules import RULES, optimise
+from tests.dqp.generated import differential
+from tests.dqp.generated.grammar import query
+from tests.dqp.generated.oracle import Oracle
+from tests.dqp.rules.world import Case, bound, cases, catalog, registered, shown, written
+
+CASES = list(cases())
+SEEDS = range(250)
+QUERIES = """
+select count(*), sum(b.amt), count(distinct s.name) from pg.item b join maria.event s on b.k = s.id
+select count(*), sum(b.x) from maria.event b join pg.item s on b.k = s.id where b.ok
+select substr(a.name,1,6) g, count(*), sum(a.amt) from pg.item a join maria.event b on a.id = b.id group by 1 order by 1
+select e.k, avg(i.amt), avg(i.id), count(i.d), count(*) from maria.event e left join pg.item i on e.k = i.k group by e.k
+select sum(t.amt), avg(t.s) from (select * from pg.item union all select * from duck.gauge) t group by t.k
+select i.id, (select count(*) from maria.event e where e.k = i.k) n from pg.item i
+select i.id from pg.item i where i.k not in (select e.k from maria.event e)
+select i.id from pg.item i where i.id not in (select e.id from maria.event e where e.ok = 1)
+select i.id, e.d from pg.item i full join maria.event e on i.k = e.k where i.id > 3 and e.id < 20
+select i.id, e.id from pg.item i left join maria.event e on i.k = e.k order by i.d, i.id, e.id limit 7
+select i.id from pg.item i, lite.note n, duck.gauge g, maria.event e where i.k = n.k and n.k = g.k and g.k = e.k
+""".strip().split("\n")
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Iterator[Oracle]:
+    with Oracle() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def over() -> Catalog:
+    return catalog(100_000)
+
+
+def test_every_rule_has_a_fixture() -> None:
+    assert {each.__name__ for each in RULES} == {case.rule.__name__ for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule.__name__}: {case.title}")
+def test_fixture(case: Case, over: Catalog, oracle: Oracle) -> None:
+    before, after = case.sides(over)
+    assert shown(after) == case.after
+    assert (shown(before) == case.after) == ("unchanged" in case.title)
+    expected = oracle.answer(case.before)
+    found = oracle.answer(written(after)).rename_columns(expected.schema.names)
+    difference = differential.compared(expected, found, differential.order(case.before, expected.schema.names))
+    assert difference is None, difference
+
+
+def answers(sql: str, over: Catalog, oracle: Oracle) -> None:
+    """Asserts that the rules together do not change the answer."""
+    tree, context = bound(sql, over)
+    registered(oracle, tree)
+    try:
+        expected = oracle.answer(written(tree))
+    except duckdb.Error:
+        return
+    made = optimise(tree, context)
+    found = oracle.answer(written(made))
+    assert made.columns == tree.columns
+    difference = differential.compared(expected, found, differential.order(sql, bind(sql, over).names))
+    assert difference is None, f"{sql}\n{written(made)}\n{difference}"
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_all_rules(sql: str, over: Catalog, oracle: Oracle) -> None:
+    answers(sql, over, oracle)
+    answers(sql, catalog(), oracle)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_generated(seed: int, over: Catalog, oracle: Oracle) -> None:
+    sql = query(seed)
+    with Oracle(backwards=True) as other:
+        try:
+            expected, again = oracle.answer(sql), other.answer(sql)
+        except duckdb.Error:
+            return
+    if differential.compared(expected, again) is None:
+        answers(sql, over, oracle)
