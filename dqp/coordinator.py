@@ -33,7 +33,6 @@ from dqp.functions import MOMENTS
 from dqp.operations import operations_of
 from dqp.operators import Names, Operator, identifiers
 from dqp.parameters import Parameters
-from dqp.partition import Plan
 from dqp.rules import Context, Options, optimise
 from dqp.runtimes import Runtime, runtime_of
 from dqp.settings import FederationSettings
@@ -88,9 +87,9 @@ class Running:
         return fragments_of(self._tree, self.execution)
 
     @property
-    def _tree(self) -> Operator | Plan:
+    def _tree(self) -> Operator:
         tree = self.execution.tree
-        return tree if isinstance(tree, Operator | Plan) else self.planned.tree
+        return tree if isinstance(tree, Operator) else self.planned.tree
 
 
 class Coordinator:

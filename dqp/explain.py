@@ -31,7 +31,6 @@ from dqp.operators import (
     Sort,
     walk,
 )
-from dqp.partition import Fragment, Plan
 from dqp.render import expression_sql
 from dqp.rules import Context
 
@@ -39,20 +38,16 @@ LONGEST = 160
 """Characters of a list of expressions that are shown in a line."""
 
 
-def node_of(tree: Operator | Plan, context: Context, execution: Execution | None = None) -> Node:
-    """A tree as it is shown: with what was estimated and, of an execution, what was measured. Of a plan of several
-    fragments each is shown below the exchange that takes its rows."""
+def node_of(tree: Operator, context: Context, execution: Execution | None = None) -> Node:
+    """A tree as it is shown: with what was estimated and, of an execution, what was measured."""
     measured = {} if execution is None else {each.key: each for each in execution.measurements()}
-    if isinstance(tree, Plan):
-        return _Shown(context, measured, {each.id: each for each in tree.fragments}).node(tree.root.tree)
-    return _Shown(context, measured, {}).node(tree)
+    return _Shown(context, measured).node(tree)
 
 
-def fragments_of(tree: Operator | Plan, execution: Execution) -> tuple[Node, ...]:
+def fragments_of(tree: Operator, execution: Execution) -> tuple[Node, ...]:
     """What was measured of the last attempt beside the nodes of the tree: the fragments with their engine's operators,
     and statements that were asked only to learn something."""
-    trees = [each.tree for each in tree.fragments] if isinstance(tree, Plan) else [tree]
-    shown: set[Hashable] = {node for each in trees for node in _everywhere(each)}
+    shown: set[Hashable] = set(_everywhere(tree))
     return tuple(
         _beside(each)
         for each in execution.measurements()
@@ -61,25 +56,20 @@ def fragments_of(tree: Operator | Plan, execution: Execution) -> tuple[Node, ...
 
 
 class _Shown:
-    def __init__(
-        self, context: Context, measured: Mapping[Hashable, Measurement], fragments: Mapping[int, Fragment]
-    ) -> None:
-        self._context, self._measured, self._fragments = context, measured, fragments
+    def __init__(self, context: Context, measured: Mapping[Hashable, Measurement]) -> None:
+        self._context, self._measured = context, measured
 
     def node(self, tree: Operator) -> Node:
         title, details = described(tree)
         estimate = self._context.estimator.of(tree)
-        found = self._measured.get(tree) if isinstance(tree, Remote | Call | Receive) else None
-        where: str | None = None
+        found = self._measured.get(tree) if isinstance(tree, Remote | Call | Receive | Exchange) else None
+        where: str | None = found.where if found is not None and isinstance(tree, Exchange) else None
         statements: tuple[str, ...] = ()
-        inputs = tree.inputs
         if isinstance(tree, Remote):
             where = self._context.dialect(tree.source)
             statements = found.statements if found is not None else (_statement(tree, where),)
             if found is not None and found.where not in ("", tree.source):
                 details = (*details, f"answered by {found.where}")
-        if isinstance(tree, Receive) and tree.fragment in self._fragments:
-            title, details, inputs = _received(self._fragments[tree.fragment])
         return Node(
             title,
             details,
@@ -87,7 +77,7 @@ class _Shown:
             Figures(estimate.rows, estimate.bytes),
             None if found is None else _figures(found),
             statements,
-            (*map(self.node, inputs), *(Node("Subquery", inputs=(self.node(each),)) for each in _nested(tree))),
+            (*map(self.node, tree.inputs), *(Node("Subquery", inputs=(self.node(each),)) for each in _nested(tree))),
         )
 
 
@@ -103,14 +93,6 @@ def _everywhere(tree: Operator) -> Iterator[Operator]:
         yield node
         for each in _nested(node):
             yield from _everywhere(each)
-
-
-def _received(fragment: Fragment) -> tuple[str, tuple[str, ...], tuple[Operator, ...]]:
-    output = fragment.output
-    keys = (f"by {_list(name for name, _ in output.keys)}",) if output is not None and output.keys else ()
-    kind = "gather" if output is None else output.kind
-    times = "one evaluator" if fragment.instances == 1 else f"{fragment.instances} evaluators"
-    return f"Exchange {kind}", (*keys, f"from fragment {fragment.id} on {times}"), (fragment.tree,)
 
 
 def _figures(found: Measurement) -> Figures:

@@ -72,7 +72,7 @@ class FederationMagics(Magics):
         if options:
             found: Any = query.explain(analyze="--analyze" in options)
         else:
-            found = query
+            found = query.look()
             if results:
                 query.arrow()
         if results:

@@ -174,6 +174,7 @@ class Query:
     def __init__(self, lab: Lab, sql: str, parameters: Any) -> None:
         self._lab, self.text, self.parameters = lab, sql, parameters
         self._kept: pa.Table | None = None
+        self._first: tuple[pa.Schema, list[pa.RecordBatch]] | None = None
 
     def stream(self, blocksize: int | None = None) -> Stream:
         """The tuples as they come; ``blocksize``: batches of exactly so many rows. Close it."""
@@ -224,6 +225,22 @@ class Query:
         """All of it as a polars DataFrame."""
         return _needed("polars").from_arrow(self.arrow())
 
+    def look(self) -> Query:
+        """Reads the first rows, which a notebook then shows; where they are all, they are kept as by ``arrow``."""
+        if self._kept is None and self._first is None:
+            batches: list[pa.RecordBatch] = []
+            count = 0
+            with self.stream() as stream:
+                for batch in stream:
+                    batches.append(batch)
+                    count += batch.num_rows
+                    if count > SHOWN_ROWS:
+                        rows = pa.Table.from_batches(batches).slice(0, SHOWN_ROWS)
+                        self._first = stream.schema, rows.to_batches()
+                        return self
+            self._kept = pa.Table.from_batches(batches, stream.schema)
+        return self
+
     def explain(self, *, analyze: bool = False) -> Explanation:
         """How it would run; with ``analyze`` it runs to its end, and how it did. Drawn in a notebook."""
         lab = self._lab
@@ -261,21 +278,15 @@ class Query:
         return f"<Query: {first if len(first) <= 60 else first[:59] + '…'}: {state}>"
 
     def _repr_html_(self) -> str:
-        """Names, types and the first rows: what a notebook shows. Reads a few rows, or those that are kept."""
-        if self._kept is None:
-            batches: list[pa.RecordBatch] = []
-            count = 0
-            try:
-                with self.stream() as stream:
-                    for batch in stream:
-                        batches.append(batch)
-                        count += batch.num_rows
-                        if count > SHOWN_ROWS:
-                            return _drawn(stream.schema, batches, "the first rows; .arrow() reads all")
-            except DaiError as error:
-                return f"<pre>{html.escape(str(error))}</pre>"
-            self._kept = pa.Table.from_batches(batches, stream.schema)
-        return _drawn(self._kept.schema, self._kept.to_batches(), count_of(self._kept.num_rows))
+        """Names, types and the first rows: what a notebook shows."""
+        try:
+            self.look()
+        except DaiError as error:
+            return f"<pre>{html.escape(str(error))}</pre>"
+        if self._kept is not None:
+            return _drawn(self._kept.schema, self._kept.to_batches(), count_of(self._kept.num_rows))
+        assert self._first is not None
+        return _drawn(*self._first, "the first rows; .arrow() reads all")
 
 
 def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter) -> Stream:

@@ -1,0 +1,125 @@
+"""%dqp and %%dqp in a shell, and the example notebook in a kernel."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pyarrow as pa
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from nbclient import NotebookClient
+
+import dqp
+from dai.demo.load import load
+from dqp.explanation import Explanation
+from dqp.notebook import Query
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
+    urls = {name: f"{name}:///{tmp_path}/{name}.db" for name in ("sqlite", "duckdb")}
+    for url in urls.values():
+        load(url, ["protein_goterm"], 500)
+    (tmp_path / "federation.toml").write_text("[sources]\n" + "".join(f'{k[:4]} = "{v}"\n' for k, v in urls.items()))
+    made = InteractiveShell()
+    made.user_ns["lab"] = dqp.connect(tmp_path / "federation.toml")
+    made.user_ns["place"] = tmp_path
+    made.extension_manager.load_extension("dqp")
+    yield made
+    made.user_ns["lab"].close()
+
+
+JOINED = 'select count(*) as n from sqli.protein_goterm a join duck.protein_goterm b using ("ORF", "GOTermIdentifier")'
+
+
+def ran(shell: InteractiveShell, code: str) -> Any:
+    result = shell.run_cell(code)
+    result.raise_error()
+    return result.result
+
+
+def failed(shell: InteractiveShell, code: str) -> str:
+    """What is printed of a cell that fails."""
+    told = io.StringIO()
+    with redirect_stdout(told):
+        result = shell.run_cell(code)
+    assert not result.success
+    return told.getvalue()
+
+
+def test_a_cell(shell: InteractiveShell) -> None:
+    shell.user_ns["most"] = 250
+    sql = JOINED + '\nwhere a."ORF" <> \'costs $5\' and length(a."ORF") < $most'
+    found = ran(shell, f"%%dqp lab kept\n{sql}")
+    assert isinstance(found, Query)
+    assert shell.user_ns["kept"] is found
+    assert repr(found).endswith("1 row>")
+    assert found.arrow().to_pylist() == [{"n": 500}]
+    assert ran(shell, f"%dqp lab {JOINED}").arrow().to_pylist() == [{"n": 500}]
+
+
+def test_a_file_in_place_of_a_variable(shell: InteractiveShell) -> None:
+    path = shell.user_ns["place"] / "federation.toml"
+    for _ in range(2):
+        assert ran(shell, f"%%dqp {path} kept\n{JOINED}").arrow().num_rows == 1
+    (magics,) = {each.__self__ for each in [shell.find_cell_magic("dqp")]}
+    magics._opened[str(path)].close()
+
+
+def test_plans(shell: InteractiveShell) -> None:
+    found = ran(shell, f"%%dqp lab --explain\n{JOINED}")
+    assert isinstance(found, Explanation)
+    assert found.root.actual is None
+    found = ran(shell, f"%%dqp lab plan --analyze\n{JOINED}")
+    assert found.root.actual is not None
+    assert shell.user_ns["plan"] is found
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("%%dqp lab\nselect nmae\nfrom duck.protein_goterm", "line 1: select nmae\n               ^"),
+        ("%%dqp lab\nselect $missing", "$missing has no value"),
+        ("%%dqp lba\nselect 1", "Did you mean 'lab'?"),
+        ("%%dqp place\nselect 1", "not a federation"),
+        ("%%dqp lab a b\nselect 1", "not understood"),
+        ("%%dqp lab --explian\nselect 1", "not understood"),
+        ("%%dqp\nselect 1", "needs a federation"),
+        ("%dqp lab", "needs a federation"),
+    ],
+)
+def test_mistakes_have_no_traceback(shell: InteractiveShell, code: str, says: str) -> None:
+    told = failed(shell, code)
+    assert says in told
+    assert "Traceback" not in told
+    assert "dqp/magic.py" not in told
+
+
+def test_results_take_what_streams_arrow(shell: InteractiveShell) -> None:
+    assert pa.table(ran(shell, f"%dqp lab {JOINED}")).to_pylist() == [{"n": 500}]
+
+
+def test_the_example_notebook() -> None:
+    notebook = nbformat.read(EXAMPLES / "federation.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "it is kept without outputs"
+    client = NotebookClient(notebook, timeout=100, kernel_name="python3", resources={"metadata": {"path": EXAMPLES}})
+    client.execute()
+    shown = [
+        {**output.get("data", {}), "stream": output.get("text", "")}
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+    ]
+    pages = "\n".join(each.get("text/html", "") for each in shown)
+    assert "Remote duck · duckdb" in pages
+    assert "in the engine" in pages
+    # The same counts as one DuckDB over both tables gives.
+    assert "<td>Y2H</td><td>909</td><td>610</td>" in pages
+    assert "[561, 154, 113]" in "\n".join(each.get("text/plain", "") for each in shown)
+    assert "Did you mean 'GOTermIdentifier'?" in "\n".join(each["stream"] for each in shown)
