@@ -56,8 +56,9 @@ class EvaluatorDriver(Driver):
         return "dqp evaluator"
 
     def properties(self) -> Mapping[str, Any]:
-        """``flight``: the address of its port."""
-        return {"flight": self.evaluator.port.address}
+        """``flight``: the address of its port; ``works``, ``tickets``, ``readers``: what is under way."""
+        state = self.evaluator.state()
+        return {"flight": state["address"], **{name: state[name] for name in ("works", "tickets", "readers")}}
 
     def query(
         self,

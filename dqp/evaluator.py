@@ -187,14 +187,15 @@ class Work:
             self._changed.notify_all()
 
     def reports(self) -> Iterator[list[dict[str, Any]]]:
-        """How every task stands: when one has ended, and at least every BEAT seconds; at last when all have. Raises the
+        """How every task stands: when one has ended, and at least every BEAT seconds; at last when all have. After a
+        failure that is when the coordinator has ended the work: until then, readers are told the reason. Raises the
         cancellation's cause."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._news, BEAT)
                 self._news = False
             self._given.check()
-            over = all(each.ended for each in self._runs)
+            over = all(each.ended and not each.failed for each in self._runs)
             yield [each.report() for each in self._runs]
             if over:
                 return
@@ -360,6 +361,10 @@ class _Run:
 
         measure = execution.measure(key, operation.name)
         return measure.stream(below.rebatch(max(operation.batch * operation.concurrent, 1)).map(called, schema))
+
+    @property
+    def failed(self) -> bool:
+        return self._failure is not None
 
     def report(self) -> dict[str, Any]:
         """For JSON: what is measured, by input (the fragment itself is ``""``), and the problem that ended it."""

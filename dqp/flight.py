@@ -126,6 +126,7 @@ class FlightPort:
         self._changed = threading.Condition()
         self._published: dict[tuple[str, int, str, int], tuple[str, Opener | None]] = {}
         self._gets: set[_Get] = set()
+        self._withdrawn: dict[tuple[str, int | None], float] = {}
         self._closing = False
         shown = f"[{host}]" if ":" in host else host
         try:
@@ -155,7 +156,8 @@ class FlightPort:
             self._changed.notify_all()
 
     def withdraw(self, query: str, attempt: int | None = None, cause: DaiError | None = None) -> None:
-        """Forget every ticket of the query, or of one attempt of it; readers in the middle get ``cause``."""
+        """Forget every ticket of the query, or of one attempt of it; readers in the middle get ``cause``. Who comes
+        later is not kept waiting."""
 
         def concerns(key: tuple[str, int, str, int]) -> bool:
             return key[0] == query and attempt in (None, key[1])
@@ -164,8 +166,11 @@ class FlightPort:
             for key in [each for each in self._published if concerns(each)]:
                 del self._published[key]
             concerned = [get for get in self._gets if concerns(get.ticket.key)]
+            now = time.monotonic()
+            self._withdrawn = {key: until for key, until in self._withdrawn.items() if until > now}
+            self._withdrawn[query, attempt] = now + 2 * WAIT
         for get in concerned:
-            get.cancellation.cancel(cause or NotFoundError("This exchange was withdrawn."))
+            get.cancellation.cancel(cause or _withdrawn())
 
     def health(self) -> dict[str, Any]:
         with self._changed:
@@ -217,6 +222,8 @@ class FlightPort:
                 get.cancellation.check()
                 if self._closing:
                     raise EvaluatorLostError("The evaluator shuts down.")
+                if not self._withdrawn.keys().isdisjoint([(ticket.query, ticket.attempt), (ticket.query, None)]):
+                    raise _withdrawn()
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise NotFoundError(
@@ -316,6 +323,10 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
 
     def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
         return flight.SchemaResult(pa.schema([]))  # whatever is raised here, Arrow shows the traceback
+
+
+def _withdrawn() -> NotFoundError:
+    return NotFoundError("This exchange was withdrawn.")
 
 
 def is_loopback(host: str) -> bool:
@@ -424,6 +435,7 @@ def _opened(
         cancellation.check()
         raise
     except (pa.ArrowException, OSError) as error:
+        cancellation.check()
         raise _received_error(error) from error
     finally:
         abandon()  # without effect on what has come

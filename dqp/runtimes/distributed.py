@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import uuid
 from abc import abstractmethod
-from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -242,10 +242,11 @@ class Distributed(Local):
             whole=frozenset(readings.begun),
         )
         plan = cutting()
+        least = max(self._thresholds.split_rows, SAMPLE_ROWS)
         heavy = {
             key: values
-            for key, remote in hashed_remotes(plan, readings.begun)
-            if (values := self._heavy(remote, key, evaluators, execution))
+            for key, remote in skewable(plan, context, least)
+            if remote not in readings.begun and (values := self._heavy(remote, key, evaluators, execution))
         }
         return cutting(heavy=heavy) if heavy else plan
 
@@ -420,13 +421,18 @@ class _Attempt:
         return Received(((port.address, ticket),), columns)
 
 
-def hashed_remotes(plan: Plan, begun: Container[Remote]) -> Iterator[tuple[str, Remote]]:
-    """The columns by which the left sides of joins are hashed, as they are called in the statement they come from."""
+def skewable(plan: Plan, context: Context, rows: float) -> Iterator[tuple[str, Remote]]:
+    """The columns by which the large left sides of joins are hashed, with the statement they come from. A column with
+    about as many values as rows has none that many rows have."""
     for node in walk(plan.tree):
         if isinstance(node, Join) and isinstance(node.left, Exchange) and node.left.kind == "hash":
-            for each in node.left.keys:
+            estimate = context.estimator.of(node.left.input)
+            for each in node.left.keys if estimate.rows >= rows else ():
                 leaf = leaf_of(node.left.input, each.name)
-                if leaf is not None and leaf[0] not in begun and leaf[1] == each.name:
+                if leaf is None or leaf[1] != each.name:
+                    continue
+                distinct = context.estimator.of(leaf[0]).columns[each.name].distinct
+                if distinct is None or distinct < 0.5 * context.estimator.rows(leaf[0]):
                     yield each.name, leaf[0]
 
 

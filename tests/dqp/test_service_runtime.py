@@ -1,22 +1,36 @@
 """Queries on evaluators that are processes of their own, over databases behind a data service."""
 
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 
 import duckdb
+import httpx
+import MySQLdb
+import psycopg
 import pyarrow as pa
 import pytest
 
 from dai.cancellation import Cancellation
+from dai.errors import CancelledError, ConfigurationError, DataError
 from dqp.coordinator import Coordinator
+from dqp.errors import EvaluatorLostError
 from dqp.partition import Thresholds
 from dqp.runtimes.service import Service
 from dqp.settings import load
 from tests.dqp.generated.differential import compared, order
-from tests.processes import ServiceProcess
+from tests.processes import ServiceProcess, until
+from tests.servers import MariaServer, PostgresServer
 from tests.tpch import PLACEMENTS, QUERIES, qualified, tables
 from tests.tpch import load as loaded
 
 PLACEMENT = PLACEMENTS["facts_apart"]
+SLOW_WHOLE = """SELECT count(*) AS n, sum(l_partkey * p_partkey % 97 + o_custkey % 13) AS s FROM lineitem l
+                JOIN orders o ON l.l_orderkey = o.o_orderkey CROSS JOIN part p"""
+SLOW = qualified(SLOW_WHOLE, PLACEMENT)
 ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=1 << 12, spread_seconds=0.0)
 
 
@@ -81,6 +95,35 @@ def lab(data: ServiceProcess, evaluators: list[ServiceProcess]) -> Iterator[Coor
     made.close()
 
 
+@pytest.fixture(scope="module")
+def busy(postgres: PostgresServer, mariadb: MariaServer) -> Callable[[], int]:
+    """How many statements run in the databases."""
+
+    def count() -> int:
+        with psycopg.connect(postgres.dsn) as connection:
+            ((one,),) = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND state <> 'idle' "
+                "AND pid <> pg_backend_pid()"
+            ).fetchall()
+        with closing(MySQLdb.connect(**mariadb.dsn)) as other, closing(other.cursor()) as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM information_schema.processlist WHERE command = 'Query' AND id <> connection_id()"
+            )
+            ((two,),) = cursor.fetchall()
+        return int(one) + int(two)
+
+    return count
+
+
+def at_rest(evaluators: list[ServiceProcess]) -> bool:
+    """No fragment, no outbox, no temporary file is left."""
+    for each in evaluators:
+        state = httpx.get(f"{each.url}/resources/evaluator").json()
+        if state["works"] or state["tickets"] or state["readers"] or list((each.directory / "tmp").rglob("*")):
+            return False
+    return True
+
+
 def ask(lab: Coordinator, sql: str) -> pa.Table:
     return lab.query(sql, cancellation=Cancellation()).table()
 
@@ -90,3 +133,116 @@ def test_tpch(query: str, lab: Coordinator, whole: duckdb.DuckDBPyConnection) ->
     right = whole.sql(QUERIES[query]).to_arrow_table()
     found = compared(right, ask(lab, qualified(QUERIES[query], PLACEMENT)), order(QUERIES[query], right.schema.names))
     assert found is None, f"{found.kind}\n{found.detail}"
+
+
+SKEWED = """SELECT count(*), sum(o.o_totalprice), sum(l.l_quantity) FROM pg.lineitem l JOIN maria.orders o
+            ON l.l_orderkey = o.o_orderkey WHERE l.l_shipmode <> 'AIR'"""
+
+
+def test_fragments_run_on_every_evaluator(lab: Coordinator, evaluators: list[ServiceProcess]) -> None:
+    text = lab.explain(qualified(QUERIES["q05"], PLACEMENT), analyze=True).text
+    for each in evaluators:
+        assert each.url in text
+    assert "Exchange hash" in text
+    assert "part 2 of 2" in text
+
+
+def test_early_close_and_cancellation_leave_nothing(
+    lab: Coordinator, evaluators: list[ServiceProcess], busy: Callable[[], int]
+) -> None:
+    sql = "SELECT l_comment, o_comment FROM pg.lineitem l JOIN maria.orders o ON l.l_orderkey = o.o_orderkey"
+    with lab.query(sql, cancellation=Cancellation()) as stream:
+        assert next(stream).num_rows
+    until(lambda: at_rest(evaluators) and not busy())
+    cancellation = Cancellation()
+    cancelling = threading.Thread(target=lambda: (until(lambda: not at_rest(evaluators)), cancellation.cancel()))
+    cancelling.start()
+    with pytest.raises(CancelledError):
+        lab.query(SLOW, cancellation=cancellation).table()
+    cancelling.join()
+    until(lambda: at_rest(evaluators) and not busy())
+
+
+def test_a_wrong_value_is_the_error_of_the_fragment(lab: Coordinator, evaluators: list[ServiceProcess]) -> None:
+    sql = "SELECT sum(CAST(o.o_clerk AS INTEGER)) FROM pg.lineitem l JOIN maria.orders o ON l.l_orderkey = o.o_orderkey"
+    with pytest.raises(DataError, match="Could not convert string"):
+        ask(lab, sql)
+    until(lambda: at_rest(evaluators))
+
+
+def test_sixteen_queries_at_once(lab: Coordinator, whole: duckdb.DuckDBPyConnection) -> None:
+    names = [each for each in QUERIES if each not in ("q15", "q21")][:8] * 2
+    right = {each: whole.sql(QUERIES[each]).to_arrow_table() for each in set(names)}
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda name: ask(lab, qualified(QUERIES[name], PLACEMENT)), names))
+    for name, found in zip(names, answers, strict=True):
+        difference = compared(right[name], found, order(QUERIES[name], right[name].schema.names))
+        assert difference is None, f"{name}: {difference}"
+
+
+def test_a_service_without_the_role_is_named(data: ServiceProcess) -> None:
+    lab = coordinator_of(data, [data])
+    with pytest.raises(ConfigurationError, match="is no evaluator"):
+        ask(lab, SKEWED)
+    lab.close()
+
+
+@pytest.mark.parametrize("seconds", [None, 0.1, 0.5, 1.2])
+def test_a_killed_evaluator(
+    seconds: float | None,
+    data: ServiceProcess,
+    evaluators: list[ServiceProcess],
+    busy: Callable[[], int],
+    whole: duckdb.DuckDBPyConnection,
+) -> None:
+    """A right answer from the one that is left; never a short one. None: as soon as it has something to do."""
+    lab = coordinator_of(data, evaluators)
+    other, victim = evaluators
+    ask(lab, "SELECT count(*) FROM pg.nation a, maria.part b")
+
+    def kill() -> None:
+        if seconds is None:
+            until(lambda: not at_rest([victim]))
+        else:
+            time.sleep(seconds)
+        victim.kill()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    try:
+        stream, running = lab.start(SLOW, cancellation=Cancellation())
+        found = stream.table()
+    finally:
+        killing.join()
+        victim.start()
+    assert [tuple(each.values()) for each in found.to_pylist()] == whole.sql(SLOW_WHOLE).fetchall()
+    assert running is not None
+    assert running.execution.attempt <= 2
+    assert seconds is not None or running.execution.attempt == 2
+    until(lambda: at_rest([other]) and not busy())
+    lab.close()
+
+
+def test_all_evaluators_away_is_said(data: ServiceProcess, tmp_path: Path) -> None:
+    lab = coordinator_of(data, [ServiceProcess(tmp_path, {})])
+    with pytest.raises(EvaluatorLostError, match="No evaluator answers"):
+        ask(lab, SKEWED)
+    lab.close()
+
+
+def test_an_evaluator_lost_after_rows_were_handed_out_is_an_error(
+    data: ServiceProcess, evaluators: list[ServiceProcess], busy: Callable[[], int]
+) -> None:
+    lab = coordinator_of(data, evaluators)
+    sql = """SELECT l_comment, o_comment, c_comment FROM pg.lineitem l JOIN maria.orders o
+             ON l.l_orderkey = o.o_orderkey CROSS JOIN (SELECT c_comment FROM pg.customer LIMIT 300) c"""
+    with lab.query(sql, cancellation=Cancellation()) as stream:
+        rows = next(stream).num_rows
+        for each in evaluators:
+            each.kill()
+        with pytest.raises(EvaluatorLostError):
+            rows += sum(each.num_rows for each in stream)
+    for each in evaluators:
+        each.start()
+    until(lambda: not busy())
+    lab.close()
