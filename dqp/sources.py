@@ -17,13 +17,15 @@ from dai.cancellation import Cancellation
 from dai.client import Options, Service, parted
 from dai.client.service import Resource
 from dai.drivers import Column, ColumnStatistics, Driver, ForeignKey, Index, Statistics, TableInfo, driver_for
-from dai.errors import ConfigurationError, DatabaseUnavailableError, NotFoundError
+from dai.errors import ConfigurationError, DatabaseUnavailableError, NotFoundError, UnreachableError
 from dai.stream import Stream
 from dqp.settings import FederationSettings, SourceSettings
 from dqp.types import readable
 
 SMALL_SECONDS = 30.0
 """How long a service may take to describe a resource."""
+ALIVE_SECONDS = 5.0
+"""How long it may take to say that it lives: asked before it is waited for longer."""
 _DIALECTS = {"postgres": "postgresql"}
 
 
@@ -131,6 +133,7 @@ class ServiceSource(Source):
         self._service = Service(base, options)
         # What is small must not wait as long as a statement may.
         self._described = Service(base, replace(options, read=min(options.read, SMALL_SECONDS), retries=1))
+        self._alive = Service(base, replace(options, read=min(options.read, ALIVE_SECONDS), retries=0))
         self._name = name
         self._resource: Resource | None = None
         self._connecting = threading.Lock()
@@ -163,6 +166,8 @@ class ServiceSource(Source):
             headers["If-None-Match"] = known[0]
         if fresh:
             headers["Cache-Control"] = "no-cache"
+        with self._alive.transport.send("GET", "/health/live").body:
+            pass
         reply = self._described.transport.send("GET", f"{self._path}/schema", headers=headers)
         with reply.body:
             content = reply.body.read_all()
@@ -185,11 +190,16 @@ class ServiceSource(Source):
         batch_rows: int | None = None,
     ) -> Stream:
         result = self.resource.query(sql, *parameters, blocksize=batch_rows, cancellation=cancellation)
+        # Bytes of an unknown kind could pass for a table without rows.
+        if result.form != "arrow":
+            result.close()
+            raise UnreachableError("What answers there is no data service.", hint="Check the address of the source.")
         return readable(result.stream())
 
     def close(self) -> None:
         self._service.close()
         self._described.close()
+        self._alive.close()
 
 
 class DescribedSource(Source):

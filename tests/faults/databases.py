@@ -8,7 +8,7 @@ from typing import Any
 import MySQLdb
 import psycopg
 
-from tests.servers import MariaServer, PostgresServer
+from tests.servers import DATABASE, MariaServer, PostgresServer
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ class Database:
             (count,) = cursor.fetchone()
             return int(count)
 
-    def run(self, *statements: str) -> None:
-        with closing(self._connected()) as connection, closing(connection.cursor()) as cursor:
+    def run(self, *statements: str, name: str = DATABASE) -> None:
+        """In the database of that name."""
+        with closing(self._connected(name)) as connection, closing(connection.cursor()) as cursor:
             for each in statements:
                 cursor.execute(each)
                 if cursor.description is not None:
@@ -44,10 +45,10 @@ class Database:
             cursor.execute(lock)
             yield
 
-    def _connected(self) -> Any:
-        library: Any = psycopg if isinstance(self.server, PostgresServer) else MySQLdb
-        dsn = self.server.dsn
-        return library.connect(dsn) if isinstance(dsn, str) else library.connect(**dsn)
+    def _connected(self, name: str = DATABASE) -> Any:
+        if isinstance(self.server, PostgresServer):
+            return psycopg.connect(self.server.url_of(name))
+        return MySQLdb.connect(**{**self.server.dsn, "database": name})
 
     @property
     def at_work(self) -> int:
