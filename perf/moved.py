@@ -1,0 +1,278 @@
+"""What leaves the sources for a query, against the least that its plan could do with.
+
+A query runs as it would for anybody; what its statements gave is what ``EXPLAIN ANALYZE`` says. The least is that of
+``perf.reducer``; ``everything`` is what a reader without any pushdown would fetch, the columns that the query names of
+all rows of its tables, once for each time that it names the table.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlglot import exp
+
+from dai.cancellation import Cancellation
+from dai.demo.data import protein_goterm
+from dai.drivers import driver_for
+from dqp.coordinator import Coordinator, Planned, Running
+from dqp.execution import Measurement
+from dqp.fetch import scans_of
+from dqp.leaves import remotes
+from dqp.operators import Filter, Operator, Remote, Scan, Sort, conjuncts, walk
+from dqp.render import expression_sql
+from dqp.rules import applied
+from dqp.rules.columns import prune_columns
+from dqp.settings import load
+from perf.federated_world import make_big, make_tpch
+from perf.federation import QUERIES as JOINS
+from perf.federation import ROWS
+from perf.harness import Report, legend_below
+from perf.reducer import Size, Whole, same
+from perf.sides import US, agree
+from perf.world import World
+from tests.dqp.plans import PLACEMENT, PUBLISHED
+from tests.tpch import PLACEMENTS, QUERIES, fill, qualified, tables
+
+PLACED = ("facts_in_postgres", "facts_apart")
+TERMS = 17_000
+goterm = sa.Table(
+    "goterm",
+    sa.MetaData(),
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("type", sa.String(32), nullable=False),
+    sa.Column("name", sa.String(64), nullable=False),
+)
+SHOWN = 0.1
+"""The part of what a query moves too much from which a leaf is listed."""
+SMALL = 10_000
+"""Bytes below which it is not."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """``filtered``: how what was learnt while the query ran made its statement smaller."""
+
+    what: str
+    moved: Size
+    least: Size
+    filtered: str
+
+
+@dataclass(frozen=True)
+class Moved:
+    """``leaves`` is empty where the query that ran was another one: with a bound for its first rows."""
+
+    moved: Size
+    least: Size
+    everything: Size
+    leaves: tuple[Leaf, ...]
+
+    @property
+    def ratio(self) -> float:
+        return self.moved.bytes / self.least.bytes if self.least.bytes else math.inf
+
+
+Figures = Mapping[str, Moved]
+
+
+def run(world: World, rounds: int) -> Report:
+    report = Report("moved", "Bytes that leave the sources, against the least")
+    report.text(
+        "Bytes in Arrow as they arrive from the databases, rows in brackets; one run each: they do not vary as time "
+        "does. Minimum: what the plan's leaves hold once every row without a partner in the leaves that it is joined "
+        "with by equality is gone, in one database with all the data (a full reducer: semi-joins until nothing "
+        "changes), columns that nothing uses left out; the query over what is left gives the same answer. "
+        "Everything: the columns that the query names, of all rows of its tables, what a reader without pushdown "
+        "fetches."
+    )
+    found: dict[str, Figures] = {}
+    content = tables(world.scale)
+    for name in PLACED:
+        with tempfile.TemporaryDirectory() as directory:
+            urls = make_tpch(world.postgres, world.mariadb, name, content, Path(directory))
+            try:
+                queries = {query: qualified(sql, PLACEMENTS[name]) for query, sql in QUERIES.items()}
+                found[f"TPC-H at scale {world.scale:g}, {name}"] = figures(urls, queries)
+            finally:
+                world.postgres.drop_database(f"tpch_{name}")
+                world.mariadb.drop_database(f"tpch_{name}")
+    del content
+    rows = ROWS * world.mixed_rows
+    try:
+        urls = make_big(world.postgres, world.mariadb, rows)
+        found[f"Joins of PostgreSQL with MariaDB, {rows:,} and 16,803 rows"] = figures(urls, JOINS)
+    finally:
+        for server in (world.postgres, world.mariadb):
+            server.drop_database("big")
+    try:
+        urls = {"pg": world.postgres.url, "maria": world.mariadb.create_database("published")}
+        _fill_goterm(urls["maria"])
+        found["The published queries"] = figures(
+            urls, {name: qualified(sql, PLACEMENT) for name, sql in PUBLISHED.items()}
+        )
+    finally:
+        world.mariadb.drop_database("published")
+    written(report, found)
+    return report
+
+
+def _fill_goterm(url: str) -> None:
+    """The terms of ``protein_goterm`` and others beside them, a third of them molecular functions."""
+    used = sorted(set(protein_goterm()["GOTermIdentifier"].to_pylist()))
+    ids = used + [f"GO:{number}" for number in range(9_000_000, 9_000_000 + TERMS - len(used))]
+    kinds = ("molecular_function", "biological_process", "cellular_component")
+    content = {
+        "id": ids,
+        "type": [kinds[number % len(kinds)] for number in range(TERMS)],
+        "name": [f"what the term number {number:05} is known as" for number in range(TERMS)],
+    }
+    with closing(driver_for(url)) as driver:
+        fill(driver, goterm, pa.table(content))
+
+
+def figures(urls: Mapping[str, str], queries: Mapping[str, str]) -> Figures:
+    """Of each query over the databases at these URLs."""
+    with closing(Coordinator(load({"sources": dict(urls)}))) as coordinator, closing(Whole()) as whole:
+        plans = {name: coordinator.plan(sql) for name, sql in queries.items()}
+        columns: dict[Any, set[str]] = {}
+        for planned in plans.values():
+            for scan in _scans(planned):
+                columns.setdefault(scan.table, set()).update(name for _, name in scan.items)
+        whole.copy(coordinator.catalog, columns)
+        return {name: _moved(coordinator, whole, planned) for name, planned in plans.items()}
+
+
+def _scans(planned: Planned) -> Iterator[Scan]:
+    """The tables that the query names, with the columns that it needs."""
+    return scans_of(applied(prune_columns, planned.bound.tree, planned.context))
+
+
+def _moved(coordinator: Coordinator, whole: Whole, planned: Planned) -> Moved:
+    running = coordinator.run(planned, cancellation=Cancellation())
+    with running.stream as stream:
+        answer = stream.table()
+    measured = [each for each in running.execution.measurements() if isinstance(each.key, Remote)]
+    least, expected = whole.reduced(planned.tree, planned.context)
+    agree(US, answer, "the reduced leaves", expected)
+    return Moved(
+        sum((Size(each.rows, each.bytes) for each in measured), Size()),
+        sum(least.values(), Size()),
+        sum((whole.scan(each) for each in _scans(planned)), Size()),
+        tuple(_leaves(planned, running, measured, least)),
+    )
+
+
+def _leaves(
+    planned: Planned, running: Running, measured: list[Measurement], least: Mapping[tuple[str, str], Size]
+) -> Iterator[Leaf]:
+    """What each leaf of the plan gave. The tree that ran has the same leaves, with filters, unless it was another."""
+    tree = running.execution.tree
+    ran = list(remotes(tree)) if isinstance(tree, Operator) else []
+    leaves = list(remotes(planned.tree))
+    if running.noted or [each.source for each in ran] != [each.source for each in leaves]:
+        return
+    sizes = {each.key: Size(each.rows, each.bytes) for each in measured}
+    seen = set()
+    for leaf, other in zip(leaves, ran, strict=True):
+        if other in sizes and same(leaf) not in seen:
+            seen.add(same(leaf))
+            names = ", ".join(dict.fromkeys(scan.table.name for scan in scans_of(leaf.tree)))
+            yield Leaf(f"{leaf.source}: {names}", sizes[other], least[same(leaf)], _filtered(leaf.tree, other.tree))
+
+
+def _filtered(before: Operator, after: Operator) -> str:
+    """The filters that came while the query ran."""
+    known = {expression_sql(each) for each in _conjuncts(before)}
+    new = [each for each in _conjuncts(after) if expression_sql(each) not in known]
+    if isinstance(after, Sort) and after.limit == 0 and not isinstance(before, Sort):
+        return "no key at all"
+    lists = [f"{len(each.expressions):,} keys" for each in new if isinstance(each, exp.In)]
+    ranges = ["a range"] if any(isinstance(each, exp.GTE | exp.LTE) for each in new) else []
+    one = ["one key"] if any(isinstance(each, exp.EQ) for each in new) else []
+    return ", ".join([*one, *ranges, *lists]) or ("another filter" if new else "–")
+
+
+def _conjuncts(tree: Operator) -> Iterator[exp.Expression]:
+    for node in walk(tree):
+        if isinstance(node, Filter):
+            yield from conjuncts(node.condition)
+
+
+def written(report: Report, found: Mapping[str, Figures]) -> None:
+    """The tables, the plot and the goals."""
+    for title, queries in found.items():
+        report.text(f"## {title}")
+        report.table(
+            ["query", "moved", "minimum", "everything", "moved / minimum"],
+            [
+                [query, *map(_shown, (each.moved, each.least, each.everything)), f"{each.ratio:.2f}"]
+                for query, each in queries.items()
+            ],
+        )
+        gaps = [(query, leaf) for query, each in queries.items() for leaf in _gaps(each)]
+        if gaps:
+            report.text("Where the gap is:")
+            report.table(
+                ["query", "leaf", "moved", "minimum", "filter that came while it ran"],
+                [[query, leaf.what, _shown(leaf.moved), _shown(leaf.least), leaf.filtered] for query, leaf in gaps],
+            )
+    report.plot("moved", lambda panels: _draw(panels, found), "bytes moved a query", panels=(len(found), 1))
+    for title, queries in found.items():
+        ratios = [each.moved.bytes / each.everything.bytes for each in queries.values()]
+        report.goal(f"{title}: the largest moved / everything", max(ratios), 1.0)
+    report.text(
+        "Geometric means of moved / minimum: "
+        + "; ".join(f"{title}: {_mean(queries):.2f}" for title, queries in found.items())
+        + "."
+    )
+    report.text(WHY)
+
+
+def _mean(queries: Figures) -> float:
+    """Of the ratios; a minimum of nothing has none."""
+    return geometric_mean(each.ratio for each in queries.values() if each.least.bytes)
+
+
+def _gaps(query: Moved) -> Iterator[Leaf]:
+    """The leaves that give much more than the least, the worst first."""
+    enough = max(SMALL, SHOWN * (query.moved.bytes - query.least.bytes))
+    worst = sorted(query.leaves, key=lambda each: each.least.bytes - each.moved.bytes)
+    return (each for each in worst if each.moved.bytes - each.least.bytes > enough)
+
+
+def _shown(size: Size) -> str:
+    return f"{_bytes(size.bytes)} ({size.rows:,})"
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"
+
+
+def _draw(panels: Any, found: Mapping[str, Figures]) -> None:
+    for axes, (title, queries) in zip(panels, found.items(), strict=True):
+        series = {
+            "minimum": [each.least.bytes for each in queries.values()],
+            "moved": [each.moved.bytes for each in queries.values()],
+            "everything": [each.everything.bytes for each in queries.values()],
+        }
+        for at, (name, sizes) in enumerate(series.items()):
+            axes.bar([number + at * 0.27 for number in range(len(queries))], sizes, 0.27, label=name)
+        axes.set_xticks([number + 0.27 for number in range(len(queries))], list(queries), rotation=90)
+        axes.set(yscale="log", ylabel="bytes", title=title)
+    legend_below(panels[0])
+
+
+WHY = "The gap."
