@@ -276,6 +276,14 @@ class Renderer:
 
     def _aggregate(self, node: Aggregate) -> Select:
         made = self._opened(node.input)
+        placed = [
+            *(each for _, each in node.keys),
+            *(key for each in node.expressions for key in each.find_all(exp.Ordered)),
+        ]
+        literals = {each for each, text in made.columns.items() if _LITERAL.fullmatch(text)}
+        if any(literals & used(each) for each in placed):
+            # A literal has another meaning, or none, as a key of GROUP BY or of an aggregate's ORDER BY.
+            made = self.derived(made, node.input.columns)
         if any(not each.find(exp.Column) for _, each in node.keys):
             # A constant would be read as the number of an item: make it a column first.
             scope = self._scope(made)

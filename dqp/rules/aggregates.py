@@ -80,6 +80,9 @@ def _over_join(tree: Aggregate, context: Context) -> Aggregate:
             break
         if tree.sets is not None:
             break
+        ordering = {name for each in tree.expressions for key in each.find_all(exp.Ordered) for name in used(key)}
+        if any(not used(items[each]) for each in ordering & items.keys()):  # no order is by a constant
+            break
         made = tree.with_expressions(lambda each, items=items: replaced(each, items))  # type: ignore[misc]
         made = made.with_inputs(tree.input.input)
         assert isinstance(made, Aggregate)

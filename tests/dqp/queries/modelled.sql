@@ -401,3 +401,4 @@ select 1 where '{"a":true}'::json->>'a' and true
 select '{"a":5}'::json->>'a'::varchar
 select '{"a":{"b":1}}'::json->'a'->'b', '{"a":{"b":1}}'::json->>'$.a.b', '{"a":1}'->>'a'
 select '{"a":5}'::json->>'a' between '4' and '6'
+select string_agg(distinct c, '|' order by c), max(id) from (select 'x' as c, id from pg.orders) t group by c
