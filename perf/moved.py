@@ -28,7 +28,6 @@ from dqp.execution import Measurement
 from dqp.fetch import scans_of
 from dqp.leaves import remotes
 from dqp.operators import Filter, Operator, Remote, Scan, Sort, conjuncts, walk
-from dqp.render import expression_sql
 from dqp.rules import applied
 from dqp.rules.columns import prune_columns
 from dqp.settings import load
@@ -191,8 +190,8 @@ def _leaves(
 
 def _filtered(before: Operator, after: Operator) -> str:
     """The filters that came while the query ran."""
-    known = {expression_sql(each) for each in _conjuncts(before)}
-    new = [each for each in _conjuncts(after) if expression_sql(each) not in known]
+    known = set(_conjuncts(before))
+    new = [each for each in _conjuncts(after) if each not in known]
     if isinstance(after, Sort) and after.limit == 0 and not isinstance(before, Sort):
         return "no key at all"
     lists = [f"{len(each.expressions):,} keys" for each in new if isinstance(each, exp.In)]
