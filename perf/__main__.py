@@ -20,6 +20,8 @@ BENCHMARKS = {
     "users": "concurrent users: percentiles and saturation",
     "exchange": "the exchange between two evaluators against a plain socket",
     "federation": "four joins of PostgreSQL with MariaDB against DuckDB, chDB and foreign tables",
+    "federated_overhead": "protein_goterm through a federation against the data service alone",
+    "federated_memory": "a join whose build side is three times the memory limit",
     "tpch": "TPC-H over PostgreSQL and MariaDB against DuckDB with its scanners",
     "planning": "binding and rules of the TPC-H queries",
     "moved": "bytes that leave the sources a query, against the least",

@@ -107,7 +107,11 @@ def test_a_source_that_hangs_is_given_up(
     sides: Mapping[str, Side], odd: Callable[[Callable[[Odd], None]], str]
 ) -> None:
     released = threading.Event()
-    url = odd(lambda _: released.wait(60))
+
+    def hang(_: Odd) -> None:
+        released.wait(60)
+
+    url = odd(hang)
     with federation({"odd": url, "pg": sides["pg"].url}) as coordinator:
         sources: dict[str, object] = coordinator.catalog.sources  # type: ignore[assignment]
         sources["odd"] = ServiceSource("odd", url, options=Options(read=0.5))
@@ -127,7 +131,12 @@ def test_a_source_that_hangs_can_be_cancelled(
 
     with federation({"odd": odd(hang), "pg": sides["pg"].url}) as coordinator:
         cancellation = Cancellation()
-        threading.Thread(target=lambda: (asked.wait(30), cancellation.cancel())).start()
+
+        def cancel() -> None:
+            asked.wait(30)
+            cancellation.cancel()
+
+        threading.Thread(target=cancel).start()
         with pytest.raises(CancelledError):
             soon(lambda: ask(coordinator, JOINED, cancellation))
         until(lambda: sides["pg"].idle, 10)
