@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import Any
 
 from sqlglot import exp
 
@@ -31,6 +29,7 @@ from dqp.operators import (
     Sort,
     walk,
 )
+from dqp.profile import matched, operators_of
 from dqp.render import expression_sql
 from dqp.rules import Context
 
@@ -39,9 +38,14 @@ LONGEST = 160
 
 
 def node_of(tree: Operator, context: Context, execution: Execution | None = None) -> Node:
-    """A tree as it is shown: with what was estimated and, of an execution, what was measured."""
+    """A tree as it is shown: with what was estimated and, of an execution, what was measured. What the operators did
+    that the engine ran is known where it ran them as they stand in the tree."""
     measured = {} if execution is None else {each.key: each for each in execution.measurements()}
-    return _Shown(context, measured).node(tree)
+    own: Mapping[Operator, Figures] = {}
+    for each in measured.values():
+        if each.profile is not None and (found := matched(tree, each.profile)) is not None:
+            own = found
+    return _Shown(context, measured, own).node(tree)
 
 
 def fragments_of(tree: Operator, execution: Execution) -> tuple[Node, ...]:
@@ -56,8 +60,10 @@ def fragments_of(tree: Operator, execution: Execution) -> tuple[Node, ...]:
 
 
 class _Shown:
-    def __init__(self, context: Context, measured: Mapping[Hashable, Measurement]) -> None:
-        self._context, self._measured = context, measured
+    def __init__(
+        self, context: Context, measured: Mapping[Hashable, Measurement], own: Mapping[Operator, Figures]
+    ) -> None:
+        self._context, self._measured, self._own = context, measured, own
 
     def node(self, tree: Operator) -> Node:
         title, details = described(tree)
@@ -75,7 +81,7 @@ class _Shown:
             details,
             where,
             Figures(estimate.rows, estimate.bytes),
-            None if found is None else _figures(found),
+            self._own.get(tree) if found is None else _figures(found),
             statements,
             (*map(self.node, tree.inputs), *(Node("Subquery", inputs=(self.node(each),)) for each in _nested(tree))),
         )
@@ -101,7 +107,7 @@ def _figures(found: Measurement) -> Figures:
 
 def _beside(found: Measurement) -> Node:
     asked = isinstance(found.key, Remote)
-    below = () if found.profile is None else tuple(_engine(found.profile))
+    below = () if found.profile is None else tuple(operators_of(found.profile))
     return Node(
         "Asked first" if asked else "Fragment",
         where=found.where or None,
@@ -109,45 +115,6 @@ def _beside(found: Measurement) -> Node:
         statements=found.statements,
         inputs=below,
     )
-
-
-def _engine(profile: Mapping[str, Any]) -> Iterator[Node]:
-    """DuckDB's operators, from its own profile; those that only pass rows on are left out."""
-    for each in profile.get("operator", ()):
-        below = tuple(_engine({"operator": each.get("children", ())}))
-        kind = str(each.get("type", "")).replace("_", " ").capitalize()
-        said = {name: _told(value) for name, value in (each.get("extra_info") or {}).items() if name in _TOLD}
-        plain = kind == "Projection" and _PLAIN.fullmatch(said.get("Projections", ""))
-        if len(below) == 1 and (plain or kind == "Result collector"):
-            yield below[0]
-            continue
-        # What DuckDB expects of our inputs means nothing: it cannot know them.
-        yield Node(
-            "Input" if kind == "Table scan" else kind,
-            tuple(_cut(f"{_TOLD[name]}{text}") for name, text in said.items() if text and not _NUMBERED.search(text)),
-            actual=Figures(each.get("intermediate_rows"), each.get("intermediate_size_bytes"), each.get("timing")),
-            inputs=below,
-        )
-
-
-_TOLD = {
-    "Aggregates": "",
-    "Conditions": "",
-    "Expression": "",
-    "Filters": "",
-    "Groups": "by ",
-    "Join Type": "",
-    "Order By": "by ",
-    "Projections": "",
-    "Top": "first ",
-}
-"""What DuckDB says of an operator that means something to people, and the word before it."""
-_PLAIN = re.compile(r'[\w#", ]*')
-_NUMBERED = re.compile(r"#\d")
-
-
-def _told(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else " ".join(str(value).split())
 
 
 def _statement(tree: Remote, dialect: str) -> str:

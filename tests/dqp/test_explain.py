@@ -87,8 +87,38 @@ def test_after_it_ran(coordinator: Coordinator) -> None:
     assert join.actual is not None
     assert join.actual.rows == ROWS / 4
     assert all(each.actual is not None and each.actual.seconds is not None for each in engine)
+    union = coordinator.explain("select id from duck.t union all select id from lite.t", analyze=True)
+    assert [each.actual.rows for each in nodes(*union.fragments) if each.title == "Union" and each.actual] == [None]
     assert {each.actual.rows for each in engine if each.title == "Input" and each.actual} <= {ROWS, ROWS / 4}
     assert "running" in found.seconds
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        (JOINED, {"Top": 5, "Aggregate": ROWS / 4, "Inner join": ROWS / 4}),
+        ("select d.id from duck.t d semi join lite.t l on d.id = l.id + 4", {"Semi join": ROWS / 4 - 1}),
+        ("select distinct d.v from duck.t d join lite.t l on d.id = l.id", {"Distinct": 9, "Inner join": ROWS / 4}),
+        (
+            "select d.v, count(*) from duck.t d left join lite.t l on d.id = l.id where l.name is null group by 1",
+            {"Aggregate": 9},
+        ),
+        ("select max(id) from (select id from duck.t union all select id from lite.t)", {"Aggregate": 1}),
+    ],
+)
+def test_what_each_operator_did(coordinator: Coordinator, sql: str, rows: dict[str, float]) -> None:
+    root = coordinator.explain(sql, analyze=True).root
+    found = {each.title: each.actual.rows for each in nodes(root) if each.actual is not None}
+    assert {title: found.get(title) for title in rows} == rows
+
+
+def test_where_the_engine_changed_the_tree_nobody_guesses(coordinator: Coordinator) -> None:
+    sql = "select count(distinct d.v), count(distinct l.name) from duck.t d join lite.t l on d.id = l.id"
+    found = coordinator.explain(sql, analyze=True)
+    inner = [each for each in nodes(*found.root.inputs) if not each.title.startswith("Remote")]
+    assert inner
+    assert all(each.actual is None for each in inner)
+    assert any("join" in each.title for each in nodes(*found.fragments))
 
 
 def test_engines_that_measure_are_used_again(coordinator: Coordinator) -> None:
