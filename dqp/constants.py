@@ -7,6 +7,7 @@ of DuckDB are taken: a literal of another kind is no constant here.
 from __future__ import annotations
 
 import datetime
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -88,11 +89,20 @@ def _cast(text: str, kind: str) -> exp.Expression:
 
 
 def number(given: Any) -> float | None:
-    """A place on a line for values that are spread evenly over a range; None for text."""
+    """A place on a line for values that are spread evenly over a range; None for text and what is beyond any place."""
     if isinstance(given, datetime.datetime):
         return (given.replace(tzinfo=None) - _EPOCH).total_seconds()
     if isinstance(given, datetime.date):
         return (given.toordinal() - _EPOCH.toordinal()) * 86400.0
     if isinstance(given, int | float | Decimal):
-        return float(given)
+        place = float(given)
+        return place if math.isfinite(place) else None
     return None
+
+
+def year(place: float) -> float:
+    """The year of a date or timestamp at that place on the line; of one that Python has no date for, about."""
+    try:
+        return float((_EPOCH + datetime.timedelta(seconds=place)).year)
+    except OverflowError:
+        return 1970.0 + place // 31_556_952

@@ -388,12 +388,37 @@ def rewritten(tree: Operator, change: Callable[[Operator], Operator]) -> Operato
 def used(expression: exp.Expression) -> frozenset[str]:
     """Identifiers that an expression needs from around it, those of its nested plans included."""
     found: set[str] = set()
-    for node in expression.walk():
-        if isinstance(node, exp.Column):
-            found.add(node.name)
-        elif isinstance(node, Nested):
+    for node in _leaves(expression):
+        if isinstance(node, Nested):
             found |= free(node.plan)
+        else:
+            found.add(node.name)
     return frozenset(found)
+
+
+def subqueries(expression: exp.Expression) -> list[Nested]:
+    """The nested plans in an expression; not those inside of them."""
+    return [node for node in _leaves(expression) if isinstance(node, Nested)]
+
+
+def _leaves(expression: exp.Expression) -> list[exp.Expr]:
+    """The columns and subqueries in an expression. Asked of every expression many times while a query is planned,
+    hence not by ``Expr.walk``, which takes four times as long."""
+    found: list[exp.Expr] = []
+    stack: list[Any] = [expression]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, exp.Column):
+            found.append(node)
+            continue
+        if isinstance(node, Nested):
+            found.append(node)
+        for each in node.args.values():
+            if isinstance(each, exp.Expr):
+                stack.append(each)
+            elif type(each) is list:
+                stack.extend(one for one in each if isinstance(one, exp.Expr))
+    return found
 
 
 def free(tree: Operator) -> frozenset[str]:

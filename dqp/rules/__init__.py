@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from dqp.operators import Nested, Operator, everywhere, walk
+from dqp.operators import Nested, Operator, everywhere
 from dqp.rules.aggregates import split_aggregates
 from dqp.rules.calls import calls
 from dqp.rules.columns import prune_columns
 from dqp.rules.conditions import order_conditions
-from dqp.rules.context import Context, Options
+from dqp.rules.context import Context, Options, nested_plans
 from dqp.rules.filters import push_filters
 from dqp.rules.implode import implode
 from dqp.rules.joins import order_joins
@@ -59,7 +59,7 @@ def optimise(tree: Operator, context: Context) -> Operator:
 
 def applied(rule: Rule, tree: Operator, context: Context) -> Operator:
     """The tree after a rule; the plans nested in its expressions first, but for ``implode``, which sees to them."""
-    if rule is not implode and any(each.find(Nested) for node in walk(tree) for each in node.expressions):
+    if rule is not implode and nested_plans(tree):
 
         def change(node: exp.Expression) -> exp.Expression | None:
             if not isinstance(node, Nested):

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from dqp.cost import Estimator
-from dqp.operators import Aggregate, Inline, Names, Nested, Operator, Project, Remote, Scan, SetOperation, walk
+from dqp.operators import (
+    Aggregate,
+    Inline,
+    Names,
+    Nested,
+    Operator,
+    Project,
+    Remote,
+    Scan,
+    SetOperation,
+    subqueries,
+    walk,
+)
 from dqp.types import duckdb_type
 
 if TYPE_CHECKING:
@@ -54,7 +66,7 @@ class Context:
         for each in tree.inputs:
             self.learn(each)
         for expression in tree.expressions:
-            for nested in expression.find_all(Nested):
+            for nested in subqueries(expression):
                 self.learn(nested.plan)
         types = self.types
         if isinstance(tree, Scan):
@@ -103,4 +115,4 @@ def same_values(one: str | None, other: str | None) -> bool:
 
 def nested_plans(tree: Operator) -> list[Nested]:
     """The subqueries in the expressions of the tree's operators; not those inside of them."""
-    return [nested for node in walk(tree) for expression in node.expressions for nested in expression.find_all(Nested)]
+    return [nested for node in walk(tree) for expression in node.expressions for nested in subqueries(expression)]

@@ -224,8 +224,7 @@ def _inferred(equalities: Predicates, known: Predicates, context: Context) -> Pr
         pair = equality(each)
         if pair is not None and same_values(context.types.get(pair[0]), context.types.get(pair[1])):
             group = groups.get(pair[0], {pair[0]}) | groups.get(pair[1], {pair[1]})
-            for name in group:
-                groups[name] = group
+            groups.update(dict.fromkeys(group, group))
     if not groups:
         return []
     found: Predicates = []

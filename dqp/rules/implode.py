@@ -21,6 +21,7 @@ from dqp.operators import (
     column,
     conjuncts,
     free,
+    subqueries,
     used,
 )
 from dqp.rules.columns import in_order
@@ -57,7 +58,7 @@ def _below(tree: Operator, needed: Set[str], context: Context) -> Operator:
             wanted |= used(each)
         inputs = [_imploded(each, wanted & frozenset(each.columns), context) for each in tree.inputs]
     made = tree.with_inputs(*inputs)
-    if any(each.find(Nested) for each in made.expressions):
+    if any(subqueries(each) for each in made.expressions):
         made = made.with_expressions(lambda each: _plans(each, context))
     return made
 

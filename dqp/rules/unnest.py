@@ -30,6 +30,7 @@ from dqp.operators import (
     conjuncts,
     free,
     rewritten,
+    subqueries,
     used,
 )
 from dqp.rules.columns import in_order
@@ -44,7 +45,7 @@ def unnest(tree: Operator, context: Context) -> Operator:
 
 
 def _unnested(tree: Operator, context: Context) -> Operator:
-    if not isinstance(tree, Filter | Project | Aggregate) or not any(each.find(Nested) for each in tree.expressions):
+    if not isinstance(tree, Filter | Project | Aggregate) or not any(subqueries(each) for each in tree.expressions):
         return tree
     if isinstance(tree, Filter):
         return _filter(tree, context)
@@ -56,7 +57,7 @@ def _filter(tree: Filter, context: Context) -> Operator:
     then semi-joins."""
     plain, scalars, semis = [], [], []
     for each in conjuncts(tree.condition):
-        if not each.find(Nested):
+        if not subqueries(each):
             plain.append(each)
         elif (found := _semi_join(tree.input, each, context)) is not None:
             semis.append(found)
@@ -111,7 +112,7 @@ def _semi_join(
         elif (kind, operator) != ("any", "="):
             return None
         kind = "in"
-    if kind not in ("exists", "in") or (operand is not None and operand.find(Nested)):
+    if kind not in ("exists", "in") or (operand is not None and subqueries(operand)):
         return None
     found = _released(nested.plan, context)
     if found is None:
@@ -145,7 +146,7 @@ def _released(tree: Operator, context: Context) -> tuple[Operator, Predicates] |
         if found is None:
             return None
         bound, own = _bound(conjuncts(tree.condition), tree.input)
-        if any(each.find(Nested) or changing(each, context.options.functions) for each in bound):
+        if any(subqueries(each) or changing(each, context.options.functions) for each in bound):
             return None
         condition = all_of(own)
         inner = found[0] if condition is None else Filter(found[0], condition)
@@ -189,7 +190,7 @@ def _released_join(tree: Join, context: Context) -> tuple[Operator, Predicates] 
         return None
     here = {*tree.left.columns, *tree.right.columns}
     bound = [each for each in conjuncts(tree.condition) if not used(each) <= here]
-    if bound and (tree.kind != "inner" or any(each.find(Nested) for each in bound)):
+    if bound and (tree.kind != "inner" or any(subqueries(each) for each in bound)):
         return None
     own = all_of(each for each in conjuncts(tree.condition) if used(each) <= here)
     return replace(tree, left=left[0], right=right[0], condition=own), [*left[1], *right[1], *bound]
@@ -245,7 +246,7 @@ def _lifted(tree: Operator, expression: exp.Expression, context: Context) -> tup
             return value
         return None
 
-    if not expression.find(Nested):
+    if not subqueries(expression):
         return tree, expression
     changed = rebuilt(expression, change)
     return made, changed

@@ -1,4 +1,5 @@
-"""The golden plans are what the rules make today; a change that is meant is written by ``python -m tests.dqp.plans``."""
+"""The golden plans are what the rules make today; a change that is meant is written by
+``python -m tests.dqp.plans``."""
 
 import pytest
 

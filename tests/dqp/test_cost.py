@@ -1,0 +1,184 @@
+"""Estimates: each against what the tables hold, or against the formula where they are described."""
+
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from sqlglot import exp
+
+from dqp.binder import bind
+from dqp.catalog import Catalog, Column, Table
+from dqp.constants import literal, number, value
+from dqp.cost import FETCH, ROUND_TRIP, Estimator, costs
+from dqp.operators import Aggregate, Inline, Names, Operator, Remote, Scan, Sort, column
+from dqp.rules import Context, optimise
+
+
+def _table(source: str, name: str, rows: float, *columns: Column) -> Table:
+    return Table(source, name, columns, keys=((columns[0].name,),), rows=rows)
+
+
+ORDERS = _table(
+    "pg",
+    "orders",
+    1000.0,
+    Column("id", "INTEGER", "int4", False, 1000.0, 0.0, 1, 1000, 4.0),
+    Column("customer", "INTEGER", "int4", True, 100.0, 0.1, 1, 100, 4.0),
+    Column("day", "DATE", "date", True, 400.0, 0.0, date(2020, 1, 1), date(2020, 12, 31), 4.0),
+    Column("amount", "DECIMAL(12,2)", "numeric", True, None, None, None, None, 16.0),
+    Column("state", "VARCHAR", "text", True, 4.0, 0.0, "a", "z", 3.0),
+)
+CUSTOMERS = _table(
+    "maria",
+    "customers",
+    200.0,
+    Column("id", "INTEGER", "int", False, 200.0, 0.0, 1, 200, 4.0),
+    Column("name", "VARCHAR", "varchar", True, 190.0, 0.0, None, None, 20.0),
+)
+CATALOG = Catalog.of([ORDERS, CUSTOMERS], dialects={"pg": "postgresql", "maria": "mariadb"})
+
+
+def rows(sql: str) -> float:
+    """Of the query as the rules leave it."""
+    context = Context(CATALOG, Estimator(), Names())
+    return context.estimator.rows(optimise(bind(sql, CATALOG).tree, context))
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("id = 5", 1),
+        ("id = 5000", 1),  # beyond the highest: at least one row is always expected
+        ("customer = 7", 9),
+        ("customer in (1, 2, 3)", 27),
+        ("customer in (1, 2, 3000)", 18),
+        ("customer is null", 100),
+        ("customer is not null", 900),
+        ("customer <> 7", 991),
+        ("id <= 500", 500),
+        ("id > 250 and id <= 500", 250),
+        ("id between 250 and 500", 250),
+        ("500 >= id", 500),
+        ("day >= date '2020-07-01'", 501),
+        ("day >= date '2020-07-01' and day < date '2020-07-01' + interval 1 month", 85),
+        ("state = 'a'", 250),
+        ("state = 'a' or state = 'b'", 437),
+        ("state = 'a' and id <= 500", 125),
+        ("amount = 3", 50),
+        ("amount > 3", 333),
+        ("state like 'a%'", 20),
+        ("state like '%a%'", 100),
+        ("state not like '%a%'", 900),
+        ("false", 1),
+    ],
+)
+def test_filter(condition: str, expected: float) -> None:
+    assert rows(f"select id from pg.orders where {condition}") == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("select o.id from pg.orders o join maria.customers c on o.customer = c.id", 1000),
+        ("select o.id from pg.orders o join maria.customers c on o.customer = c.id where c.id = 7", 9),
+        ("select o.id from pg.orders o, maria.customers c", 200_000),
+        ("select c.id from maria.customers c left join pg.orders o on o.customer = c.id and o.id = 4", 200),
+        ("select c.id from maria.customers c where exists (select 1 from pg.orders o where o.customer = c.id)", 100),
+        (
+            "select id from maria.customers c where not exists (select 1 from pg.orders o where o.customer = c.id)",
+            100,
+        ),
+        ("select customer, count(*) from pg.orders group by customer", 100),
+        ("select customer, state, count(*) from pg.orders group by customer, state", 400),
+        ("select id, state, count(*) from pg.orders group by id, state", 1000),
+        ("select count(*) from pg.orders", 1),
+        ("select customer from pg.orders group by customer having count(*) > 27", 10),
+        ("select state from pg.orders group by state having sum(id) > 100_000", 2.93),
+        ("select distinct state from pg.orders", 4),
+        ("select extract(month from day), count(*) from pg.orders group by 1", 12),
+        ("select extract(year from day), count(*) from pg.orders group by 1", 1),
+        ("select id from pg.orders order by id limit 10", 10),
+        ("select id from pg.orders union all select id from maria.customers", 1200),
+        ("select state, count(*) from pg.orders group by rollup (state)", 5),
+    ],
+)
+def test_rows(sql: str, expected: float) -> None:
+    assert rows(sql) == pytest.approx(expected, rel=0.02)
+
+
+def test_a_key_of_two_columns_is_not_two_keys() -> None:
+    pair = Table(
+        "pg",
+        "pair",
+        (Column("a", "INTEGER", distinct=100.0), Column("b", "INTEGER", distinct=100.0)),
+        keys=(("a", "b"),),
+        rows=500.0,
+    )
+    other = Table("pg", "other", pair.columns, rows=5000.0)
+    over = Catalog.of([pair, other])
+    tree = bind("select 1 from pg.pair p join pg.other o on p.a = o.a and p.b = o.b", over).tree
+    assert Estimator().rows(tree) == pytest.approx(500, rel=0.01)  # 5,000 of other, a tenth of the pairs exists
+
+
+def test_tuples_at_hand_are_known_exactly() -> None:
+    data = pa.table({"k": pa.array([3, 3, 9, None], pa.int32()), "s": ["a", "b", "c", "d"]})
+    made = Estimator().of(Inline("tuples", (("k", "k"), ("s", "s")), data))
+    assert (made.rows, made.columns["k"].distinct, made.columns["k"].low, made.columns["k"].high) == (4, 2, 3, 9)
+    assert made.columns["k"].null_fraction == 0.25
+
+
+def _scan() -> Operator:
+    return Scan(ORDERS, tuple((each.name, each.name) for each in ORDERS.columns))
+
+
+def test_bytes_are_rows_times_widths() -> None:
+    made = Estimator().of(_scan())
+    assert made.bytes == 1000 * (4 + 4 + 4 + 16 + 3)
+
+
+def test_an_estimate_is_made_once() -> None:
+    estimator, tree = Estimator(), _scan()
+    assert estimator.of(tree) is estimator.of(tree)
+
+
+def test_a_remote_tree_is_its_tree() -> None:
+    estimator, tree = Estimator(), Sort(_scan(), (), 7)
+    assert estimator.rows(Remote("pg", tree)) == 7
+
+
+def test_an_aggregate_without_statistics_is_a_tenth() -> None:
+    tree = Aggregate(_scan(), (("amount_key", column("amount")),))
+    assert Estimator().rows(tree) == 100
+
+
+def test_fetching_costs_rows_bytes_and_a_round_trip() -> None:
+    one = FETCH["postgresql"]
+    expected = ROUND_TRIP + 1000 * (one.row + 31 * one.byte)
+    assert Estimator().fetch(_scan(), "postgres") == pytest.approx(expected)
+
+
+def test_an_unknown_dialect_costs_like_mariadb() -> None:
+    assert costs("oracle") == costs("mysql") == FETCH["mariadb"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [0, 7, -7, 2**40, Decimal("1.50"), Decimal("-0.01"), "it's", "", True, False, date(2024, 2, 29), 1.5, -2e300],
+)
+def test_literals_are_values(given: object) -> None:
+    made = value(literal(given))  # type: ignore[arg-type]
+    assert made == given
+    assert type(made) is type(given)
+
+
+def test_what_is_no_literal_has_no_value() -> None:
+    assert value(column("a")) is None
+    assert value(exp.Null()) is None
+    assert value(exp.Cast(this=exp.Literal.string("1.55"), to=exp.DataType.build("DECIMAL(3,1)"))) is None
+
+
+def test_dates_and_times_are_on_one_line() -> None:
+    assert number(date(1970, 1, 2)) == 86400.0
+    assert number("text") is None
+    assert number(float("-inf")) is None
