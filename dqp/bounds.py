@@ -28,6 +28,7 @@ from dqp.operators import (
     Operator,
     Project,
     Remote,
+    Scan,
     Sort,
     column,
     substituted,
@@ -79,6 +80,9 @@ def bound(tree: Operator, context: Context) -> Bound | None:
         return None
     descending = bool(key.args.get("desc"))
     pieces = parts(remote, int(rows / (SEEN * estimated)))
+    if len(pieces) == 1 and not isinstance(_rows_of(remote.tree), Scan):
+        # The whole of a join would be computed twice.
+        return None
     sample = pieces[-1 if descending else 0]
     first = exp.Ordered(this=column("bound"), desc=descending, nulls_first=False)
     values = Distinct(Project(sample.tree, (("bound", made),)))
@@ -110,6 +114,11 @@ def bounded(tree: Operator, values: pa.Table, first: Bound) -> Operator | None:
         return replace(node, input=Filter(node.input, condition))
 
     return change(tree) if _top(tree) is not None else None
+
+
+def _rows_of(tree: Operator) -> Operator:
+    """What makes the rows that are filtered and projected."""
+    return _rows_of(tree.input) if isinstance(tree, Filter | Project) else tree
 
 
 def _top(tree: Operator) -> Sort | None:

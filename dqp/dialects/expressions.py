@@ -39,13 +39,14 @@ from dqp.dialects.typing import (
     of_integer,
     parsed,
 )
+from dqp.keys import Keys
 from dqp.render import Columns, Renderer
 
 SIMPLE = re.compile(r'(?:\w+\.)?(?:\w+|"[^"]*"|`[^`]*`)')
 _CALL = re.compile(r"[A-Z_]+\([^()]*(?:\([^()]*\)[^()]*)*\)")
 _ARGUMENTS = frozenset(
     "this expression expressions low high ifs default true false start length to is_string unit quoted kind plan"
-    " operator negate big_int safe coalesce typed".split()
+    " operator negate big_int safe coalesce typed text".split()
 )
 """Of nodes of sqlglot, those that are looked at or change nothing: any other (``symmetric``, ``zone``) may change the
 meaning."""
@@ -327,6 +328,17 @@ class Expressions(Renderer):
         if len(types) > 1 and not all(map(is_exact, types)) and types != {DATE}:
             raise self.refuse("IN with values of several types")
         return self.made(self.membership(next(iter(types)), value, paired), BOOLEAN)
+
+    def _on_keys(self, node: Keys, columns: Columns) -> Value:
+        value = self.value(node.this, columns)
+        if value.type not in WHOLE:
+            raise self.refuse(f"whole numbers as keys of {value.type}")
+        self.written("=", value.type, value, value)
+        return self.made(self.listed(value, node.text_of_numbers), BOOLEAN)
+
+    def listed(self, value: Value, numbers: str) -> str:
+        """Whether a whole number is one of very many, which are separated by commas."""
+        return f"{self.operand(value)} IN ({numbers})"
 
     def membership(self, type: Type, value: Value, members: Sequence[Value]) -> str:
         return f"{self.operand(value)} IN ({', '.join(each.text for each in members)})"

@@ -97,6 +97,10 @@ class PostgreSQL(Dialect):
             return f"CAST({text} AS {'bigint' if type == BIGINT else f'numeric({type.width},{type.scale})'})"
         return text
 
+    def listed(self, value: Value, numbers: str) -> str:
+        # Read three times as fast as a list of literals.
+        return f"{self.operand(value)} = ANY('{{{numbers}}}'::{value.type.name.lower()}[])"
+
     def delivered(self, text: str, type: Type, is_native: bool) -> str:
         # A numeric without a precision arrives as text.
         if is_native or not (is_decimal(type) or type == HUGEINT):

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
 from dqp.constants import literal, number
-from dqp.cost import ROUND_TRIP, costs
+from dqp.cost import ROUND_TRIP, Estimate, costs
+from dqp.keys import among
 from dqp.operators import (
     Aggregate,
     Call,
@@ -42,9 +42,15 @@ from dqp.rules.implode import refused
 
 MOST_LISTED = 1_000
 """Keys that are written as a list: what every source compares a row with fast."""
+MOST_NUMBERS = {"postgresql": 50_000, "duckdb": 20_000, "sqlite": 20_000}
+"""Whole numbers that are, where the dialect's database looks them up in a table of hashes or a tree. MariaDB makes
+another plan of longer lists (in_predicate_conversion_threshold)."""
+NUMBER = 5e-6
+"""Seconds that a number of a long list costs, from here to the source's plan."""
 LARGEST_PART = 0.8
 """The part of the probe's rows that may be left where a filter is to pay."""
 _ORDERED = frozenset({"DATE", "TIMESTAMP"})
+_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 
 
 @dataclass(frozen=True)
@@ -88,9 +94,7 @@ def reduced(tree: Operator, reduction: Reduction, keys: pa.Table, context: Conte
         smaller: Operator = Sort(probe.tree, (), 0)
     else:
         conditions = [
-            made
-            for one, other in reduction.pairs
-            for made in _conditions(keys.column(one), other, context.estimator.of(probe), context.types.get(other, ""))
+            made for one, other in reduction.pairs for made in _conditions(keys.column(one), other, probe, context)
         ]
         condition = conjunction(conditions)
         if condition is None:
@@ -191,8 +195,9 @@ def _share(low: float, high: float, lowest: float, highest: float) -> float:
     return max(0.0, min(1.0, (min(high, highest) - max(low, lowest)) / (highest - lowest)))
 
 
-def _conditions(keys: pa.ChunkedArray, name: str, probe: Any, type: str) -> list[exp.Expression]:
+def _conditions(keys: pa.ChunkedArray, name: str, remote: Remote, context: Context) -> list[exp.Expression]:
     """What the keys say about a column of the probe; nothing where it would keep most of the rows."""
+    probe, type = context.estimator.of(remote), context.types.get(name, "")
     values = pc.unique(keys.combine_chunks() if keys.num_chunks != 1 else keys.chunk(0)).drop_null()
     count = len(values)
     statistics = probe.columns.get(name)
@@ -212,10 +217,25 @@ def _conditions(keys: pa.ChunkedArray, name: str, probe: Any, type: str) -> list
         return span
     if listed:
         return [_list(values, name)]
+    if _many(values, type, distinct, probe, context.dialect(remote.source)):
+        assert distinct is not None
+        return [among(name, sorted(values.to_pylist()), count / distinct)]
     first, last = number(low), number(high)
     if first is None or last is None or statistics is None or statistics.low is None or statistics.high is None:
         return span
     return span if _share(first, last, statistics.low, statistics.high) <= LARGEST_PART else []
+
+
+def _many(values: pa.Array, type: str, distinct: float | None, probe: Estimate, dialect: str) -> bool:
+    """Whether a long list of whole numbers pays."""
+    width = _BITS.get(type)
+    if width is None or not pa.types.is_signed_integer(values.type) or values.type.bit_width > width:
+        return False
+    count = len(values)
+    if distinct is None or count > min(LARGEST_PART * distinct, MOST_NUMBERS.get(dialect, MOST_LISTED)):
+        return False
+    of = costs(dialect)
+    return (1 - count / distinct) * probe.rows * (of.row + of.byte * probe.width) > NUMBER * count
 
 
 def _list(values: pa.Array, name: str) -> exp.Expression:

@@ -47,7 +47,7 @@ def probing(sql: str, cancellation: Cancellation) -> Stream:
     low, high = re.search(r">= (-?\d+)", sql), re.search(r"<= (-?\d+)", sql)
     if low and high:
         found = list(range(int(low[1]), int(high[1]) + 1))
-    elif listed := re.search(r"IN \(([^)]*)\)", sql):
+    elif (listed := re.search(r"IN \(([^)]*)\)", sql)) or (listed := re.search(r"= ANY\('{([^}]*)}'::integer", sql)):
         found = [int(each) for each in listed[1].split(",")]
     elif one := re.search(r'"k" = (\d+)', sql):
         found = [int(one[1])]
@@ -83,11 +83,12 @@ def run(
     [
         ((3, 4, 5, 6), ">= 3"),
         ((700_000, 3), "IN (3, 700000)"),
+        (tuple(range(3, 900_000, 600)), "= ANY('{3,603,"),
         ((7, 7, None), '"k" = 7'),
         ((None, None), "LIMIT 0"),
         ((), "LIMIT 0"),
     ],
-    ids=["range", "list", "one", "only NULL", "none"],
+    ids=["range", "list", "long list", "one", "only NULL", "none"],
 )
 def test_the_form_of_the_filter(held: tuple[int | None, ...], said: str) -> None:
     small, large = Double("s", keys(*held)), Double("l", probing)
