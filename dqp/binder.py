@@ -196,7 +196,7 @@ class Binder:
         if isinstance(node, exp.Subquery):
             return self._parenthesised(node, outer, ctes)
         if isinstance(node, exp.Values):
-            return values(self, node)
+            return values(self, node, ctes)
         raise Unmodelled(type(node).__name__)
 
     def _with(self, node: exp.Expression, ctes: Ctes) -> Ctes:

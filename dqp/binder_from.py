@@ -16,7 +16,7 @@ from dqp.binder_expressions import Expressions
 from dqp.binder_scope import Merged, Output, Relation, Scope, Unmodelled
 from dqp.constants import value
 from dqp.functions import TABLE_FUNCTIONS
-from dqp.operators import Block, Inline, Join, JoinKind, Operator
+from dqp.operators import Inline, Join, JoinKind, Operator
 
 if TYPE_CHECKING:
     from dqp.binder import Binder
@@ -42,10 +42,11 @@ def from_clause(binder: Binder, node: exp.Select, outer: Scope | None, ctes: Cte
     clause = node.args.get("from_")
     if clause is None:
         return Inline(binder.names.new("one_row"), (), pa.table({"one": [1]})), Scope()
-    return _From(binder, outer, ctes).chain(clause.this, node.args.get("joins") or (), [])
+    # Of FROM … JOIN … without a SELECT before it, sqlglot hangs the joins on the first table.
+    return _From(binder, outer, ctes).chain(clause.this, [*_joins(clause.this), *_joins(node)], [])
 
 
-def values(binder: Binder, node: exp.Values) -> Output:
+def values(binder: Binder, node: exp.Values, ctes: Ctes) -> Output:
     """A VALUES list in the types that DuckDB gives it."""
     _known(node, frozenset(("expressions", "alias", "joins", "with_")))
     query = node.copy()
@@ -53,10 +54,10 @@ def values(binder: Binder, node: exp.Values) -> Output:
     query.set("alias", None)
     query.set("joins", None)
     shape = described(binder.catalog, query)
-    names = [(name, binder.names.new(name)) for name, _ in shape]
     data = _data(node, shape)
     if data is None:
-        return Output(Block(query, (), (), (), tuple((made, name) for name, made in names)), tuple(names))
+        return block(binder, query, ctes, shape)
+    names = [(name, binder.names.new(name)) for name, _ in shape]
     items = tuple((made, name) for name, made in names)
     return Output(Inline(binder.names.new("values"), items, data), tuple(names))
 
@@ -126,7 +127,7 @@ class _From:
             output, path = self.binder.query(inner, self.siblings(left), self.ctes), ()
         elif isinstance(node, exp.Values):
             _known(node, frozenset(("expressions", "alias", "joins")))
-            output, path = values(self.binder, node), ()
+            output, path = values(self.binder, node, self.ctes), ()
         elif isinstance(node, exp.Unnest):
             return self.rows_of_function(node, node)
         else:

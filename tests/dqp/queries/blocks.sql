@@ -79,3 +79,5 @@ select o.id, r.range from pg.orders o join range(3) r on r.range = o.id
 select g.generate_series, g from generate_series(1,2) g
 select u.unnest from unnest([1,2]) u
 select customer - customer as id from pg.orders group by all having id = 0
+values ((select count(*) from pg.orders), 1), (2, 3)
+with a as (select max(id) as x from pg.orders) select * from (values ((select x from a))) t

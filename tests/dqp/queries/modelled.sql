@@ -5,6 +5,9 @@ select count(*)
 select * from pg.orders
 from pg.orders
 from pg.orders select id
+from pg.orders o join maria.customers c on c.id = o.customer select o.id, c.name
+from pg.orders, maria.customers c where customer = c.id
+select (from pg.orders o join maria.customers c on c.id = o.customer select count(*))
 table pg.orders
 select id, id from pg.orders
 select orders.id from pg.orders
