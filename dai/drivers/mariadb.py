@@ -45,8 +45,9 @@ from dai.stream import Stream
 
 _SETUP = (
     "SET SESSION time_zone = '+00:00', SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,"
-    "NO_ENGINE_SUBSTITUTION'"
+    "NO_ENGINE_SUBSTITUTION'/*M!100318 , SESSION in_predicate_conversion_threshold = 0 */"
 )
+"""A long IN list stays a sorted list: as the derived table that MariaDB makes of it, it takes three times as long."""
 _CONVERSIONS = {type: [(FLAG.BINARY, bytes)] for type in TEXT_TYPES}
 """Converts nothing, but leaves a mark at columns whose character set is binary, which no other attribute shows."""
 _STATEMENT_BYTES = 4 << 20

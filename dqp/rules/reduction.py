@@ -42,9 +42,8 @@ from dqp.rules.implode import refused
 
 MOST_LISTED = 1_000
 """Keys that are written as a list: what every source compares a row with fast."""
-MOST_NUMBERS = {"postgresql": 50_000, "duckdb": 20_000, "sqlite": 20_000}
-"""Whole numbers that are, where the dialect's database looks them up in a table of hashes or a tree. MariaDB makes
-another plan of longer lists (in_predicate_conversion_threshold)."""
+MOST_NUMBERS = {"postgresql": 50_000, "mariadb": 20_000, "duckdb": 20_000, "sqlite": 20_000}
+"""Whole numbers that are, where the dialect's database looks them up in a table of hashes, a sorted list or a tree."""
 NUMBER = 5e-6
 """Seconds that a number of a long list costs, from here to the source's plan."""
 LARGEST_PART = 0.8
