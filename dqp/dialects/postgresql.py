@@ -86,6 +86,11 @@ class PostgreSQL(Dialect):
         }
     )
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._cast: set[str] = set()
+        """Texts that are decimals of the type they should have."""
+
     def string(self, value: str) -> str:
         """A literal that means the same whatever ``standard_conforming_strings`` is."""
         doubled = value.replace("'", "''")
@@ -103,13 +108,15 @@ class PostgreSQL(Dialect):
 
     def delivered(self, text: str, type: Type, is_native: bool) -> str:
         # A numeric without a precision arrives as text.
-        if is_native or not (is_decimal(type) or type == HUGEINT):
+        if is_native or text in self._cast or not (is_decimal(type) or type == HUGEINT):
             return text
         width, scale = (type.width, type.scale) if is_decimal(type) else (38, 0)
         return f"CAST({text} AS numeric({width},{scale}))"
 
     def checked(self, text: str, type: Type) -> str:
-        return f"CAST({text} AS numeric({type.width},{type.scale}))"
+        made = f"CAST({text} AS numeric({type.width},{type.scale}))"
+        self._cast.add(made)
+        return made
 
     def like(self, value: Value, pattern: str) -> str:
         # DuckDB's LIKE has no escape character unless one is given.
