@@ -26,6 +26,7 @@ from dai.drivers import driver_for
 from dqp.coordinator import Coordinator, Planned, Running
 from dqp.execution import Measurement
 from dqp.fetch import scans_of
+from dqp.keys import Keys
 from dqp.leaves import remotes
 from dqp.operators import Filter, Operator, Remote, Scan, Sort, conjuncts, walk
 from dqp.rules import applied
@@ -194,10 +195,14 @@ def _filtered(before: Operator, after: Operator) -> str:
     new = [each for each in _conjuncts(after) if each not in known]
     if isinstance(after, Sort) and after.limit == 0 and not isinstance(before, Sort):
         return "no key at all"
-    lists = [f"{len(each.expressions):,} keys" for each in new if isinstance(each, exp.In)]
-    ranges = ["a range"] if any(isinstance(each, exp.GTE | exp.LTE) for each in new) else []
-    one = ["one key"] if any(isinstance(each, exp.EQ) for each in new) else []
-    return ", ".join([*one, *ranges, *lists]) or ("another filter" if new else "–")
+    found = [f"{_keys(each):,} keys of {each.this.name}" for each in new if isinstance(each, exp.In | Keys)]
+    found += [f"one key of {each.this.name}" for each in new if isinstance(each, exp.EQ)]
+    found += sorted({f"a range of {each.this.name}" for each in new if isinstance(each, exp.GTE | exp.LTE)})
+    return ", ".join(found) or ("another filter" if new else "–")
+
+
+def _keys(condition: exp.In | Keys) -> int:
+    return condition.text_of_numbers.count(",") + 1 if isinstance(condition, Keys) else len(condition.expressions)
 
 
 def _conjuncts(tree: Operator) -> Iterator[exp.Expression]:

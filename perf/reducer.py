@@ -171,7 +171,7 @@ class Whole:
 
     def __init__(self) -> None:
         self._connection = duckdb.connect()
-        self._sizes: dict[tuple[Table, tuple[str, ...]], Size] = {}
+        self._arrived: dict[tuple[Table, str], Size] = {}
 
     def copy(self, catalog: Catalog, columns: Mapping[Table, Iterable[str]]) -> None:
         """The tables, as far as these columns go, with the types that the catalog gives them."""
@@ -181,6 +181,8 @@ class Whole:
             statement = dialects.statement(scan, source.dialect)
             with source.query(statement.sql, statement.parameters, cancellation=Cancellation()) as stream:
                 arrived = stream.table().rename_columns(list(scan.columns))
+            for name, values in zip(arrived.column_names, arrived.columns, strict=True):
+                self._arrived[table, name] = Size(arrived.num_rows, values.nbytes)
             items = ", ".join(f'CAST("{each}" AS {type}) AS "{each}"' for each, type in statement.columns)
             self._connection.register("arrived", arrived)
             self._connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{table.source}"')
@@ -188,11 +190,9 @@ class Whole:
             self._connection.unregister("arrived")
 
     def scan(self, scan: Scan) -> Size:
-        """What the scanned columns hold."""
-        key = scan.table, tuple(name for _, name in scan.items)
-        if key not in self._sizes:
-            self._sizes[key] = self._size(f"({duckdb_sql(scan)})", scan.columns)
-        return self._sizes[key]
+        """What the scanned columns held as they arrived."""
+        columns = [self._arrived[scan.table, name] for _, name in scan.items]
+        return Size(columns[0].rows, sum(each.bytes for each in columns))
 
     def reduced(self, tree: Operator, context: Context) -> tuple[dict[tuple[str, str], Size], pa.Table]:
         """The sizes of the tree's leaves after the full reducer, by ``same``, of equal ones the largest; and what the
