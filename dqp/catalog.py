@@ -163,8 +163,11 @@ class Catalog:
 
     def upload(self, name: str, table: pa.Table) -> None:
         """Makes a table known as ``name``; one of the same name before is replaced. ParameterError for columns whose
-        names SQL cannot tell apart, and for a name that means something else: a view, a source, ``alias_table``."""
+        names SQL cannot tell apart or write, and for a name that means something else: a view, a source,
+        ``alias_table``."""
         self.check_name(name)
+        if not table.column_names or not all(each and "\0" not in each for each in table.column_names):
+            raise ParameterError(f"The table {name!r} has no columns, or one without a name.", hint="Name its columns.")
         folded = Counter(each.casefold() for each in table.column_names)
         if twice := [each for each, count in folded.items() if count > 1]:
             raise ParameterError(f"Columns of the table {name!r} have the same name: {', '.join(twice)}.")
@@ -333,7 +336,9 @@ def _info(table: Table) -> TableInfo:
 
 
 def _nearest_table(reflected: Reflected, name: str) -> str:
-    known = [".".join(part for part in (each.schema, each.name) if part) for each in reflected.tables]
+    known = list(dict.fromkeys(each.name for each in reflected.tables))
+    if name.casefold() in map(str.casefold, known):  # in several schemas, or not in the one that was named
+        known = [".".join(part for part in (each.schema, each.name) if part) for each in reflected.tables]
     return nearest(name, known) if known else f"The source {reflected.alias!r} has no table."
 
 

@@ -34,15 +34,20 @@ class Reflected:
     def __init__(self, alias: str, tables: Sequence[TableInfo], fingerprint: str, dialect: str) -> None:
         self.alias, self.fingerprint, self.dialect = alias, fingerprint, dialect
         self.content = fingerprint_of(tables)
-        self.hidden: list[TableInfo] = []
+        self.hidden: list[tuple[TableInfo, str]] = []
+        """Tables that no query can read, and why."""
         self._exact: dict[tuple[str, str], TableInfo] = {}
         self._named: dict[str, list[TableInfo]] = {}
         self._dotted: dict[str, TableInfo] = {}
         self._classic: dict[str, TableInfo] = {}
         for info in tables:
             key = ((info.schema or "").casefold(), info.name.casefold())
+            if not info.columns:
+                self.hidden.append((info, "It has no columns."))
+                continue
             if key in self._exact:
-                self.hidden.append(info)
+                why = "Another table's name differs from this one in the case of letters alone."
+                self.hidden.append((info, why))
                 continue
             self._exact[key] = info
             self._named.setdefault(key[1], []).append(info)
@@ -299,9 +304,9 @@ class Reflection:
         with self._lock:
             found = {alias: str(error) for alias, (error, _) in self._failed.items()}
             for reflected in self._reflected.values():
-                for info in reflected.hidden:
+                for info, why in reflected.hidden:
                     name = ".".join(part for part in (reflected.alias, info.schema, info.name) if part)
-                    found[name] = "Another table's name differs from this one in the case of letters alone."
+                    found[name] = why
         return found
 
     def close(self) -> None:

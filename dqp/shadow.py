@@ -29,6 +29,8 @@ _CONFIG: dict[str, Any] = {"python_enable_replacements": False, "threads": 1}
 _SETTINGS = (
     "TimeZone = 'UTC'",
     "errors_as_json = true",
+    "autoinstall_known_extensions = false",
+    "autoload_known_extensions = false",
     "enable_external_access = false",
     "lock_configuration = true",
 )
@@ -200,26 +202,33 @@ def _quoted(name: str) -> str:
 @lru_cache(maxsize=256)
 def words(sql: str) -> frozenset[str]:
     """Every word and quoted name of the SQL, case-folded: what could be the name of a table."""
-    found = set()
-    for kind, start, end in tokens(sql, "duckdb"):
-        if kind == "word":
-            found.add(sql[start:end].casefold())
-        elif kind == "name":
-            found.add(sql[start + 1 : end - 1].replace('""', '"').casefold())
-    return frozenset(found)
+    return frozenset(text.casefold() for kind, text in _texts(sql) if kind in ("word", "name"))
 
 
 def path_of(written: str) -> list[str]:
     """The parts of a name as it is written, ``"a b".c`` …"""
     parts = []
-    for kind, start, end in tokens(written, "duckdb"):
-        if kind == "word":
-            parts.append(written[start:end])
-        elif kind == "name":
-            parts.append(written[start + 1 : end - 1].replace('""', '"'))
-        elif written[start:end] != ".":
+    for kind, text in _texts(written):
+        if kind in ("word", "name"):
+            parts.append(text)
+        elif text != ".":
             break
     return parts
+
+
+def _texts(sql: str) -> Iterator[tuple[str, str]]:
+    """Kind and text of every token, names without their quotes. The lexer takes ``"a""b"`` for two names."""
+    name, before = "", -1
+    for kind, start, end in tokens(sql, "duckdb"):
+        if name and not (kind == "name" and start == before):
+            yield "name", name
+            name = ""
+        if kind == "name":
+            name, before = f'{name}"{sql[start + 1 : end - 1]}' if name else sql[start + 1 : end - 1], end
+        else:
+            yield kind, sql[start:end]
+    if name:
+        yield "name", name
 
 
 def dollars(sql: str, names: Iterable[str]) -> str:

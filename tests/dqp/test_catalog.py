@@ -144,8 +144,12 @@ def test_tables_by_every_name(made: Callable[..., Catalog]) -> None:
         == catalog.table(None, "pg_regions")
     )
     assert catalog.table("pg", "x", "b").schema == "b"
-    with pytest.raises(NotFoundError, match=r"no table pg\.x"):
+    with pytest.raises(NotFoundError, match=r"no table pg\.x") as caught:
         catalog.table("pg", "x")
+    assert_says(caught.value, r"Known: .*a\.x, b\.x")
+    with pytest.raises(NotFoundError) as caught:
+        catalog.table("pg", "regons")
+    assert_says(caught.value, "Did you mean 'regions'")
     for sql in (
         "select Orders.ID from pg.orders",
         "select pg.orders.id from PG.ORDERS",
@@ -187,6 +191,20 @@ def test_names_that_differ_in_case_alone(made: Callable[..., Catalog]) -> None:
     assert catalog.describe("select * from m.t") == (("a", "INTEGER"), ("b", "INTEGER"))
     assert [each.name for each in catalog.table("m", "t").columns] == ["a", "b"]
     assert "case of letters" in catalog.problems["m.t"]
+
+
+def test_a_name_with_quotes(made: Callable[..., Catalog]) -> None:
+    catalog = made(Scripted("pg", info('we "ird', "a:int:int32")))
+    assert catalog.describe('from pg."we ""ird"') == (("a", "INTEGER"),)
+    assert catalog.describe('select pg."we ""ird".a from pg."we ""ird"') == (("a", "INTEGER"),)
+
+
+def test_a_table_without_columns(made: Callable[..., Catalog]) -> None:
+    catalog = made(Scripted("pg", TableInfo(name="bare", columns=()), info("orders")))
+    assert [each.name for each in catalog.tables()] == ["orders"]
+    assert catalog.problems["pg.bare"] == "It has no columns."
+    with pytest.raises(StatementError, match=r"no table pg\.bare"):
+        catalog.describe("from pg.bare")
 
 
 # --- what a table is ---
@@ -379,12 +397,15 @@ def test_only_one_query_may_stand_here(small: Catalog, sql: str) -> None:
         "select * from glob('/etc/*')",
         "select getenv('HOME')",
         "select * from sqlite_scan('/tmp/x.db', 't')",
+        "from postgres_query('pg', 'select 1')",
         "select * from sql",
     ],
 )
 def test_nothing_outside_is_in_reach(small: Catalog, sql: str) -> None:
-    with pytest.raises(StatementError):
+    with pytest.raises(StatementError) as caught:
         small.describe(sql)
+    assert ".duckdb" not in str(caught.value)
+    assert "install" not in str(caught.value)
 
 
 def test_views(small: Catalog) -> None:
@@ -414,6 +435,9 @@ def test_uploads(small: Catalog) -> None:
         small.upload("busy", data)
     with pytest.raises(ParameterError, match="same name: a"):
         small.upload("other", pa.table([[1], [2]], names=["a", "A"]))
+    for nameless in (pa.table({}), pa.table({"": [1]}), pa.table({"a\0": [1]})):
+        with pytest.raises(ParameterError, match="without a name"):
+            small.upload("other", nameless)
 
 
 def test_operation_calls() -> None:
