@@ -12,6 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from dai.cancellation import Cancellation
 from dai.drivers import Driver
-from dai.errors import StatementError
+from dai.errors import LimitError, StatementError
 from dai.loading import nearest
 from dai.stream import Stream
 from dqp import bounds
@@ -113,7 +114,7 @@ class Coordinator:
 
     def plan(self, sql: str, parameters: Parameters = ()) -> Planned:
         """Raises StatementError with the position in ``sql``, NotAQueryError, ParameterError, and what a source that is
-        needed answers when it is asked for its tables."""
+        needed answers when it is asked for its tables, LimitError for a query nested too deeply."""
         version = self.catalog.version
         key = (sql, repr(parameters), version)
         with self._lock:
@@ -125,7 +126,8 @@ class Coordinator:
             if known is not None:
                 self._plans.move_to_end(key)
                 return known
-        made = self._planned(sql, parameters)
+        with _not_too_deep():
+            made = self._planned(sql, parameters)
         if MOMENTS.keys().isdisjoint(_WORD.findall(sql.lower())):
             with self._lock:
                 self._plans[key] = made
@@ -197,9 +199,10 @@ class Coordinator:
         execution = Execution(cancellation, profiled=profiled)
         try:
             begun(execution)
-            running = self._bounded(planned, execution, batch_rows)
-            if running is None:
-                running = self._run(planned, planned.tree, planned.context, execution, batch_rows)
+            with _not_too_deep():
+                running = self._bounded(planned, execution, batch_rows)
+                if running is None:
+                    running = self._run(planned, planned.tree, planned.context, execution, batch_rows)
         except BaseException:
             execution.close()
             raise
@@ -272,6 +275,19 @@ def _finishing(stream: Stream, execution: Execution) -> Iterator[pa.RecordBatch]
     """The stream; at its end, its failure or when it is closed, the execution is closed too."""
     with execution, stream:
         yield from stream
+
+
+@contextmanager
+def _not_too_deep() -> Iterator[None]:
+    """Trees are walked by recursion; one deeper than Python goes is refused before anything has been asked."""
+    try:
+        yield
+    except RecursionError as error:
+        raise LimitError(
+            "The query is nested too deeply.",
+            hint="Write a long chain of OR as IN (…), many UNION ALL as VALUES or an uploaded table, and name parts of "
+            "it in WITH.",
+        ) from error
 
 
 def _formatted(sql: str) -> tuple[str, str]:
