@@ -71,7 +71,7 @@ def runtime_of(
 ) -> Runtime:
     """The runtime that a federation's ``evaluators`` name."""
     kinds = {
-        each if each in RUNTIMES else "ray" if each.startswith("ray://") else "service" for each in settings.evaluators
+        each if each in RUNTIMES else "ray" if each.startswith("ray:") else "service" for each in settings.evaluators
     }
     if len(kinds) > 1:
         raise ConfigurationError("The evaluators of a federation are all of one kind.")

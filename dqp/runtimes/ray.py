@@ -1,0 +1,187 @@
+"""Evaluators as actors on a Ray cluster that exists: Ray places, watches and restarts them, and sees no tuples.
+
+``evaluators = ["ray:127.0.0.1:6379"]`` joins the cluster at that address, ``["ray:auto"]`` the one on this machine,
+``["ray://127.0.0.1:10001"]`` goes through a Ray client's port; ``?evaluators=N`` says how many actors (one a node
+unless given). Tasks are never retried by Ray: a stream that is repeated could have another order. Exchanges are for
+loopback only until identity and TLS come, so all nodes have to be on this machine. Ray's own ports are the matter of
+who runs the cluster: its tokens do not encrypt.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
+
+from dai.cancellation import Cancellation
+from dai.client.problems import from_problem
+from dai.errors import ConfigurationError, DaiError
+from dqp.catalog import Catalog
+from dqp.errors import EvaluatorLostError
+from dqp.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, Work
+from dqp.operations import Operation
+from dqp.partition import DEFAULT, Thresholds
+from dqp.runtimes.distributed import SILENCE, Distributed
+from dqp.settings import FederationSettings
+from dqp.wire import Task, decoded, encoded
+
+THREADS = 64
+"""Calls that an actor answers at once: each query has one that waits for reports."""
+CONNECT_SECONDS = 5.0
+START_SECONDS = 60.0
+"""How long the cluster may take to start an actor."""
+_LOST = (RayActorError, GetTimeoutError)
+
+
+class Ray(Distributed):
+    """Joins the cluster when it is made, leaves it when it is closed, and takes its actors along. ConfigurationError
+    where there is none."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: FederationSettings,
+        *,
+        operations: Mapping[str, Operation] | None = None,
+        thresholds: Thresholds = DEFAULT,
+    ) -> None:
+        super().__init__(catalog, settings, operations=operations, thresholds=thresholds)
+        if len(settings.evaluators) != 1:
+            raise ConfigurationError("One address says where a Ray cluster is.", hint='evaluators = ["ray:auto"]')
+        address, _, query = settings.evaluators[0].partition("?")
+        address = address if address.startswith("ray://") else address.partition(":")[2] or "auto"
+        self._joined = not ray.is_initialized()
+        if self._joined:
+            _check(address)
+            try:
+                ray.init(address=address, log_to_driver=False, configure_logging=False)
+            except (ConnectionError, RayError, RuntimeError, ValueError) as error:
+                raise ConfigurationError(f"There is no Ray cluster at {address}.") from error
+        try:
+            nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+            hosts = [each["NodeManagerAddress"] for each in nodes if each["Alive"]]
+            if len(set(hosts)) > 1:
+                raise ConfigurationError(
+                    "The Ray cluster has several machines: exchanges between them need TLS and identities.",
+                    hint="Until these come, join a cluster on this machine.",
+                )
+            given = parse_qs(query).get("evaluators", ["0"])[0]
+            number = (int(given) if given.isdigit() else 0) or len(hosts)
+            python = tuple(each.python for each in (operations or {}).values() if each.python is not None)
+            sources = (*LOOPBACK, *(each.url for each in settings.sources if each.url is not None))
+            sources += tuple(each.url for each in (operations or {}).values() if each.url is not None)
+            own = EvaluatorSettings(memory_bytes=settings.memory_bytes, python=python, sources=sources)
+            self._evaluators = tuple(RayEvaluator(f"ray evaluator {at}", own) for at in range(1, number + 1))
+        except BaseException:
+            self._leave()
+            raise
+
+    def evaluators(self) -> Sequence[RayEvaluator]:
+        return self._evaluators
+
+    def close(self) -> None:
+        super().close()
+        for each in self._evaluators:
+            each.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._joined:
+            ray.shutdown()
+
+
+def _check(address: str) -> None:
+    """Ray itself tries for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdigit():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        except OSError as error:
+            raise ConfigurationError(f"There is no Ray cluster at {address}.") from error
+
+
+class RayEvaluator:
+    """One actor."""
+
+    def __init__(self, name: str, settings: EvaluatorSettings) -> None:
+        self.name = name
+        self._lock = threading.Lock()
+        self._address: str | None = None
+        options = {"num_cpus": 0, "max_concurrency": THREADS, "max_restarts": -1, "max_task_retries": 0}
+        self.actor: Any = ray.remote(Actor).options(**options, scheduling_strategy="SPREAD").remote(settings)
+
+    @property
+    def address(self) -> str:
+        with self._lock:
+            if self._address is None:
+                self._address = str(self._asked(self.actor.address.remote(), START_SECONDS))
+            return self._address
+
+    def _asked(self, reference: Any, seconds: float) -> Any:
+        try:
+            return ray.get(reference, timeout=seconds)
+        except _LOST as error:
+            self._address = None
+            raise EvaluatorLostError(f"The {self.name} went away.") from error
+
+    def forget(self) -> None:
+        with self._lock:
+            self._address = None
+
+    def run(self, tasks: Sequence[Task], cancellation: Cancellation) -> Iterator[Sequence[Mapping[str, Any]]]:
+        begun = self._asked(self.actor.begin.remote(encoded(tasks)), SILENCE)
+        if begun["problem"] is not None:
+            raise from_problem(begun["problem"])
+        number = begun["work"]
+        try:
+            while True:
+                cancellation.check()
+                reports, over = self._asked(self.actor.report.remote(number), SILENCE)
+                yield reports
+                if over:
+                    return
+        finally:
+            self.actor.end.remote(number)
+
+    def close(self) -> None:
+        ray.kill(self.actor)
+
+
+class Actor:
+    """An evaluator in a process of Ray's. Errors travel as problem documents."""
+
+    def __init__(self, settings: EvaluatorSettings) -> None:
+        self._evaluator = Evaluator(settings)
+        self._numbers = itertools.count(1)
+        self._works: dict[int, tuple[Work, Iterator[Sequence[Mapping[str, Any]]]]] = {}
+
+    def address(self) -> str:
+        return self._evaluator.port.address
+
+    def state(self) -> Mapping[str, Any]:
+        return self._evaluator.state()
+
+    def begin(self, tasks: str) -> Mapping[str, Any]:
+        try:
+            work = self._evaluator.begin(decoded(tasks), Cancellation())
+        except DaiError as error:
+            return {"work": None, "problem": error.problem()}
+        number = next(self._numbers)
+        self._works[number] = (work, work.reports())
+        return {"work": number, "problem": None}
+
+    def report(self, work: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
+        """The next report; whether it is the last."""
+        reports = next(self._works[work][1], None)
+        return ([], True) if reports is None else (reports, False)
+
+    def end(self, work: int) -> None:
+        found = self._works.pop(work, None)
+        if found is not None:
+            found[0].close()

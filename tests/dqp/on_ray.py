@@ -1,0 +1,148 @@
+"""Queries on evaluators that Ray has placed: a local cluster, two actors, SQLite and DuckDB files as sources.
+
+Ray listens on all interfaces, whatever address it is told. ``test_ray_runtime`` runs this in a network namespace that
+has none but loopback.
+"""
+
+import fcntl
+import os
+import socket
+import struct
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import psutil
+import pyarrow as pa
+import pytest
+
+from dai.cancellation import Cancellation
+from dai.drivers import driver_for
+from dai.errors import DataError
+from dai.stream import Stream
+from dqp.coordinator import Coordinator
+from dqp.partition import Thresholds
+from dqp.settings import load
+from tests.processes import until
+from tests.servers import free_port
+
+SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
+"""From netdevice(7)."""
+ROWS = 20_000
+ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=0.0, spread_seconds=0.0)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    address: str
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A Ray cluster that nobody else sees."""
+    with socket.socket() as any_socket:  # in a new namespace, loopback is down
+        request = struct.pack("16sH14x", b"lo", IFF_UP)
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, request)
+    directory = tmp_path_factory.mktemp("ray")
+    port = free_port()
+    command = [
+        str(Path(sysconfig.get_path("scripts")) / "ray"), "start", "--head", "--block", f"--port={port}",
+        "--node-ip-address=127.0.0.1", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats",
+        "--object-store-memory=80000000", f"--temp-dir={directory}",
+    ]  # fmt: skip
+    with (directory / "ray.log").open("w") as log:
+        process = psutil.Popen(command, stdout=log, stderr=log, env={**os.environ, "RAY_DEDUP_LOGS": "0"})
+    try:
+        until(lambda: "Ray runtime started" in (directory / "ray.log").read_text())
+        yield Cluster(f"127.0.0.1:{port}")
+    finally:
+        below = process.children(recursive=True)
+        process.terminate()
+        _, alive = psutil.wait_procs([process, *below], timeout=20)
+        for each in alive:
+            each.kill()
+
+
+@pytest.fixture(scope="module")
+def lab(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
+    directory = tmp_path_factory.mktemp("files")
+    urls = {"lite": f"sqlite:///{directory / 'lite.db'}", "duck": f"duckdb:///{directory / 'duck.duckdb'}"}
+    for url in urls.values():
+        driver = driver_for(url)
+        driver.update("CREATE TABLE t (id integer PRIMARY KEY, v bigint, s varchar(20))", cancellation=Cancellation())
+        driver.load("t", Stream.of(rows()), cancellation=Cancellation())
+        driver.update("ANALYZE t", cancellation=Cancellation())
+        driver.close()
+    settings = load({"sources": urls, "evaluators": [f"ray:{cluster.address}?evaluators=2"]})
+    made = Coordinator(settings)
+    made.runtime._thresholds = ALWAYS  # type: ignore[attr-defined]
+    yield made
+    made.close()
+
+
+def rows() -> pa.Table:
+    numbers = range(1, ROWS + 1)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int32()),
+            "v": pa.array([each * 7 % 1000 for each in numbers], pa.int64()),
+            "s": pa.array([f"s{each % 37}" for each in numbers]),
+        }
+    )
+
+
+SQL = """SELECT a.s, count(*) AS n, sum(a.v) AS total, avg(b.v) AS mean FROM {lite} a JOIN {duck} b ON a.id = b.v
+         GROUP BY a.s ORDER BY a.s"""
+
+
+def whole() -> pa.Table:
+    with duckdb.connect() as connection:
+        connection.register("t", rows())
+        return connection.sql(SQL.format(lite="t", duck="t")).to_arrow_table()
+
+
+def ask(lab: Coordinator, sql: str) -> pa.Table:
+    return lab.query(sql, cancellation=Cancellation()).table()
+
+
+def states(lab: Coordinator) -> list[dict[str, object]]:
+    import ray
+
+    return [ray.get(each.actor.state.remote(), timeout=60) for each in lab.runtime.evaluators()]  # type: ignore[attr-defined]
+
+
+def at_rest(lab: Coordinator) -> bool:
+    return not any(state[name] for state in states(lab) for name in ("works", "tickets", "readers"))
+
+
+def test_the_answer_of_one_database(lab: Coordinator) -> None:
+    found = ask(lab, SQL.format(lite="lite.t", duck="duck.t"))
+    assert found.to_pydict() == whole().to_pydict()
+    text = lab.explain(SQL.format(lite="lite.t", duck="duck.t"), analyze=True).text
+    assert "ray evaluator 1" in text
+    assert "ray evaluator 2" in text
+    until(lambda: at_rest(lab))
+
+
+def test_an_error_of_a_fragment_arrives(lab: Coordinator) -> None:
+    with pytest.raises(DataError, match="Could not convert"):
+        ask(lab, "SELECT sum(CAST(a.s AS INTEGER)) FROM lite.t a JOIN duck.t b ON a.id = b.v")
+    until(lambda: at_rest(lab))
+
+
+def test_nothing_but_loopback_can_be_reached(cluster: Cluster) -> None:
+    assert [name for _, name in socket.if_nameindex()] == ["lo"]
+
+
+def test_a_killed_actor_is_replaced(lab: Coordinator) -> None:
+    import ray
+
+    actor = lab.runtime.evaluators()[0].actor  # type: ignore[attr-defined]
+    before = ray.get(actor.address.remote(), timeout=60)
+    ray.kill(actor, no_restart=False)
+    found = ask(lab, SQL.format(lite="lite.t", duck="duck.t"))
+    assert found.to_pydict() == whole().to_pydict()
+    assert ray.get(actor.address.remote(), timeout=60) != before
+    assert ask(lab, SQL.format(lite="lite.t", duck="duck.t")).to_pydict() == whole().to_pydict()
