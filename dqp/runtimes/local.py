@@ -219,7 +219,13 @@ class Local(Runtime):
 
         def called(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns = batch.columns
-            return pa.RecordBatch.from_arrays([*columns[:count], caller(*columns[count:])], schema=schema)
+            try:
+                results = caller(*columns[count:])
+            except DaiError as error:
+                # Before the rows below are closed unread, which would be taken for the cause.
+                execution.fail(error)
+                raise
+            return pa.RecordBatch.from_arrays([*columns[:count], results], schema=schema)
 
         rows = max(operation.batch * operation.concurrent, 1)
         measure = execution.measure(call, call.function)

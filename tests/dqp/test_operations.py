@@ -7,13 +7,17 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import dqp
 from dai.cancellation import Cancellation
+from dai.drivers import driver_for
 from dai.errors import CancelledError, ConfigurationError
+from dai.stream import Stream
 from dqp.errors import OperationError
 from dqp.operations import Caller, Operation
 
@@ -206,6 +210,18 @@ def test_a_failing_python_function_does_not_tell_its_secrets() -> None:
     with pytest.raises(OperationError, match="broken failed: ValueError") as caught:
         called(made, pa.array(["x"]))
     assert "secret" not in str(caught.value)
+
+
+def test_a_failing_function_is_the_cause_that_a_query_tells(tmp_path: Path) -> None:
+    lite = driver_for(f"sqlite:///{tmp_path}/lite.db")
+    rows = pa.table({"name": [f"name {each}" for each in range(50)]})
+    lite.load("t", Stream.of(rows), cancellation=Cancellation(), create=True)
+    lite.close()
+    function = {"python": f"{__name__}:broken", "arguments": ["VARCHAR"], "returns": "VARCHAR"}
+    with dqp.connect({"sources": {"lite": f"sqlite:///{tmp_path}/lite.db"}, "functions": {"broken": function}}) as lab:
+        for sql in ("select broken(name) from lite.t", "select count(*) from lite.t where broken(name) > 'a'"):
+            with pytest.raises(OperationError, match="broken failed: ValueError"):
+                lab.sql(sql).arrow()
 
 
 @pytest.mark.parametrize(
