@@ -10,6 +10,7 @@ import socket
 import struct
 import sysconfig
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +18,14 @@ import duckdb
 import psutil
 import pyarrow as pa
 import pytest
+import ray
 
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import DataError
 from dai.stream import Stream
 from dqp.coordinator import Coordinator
+from dqp.errors import EvaluatorLostError
 from dqp.partition import Thresholds
 from dqp.settings import load
 from tests.processes import until
@@ -108,8 +111,6 @@ def ask(lab: Coordinator, sql: str) -> pa.Table:
 
 
 def states(lab: Coordinator) -> list[dict[str, object]]:
-    import ray
-
     return [ray.get(each.actor.state.remote(), timeout=60) for each in lab.runtime.evaluators()]  # type: ignore[attr-defined]
 
 
@@ -137,12 +138,16 @@ def test_nothing_but_loopback_can_be_reached(cluster: Cluster) -> None:
 
 
 def test_a_killed_actor_is_replaced(lab: Coordinator) -> None:
-    import ray
+    evaluator = lab.runtime.evaluators()[0]  # type: ignore[attr-defined]
+    before = evaluator.address
+    ray.kill(evaluator.actor, no_restart=False)
+    assert ask(lab, SQL.format(lite="lite.t", duck="duck.t")).to_pydict() == whole().to_pydict()
 
-    actor = lab.runtime.evaluators()[0].actor  # type: ignore[attr-defined]
-    before = ray.get(actor.address.remote(), timeout=60)
-    ray.kill(actor, no_restart=False)
-    found = ask(lab, SQL.format(lite="lite.t", duck="duck.t"))
-    assert found.to_pydict() == whole().to_pydict()
-    assert ray.get(actor.address.remote(), timeout=60) != before
+    def back() -> bool:
+        evaluator.forget()
+        with suppress(EvaluatorLostError):
+            return bool(evaluator.address != before)
+        return False
+
+    until(back)
     assert ask(lab, SQL.format(lite="lite.t", duck="duck.t")).to_pydict() == whole().to_pydict()

@@ -1,0 +1,172 @@
+"""An evaluator in this process: what it runs, what it refuses, what it leaves behind."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dai.cancellation import Cancellation
+from dai.client.problems import from_problem
+from dai.config import RoleConfig
+from dai.errors import CancelledError, ConfigurationError, DeniedError, NotAQueryError, StatementError
+from dai.resources import ROLES
+from dai.stream import Stream
+from dqp.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, _within
+from dqp.flight import Ticket, fetch
+from dqp.operations import Operation
+from dqp.wire import Body, Called, Input, Received, RemoteInput, Task, Tuples
+from tests.processes import until
+
+
+@pytest.fixture
+def evaluator() -> Iterator[Evaluator]:
+    made = Evaluator(EvaluatorSettings(python=("math:sqrt",)))
+    yield made
+    made.close()
+    assert not [each.name for each in threading.enumerate() if each.name.startswith(("dqp-fragment", "dqp-arriving"))]
+
+
+def task(name: str, sql: str, inputs: Mapping[str, Input] | None = None, **more: Any) -> Task:
+    return Task(query="q", attempt=1, name=name, token="secret", body=Body(sql, inputs or {}), **more)
+
+
+def numbers(count: int) -> Tuples:
+    return Tuples(pa.table({"k": pa.array(range(count), pa.int64())}))
+
+
+def read(evaluator: Evaluator, given: Task, partition: int = 0) -> Stream:
+    return fetch(evaluator.port.address, given.ticket(partition), cancellation=Cancellation())
+
+
+def test_fragments_read_from_each_other(evaluator: Evaluator) -> None:
+    bucket = "CAST(k % 2 AS INTEGER)"
+    first = task("0.0", "SELECT k, sum(k) OVER () AS s FROM i1", {"i1": numbers(10)}, partitions=2, bucket=bucket)
+    halves = []
+    for half in (0, 1):
+        told = Received(((evaluator.port.address, first.ticket(half)),))
+        sql = 'SELECT count(*) AS n, typeof(any_value(s)) AS t FROM "input x1"'
+        halves.append(task(f"1.{half}", sql, {"x1": told}))
+    work = evaluator.begin([first, *halves], Cancellation())
+    assert [read(evaluator, each).table().to_pylist() for each in halves] == [[{"n": 5, "t": "HUGEINT"}]] * 2
+    reports = list(work.reports())[-1]
+    assert all(each["ended"] and each["problem"] is None for each in reports)
+    assert [each["measures"][""]["rows"] for each in reports] == [10, 1, 1]
+    work.close()
+    until(lambda: not any(evaluator.state()[each] for each in ("tickets", "readers", "works")))
+
+
+def test_an_operation_call(evaluator: Evaluator) -> None:
+    operation = Operation(name="root", types=(pa.float64(),), result=pa.float64(), python="math:sqrt")
+    called = Called(operation, Body("SELECT k, k AS a FROM i1", {"i1": numbers(5)}), 1, "r")
+    given = task("0.0", 'SELECT sum(r * r) AS s FROM "input c1"', {"c1": called})
+    work = evaluator.begin([given], Cancellation())
+    assert read(evaluator, given).table().to_pydict() == {"s": [pytest.approx(10.0)]}
+    work.close()
+
+
+def test_the_first_error_is_reported_and_told_to_readers(evaluator: Evaluator) -> None:
+    given = task("0.0", "SELECT nothing FROM i1", {"i1": numbers(1)})
+    work = evaluator.begin([given], Cancellation())
+    with pytest.raises(StatementError, match="nothing"):
+        read(evaluator, given)
+    reports = work.reports()
+    found = next(each for each in reports if each[0]["ended"])
+    assert isinstance(from_problem(found[0]["problem"]), StatementError)
+    work.close()
+
+
+def test_a_reader_that_leaves_ends_its_fragment(evaluator: Evaluator) -> None:
+    given = task("0.0", "SELECT unnest(range(100000)) AS v, k FROM i1", {"i1": numbers(2000)})
+    work = evaluator.begin([given], Cancellation())
+    with read(evaluator, given) as stream:
+        next(stream)
+    (last,) = [each[0] for each in work.reports()][-1:]
+    assert last["ended"]
+    assert last["problem"] is None
+    work.close()
+
+
+def test_cancelling_ends_everything(evaluator: Evaluator) -> None:
+    cancellation = Cancellation()
+    given = task("0.0", "SELECT k FROM i1", {"i1": numbers(2000)})  # nobody reads it
+    work = evaluator.begin([given], cancellation)
+    reports = work.reports()
+    next(reports)
+    cancellation.cancel()
+    with pytest.raises(CancelledError):
+        list(reports)
+    work.close()
+    until(lambda: evaluator.state()["tickets"] == 0)
+
+
+def test_what_is_not_allowed_is_refused(evaluator: Evaluator) -> None:
+    ticket = Ticket("q", 1, "9.9", 0, "t")
+    operation = Operation(name="root", types=(pa.float64(),), result=pa.float64(), python="os:system")
+    elsewhere = Operation(name="root", types=(pa.float64(),), result=pa.float64(), url="http://example.org/root")
+    body = Body("SELECT 1 AS a")
+    for given, text in (
+        (RemoteInput((("pg", "http://example.org/resources/pg", "SELECT 1"),), (("a", "INTEGER"),)), "does not ask"),
+        (Received((("192.0.2.1:99", ticket),)), "does not read from"),
+        (Called(operation, body, 0, "r"), "does not call"),
+        (Called(elsewhere, body, 0, "r"), "does not ask"),
+        (Called(Operation(name="r", types=(pa.int64(),), result=pa.int64(), python="math:sqrt"),
+                Body("", {"x": Received((("10.0.0.1:1", ticket),))}), 0, "r"), "does not read from"),
+    ):  # fmt: skip
+        with pytest.raises(DeniedError, match=text):
+            evaluator.begin([task("0.0", "SELECT 1", {"x": given})], Cancellation())
+    assert evaluator.state()["works"] == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed"),
+    [
+        ("http://127.0.0.1:8080/resources/pg", True),
+        ("http://localhost/resources/pg", True),
+        ("http://127.0.0.1.example.org/resources/pg", False),
+        ("http://127.0.0.1:x@example.org/", False),
+        ("https://127.0.0.1/resources/pg", False),
+        ("http://example.org/resources/pg", False),
+    ],
+)
+def test_loopback_is_allowed(address: str, allowed: bool) -> None:
+    assert any(_within(address, each) for each in LOOPBACK) is allowed
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed"),
+    [
+        ("http://a:81/resources/pg", True),
+        ("http://a:81/resources/pg/more", True),
+        ("http://a:81/resources/pg2", False),
+        ("http://a:81/resources/pg/../maria", False),
+        ("http://a:82/resources/pg", False),
+        ("http://a/resources/pg", False),
+    ],
+)
+def test_a_prefix_with_port_and_path(address: str, allowed: bool) -> None:
+    assert _within(address, "http://a:81/resources/pg") is allowed
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ({"flight_host": "0.0.0.0"}, "loopback only"),
+        ({"memory_bytes": -1}, "0 or more"),
+        ({"memory": 1}, "has no key 'memory'"),
+        ({"sources": [5]}, "list of texts"),
+    ],
+)
+def test_a_role_that_cannot_be(content: Mapping[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        ROLES["evaluator"](RoleConfig(name="evaluator", content=content))
+
+
+def test_the_resource_has_no_tables() -> None:
+    driver = ROLES["evaluator"](RoleConfig(name="evaluator"))
+    with pytest.raises(NotAQueryError):
+        driver.query("select 1", cancellation=Cancellation())
+    assert driver.tables() == ()
+    assert driver.properties()["flight"].startswith("127.0.0.1:")
+    driver.close()

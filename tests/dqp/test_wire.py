@@ -1,0 +1,87 @@
+"""Fragments as JSON: what comes out is what went in, and nothing else is taken."""
+
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dai.errors import DataError
+from dqp.flight import Ticket
+from dqp.operations import Operation
+from dqp.wire import Body, Called, Received, RemoteInput, Task, Tuples, decoded, encoded
+
+OPERATION = Operation(
+    name="root", types=(pa.int64(), pa.decimal128(12, 2)), result=pa.float64(), url="http://127.0.0.1:1/x", batch=7
+)
+names = st.text(min_size=1, max_size=12)
+columns = st.lists(st.tuples(names, st.sampled_from(["BIGINT", "DECIMAL(12,2)", "VARCHAR"])), max_size=3).map(tuple)
+tickets = st.builds(Ticket, names, st.integers(1, 9), names, st.integers(0, 99), names)
+remotes = st.builds(RemoteInput, st.lists(st.tuples(names, names, names), max_size=2).map(tuple), columns)
+received = st.builds(
+    Received, st.lists(st.tuples(names, tickets), max_size=3).map(tuple), st.none() | columns, st.booleans()
+)
+tuples = st.builds(
+    lambda values, told: Tuples(pa.table({"v": pa.array(values, pa.int64())}), told),
+    st.lists(st.integers(-5, 5) | st.none(), max_size=4),
+    st.none() | columns,
+)
+inputs = st.recursive(
+    remotes | received | tuples,
+    lambda below: st.builds(
+        Called,
+        st.just(OPERATION),
+        st.builds(Body, names, st.dictionaries(names, below, max_size=2), st.frozensets(names)),
+        st.integers(0, 5),
+        names,
+    ),
+    max_leaves=4,
+)
+tasks = st.builds(
+    Task,
+    query=names,
+    attempt=st.integers(1, 9),
+    name=names,
+    token=names,
+    body=st.builds(Body, st.text(), st.dictionaries(names, inputs, max_size=3), st.frozensets(names)),
+    partitions=st.integers(1, 9),
+    broadcast=st.booleans(),
+    bucket=st.none() | names,
+    types=st.none() | st.lists(names, max_size=3).map(tuple),
+)
+
+
+@given(st.lists(tasks, max_size=3))
+def test_there_and_back(given: list[Task]) -> None:
+    text = encoded(given)
+    assert text.isascii()
+    assert not any(ord(each) < 32 for each in text)
+    assert decoded(text) == tuple(given)
+
+
+def test_tuples_keep_their_types() -> None:
+    data = pa.table({"d": pa.array([Decimal("1.50"), None], pa.decimal128(12, 2)), "s": ["a", None]})
+    (task,) = decoded(
+        encoded([Task(query="q", attempt=1, name="0.0", token="t", body=Body("x", {"i1": Tuples(data)}))])
+    )
+    found = task.body.inputs["i1"]
+    assert isinstance(found, Tuples)
+    assert found.data.equals(data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "{}x", "[1]", '[{"query": "q"}]', "null"],
+)
+def test_what_is_no_fragment_is_refused(text: str) -> None:
+    with pytest.raises(DataError, match="no fragments"):
+        decoded(text)
+
+
+@pytest.mark.parametrize(("key", "value"), [("attempt", "1"), ("token", 5), ("partitions", None), ("body", {"sql": 1})])
+def test_a_member_of_another_type_is_refused(key: str, value: object) -> None:
+    (made,) = json.loads(encoded([Task(query="q", attempt=1, name="0.0", token="t", body=Body("x"))]))
+    with pytest.raises(DataError, match="no fragments"):
+        decoded(json.dumps([{**made, key: value}]))
