@@ -12,9 +12,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from dqp.operators import Operator, Remote, walk
+from dqp.operators import Inline, Operator, Remote, walk
 from dqp.rules import Context
-from dqp.rules.reduction import Reduction, reduced, reducible
+from dqp.rules.reduction import Reduction, at_hand, reduced, reducible
 
 
 class Fetched(Protocol):
@@ -29,7 +29,7 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
     What is small by estimate and waits for nothing is fetched at the same time; what is large begins when no further
     reduction can make it smaller.
     """
-    done: set[tuple[Remote, tuple[tuple[str, str], ...]]] = set()
+    done: set[tuple[Remote | Inline, tuple[tuple[str, str], ...]]] = set()
     begun: set[Remote] = set()
     while todo := [each for each in reducible(tree, context, limit) if _open(each, begun, done)]:
         waiting = {each.probe for each in todo}
@@ -37,18 +37,22 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
         ready = [each for each in todo if each.build not in waiting] or todo[:1]
         small = [each for each in _leaves(tree) if each not in waiting and context.estimator.of(each).bytes <= limit]
         for remote in (*(each.build for each in ready), *small):
-            begun.add(remote)
-            read(remote)
+            if isinstance(remote, Remote):
+                begun.add(remote)
+                read(remote)
         # One at a time: a reduction changes what the next one is about.
         first = ready[0]
         done.add((first.build, first.pairs))
-        keys = read(first.build).whole(limit)
+        build = first.build
+        keys = read(build).whole(limit) if isinstance(build, Remote) else at_hand(build)
         if keys is not None:
             tree = reduced(tree, first, keys, context)
     return tree
 
 
-def _open(reduction: Reduction, begun: set[Remote], done: set[tuple[Remote, tuple[tuple[str, str], ...]]]) -> bool:
+def _open(
+    reduction: Reduction, begun: set[Remote], done: set[tuple[Remote | Inline, tuple[tuple[str, str], ...]]]
+) -> bool:
     return reduction.probe not in begun and (reduction.build, reduction.pairs) not in done
 
 

@@ -9,12 +9,14 @@ no error: the smallest query expression around it that stands alone becomes a ``
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
@@ -29,7 +31,7 @@ from dqp.binder_select import Select, is_constant, limits, only, ordered, positi
 from dqp.catalog import Catalog
 from dqp.functions import TELLING
 from dqp.operators import Names, Operator, SetOperation, Sort, column
-from dqp.parameters import Parameters, read, tokens
+from dqp.parameters import Parameters, Statement, read, tokens
 
 _SET = frozenset("with_ this expression distinct order limit offset".split())
 _SUBQUERY = frozenset("with_ this alias order limit offset".split())
@@ -55,13 +57,23 @@ def bind(sql: str, catalog: Catalog, parameters: Parameters = ()) -> Bound:
     NotAQueryError for anything but one query, ParameterError, DatabaseUnavailableError for a source that is needed.
     """
     statement = read(sql, parameters)
+    if statement.lists:
+        try:
+            return _bound(statement, catalog)
+        except StatementError:
+            # A constant becomes what it is compared with, a value of a table does not: texts as dates, for one.
+            statement = read(sql, parameters, None)
+    return _bound(statement, catalog)
+
+
+def _bound(statement: Statement, catalog: Catalog) -> Bound:
     try:
         _nothing_telling(statement.tokens, statement.text)
         shape = catalog.describe(statement.text)
         parsed = _parsed(statement.tokens, statement.text)
-        output = Binder(catalog).statement(parsed, shape)
+        output = Binder(catalog, statement.lists).statement(parsed, shape)
     except StatementError as error:
-        if statement.text is sql:
+        if statement.text is statement.written:
             raise
         raise statement.error(error) from error
     names, types = (tuple(each) for each in zip(*shape, strict=True))
@@ -142,10 +154,11 @@ def _parsed_view(sql: str) -> exp.Expression:
 
 
 class Binder:
-    """Binds one statement: gives identifiers and keeps the moment that it takes for now."""
+    """Binds one statement: gives identifiers and keeps the moment that it takes for now. ``lists`` came with it."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, lists: Mapping[str, pa.Table] | None = None) -> None:
         self.catalog = catalog
+        self.lists = lists or {}
         self.names = Names()
         self._now = datetime.now(UTC)
         self._views = {name.lower(): sql for name, sql in catalog.views.items()}

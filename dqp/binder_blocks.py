@@ -97,7 +97,9 @@ def table_of(binder: Binder, node: exp.Table) -> Output:
     catalog, names = binder.catalog, binder.names
     name, schema, alias = node.name, node.db, node.catalog
     if not alias and schema in ("", "main"):
-        data = catalog.inline(name)
+        data = binder.lists.get(name)
+        if data is None:
+            data = catalog.inline(name)
         if data is not None:
             items = tuple((names.new(each), each) for each in data.column_names)
             return Output(Inline(names.new(name), items, data), tuple((each, made) for made, each in items))

@@ -28,7 +28,7 @@ from dqp.reflection import Reflected, Reflection
 from dqp.settings import FederationSettings
 from dqp.shadow import Fault, Refused, Shadow, Shape, Signature, dollars, path_of, words
 from dqp.sources import DescribedSource, Source, sources_of
-from dqp.table import UNKNOWN_ROWS, Column, Table, distinct, table_of
+from dqp.table import UNKNOWN_ROWS, Column, Table, distinct, list_type, table_of
 
 __all__ = ["UNKNOWN_ROWS", "Catalog", "Column", "Table"]
 
@@ -242,6 +242,9 @@ class Catalog:
             if self._shadow is None or self._shadow[0] != version:
                 self._shadow = (version, Shadow(self._reflection.aliases, self._functions))
             shadow = self._shadow[1]
+        for name in names:
+            if (type := list_type(name)) is not None:
+                shadow.table((name,), (("value", type),))
         for name in names & self._uploads.keys():
             shadow.table(
                 (name,), tuple((each.name, types.duckdb_type(each.type)) for each in self._uploads[name][1].schema)

@@ -1,24 +1,28 @@
 """A statement as it was sent, with the values of its parameters in place.
 
 Values become typed literals of DuckDB's SQL, so that everything behind sees constants. Positions in the text with the
-literals are brought back to the text that the user wrote.
+literals are brought back to the text that the user wrote. A long list behind IN becomes a table instead, which the
+binder knows by its name: thousands of constants would take longer to plan than the query takes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dai.errors import NotAQueryError, ParameterError, StatementError
+from dqp.table import list_name
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -37,6 +41,14 @@ _ENDS = frozenset(
 """Tokens that end an operand: a colon after one begins no parameter, it is part of a slice, a struct or a lambda."""
 _NAME = re.compile(r"\w+")
 _LARGEST = 2**127
+MOST_LITERALS = 500
+"""Values of a list behind IN that are written as literals."""
+_LISTED: dict[type, tuple[str, pa.DataType]] = {
+    int: ("BIGINT", pa.int64()),
+    str: ("VARCHAR", pa.string()),
+    float: ("DOUBLE", pa.float64()),
+    date: ("DATE", pa.date32()),
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,8 @@ class Statement:
     tokens: tuple[Token, ...]
     edits: tuple[tuple[int, int, int], ...] = ()
     """(start and end in ``written``, length of what stands there in ``text``), in order."""
+    lists: Mapping[str, pa.Table] = field(default_factory=dict)
+    """Long lists, by the names under which ``text`` reads them."""
 
     def place(self, position: int | None) -> int | None:
         """The 1-based position in ``written`` of one in ``text``."""
@@ -83,8 +97,9 @@ def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
         raise StatementError(message, sql=written or sql, position=position + shift) from error
 
 
-def read(sql: str, parameters: Parameters = ()) -> Statement:
-    """The statement with its parameters in place. Raises StatementError, NotAQueryError, ParameterError."""
+def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS) -> Statement:
+    """The statement with its parameters in place. ``most``: values of a list that are written as literals, None for any
+    number of them. Raises StatementError, NotAQueryError, ParameterError."""
     prefix = _EXPLAIN.match(sql)
     kind = "query" if prefix is None else "explain analyze" if prefix["analyze"] else "explain"
     start = prefix.end() if prefix else 0
@@ -99,7 +114,9 @@ def read(sql: str, parameters: Parameters = ()) -> Statement:
         raise NotAQueryError(
             "This is more than one statement; nothing was run.", sql=sql, position=start + second.start + 1
         )
-    edits = [(start + first, start + last, text) for first, last, text in _replaced(found, sql[start:], parameters)]
+    lists: dict[str, pa.Table] = {}
+    replaced = _replaced(found, sql[start:], parameters, lists, most)
+    edits = [(start + first, start + last, text) for first, last, text in replaced]
     if not edits and not start and end == len(sql):
         return Statement(sql, sql, kind, tuple(found))
     parts, at = [], start
@@ -109,11 +126,13 @@ def read(sql: str, parameters: Parameters = ()) -> Statement:
     text = "".join([*parts, sql[at:end]])
     lengths = [(first, last, len(each)) for first, last, each in edits]
     known = ((0, start, 0), *lengths) if start else tuple(lengths)
-    return Statement(sql, text, kind, tuple(tokens(text)) if edits else tuple(found), known)
+    return Statement(sql, text, kind, tuple(tokens(text)) if edits else tuple(found), known, lists)
 
 
-def _replaced(found: list[Token], sql: str, parameters: Parameters) -> list[tuple[int, int, str]]:
-    """(start, end, literal) of every parameter."""
+def _replaced(
+    found: list[Token], sql: str, parameters: Parameters, lists: dict[str, pa.Table], most: int | None
+) -> list[tuple[int, int, str]]:
+    """(start, end, literal) of every parameter. Long lists go into ``lists``."""
     named = parameters if isinstance(parameters, Mapping) else None
     positional = [] if isinstance(parameters, Mapping) else list(parameters)
     edits: list[tuple[int, int, str]] = []
@@ -147,7 +166,9 @@ def _replaced(found: list[Token], sql: str, parameters: Parameters) -> list[tupl
         name = f"{shown} (number {key + 1})" if shown == "?" and isinstance(key, int) else shown
         before = [each.token_type for each in found[max(index - 2, 0) : index]]
         enclosed = before == [TokenType.IN, TokenType.L_PAREN] and _closes(found, end)
-        edits.append((token.start, end, _text(value, name, before[-1:] == [TokenType.IN], enclosed)))
+        after_in = before[-1:] == [TokenType.IN]
+        text = _listed(value, lists, most, enclosed) if after_in or enclosed else None
+        edits.append((token.start, end, _text(value, name, after_in, enclosed) if text is None else text))
     surplus: list[str | int] = [each for each in named or range(len(positional)) if each not in used]
     if surplus:
         names = ", ".join(f"${each}" if isinstance(each, str) else str(each + 1) for each in surplus)
@@ -170,6 +191,27 @@ def _missing(shown: str, key: str | int, named: Mapping[str, Any] | None, count:
         return f"Parameter {shown} is number {key + 1}, but {given} given."
     known = ", ".join(map(str, named)) if named else "no named values"
     return f"Parameter {shown} has no value; given: {known}."
+
+
+def _listed(value: Any, lists: dict[str, pa.Table], most: int | None, enclosed: bool) -> str | None:
+    """The subquery that gives the values of a long list, which is put into ``lists``; None for any other value."""
+    value = _plain(value)
+    if most is None or not isinstance(value, list) or len(value) <= most:
+        return None
+    kinds = {type(each) for each in value} - {type(None)}
+    type_name, arrow = _LISTED.get(kinds.pop(), (None, None)) if len(kinds) == 1 else (None, None)
+    if type_name is None:
+        return None
+    try:
+        values = pa.array(value, arrow)
+        if arrow == pa.int64():
+            with contextlib.suppress(pa.ArrowInvalid):
+                values, type_name = values.cast(pa.int32()), "INTEGER"
+    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+        return None
+    name = list_name(type_name, len(lists))
+    lists[name] = pa.table({"value": values})
+    return f"SELECT value FROM {name}" if enclosed else f"(SELECT value FROM {name})"
 
 
 def _text(value: Any, name: str, after_in: bool, enclosed: bool) -> str:

@@ -5,6 +5,7 @@ All figures are estimates, bounds too: a plan may be chosen by them, an answer m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -81,6 +82,17 @@ class Table:
     def __str__(self) -> str:
         schema = None if (self.schema or "") in DEFAULT_SCHEMAS else self.schema
         return ".".join(part for part in (self.source, schema, self.name) if part)
+
+
+def list_name(type: str, number: int) -> str:
+    """The name of a table with the column ``value`` of that type: a list that came with a statement."""
+    return f"__list_{number}_{type.lower()}"
+
+
+def list_type(name: str) -> str | None:
+    """The type of the values of the list with that name; None for the name of anything else."""
+    found = re.fullmatch(r"__list_\d+_([a-z]+)", name)
+    return found[1].upper() if found else None
 
 
 def distinct(columns: Sequence[ColumnInfo]) -> list[ColumnInfo]:

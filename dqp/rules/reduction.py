@@ -24,6 +24,7 @@ from dqp.operators import (
     Call,
     Distinct,
     Filter,
+    Inline,
     Join,
     Operator,
     Project,
@@ -54,10 +55,10 @@ _BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 
 @dataclass(frozen=True)
 class Reduction:
-    """``pairs``: (identifier in the build, identifier in the probe) that the join says are equal. ``saved``: seconds,
-    by estimate."""
+    """``build``: a subtree to be read, or tuples at hand. ``pairs``: (identifier in the build, identifier in the probe)
+    that the join says are equal. ``saved``: seconds, by estimate."""
 
-    build: Remote
+    build: Remote | Inline
     probe: Remote
     pairs: tuple[tuple[str, str], ...]
     saved: float
@@ -66,17 +67,21 @@ class Reduction:
 def reducible(tree: Operator, context: Context, limit: float) -> list[Reduction]:
     """The reductions that may pay, the best first. ``limit``: bytes that a build may have."""
     context.learn(tree)
-    found: dict[tuple[Remote, Remote], list[tuple[str, str]]] = {}
+    found: dict[tuple[Remote | Inline, Remote], list[tuple[str, str]]] = {}
     for join in walk(tree):
         if not isinstance(join, Join):
             continue
         for one, other in _equal(join):
-            left, right = leaf_of(join.left, one), leaf_of(join.right, other)
+            left, right = _source_of(join.left, one), _source_of(join.right, other)
             if left is None or right is None or not _comparable(left[1], right[1], context):
                 continue
-            if join.kind in ("inner", "semi", "right") and _through(join.left, one):
+            if isinstance(left[0], Remote) and join.kind in ("inner", "semi", "right") and _through(join.left, one):
                 found.setdefault((right[0], left[0]), []).append((right[1], left[1]))
-            if join.kind in ("inner", "semi", "left", "anti") and _through(join.right, other):
+            if (
+                isinstance(right[0], Remote)
+                and join.kind in ("inner", "semi", "left", "anti")
+                and _through(join.right, other)
+            ):
                 found.setdefault((left[0], right[0]), []).append((left[1], right[1]))
     made = [
         Reduction(build, probe, tuple(pairs), saved)
@@ -104,8 +109,14 @@ def reduced(tree: Operator, reduction: Reduction, keys: pa.Table, context: Conte
         context.remark(f"{probe.source}: {reason}")
         return tree
     instead = replace(probe, tree=smaller)
-    context.remark(f"{probe.source}: reduced by {keys.num_rows:,} rows of {reduction.build.source}")
+    by = reduction.build.source if isinstance(reduction.build, Remote) else "tuples at hand"
+    context.remark(f"{probe.source}: reduced by {keys.num_rows:,} rows of {by}")
     return rewritten(tree, lambda each: instead if each == probe else each)
+
+
+def at_hand(build: Inline) -> pa.Table:
+    """The tuples, their columns by identifier."""
+    return build.data.select([name for _, name in build.items]).rename_columns(list(build.columns))
 
 
 def _equal(join: Join) -> Iterator[tuple[str, str]]:
@@ -126,6 +137,16 @@ def leaf_of(tree: Operator, name: str) -> tuple[Remote, str] | None:
         return tree, name
     below = _below(tree, name)
     return None if below is None else leaf_of(*below)
+
+
+def _source_of(tree: Operator, name: str) -> tuple[Remote | Inline, str] | None:
+    """As ``leaf_of``, or the tuples at hand that a column comes from."""
+    while not isinstance(tree, Remote | Inline):
+        below = _below(tree, name)
+        if below is None:
+            return None
+        tree, name = below
+    return tree, name
 
 
 def _below(tree: Operator, name: str) -> tuple[Operator, str] | None:
@@ -170,7 +191,9 @@ def _comparable(one: str, other: str, context: Context) -> bool:
     )
 
 
-def _saved(build: Remote, probe: Remote, pairs: Sequence[tuple[str, str]], context: Context, limit: float) -> float:
+def _saved(
+    build: Remote | Inline, probe: Remote, pairs: Sequence[tuple[str, str]], context: Context, limit: float
+) -> float:
     """Seconds that fetching the probe takes less, by estimate; 0 where it is not worth to wait for the build."""
     small, large = context.estimator.of(build), context.estimator.of(probe)
     if small.bytes > limit or small.rows > large.rows:

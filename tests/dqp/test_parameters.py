@@ -1,0 +1,72 @@
+"""Long lists behind IN are tables, and mean what the literals would."""
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import dqp
+from dai.errors import StatementError
+from dqp.notebook import Lab
+from dqp.parameters import MOST_LITERALS, read
+
+IDS = list(range(0, 60_000, 2))
+DAYS = [date(2020, 1, 1) + timedelta(days=each) for each in range(700)]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    path: Path = tmp_path_factory.mktemp("lists") / "x.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(
+            """CREATE TABLE t AS SELECT range AS id, CASE WHEN range % 7 > 0 THEN range::INT END AS i,
+               's' || range AS s, DATE '2020-01-01' + (range % 1000)::INT AS d FROM range(100000)"""
+        )
+    with dqp.connect({"sources": {"duck": f"duckdb:///{path}"}}) as lab:
+        yield lab
+
+
+@pytest.mark.parametrize(
+    ("condition", "given", "expected"),
+    [
+        ("id IN $p", IDS, 30_000),
+        ("id IN ($p)", IDS, 30_000),
+        ("id IN $p", [*IDS, None], 30_000),
+        ("id NOT IN $p", IDS, 70_000),
+        ("id NOT IN $p", [*IDS, None], 0),
+        ("i NOT IN $p", IDS, 60_000),
+        ("(id IN $p) IS NULL", [*IDS, None], 70_000),
+        ("id < 10 OR id IN $p", IDS, 30_005),
+        ("id IN $p", [*IDS, 2**63 - 1], 30_000),
+        ("s IN $p", [f"s{each}" for each in IDS], 30_000),
+        ("s IN $p", ["s1", "o'clock"] * MOST_LITERALS, 1),
+        ("d IN $p", DAYS, 70_000),
+        ("d IN $p", [str(each) for each in DAYS], 70_000),  # texts that become dates: literals again
+        ("id + 0.5 IN $p", [each + 0.5 for each in IDS], 30_000),
+    ],
+)
+def test_a_long_list_means_what_its_literals_would(lab: Lab, condition: str, given: list[Any], expected: int) -> None:
+    assert lab.sql(f"SELECT count(*) AS n FROM duck.t WHERE {condition}", p=given).arrow()["n"].to_pylist() == [
+        expected
+    ]
+
+
+def test_a_long_list_is_no_text_of_the_statement() -> None:
+    statement = read("select 1 where 1 in $p", {"p": IDS})
+    assert len(statement.text) < 100
+    assert [each.num_rows for each in statement.lists.values()] == [len(IDS)]
+    assert not read("select 1 where 1 in $p", {"p": IDS[:MOST_LITERALS]}).lists
+
+
+def test_a_long_list_reduces_what_the_source_is_asked_for(lab: Lab) -> None:
+    plan = lab.explain("SELECT count(*) FROM duck.t WHERE id IN $p", analyze=True, p=IDS[:5000]).text
+    assert "reduced by 5,000 rows of tuples at hand" in plan
+
+
+def test_an_error_beside_a_long_list_has_its_place(lab: Lab) -> None:
+    with pytest.raises(StatementError) as raised:
+        lab.sql("SELECT 1 FROM duck.t WHERE id IN $p AND idd = 1", p=IDS[:1000]).arrow()
+    assert raised.value.position == 41
