@@ -282,8 +282,8 @@ def _draw(panels: Any, found: Mapping[str, Figures]) -> None:
     legend_below(panels[0])
 
 
-WHY = """What the gap is made of, by kind, with the queries of scale 0.1 that showed it when this was written. It is read
-from the plans, their estimates and the constants of the cost model; the remedies have not been tried:
+WHY = """What the gap is made of, by kind, with the queries of scale 0.1 that showed it when this was written. Reasons
+are read from the plans, their estimates and the constants of the cost model; remedies have not been tried:
 
 - Somebody is first. A reducer goes through the joins both ways, an execution one way: what is read first, to reduce the
   rest, is not reduced by what is read later (q03, q05 and q08 of facts_apart, Q2, protein_join).
@@ -293,9 +293,9 @@ from the plans, their estimates and the constants of the cost model; the remedie
 - A chain whose first step does not pay. In q11 of facts_apart one nation would leave 40 suppliers, and these a
   twentieth of `partsupp`; reducing 1,000 suppliers alone saves less than a round trip, so neither step is made.
 - An estimate is far off. In q18 the groups with more than 300 parts are a handful, but are taken for more than the
-  tables they would reduce (at scale 1, PostgreSQL's sample sees a quarter of the different `l_orderkey`); in q21 what is left of
-  `lineitem` is taken for almost nothing and so never reduced; in q05 of facts_in_postgres a join of customers with
-  suppliers by nation is left to MariaDB, which gives far more rows than its inputs have.
+  tables they would reduce (at scale 1, PostgreSQL's sample sees a quarter of the different `l_orderkey`); in q21
+  what is left of `lineitem` is taken for almost nothing and so never reduced; in q05 of facts_in_postgres a join of
+  customers with suppliers by nation is left to MariaDB, which gives far more rows than its inputs have.
 - Lists are of single columns. Two lists for a key of two columns let through pairs that are not there (q20).
 - Not explained yet: `lineitem` in q07 of facts_apart, which is joined with few `orders` and sent without a filter.
 
