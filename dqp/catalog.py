@@ -28,7 +28,7 @@ from dqp.reflection import Reflected, Reflection
 from dqp.settings import FederationSettings
 from dqp.shadow import Fault, Refused, Shadow, Shape, Signature, dollars, path_of, words
 from dqp.sources import DescribedSource, Source, sources_of
-from dqp.table import UNKNOWN_ROWS, Column, Table, distinct, list_type, table_of
+from dqp.table import UNKNOWN_ROWS, Column, Table, list_type, named, table_of
 
 __all__ = ["UNKNOWN_ROWS", "Catalog", "Column", "Table"]
 
@@ -283,7 +283,7 @@ class Catalog:
                 for info, _ in reflected.mentioned(names)
             }
             return {
-                str(self._table(alias, info, wait=False)): [each.name for each in info.columns]
+                str(self._table(alias, info, wait=False)): list(named(info.columns))
                 for (alias, _, _), info in found.items()
             }
 
@@ -307,7 +307,7 @@ class Catalog:
         described = self._described_tables.get((alias, info.schema, info.name))
         if described is not None:
             return tuple((each.name, each.type) for each in described.columns)
-        return tuple((each.name, types.duckdb_type(each.arrow)) for each in distinct(info.columns))
+        return tuple((name, types.duckdb_type(each.arrow)) for name, each in named(info.columns).items())
 
     def _nearest(self, name: str) -> str | None:
         self._reflection.need(self._reflection.aliases)

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dai.drivers import Statistics, TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError
 from dqp.sources import Source, fingerprint_of
-from dqp.table import DEFAULT_SCHEMAS
+from dqp.table import DEFAULT_SCHEMAS, meant, named
 
 CHECK_SECONDS = 10.0
 FRESH_SECONDS = 1.0
@@ -40,7 +40,8 @@ class Reflected:
         self._named: dict[str, list[TableInfo]] = {}
         self._dotted: dict[str, TableInfo] = {}
         self._classic: dict[str, TableInfo] = {}
-        for info in tables:
+        for each in tables:
+            info = meant(each, dialect)
             key = ((info.schema or "").casefold(), info.name.casefold())
             if not info.columns:
                 self.hidden.append((info, "It has no columns."))
@@ -304,6 +305,14 @@ class Reflection:
         with self._lock:
             found = {alias: str(error) for alias, (error, _) in self._failed.items()}
             for reflected in self._reflected.values():
+                for info in reflected.tables:
+                    columns = named(info.columns).items()
+                    renamed = [f"{each.name} ({name})" for name, each in columns if name != each.name]
+                    if renamed:
+                        found[f"{reflected.alias}.{info.name}"] = (
+                            "Names of columns differ in the case of letters alone; here they have numbers: "
+                            f"{', '.join(renamed)}."
+                        )
                 for info, why in reflected.hidden:
                     name = ".".join(part for part in (reflected.alias, info.schema, info.name) if part)
                     found[name] = why

@@ -199,7 +199,10 @@ class Renderer:
 
     def _scan(self, node: Scan) -> Select:
         alias = self.alias("t")
-        columns = {identifier: f"{alias}.{self.quoted(name)}" for identifier, name in node.items}
+        columns = {
+            identifier: f"{alias}.{self.quoted(node.table.column(name).source_name or name)}"
+            for identifier, name in node.items
+        }
         return Select(columns, f"{self.table(node)} AS {alias}")
 
     def _inline(self, node: Inline) -> Select:

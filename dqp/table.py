@@ -6,8 +6,9 @@ All figures are estimates, bounds too: a plan may be chosen by them, an answer m
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -39,6 +40,8 @@ class Column:
     high: Any = None
     width: float = 8.0
     collation: str | None = None
+    source_name: str | None = None
+    """Its name in the source; None: the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,19 +98,42 @@ def list_type(name: str) -> str | None:
     return found[1].upper() if found else None
 
 
-def distinct(columns: Sequence[ColumnInfo]) -> list[ColumnInfo]:
-    """DuckDB does not tell names apart by case: the first counts."""
+def named(columns: Sequence[ColumnInfo]) -> dict[str, ColumnInfo]:
+    """The columns by the names that they have here. DuckDB does not tell names apart by case: columns that differ in
+    nothing else have numbers behind their names, all of them, so that none is ever taken for another."""
+    count = Counter(each.name.casefold() for each in columns)
     found: dict[str, ColumnInfo] = {}
+    numbers: Counter[str] = Counter()
     for each in columns:
-        found.setdefault(each.name.casefold(), each)
-    return list(found.values())
+        name, folded = each.name, each.name.casefold()
+        while count[folded] > 1 and (name == each.name or name.casefold() in count):
+            numbers[folded] += 1
+            name = f"{each.name}_{numbers[folded]}"
+        found[name] = each
+    return found
+
+
+def meant(info: TableInfo, dialect: str) -> TableInfo:
+    """The table with the types that the federation takes its columns for: a number of PostgreSQL that no DECIMAL holds
+    (``numeric`` without a precision, sums and averages in views) would be a text, which is no number to SQL."""
+    if dialect != "postgresql" or not any(map(_is_unbounded, info.columns)):
+        return info
+    return replace(
+        info, columns=tuple(replace(each, arrow="double") if _is_unbounded(each) else each for each in info.columns)
+    )
+
+
+def _is_unbounded(column: ColumnInfo) -> bool:
+    return column.type.lower().startswith("numeric") and types.duckdb_type(column.arrow) == types.TEXT
 
 
 def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tuple[tuple[str, str], ...] = ()) -> Table:
     """The table of a source, with the statistics that the source has."""
     known = statistics.rows if statistics.rows is not None else info.rows
     rows = _span(info, statistics) if known is None else float(known)
-    found = distinct(info.columns)
+    by_name = named(info.columns)
+    found = by_name.values()
+    names = {each.name: name for name, each in by_name.items()}
     fixed = {each.name: _width(each, statistics.columns.get(each.name)) for each in found}
     unknown = [name for name, width in fixed.items() if width is None]
     if unknown and statistics.size_bytes and rows:
@@ -127,8 +153,9 @@ def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tupl
                 width = min(width, float(each.length))
         columns.append(
             Column(
-                name=each.name,
+                name=names[each.name],
                 type=type,
+                source_name=each.name,
                 source_type=each.type,
                 nullable=each.nullable,
                 distinct=rows if said.distinct is None and each.name == single else said.distinct,
@@ -141,7 +168,8 @@ def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tupl
         )
     nullable = {each.name for each in found if each.nullable}
     unique = [each.columns for each in info.indexes if each.unique and not nullable & set(each.columns)]
-    keys = dict.fromkeys([*([info.primary_key] if info.primary_key else []), *unique])
+    given = [*([info.primary_key] if info.primary_key else []), *unique]
+    keys = dict.fromkeys(tuple(names[each] for each in key) for key in given)
     return Table(
         source=alias,
         name=info.name,

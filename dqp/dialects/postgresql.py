@@ -7,11 +7,14 @@ know its value (docs/decisions/0007). Decimals are cast to DuckDB's type where D
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from dqp.dialects.dialect import Dialect
 from dqp.dialects.expressions import Value, expanded
 from dqp.dialects.typing import BIGINT, HUGEINT, Type, is_decimal
+from dqp.operators import Scan
+from dqp.render import Select
 
 _COMPARED = "boolean smallint integer bigint hugeint decimal float double date timestamp"
 _ORDERED = 'COLLATE "C"'
@@ -26,7 +29,7 @@ class PostgreSQL(Dialect):
         "int2": frozenset({"smallint"}),
         "int4": frozenset({"integer"}),
         "int8": frozenset({"bigint"}),
-        "numeric": frozenset({"decimal"}),
+        "numeric": frozenset({"decimal", "double"}),
         "float4": frozenset({"float"}),
         "float8": frozenset({"double"}),
         "text": frozenset({"varchar"}),
@@ -90,6 +93,17 @@ class PostgreSQL(Dialect):
         super().__init__()
         self._cast: set[str] = set()
         """Texts that are decimals of the type they should have."""
+
+    def _scan(self, node: Scan) -> Select:
+        made = super()._scan(node)
+        columns = dict(made.columns)
+        for identifier, name in node.items:
+            column = node.table.column(name)
+            # DECIMAL holds no numeric without a precision, and its text would be no number.
+            if column.type == "DOUBLE" and column.source_type.lower().startswith("numeric"):
+                columns[identifier] = text = f"CAST({columns[identifier]} AS double precision)"
+                self._atoms.add(text)
+        return replace(made, columns=columns)
 
     def string(self, value: str) -> str:
         """A literal that means the same whatever ``standard_conforming_strings`` is."""

@@ -188,9 +188,13 @@ def assert_says(error: BaseException, says: str) -> None:
 
 def test_names_that_differ_in_case_alone(made: Callable[..., Catalog]) -> None:
     catalog = made(Scripted("m", info("T", "a:int:int32", "b:int:int32", "A:text:string"), info("t", "b:int:int32")))
-    assert catalog.describe("select * from m.t") == (("a", "INTEGER"), ("b", "INTEGER"))
-    assert [each.name for each in catalog.table("m", "t").columns] == ["a", "b"]
+    assert catalog.describe("select * from m.t") == (("a_1", "INTEGER"), ("b", "INTEGER"), ("A_2", "VARCHAR"))
+    columns = catalog.table("m", "t").columns
+    assert [(each.name, each.source_name) for each in columns] == [("a_1", "a"), ("b", "b"), ("A_2", "A")]
     assert "case of letters" in catalog.problems["m.t"]
+    assert "a (a_1), A (A_2)" in catalog.problems["m.T"]
+    with pytest.raises(StatementError, match=r"no column 'a' in m\.T"):
+        catalog.describe("select a from m.t")
 
 
 def test_a_name_with_quotes(made: Callable[..., Catalog]) -> None:
@@ -286,7 +290,7 @@ def test_a_database(made: Callable[..., Catalog], postgres_url: str) -> None:
         "INTEGER",
         "INTEGER",
         "VARCHAR",
-        "VARCHAR",
+        "DOUBLE",
         "VARCHAR[]",
         "TIMESTAMP WITH TIME ZONE",
     ]

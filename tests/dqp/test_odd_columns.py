@@ -1,0 +1,61 @@
+"""Columns that DuckDB could not tell apart or would take for texts, with a real PostgreSQL."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import dqp
+from dai.errors import StatementError
+from dqp.notebook import Lab
+
+TABLES = """
+CREATE TABLE nums (id int PRIMARY KEY, n numeric, wide numeric(50,2));
+INSERT INTO nums VALUES (1, 9, 9), (2, 10, 10), (3, 100.50, 100), (4, 'NaN', NULL), (5, NULL, 1), (6, 100.5, 2);
+CREATE VIEW totals AS SELECT id % 2 AS part, sum(n) AS total, avg(id) AS mean FROM nums WHERE n <> 'NaN' GROUP BY 1;
+CREATE TABLE letters ("A" int PRIMARY KEY, a int, a_1 text, b int);
+INSERT INTO letters VALUES (1, 10, 'x', 7), (2, 20, 'y', 8);
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(postgres_module_url: str) -> Iterator[Lab]:
+    with psycopg.connect(postgres_module_url, autocommit=True) as connection:
+        connection.execute(TABLES)
+    with dqp.connect({"sources": {"pg": postgres_module_url, "other": postgres_module_url}}) as lab:
+        yield lab
+
+
+def rows(lab: Lab, sql: str) -> list[tuple[object, ...]]:
+    return [tuple(each.values()) for each in lab.sql(sql).arrow().to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT max(n) AS m FROM pg.nums WHERE n < 1000", [(100.5,)]),
+        ("SELECT max(wide) AS m FROM pg.nums", [(100.0,)]),
+        ("SELECT n FROM pg.nums WHERE id < 4", [(9.0,), (10.0,), (100.5,)]),
+        ("SELECT id FROM pg.nums WHERE n IS NOT NULL AND id <> 4 ORDER BY n, id", [(1,), (2,), (3,), (6,)]),
+        ("SELECT id FROM pg.nums ORDER BY n DESC, id LIMIT 2", [(4,), (3,)]),
+        ("SELECT count(*) AS c FROM pg.nums WHERE id <> 4 GROUP BY n ORDER BY c", [(1,), (1,), (1,), (2,)]),
+        ("SELECT count(*) AS c FROM pg.nums a JOIN other.nums b ON a.n = b.n WHERE a.id <> 4", [(6,)]),
+        ("SELECT count(*) AS c FROM pg.nums a JOIN pg.nums b ON a.n = b.n WHERE a.id <> 4", [(6,)]),
+        ("SELECT part, total, mean FROM pg.totals ORDER BY total", [(1, 109.5, 2.0), (0, 110.5, 4.0)]),
+        ("SELECT isnan(n) AS nan FROM pg.nums WHERE id = 4", [(True,)]),
+        ("SELECT n + 1 AS m, n > 9.5 AS o FROM pg.nums WHERE id = 2", [(11.0, True)]),
+        ("SELECT a_1 FROM pg.letters WHERE b = 7", [("x",)]),
+        ("SELECT * FROM pg.letters WHERE a_3 = 20", [(2, 20, "y", 8)]),
+        ("SELECT a.A_2, b.a_3, a.a_1 FROM pg.letters a JOIN other.letters b USING (A_2) WHERE b.b = 7", [(1, 10, "x")]),
+        ("SELECT sum(a_3) AS s FROM pg.letters GROUP BY A_2 ORDER BY A_2", [(10,), (20,)]),
+    ],
+)
+def test_odd_columns(lab: Lab, sql: str, expected: list[tuple[object, ...]]) -> None:
+    assert sorted(rows(lab, sql), key=repr) == sorted(expected, key=repr)
+    if "ORDER BY" in sql:
+        assert rows(lab, sql) == expected
+
+
+def test_a_name_that_could_mean_two_columns_means_none(lab: Lab) -> None:
+    with pytest.raises(StatementError, match="no column 'a'"):
+        lab.sql('SELECT "a" FROM pg.letters').arrow()
