@@ -40,6 +40,9 @@ BEAT = 1.0
 """Seconds between two reports of work that goes on: what a coordinator takes for a sign of life."""
 BUCKET = "bucket of the row"
 LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
+AHEAD = 8
+"""Rows that an operation call is given at once, as a multiple of those that it calls at the same time: at the end of
+each portion, what is done first waits for what is done last."""
 _SOURCES = 256
 """Resources whose connections are kept."""
 
@@ -360,7 +363,7 @@ class _Run:
             return pa.RecordBatch.from_arrays(made, schema=schema)
 
         measure = execution.measure(key, operation.name)
-        return measure.stream(below.rebatch(max(operation.batch * operation.concurrent, 1)).map(called, schema))
+        return measure.stream(below.rebatch(AHEAD * operation.batch * operation.concurrent).map(called, schema))
 
     @property
     def failed(self) -> bool:

@@ -19,6 +19,7 @@ BENCHMARKS = {
     "memory": "memory against rows and block sizes",
     "users": "concurrent users: percentiles and saturation",
     "exchange": "the exchange between two evaluators against a plain socket",
+    "operations": "operation calls of 50 ms a row on 1, 2, 4 and 8 evaluators",
     "federation": "four joins of PostgreSQL with MariaDB against DuckDB, chDB and foreign tables",
     "federated_overhead": "protein_goterm through a federation against the data service alone",
     "federated_memory": "a join whose build side is three times the memory limit",
