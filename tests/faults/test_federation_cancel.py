@@ -8,7 +8,6 @@ from contextlib import ExitStack
 import pytest
 
 import dai
-from tests.faults.conftest import Start
 from tests.faults.federation import Side, large
 from tests.processes import ServiceProcess, until
 
@@ -17,10 +16,20 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 LOCKS = {"pg": "lock table big in access exclusive mode", "maria": "lock tables big write"}
 
 
-@pytest.fixture
-def federated(sides: Mapping[str, Side], start: Start) -> Iterator[ServiceProcess]:
+@pytest.fixture(scope="module")
+def service(both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     """A third service, whose resource is the federation of the two."""
-    service = start(resources={}, federations={"lab": {alias: {"url": each.url} for alias, each in sides.items()}})
+    federations = {"lab": {alias: {"url": each.url} for alias, each in both.items()}}
+    started = ServiceProcess(tmp_path_factory.mktemp("federated"), {}, federations=federations).start()
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture
+def federated(sides: Mapping[str, Side], service: ServiceProcess) -> Iterator[ServiceProcess]:
+    """The service, of which a test must leave nothing."""
     yield service
     until(service.at_rest, 10)
     until(lambda: all(each.idle for each in sides.values()), 10)

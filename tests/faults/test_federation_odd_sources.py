@@ -81,14 +81,21 @@ def refused(coordinator: Coordinator, sql: str) -> DaiError:
     return caught.value
 
 
+ARROW = "application/vnd.apache.arrow.stream"
 JOINED = "select b.id from pg.big b join odd.t o on b.id = o.id"
 
 
 @pytest.mark.parametrize("sql", ["select * from odd.t", JOINED])
 @pytest.mark.parametrize(
-    "content", [b"", b"<html>no</html>", b"\xff\xff\xff\xff\x10\x00\x00\x00garbage!garbage!", b"[1]"]
+    ("media_type", "content"),
+    [
+        (ARROW, b""),
+        (ARROW, b"<html>no</html>"),
+        (ARROW, b"\xff\xff\xff\xff\x10\x00\x00\x00garbage!garbage!"),
+        ("text/html", b"<html>no</html>"),
+        ("application/json", b"[1]"),
+    ],
 )
-@pytest.mark.parametrize("media_type", ["application/vnd.apache.arrow.stream", "text/html"])
 def test_garbage(
     sides: Mapping[str, Side],
     odd: Callable[[Callable[[Odd], None]], str],

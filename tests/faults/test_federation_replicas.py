@@ -27,16 +27,11 @@ from tests.processes import ServiceProcess, until
 from tests.servers import PostgresServer
 
 
-@pytest.fixture(scope="module", params=["another service", "another database"])
-def replica(
-    request: pytest.FixtureRequest, both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServiceProcess]:
-    """A service over the same database, or over another that has the same tables."""
-    with ExitStack() as stack:
-        server = both["pg"].database.server
-        if request.param == "another database":
-            server = stack.enter_context(PostgresServer())
-            postgres_database(server).run(*POSTGRES_CONTENT)
+@pytest.fixture(scope="module")
+def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service over another database, which has the same tables."""
+    with PostgresServer() as server, ExitStack() as stack:
+        postgres_database(server).run(*POSTGRES_CONTENT)
         service = ServiceProcess(tmp_path_factory.mktemp("replica"), {"copy": server.url})
         stack.callback(service.stop)
         yield service.start()
@@ -63,9 +58,11 @@ def test_between_planning_and_sending(sides: Mapping[str, Side], coordinator: Co
     assert query.right(soon(lambda: ask(coordinator, query.sql)))
 
 
-def test_in_the_middle_of_a_join(sides: Mapping[str, Side], coordinator: Coordinator) -> None:
+@pytest.mark.parametrize("victim", ["service", "database"])
+def test_in_the_middle_of_a_join(sides: Mapping[str, Side], coordinator: Coordinator, victim: str) -> None:
     query = large("pg", "maria")
-    killed = Once(sides["pg"].service.kill, lambda rows: rows > ROWS // 2)
+    kill = sides["pg"].service.kill if victim == "service" else sides["pg"].database.server.kill
+    killed = Once(kill, lambda rows: rows > ROWS // 4)
     watch(coordinator, "pg", passed=killed)
     assert query.right(soon(lambda: ask(coordinator, query.sql)))
     assert killed.done
