@@ -3,6 +3,9 @@
 Bounded: a full buffer holds its producers while somebody reads it, so a slow reader slows the database. While nobody
 reads it yet (DuckDB still builds on another input), what does not fit goes to a file: a statement that waits for the
 turn of its rows would keep its connection, and that may be the one which the input that is waited for needs.
+
+All buffers of a process share ``TOTAL`` bytes of memory, however many queries run: each may hold its part of it, though
+never less than ``LEAST``.
 """
 
 from __future__ import annotations
@@ -20,6 +23,33 @@ from dai.cancellation import Cancellation
 from dai.errors import LimitError
 from dqp.execution import Measure
 
+TOTAL = 256 << 20
+LEAST = 16 << 20
+
+
+class _Room:
+    """What the buffers of this process share. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._buffers = 0
+
+    def enter(self) -> None:
+        with self._lock:
+            self._buffers += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._buffers -= 1
+
+    @property
+    def each(self) -> int:
+        """Bytes that a buffer may hold now."""
+        return max(LEAST, TOTAL // max(1, self._buffers))
+
+
+_ROOM = _Room()
+
 
 class Buffer:
     """``producers`` threads put, each calls ``finish`` once; one reader. Thread-safe. Batches of one producer come out
@@ -34,7 +64,8 @@ class Buffer:
         self._batches: deque[pa.RecordBatch] = deque()
         self._bytes = 0
         self._spool: _Spool | None = None
-        self._read = False
+        self._read = self._closed = False
+        _ROOM.enter()
         self._registered = cancellation.on_cancel(self._wake)
         self._registered.__enter__()
 
@@ -66,7 +97,7 @@ class Buffer:
     def _full(self, size: int) -> bool:
         if self._spool is not None and self._spool.left:
             return True
-        return bool(self._batches) and self._bytes + size > self._capacity
+        return bool(self._batches) and self._bytes + size > min(self._capacity, _ROOM.each)
 
     def finish(self) -> None:
         with self._changed:
@@ -115,6 +146,9 @@ class Buffer:
         """Forget what is left. Producers must have been stopped by the cancellation."""
         self._registered.__exit__(None, None, None)
         with self._changed:
+            if not self._closed:
+                self._closed = True
+                _ROOM.leave()
             self._batches.clear()
             self._bytes = 0
             if self._spool is not None:

@@ -206,6 +206,29 @@ def test_a_buffer_that_is_read_holds_its_producer() -> None:
         assert measured.spooled == 0
 
 
+def test_buffers_share_the_room_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = batch(0, 1_000)
+    monkeypatch.setattr("dqp.buffer.TOTAL", 100 * rows.nbytes)
+    monkeypatch.setattr("dqp.buffer.LEAST", 2 * rows.nbytes)
+
+    def held() -> int:
+        with execution() as running:
+            buffer = _buffer(running, 1 << 30)
+            for _ in range(200):
+                buffer.put(rows)
+            (measured,) = running.measurements()
+            return (measured.bytes - measured.spooled) // rows.nbytes
+
+    alone = held()
+    assert 2 < alone <= 100
+    with execution() as running:
+        others = [_buffer(running, 1 << 30) for _ in range(9)]
+        assert 2 < held() <= 10
+        others += [_buffer(running, 1 << 30) for _ in range(90)]
+        assert held() == 2
+    assert held() == alone
+
+
 def test_a_small_whole_stays_to_be_read() -> None:
     with execution() as running:
         buffer = _buffer(running, 1 << 20)
