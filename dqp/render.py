@@ -56,7 +56,6 @@ class Select:
     plain: bool = True
     windows: bool = False
     composite: bool = False
-    set_of: bool = False
 
     @property
     def open(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from sqlglot import exp
 
 from dqp.constants import value
-from dqp.operators import Nested, column, conjuncts, everywhere, free, used, walk
+from dqp.operators import Nested, column, everywhere, free, walk
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 FLIPPED: Mapping[type[exp.Expression], type[exp.Expression]] = {
@@ -171,27 +171,6 @@ def equality(node: exp.Expression) -> tuple[str, str] | None:
         if isinstance(one, exp.Column) and isinstance(other, exp.Column) and one.name != other.name:
             return one.name, other.name
     return None
-
-
-def equi_pairs(
-    condition: exp.Expression | None, left: Set[str], right: Set[str]
-) -> tuple[list[tuple[exp.Expression, exp.Expression]], list[exp.Expression]]:
-    """The equalities of a join condition as (expression of the left side, expression of the right side), and the
-    conjuncts that are none."""
-    pairs: list[tuple[exp.Expression, exp.Expression]] = []
-    rest: list[exp.Expression] = []
-    for each in conjuncts(condition):
-        if type(each) is exp.EQ:
-            one, other = used(each.this), used(each.expression)
-            if one and other:
-                if one <= left and other <= right:
-                    pairs.append((bare(each.this), bare(each.expression)))
-                    continue
-                if one <= right and other <= left:
-                    pairs.append((bare(each.expression), bare(each.this)))
-                    continue
-        rest.append(each)
-    return pairs, rest
 
 
 def comparison(node: exp.Expression) -> tuple[str, type[exp.Expression], exp.Expression] | None:
