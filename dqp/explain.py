@@ -160,7 +160,9 @@ def described(node: Operator) -> tuple[str, tuple[str, ...]]:
     if isinstance(node, Block):
         return "Block", (_cut(node.query.sql(dialect="duckdb")),)
     if isinstance(node, Exchange):
-        return f"Exchange {node.kind}", (_list(map(expression_sql, node.keys)),) if node.keys else ()
+        heavy = f"heavy {_list(map(expression_sql, node.heavy))}, {'copied' if node.copied else 'dealt out'}"
+        keys = (_list(map(expression_sql, node.keys)),) if node.keys else ()
+        return f"Exchange {node.kind}", (*keys, heavy) if node.heavy else keys
     if isinstance(node, Receive):
         return f"Receive from fragment {node.fragment}", ()
     if isinstance(node, Call):

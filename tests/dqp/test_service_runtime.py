@@ -31,7 +31,7 @@ PLACEMENT = PLACEMENTS["facts_apart"]
 SLOW_WHOLE = """SELECT count(*) AS n, sum(l_partkey * p_partkey % 97 + o_custkey % 13) AS s FROM lineitem l
                 JOIN orders o ON l.l_orderkey = o.o_orderkey CROSS JOIN part p"""
 SLOW = qualified(SLOW_WHOLE, PLACEMENT)
-ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=1 << 12, spread_seconds=0.0)
+ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=1 << 10, spread_seconds=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +178,15 @@ def test_sixteen_queries_at_once(lab: Coordinator, whole: duckdb.DuckDBPyConnect
     for name, found in zip(names, answers, strict=True):
         difference = compared(right[name], found, order(QUERIES[name], right[name].schema.names))
         assert difference is None, f"{name}: {difference}"
+
+
+def test_heavy_keys_are_found_and_dealt_out(lab: Coordinator, whole: duckdb.DuckDBPyConnection) -> None:
+    """l_linestatus has two values: by hash one evaluator would do half of the work or all of it."""
+    sql = """SELECT count(*) AS n, sum(l_orderkey % 7 * o_custkey) AS q FROM lineitem l
+             JOIN orders o ON l.l_linestatus = o.o_orderstatus AND o.o_custkey < 30"""
+    text = lab.explain(qualified(sql, PLACEMENT), analyze=True).text
+    assert "heavy" in text, text
+    assert ask(lab, qualified(sql, PLACEMENT)).to_pydict() == whole.sql(sql).to_arrow_table().to_pydict()
 
 
 def test_a_service_without_the_role_is_named(data: ServiceProcess) -> None:
