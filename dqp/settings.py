@@ -42,14 +42,16 @@ class SourceSettings:
 class FederationSettings:
     """``evaluators``: ``local``, URLs of evaluator services, or one ``ray://…``. ``memory_bytes`` is what the queries
     of one evaluator hold before they spill to disk (0: DuckDB's own limit). ``lifetime``: seconds that statistics are
-    taken for the present ones. ``upload_bytes``: of tables that were loaded into a service's federation, all together
-    (0: nothing may be loaded). ``replicas``: ``alias.table`` to other tables with the same rows. ``functions``:
-    operation calls by name, as they are configured; relative paths in them count from ``base``."""
+    taken for the present ones. ``silence``: that a service may not say that it lives, while a statement waits for its
+    rows, before it counts as gone. ``upload_bytes``: of tables that were loaded into a service's federation, all
+    together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other tables with the same rows.
+    ``functions``: operation calls by name, as they are configured; relative paths in them count from ``base``."""
 
     name: str = "federation"
     evaluators: tuple[str, ...] = ("local",)
     memory_bytes: int = 0
     lifetime: float = 300.0
+    silence: float = 10.0
     upload_bytes: int = 256_000_000
     sources: tuple[SourceSettings, ...] = ()
     views: Mapping[str, str] = field(default_factory=dict)
@@ -126,8 +128,9 @@ def parse(
         raise ConfigurationError(f"{dot}memory_bytes must be 0 or more, not {made.memory_bytes}.")
     if made.upload_bytes < 0:
         raise ConfigurationError(f"{dot}upload_bytes must be 0 or more, not {made.upload_bytes}.")
-    if made.lifetime <= 0:
-        raise ConfigurationError(f"{dot}lifetime must be more than 0 seconds, not {made.lifetime}.")
+    for key in ("lifetime", "silence"):
+        if getattr(made, key) <= 0:
+            raise ConfigurationError(f"{dot}{key} must be more than 0 seconds, not {getattr(made, key)}.")
     if not made.evaluators or not all(isinstance(each, str) for each in made.evaluators):
         raise ConfigurationError(f"{dot}evaluators must be a list of texts, at least one.", hint='["local"]')
     sources = _sources(document.get("sources", ()), f"{dot}sources", base, environment, served)

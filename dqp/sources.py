@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
+
+import pyarrow as pa
 
 from dai.cancellation import Cancellation
 from dai.client import Options, Service, parted
@@ -19,6 +22,7 @@ from dai.client.service import Resource
 from dai.drivers import Column, ColumnStatistics, Driver, ForeignKey, Index, Statistics, TableInfo, driver_for
 from dai.errors import ConfigurationError, DatabaseUnavailableError, NotFoundError, UnreachableError
 from dai.stream import Stream
+from dqp.heartbeat import PATIENCE, Heartbeat
 from dqp.settings import FederationSettings, SourceSettings
 from dqp.types import readable
 
@@ -118,9 +122,18 @@ class DriverSource(Source):
 
 
 class ServiceSource(Source):
-    """A resource of a data service, over HTTP. Connects when it is first asked."""
+    """A resource of a data service, over HTTP. Connects when it is first asked. ``silence``: seconds that the service
+    may not say that it lives while a statement waits for it."""
 
-    def __init__(self, alias: str, url: str, *, replica_of: str | None = None, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        alias: str,
+        url: str,
+        *,
+        replica_of: str | None = None,
+        options: Options | None = None,
+        silence: float = PATIENCE,
+    ) -> None:
         base, name = parted(url)
         if name is None:
             raise ConfigurationError(
@@ -134,6 +147,7 @@ class ServiceSource(Source):
         # What is small must not wait as long as a statement may.
         self._described = Service(base, replace(options, read=min(options.read, SMALL_SECONDS), retries=1))
         self._alive = Service(base, replace(options, read=min(options.read, ALIVE_SECONDS), retries=0))
+        self._heartbeat = Heartbeat(self._lives, f"The service at {base}", patience=silence)
         self._name = name
         self._resource: Resource | None = None
         self._connecting = threading.Lock()
@@ -166,8 +180,7 @@ class ServiceSource(Source):
             headers["If-None-Match"] = known[0]
         if fresh:
             headers["Cache-Control"] = "no-cache"
-        with self._alive.transport.send("GET", "/health/live").body:
-            pass
+        self._lives()
         reply = self._described.transport.send("GET", f"{self._path}/schema", headers=headers)
         with reply.body:
             content = reply.body.read_all()
@@ -189,12 +202,32 @@ class ServiceSource(Source):
         cancellation: Cancellation,
         batch_rows: int | None = None,
     ) -> Stream:
-        result = self.resource.query(sql, *parameters, blocksize=batch_rows, cancellation=cancellation)
-        # Bytes of an unknown kind could pass for a table without rows.
-        if result.form != "arrow":
-            result.close()
-            raise UnreachableError("What answers there is no data service.", hint="Check the address of the source.")
-        return readable(result.stream())
+        own = Cancellation()  # What ends this statement alone.
+        with ExitStack() as stack:
+            stack.enter_context(cancellation.on_cancel(lambda: own.cancel(cancellation.cause)))
+            with self._heartbeat.waiting(own):
+                result = self.resource.query(sql, *parameters, blocksize=batch_rows, cancellation=own)
+                stack.callback(result.close)
+                # Bytes of an unknown kind could pass for a table without rows.
+                if result.form != "arrow":
+                    raise UnreachableError(
+                        "What answers there is no data service.", hint="Check the address of the source."
+                    )
+                stream = readable(result.stream())
+            stack.callback(stream.close)
+            return Stream(stream.schema, self._watched(stream, own), stack.pop_all().close)
+
+    def _watched(self, stream: Stream, cancellation: Cancellation) -> Iterator[pa.RecordBatch]:
+        while True:
+            with self._heartbeat.waiting(cancellation):
+                batch = next(stream, None)
+            if batch is None:
+                return
+            yield batch
+
+    def _lives(self) -> None:
+        with self._alive.transport.send("GET", "/health/live").body:
+            pass
 
     def close(self) -> None:
         self._service.close()
@@ -242,7 +275,7 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
     found: list[Source] = []
     for each in settings.sources:
         if each.url is not None:
-            found.append(ServiceSource(each.alias, each.url))
+            found.append(ServiceSource(each.alias, each.url, silence=settings.silence))
         elif each.database is not None:
             found.append(DriverSource(each.alias, driver_for(each.database)))
         elif resolve is None:
@@ -253,7 +286,7 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
         else:
             found.append(DriverSource(each.alias, _resolved(resolve, each), own=False))
         found += [
-            ServiceSource(f"{each.alias}@{number}", url, replica_of=each.alias)
+            ServiceSource(f"{each.alias}@{number}", url, replica_of=each.alias, silence=settings.silence)
             for number, url in enumerate(each.replicas, 1)
         ]
     return found

@@ -88,6 +88,7 @@ def test_a_service_reads_resources() -> None:
         ({"memory_bytes": -1}, "memory_bytes must be 0 or more"),
         ({"memory_bytes": "much"}, "memory_bytes must be a whole number, not 'much'"),
         ({"lifetime": 0}, "lifetime must be more than 0"),
+        ({"silence": 0}, "silence must be more than 0"),
         ({"sources": 3}, "sources must be a list of sections"),
         ({"sources": [{"url": "http://h/x"}]}, r"sources\[1\] has no alias"),
         ({"sources": [{"alias": "a", "uri": "http://h/x"}]}, r"\[sources\[1\]\] has no key 'uri'.*'url'"),
