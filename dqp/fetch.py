@@ -26,6 +26,7 @@ from dqp import dialects
 from dqp.buffer import Buffer
 from dqp.catalog import Catalog
 from dqp.dialects import NotPushed, Statement
+from dqp.dialects.sqlite import guarded
 from dqp.execution import Execution, Measure, named
 from dqp.operators import Nested, Operator, Remote, Scan, walk
 from dqp.sources import Source
@@ -33,6 +34,8 @@ from dqp.splitting import parts, scanned
 
 LOST = (DatabaseUnavailableError, UnreachableError, TruncatedError)
 """Failures of a source, not of the statement: another place may answer."""
+
+_OTHER_COLUMNS = "A source gave another number of columns than its statement has."
 
 
 class Lost:
@@ -176,7 +179,7 @@ class Reading:
         except DaiError as error:
             if error is self._cancellation.cause:
                 raise
-            failure = named(error, source.alias)
+            failure = _named(error, place)
             if isinstance(error, LOST):
                 self._lost.add(source.alias)
                 if not arrived:
@@ -189,7 +192,7 @@ class Reading:
         with self._known:
             if self._schema is None:
                 if len(types) != len(self._names):
-                    raise InternalError("A source gave another number of columns than its statement has.")
+                    raise InternalError(_OTHER_COLUMNS)
                 self._schema = pa.schema(list(zip(self._names, types, strict=True)))
                 self._known.notify_all()
             elif list(self._schema.types) != types:
@@ -250,12 +253,30 @@ def direct(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -
                 lost.add(source.alias)
                 if number + 1 < len(found):
                     continue
-            raise named(error, source.alias) from error
-        return _renamed(stream, [each for each, _ in statement.columns], source.alias, cancellation, lost), measure
+            raise _named(error, place) from error
+        return _renamed(stream, place, cancellation, lost), measure
     raise InternalError("There is no place to read from.")
 
 
-def _renamed(stream: Stream, names: list[str], alias: str, cancellation: Cancellation, lost: Lost) -> Stream:
+def _named(error: DaiError, place: Place) -> DaiError:
+    """The error with its source; that of a guard says what the guard is for."""
+    columns = guarded(place.statement.sql) if "integer overflow" in (error.detail or "").lower() else ()
+    if columns:
+        each = f"column {columns[0]} holds" if len(columns) == 1 else f"columns {', '.join(columns)}: one holds"
+        said = DataError(
+            f"The {each} values that are not of the column's type.",
+            hint="SQLite takes any value in any column: look for them with typeof(…) there.",
+        )
+        said.__cause__ = error
+        error = said
+    return named(error, place.source.alias)
+
+
+def _renamed(stream: Stream, place: Place, cancellation: Cancellation, lost: Lost) -> Stream:
+    alias, names = place.source.alias, [each for each, _ in place.statement.columns]
+    if len(names) != len(stream.schema.types):
+        stream.close()
+        raise named(InternalError(_OTHER_COLUMNS), alias)
     schema = pa.schema(list(zip(names, stream.schema.types, strict=True)))
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -267,6 +288,6 @@ def _renamed(stream: Stream, names: list[str], alias: str, cancellation: Cancell
                 raise
             if isinstance(error, LOST):
                 lost.add(alias)
-            raise named(error, alias) from error
+            raise _named(error, place) from error
 
     return Stream(schema, batches(), stream.close)

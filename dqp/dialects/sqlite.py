@@ -8,6 +8,7 @@ floating numbers, so they are only handed out. Dates are texts that order as dat
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -32,6 +33,12 @@ _GUARDS = {
 }
 _REFUSED = "abs(-9223372036854775807 - coalesce({0}, 0))"
 """An integer overflow, which is an error, where the condition is true."""
+_GUARDED = re.compile(r'abs\(-9223372036854775807 - coalesce\((?:typeof\()?\w+\."((?:[^"]|"")*)"')
+
+
+def guarded(sql: str) -> tuple[str, ...]:
+    """The columns that guards of the statement are about, each once."""
+    return tuple(dict.fromkeys(each.replace('""', '"') for each in _GUARDED.findall(sql)))
 
 
 class SQLite(Dialect):

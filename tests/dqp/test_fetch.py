@@ -1,8 +1,11 @@
 """Reading remote subtrees: in parts, at once, from replicas, through buffers that spill."""
 
+import contextlib
 import re
+import sqlite3
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,14 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dqp
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dai.errors import CancelledError, DatabaseUnavailableError, DataError, StatementError, UnreachableError
+from dai.errors import (
+    CancelledError,
+    DatabaseUnavailableError,
+    DataError,
+    InternalError,
+    StatementError,
+    UnreachableError,
+)
 from dai.stream import Stream
 from dqp.buffer import Buffer
 from dqp.catalog import Catalog
 from dqp.execution import Execution
-from dqp.fetch import Lost, Reading, places, read
+from dqp.fetch import Lost, Reading, direct, places, read
 from dqp.operators import Operator, Remote, Scan
 from dqp.settings import FederationSettings
 from dqp.sources import DriverSource
@@ -121,6 +132,34 @@ def test_a_failure_names_its_source_and_keeps_what_it_said() -> None:
         read(
             remote(numbers("pg")), catalog_of(Double("pg", answer(batch(1, 2), fails=DataError("half-way")))), running
         ).table()
+
+
+def test_another_number_of_columns_is_an_error_that_names_the_source() -> None:
+    def wider(sql: str, cancellation: Cancellation) -> Stream:
+        return Stream.of(pa.table({"id": [1], "v": [2], "more": [3]}))
+
+    source = Double("pg", wider)
+    for fetch in (lambda *given: read(*given).table(), lambda *given: direct(*given, Lost())[0].table()):
+        with execution() as running, pytest.raises(InternalError, match=r"pg: .*another number of columns"):
+            fetch(remote(numbers("pg")), catalog_of(source), running)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT count(*) AS n FROM lite.ints WHERE i > 1", "lite: The column i holds values that are not of"),
+        ("SELECT count(*) AS n FROM lite.ints WHERE i > 1 AND s < 'x'", "lite: The columns i, s: one holds values"),
+    ],
+)
+def test_a_guard_of_sqlite_says_what_is_the_matter(tmp_path: Path, sql: str, said: str) -> None:
+    path = tmp_path / "x.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE ints (i integer, s text)")
+        connection.execute("INSERT INTO ints VALUES (5, 'a'), ('many', 'b')")
+        connection.commit()
+    with dqp.connect({"sources": {"lite": f"sqlite:///{path}"}}) as lab, pytest.raises(DataError) as raised:
+        lab.sql(sql).arrow()
+    assert said in str(raised.value)
 
 
 def test_a_replica_answers_where_the_first_place_is_down() -> None:
