@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from dqp.settings import load
 
 ROOT = Path(__file__).parents[2]
 PAUSE = 0.01
+SECONDS = 300.0
 PATIENCE = 120.0
 """Seconds after which the others' first rows do not come any more."""
 
@@ -48,13 +50,33 @@ class Ran:
 
 
 def run(
-    sources: Mapping[str, str], queries: Sequence[str], memory_bytes: int, directory: Path, seconds: float = 300.0
+    sources: Mapping[str, str],
+    queries: Sequence[str],
+    memory_bytes: int,
+    directory: Path,
+    *,
+    largest_file: int = 0,
 ) -> Ran:
-    """Asks all queries at once, in a new process whose temporary files are made in ``directory``."""
+    """Asks all queries at once, in a new process whose temporary files are made in ``directory``, none larger than
+    ``largest_file`` bytes (0: any size)."""
+
+    def prepare() -> None:
+        if largest_file:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
     given = {"sources": dict(sources), "queries": list(queries), "memory_bytes": memory_bytes}
     command = [sys.executable, "-m", "tests.faults.federated_process", json.dumps(given)]
     environment = {**os.environ, "TMPDIR": str(directory)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=seconds)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+        timeout=SECONDS,
+        preexec_fn=prepare,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
     return Ran(**{**found, "answers": [tuple(each) for each in found["answers"]]})

@@ -27,15 +27,22 @@ ROWS = 40_000
 """Of ``big``: more bytes than the sockets between a database and us hold."""
 WIDTH = 1_000
 KEYS = 1_000
+TIMES = 8
+"""As many rows as ``big`` has the view ``wide``."""
+ON_THE_WAY = 32 << 20
+"""Bytes of a query on their way through HTTP, DuckDB's pipelines and to who asked, and of what allocators keep."""
 SOON = 30.0
 """Seconds after which an answer does not come any more."""
 T = TypeVar("T")
 
+_NUMBERS = " union all ".join(f"select {each} as n" for each in range(TIMES))
+_WIDE = f"create view wide as select id * {TIMES} + n as id, n, k, s from big, ({_NUMBERS}) as numbers"
 POSTGRES_CONTENT = (
     f"create table big as select i as id, i % {KEYS} as k, repeat('x', {WIDTH}) as s from generate_series(1, {ROWS}) i",
     "alter table big add primary key (id)",
     f"create table small as select i as id, 'name ' || i as name from generate_series(1, {KEYS}) i",
     "alter table small add primary key (id)",
+    _WIDE,
     "analyze",
 )
 MARIA_CONTENT = (
@@ -43,6 +50,7 @@ MARIA_CONTENT = (
     f"insert into big select seq, seq % {KEYS}, repeat('x', {WIDTH}) from seq_1_to_{ROWS}",
     "create table small (id int primary key, name varchar(20))",
     f"insert into small select seq, concat('name ', seq) from seq_1_to_{KEYS}",
+    _WIDE,
     "analyze table big, small persistent for all",
 )
 
@@ -71,6 +79,10 @@ class Side:
         """Nothing runs for us, where it lives."""
         alive = self.database.server.process is not None
         return not (alive and self.database.at_work) and (self.service.process is None or self.service.at_rest())
+
+
+def resting(sides: Mapping[str, Side]) -> bool:
+    return all(each.idle for each in sides.values())
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,12 @@ def large(probe: str, build: str) -> Query:
     """Both sides are large: DuckDB joins them before there is a row."""
     sql = f"select count(*) as n, sum(length(a.s || b.s)) as s from {probe}.big a join {build}.big b on a.id = b.id"
     return Query(sql, lambda table: table.to_pydict() == {"n": [ROWS], "s": [2 * ROWS * WIDTH]})
+
+
+def wide(probe: str, build: str) -> Query:
+    """As ``large``, over more rows than fit into little memory."""
+    sql = f"select count(*) as n, sum(length(a.s || b.s)) as s from {probe}.wide a join {build}.wide b on a.id = b.id"
+    return Query(sql, lambda table: table.to_pydict() == {"n": [TIMES * ROWS], "s": [2 * TIMES * ROWS * WIDTH]})
 
 
 class Watched(DescribedSource):

@@ -16,16 +16,16 @@ SIZE = 512 << 10
 
 
 @contextmanager
-def small_disk(directory: Path) -> Iterator[dict[str, Any]]:
-    """Settings of a service whose disk for results is full after ``SIZE`` bytes: a file system of its own where we may
+def small_disk(directory: Path, size: int = SIZE) -> Iterator[dict[str, Any]]:
+    """Settings of a service whose disk for results is full after ``size`` bytes: a file system of its own where we may
     mount one, else no file may be larger."""
     if os.geteuid() != 0:
-        yield {"largest_file": SIZE}
+        yield {"largest_file": size}
         return
     directory.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", directory], check=False)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory], check=False)
     if mounted.returncode != 0:
-        yield {"largest_file": SIZE}
+        yield {"largest_file": size}
         return
     try:
         yield {"results": directory}
