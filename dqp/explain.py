@@ -161,8 +161,8 @@ def described(node: Operator) -> tuple[str, tuple[str, ...]]:
         return "Block", (_cut(node.query.sql(dialect="duckdb")),)
     if isinstance(node, Exchange):
         heavy = f"heavy {_list(map(expression_sql, node.heavy))}, {'copied' if node.copied else 'dealt out'}"
-        keys = (_list(map(expression_sql, node.keys)),) if node.keys else ()
-        return f"Exchange {node.kind}", (*keys, heavy) if node.heavy else keys
+        hashed = (_list(map(expression_sql, node.keys)),) if node.keys else ()
+        return f"Exchange {node.kind}", (*hashed, heavy) if node.heavy else hashed
     if isinstance(node, Receive):
         return f"Receive from fragment {node.fragment}", ()
     if isinstance(node, Call):

@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NoReturn, Self, TypeAlias
@@ -36,6 +37,7 @@ Input: TypeAlias = "Stream | pa.Table"
 _PROFILED = 4
 """Fragments that are measured at once; others run without."""
 _THREAD_BYTES = 100_000_000
+_BROKEN = re.compile(r"(INTERNAL|FATAL) Error: (?!.*No space left)", re.DOTALL)
 _VECTOR_ROWS = 2048
 """DuckDB's vectors: larger batches cost it more than joining them afterwards."""
 
@@ -80,6 +82,7 @@ class Engine:
         before its end ends the execution's attempt, so that inputs that wait for something wake up.
         """
         run = self._run(inputs, execution, measure)
+        run.broken = self._broken
         try:
             stream = run.open(sql, names, types)
         except BaseException:
@@ -110,6 +113,11 @@ class Engine:
                 root.execute("SET GLOBAL lock_configuration = true")
                 self._root = root
             return self._root.cursor()
+
+    def _broken(self) -> None:
+        """After an error in its own workings DuckDB answers nothing any more: the next query has a new one."""
+        with self._opening:
+            self._root, self._profiling = None, []
 
     def close(self) -> None:
         """Ends what runs and frees the memory."""
@@ -157,6 +165,7 @@ class _Run:
                 self._tables[name] = data
         self._reader: Any = None
         self._open, self._ended = True, False
+        self.broken: Callable[[], None] = lambda: None
 
     def open(self, sql: str, names: Sequence[str] | None, types: Sequence[str] | None) -> Stream:
         with self._guarded():
@@ -207,6 +216,8 @@ class _Run:
             for each in self._inputs.values():
                 if each.failure is not None:
                     raise each.failure from error
+            if isinstance(error, duckdb.InternalException | duckdb.FatalException) or _BROKEN.match(str(error)):
+                self.broken()
             _raise(error)
 
     def interrupt(self) -> None:
@@ -340,13 +351,20 @@ def _raise(error: Exception) -> NoReturn:
     message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
     if isinstance(error, duckdb.InterruptException) or "interrupted" in text[:40]:
         raise ClosedError("The evaluator was closed.") from error
-    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text:
+    # DuckDB takes what was free on the disk for its limit, and being over it for a lack of memory.
+    full = "max_temp_directory_size" in text
+    if not full and (isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text):
         raise LimitError(
             "The query needs more memory than the evaluator may use.",
             hint="Give it more (memory_bytes), or ask for fewer rows or columns at once.",
         ) from error
-    if isinstance(error, duckdb.IOException | duckdb.FatalException | OSError) or text.startswith("IO Error"):
-        raise LimitError("The evaluator cannot write what does not fit in memory: is its disk full?") from error
+    if isinstance(error, duckdb.InternalException) or _BROKEN.match(text):
+        raise InternalError("The evaluator's DuckDB failed; the next query has a new one.") from error
+    if full or isinstance(error, duckdb.IOException | duckdb.FatalException | OSError) or text.startswith("IO Error"):
+        raise LimitError(
+            "The evaluator cannot write what does not fit in memory: is its disk full?",
+            hint="Make room where it has its temporary files, or give it more memory (memory_bytes).",
+        ) from error
     if "to DECIMAL(38,0)" in text and "Could not cast value" in text:
         raise DataError(
             "A HUGEINT has more than 38 digits, which no decimal column can hold.",
