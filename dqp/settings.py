@@ -20,6 +20,8 @@ from dai.client import parted
 from dai.errors import ConfigurationError, RequestError
 from dai.loading import nearest
 
+LEAST_MEMORY = 100_000_000
+"""Bytes that DuckDB needs to spill a join's build side with one thread, measured with rows of 1 KB."""
 _NAME = re.compile(r"[^\W\d]\w*")
 _RESERVED = frozenset({"main", "temp", "system", "memory", "pg_catalog", "information_schema"})
 """Names that DuckDB gives a meaning of its own."""
@@ -41,11 +43,12 @@ class SourceSettings:
 @dataclass(frozen=True, kw_only=True)
 class FederationSettings:
     """``evaluators``: ``local``, URLs of evaluator services, or one ``ray://…``. ``memory_bytes`` is what the queries
-    of one evaluator hold before they spill to disk (0: DuckDB's own limit). ``lifetime``: seconds that statistics are
-    taken for the present ones. ``silence``: that a service may not say that it lives, while a statement waits for its
-    rows, before it counts as gone. ``upload_bytes``: of tables that were loaded into a service's federation, all
-    together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other tables with the same rows.
-    ``functions``: operation calls by name, as they are configured; relative paths in them count from ``base``."""
+    of one evaluator hold before they spill to disk, at least ``LEAST_MEMORY`` (0: DuckDB's own limit). ``lifetime``:
+    seconds that statistics are taken for the present ones. ``silence``: that a service may not say that it lives, while
+    a statement waits for its rows, before it counts as gone. ``upload_bytes``: of tables that were loaded into a
+    service's federation, all together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other tables with
+    the same rows. ``functions``: operation calls by name, as they are configured; relative paths in them count from
+    ``base``."""
 
     name: str = "federation"
     evaluators: tuple[str, ...] = ("local",)
@@ -124,8 +127,11 @@ def parse(
             raise ConfigurationError(f"{place} has no key {key!r}.", hint=nearest(key, known))
     plain = {key: value for key, value in document.items() if key not in parts}
     made: FederationSettings = config.section(FederationSettings, where, plain, base, name=name)
-    if made.memory_bytes < 0:
-        raise ConfigurationError(f"{dot}memory_bytes must be 0 or more, not {made.memory_bytes}.")
+    if made.memory_bytes and made.memory_bytes < LEAST_MEMORY:
+        raise ConfigurationError(
+            f"{dot}memory_bytes must be at least {LEAST_MEMORY:_}, or 0, not {made.memory_bytes}.",
+            hint="With less, queries would fail instead of spilling to disk.",
+        )
     if made.upload_bytes < 0:
         raise ConfigurationError(f"{dot}upload_bytes must be 0 or more, not {made.upload_bytes}.")
     for key in ("lifetime", "silence"):
