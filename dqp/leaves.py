@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
+from sqlglot import exp
 
 from dqp import dialects
 from dqp.catalog import Catalog
@@ -91,8 +92,9 @@ def remotes(tree: Operator) -> Iterator[Remote]:
 
 def repeated(tree: Operator, inside: bool = False) -> Iterator[Operator]:
     """Leaves that DuckDB may read several times although they stand once in the tree: a query taken as it was written
-    may name its tables more than once, a subquery in an expression may run for several rows."""
-    inside = inside or isinstance(tree, Block)
+    may name its tables more than once, a subquery in an expression may run for several rows. One SELECT from
+    one table, without any other query in it, reads that once."""
+    inside = inside or (isinstance(tree, Block) and not _reads_once(tree))
     if inside and not tree.inputs:
         yield tree
     if inside and isinstance(tree, Call):
@@ -102,6 +104,13 @@ def repeated(tree: Operator, inside: bool = False) -> Iterator[Operator]:
     for expression in tree.expressions:
         for nested in expression.find_all(Nested):
             yield from repeated(nested.plan, True)
+
+
+def _reads_once(block: Block) -> bool:
+    query = block.query
+    if not isinstance(query, exp.Select) or query.find(exp.Join, exp.Lateral, exp.Pivot):
+        return False
+    return len(list(query.find_all(exp.Query))) == 1 and len(list(query.find_all(exp.Table))) == 1
 
 
 def read_as(name: str, columns: Sequence[str], schema: pa.Schema, types: Mapping[str, str]) -> str:
