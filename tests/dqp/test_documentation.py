@@ -45,7 +45,7 @@ def test_what_the_sql_means(lab: Lab, sql: str, answer: str, error: str) -> None
 
 
 def test_the_configuration_is_one() -> None:
-    (written,) = re.findall(r"^```toml\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    written, *_ = re.findall(r"^```toml\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     settings = settings_of(tomllib.loads(written))
     assert [each.alias for each in settings.sources] == ["pg", "maria", "lite"]
     assert settings.upload_bytes == 256_000_000
