@@ -1,4 +1,5 @@
-"""A join whose build side is three times the memory it may use, beside DuckDB alone with the same limit.
+"""A join whose build side is three times the memory it may use, beside DuckDB alone with the same limit; and many
+queries at once with that limit.
 
 Each case runs in a process of its own, whose resident set and spilled files are sampled. Ours: a federation over a data
 service in front of each database. DuckDB alone reads the same rows, made in its process, through Arrow readers: what it
@@ -23,10 +24,13 @@ import psutil
 import pyarrow as pa
 
 import dqp
+from dqp.buffer import TOTAL
 from perf.federated_world import services
 from perf.harness import Report, median, shown
 from perf.world import World
 from tests.faults.databases import maria_database, postgres_database
+from tests.faults.federated_process import Ran
+from tests.faults.federated_process import run as run_at_once
 
 LIMIT = 200_000_000
 TIMES = 3
@@ -42,6 +46,15 @@ SQL = "select count(*) as n, sum(length(a.s || b.s)) as s from {a} a join {b} b 
 RIGHT = {"n": [ROWS], "s": [2 * ROWS * WIDTH]}
 SIDES = ("dqp", "DuckDB alone")
 
+QUERIES = 16
+PART = 100_000
+KEYS = 1_000
+MANY = (
+    "select b.id, b.s, a.id as k from {0}.wide b join {1}.wide a on b.id % {2} = a.id where b.id <= {3} and a.id < {2}"
+)
+MANY_GOAL_MIB = (LIMIT + TOTAL) / MIB + 32 * QUERIES
+"""DuckDB's limit, what the buffers of a process share, and what is on its way for each query."""
+
 
 def run(world: World, rounds: int) -> Report:
     report = Report("federated_memory", f"A join whose build side is {TIMES} x the memory limit")
@@ -54,6 +67,7 @@ def run(world: World, rounds: int) -> Report:
             for _ in range(rounds):
                 for side in SIDES:
                     found[side].append(_apart(side, resources))
+            many = [_many(resources) for _ in range(rounds)]
     finally:
         for server in (world.postgres, world.mariadb):
             server.drop_database("wide")
@@ -69,12 +83,44 @@ def run(world: World, rounds: int) -> Report:
             for side in SIDES
         ],
     )
+    report.text(
+        f"{QUERIES} queries at once, each of {PART:,} rows of {WIDTH:,} bytes, half of them from either side; each "
+        f"reads its first rows, waits until all have theirs, and reads the rest. Medians of {rounds} rounds. "
+        f"`{_many_sql('pg', 'maria')}`"
+    )
+    report.table(
+        ["queries", "seconds", "growth, MiB", "answers, MiB"],
+        [
+            [
+                str(QUERIES),
+                shown(median([each.seconds for each in many])),
+                f"{median([each.grown / MIB for each in many]):.0f}",
+                f"{QUERIES * PART * WIDTH / MIB:.0f}",
+            ]
+        ],
+    )
     report.goal("dqp: growth of the resident set, MiB", max(each["grown"] for each in found["dqp"]), GOAL_MIB)
     report.goal("dqp: spilled, MiB", _middle(found["dqp"], "spilled"), 1, at_least=True)
+    report.goal(f"{QUERIES} at once: growth of the resident set, MiB", max(e.grown for e in many) / MIB, MANY_GOAL_MIB)
+    together = min(each.waiting for each in many)
+    report.goal(f"{QUERIES} at once: in mid-answer at one moment", together, QUERIES, at_least=True)
     return report
 
 
 _SIZES = ("grown", "spilled")
+
+
+def _many_sql(probe: str, build: str) -> str:
+    return MANY.format(probe, build, KEYS, PART)
+
+
+def _many(resources: Any) -> Ran:
+    queries = [_many_sql("pg", "maria"), _many_sql("maria", "pg")] * (QUERIES // 2)
+    with tempfile.TemporaryDirectory() as directory:
+        ran = run_at_once(resources, queries, LIMIT, Path(directory))
+    assert ran.error is None, ran.error
+    assert [rows for rows, _ in ran.answers] == [PART - PART // KEYS] * QUERIES, ran.answers
+    return ran
 
 
 def _middle(found: list[dict[str, float]], what: str) -> float:

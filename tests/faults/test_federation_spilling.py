@@ -49,8 +49,9 @@ from (select s, row_number() over (order by hash(id)) as r from pg.wide) where r
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        pytest.param(wide("pg", "maria").sql, "no room on the disk", id="of rows that wait for their turn"),
-        pytest.param(SORTED, "is its disk full", id="of what DuckDB spills"),
+        # The rows that wait for their turn, or what DuckDB spills of the build side: whichever fills it.
+        pytest.param(wide("pg", "maria").sql, "disk", id="of a join"),
+        pytest.param(SORTED, "is its disk full", id="of one input that DuckDB sorts"),
     ],
 )
 def test_a_disk_that_is_full(sides: Mapping[str, Side], tmp_path: Path, sql: str, words: str) -> None:
