@@ -145,7 +145,7 @@ def test_a_text_is_nothing_but_the_text(edges: Edge, text: str) -> None:
     literal = exp.Literal.string(text)
     tree = Project(side(edges, "l_", "l_id = 0"), (("id", column("l_id")), ("v", literal)))
     if "\0" in text:
-        with pytest.raises(NotPushed, match="NUL"):
+        with pytest.raises(NotPushed):  # by name where the dialect writes texts itself
             statement(tree, edges.dialect)
         return
     found = edges.pushed(statement(tree, edges.dialect))
