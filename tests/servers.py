@@ -386,7 +386,7 @@ class MariaServer(Server):
     def _initialise(self) -> None:
         self._run(
             *(self._binary("mariadb-install-db"), "--no-defaults", f"--datadir={self.directory / 'data'}"),
-            *("--auth-root-authentication-method=normal", "--skip-test-db"),
+            *("--auth-root-authentication-method=normal", "--skip-test-db", f"--tmpdir={self.directory}"),
         )
         # Runs at every start, as the root of the database.
         self._write(
@@ -403,6 +403,8 @@ class MariaServer(Server):
         settings = {**self.defaults, **self.settings}
         settings |= {"bind-address": "127.0.0.1", "port": self.port, "socket": str(self._socket)}
         settings |= {"datadir": str(self.directory / "data"), "init-file": str(self.directory / "init.sql")}
+        # Of its own: a server that starts removes the temporary tables that it finds, those of others too.
+        settings["tmpdir"] = str(self.directory)
         options = [f"--{name}={value}" for name, value in settings.items()]
         return [self._binary("mariadbd", "mysqld"), "--no-defaults", "--skip-name-resolve", *options]
 
