@@ -243,13 +243,16 @@ class FlightPort:
         try:
             with stream:
                 yield None
-                while True:
+                ended = False
+                while not ended:
                     with self._pulling(get):
                         get.cancellation.check()
                         batch = next(stream, None)
-                    if batch is None and batches:
-                        break
-                    batch = _empty(stream.schema) if batch is None else batch
+                    if batch is None:
+                        # The producer takes its rows for read and may withdraw the ticket from here on.
+                        if batches:
+                            break
+                        batch, ended = _empty(stream.schema), True
                     batches += 1
                     rows += batch.num_rows
                     last = batch.slice(0, 0)

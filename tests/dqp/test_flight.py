@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -536,3 +537,23 @@ def test_tls_has_its_place():
 def test_a_port_that_is_taken(port):
     with pytest.raises(ConfigurationError, match="cannot listen"):
         FlightPort(port=int(port.address.rsplit(":")[-1]))
+
+
+def test_rows_that_are_none_arrive_although_the_ticket_is_withdrawn_once_they_were_read() -> None:
+    schema = pa.schema([("a", pa.int64())])
+    port = FlightPort()
+    try:
+        ticket = Ticket("q", 1, "f", 0, new_token())
+
+        def opened(_: Cancellation) -> Stream:
+            def none() -> Iterator[pa.RecordBatch]:
+                yield from ()
+                port.withdraw("q", 1)
+
+            return Stream(schema, none())
+
+        port.publish(ticket, opened)
+        with fetch(port.address, ticket, cancellation=Cancellation()) as stream:
+            assert stream.table().num_rows == 0
+    finally:
+        port.close()
