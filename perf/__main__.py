@@ -24,6 +24,7 @@ BENCHMARKS = {
     "federated_overhead": "protein_goterm through a federation against the data service alone",
     "federated_memory": "a join whose build side is three times the memory limit",
     "tpch": "TPC-H over PostgreSQL and MariaDB against DuckDB with its scanners",
+    "tpch_runtimes": "TPC-H on each runtime: are the answers right?",
     "planning": "binding and rules of the TPC-H queries",
     "moved": "bytes that leave the sources a query, against the least",
 }

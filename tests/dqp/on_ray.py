@@ -4,18 +4,11 @@ Ray listens on all interfaces, whatever address it is told. ``test_ray_runtime``
 has none but loopback.
 """
 
-import fcntl
-import os
 import socket
-import struct
-import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 import duckdb
-import psutil
 import pyarrow as pa
 import pytest
 import ray
@@ -28,48 +21,27 @@ from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
 from dqp.partition import Thresholds
 from dqp.settings import load
+from tests.clusters import loopback_up, ray_cluster
+from tests.dqp.generated.differential import compared, files, order
 from tests.processes import until
-from tests.servers import free_port
+from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, tables
+from tests.tpch import load as load_tpch
 
-SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
-"""From netdevice(7)."""
+PLACEMENT = PLACEMENTS["files"]
 ROWS = 20_000
 ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=0.0, spread_seconds=0.0)
 
 
-@dataclass(frozen=True)
-class Cluster:
-    address: str
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Ray cluster that nobody else sees."""
+    loopback_up()
+    with ray_cluster(tmp_path_factory.mktemp("ray")) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A Ray cluster that nobody else sees."""
-    with socket.socket() as any_socket:  # in a new namespace, loopback is down
-        request = struct.pack("16sH14x", b"lo", IFF_UP)
-        fcntl.ioctl(any_socket, SIOCSIFFLAGS, request)
-    directory = tmp_path_factory.mktemp("ray")
-    port = free_port()
-    command = [
-        str(Path(sysconfig.get_path("scripts")) / "ray"), "start", "--head", "--block", f"--port={port}",
-        "--node-ip-address=127.0.0.1", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats",
-        "--object-store-memory=80000000", f"--temp-dir={directory}",
-    ]  # fmt: skip
-    with (directory / "ray.log").open("w") as log:
-        process = psutil.Popen(command, stdout=log, stderr=log, env={**os.environ, "RAY_DEDUP_LOGS": "0"})
-    try:
-        until(lambda: "Ray runtime started" in (directory / "ray.log").read_text())
-        yield Cluster(f"127.0.0.1:{port}")
-    finally:
-        below = process.children(recursive=True)
-        process.terminate()
-        _, alive = psutil.wait_procs([process, *below], timeout=20)
-        for each in alive:
-            each.kill()
-
-
-@pytest.fixture(scope="module")
-def lab(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
+def lab(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
     directory = tmp_path_factory.mktemp("files")
     urls = {"lite": f"sqlite:///{directory / 'lite.db'}", "duck": f"duckdb:///{directory / 'duck.duckdb'}"}
     for url in urls.values():
@@ -78,10 +50,25 @@ def lab(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         driver.load("t", Stream.of(rows()), cancellation=Cancellation())
         driver.update("ANALYZE t", cancellation=Cancellation())
         driver.close()
-    settings = load({"sources": urls, "evaluators": [f"ray:{cluster.address}?evaluators=2"]})
+    settings = load({"sources": urls, "evaluators": [f"ray:{cluster}?evaluators=2"]})
     made = Coordinator(settings)
     made.runtime._thresholds = ALWAYS  # type: ignore[attr-defined]
     yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def tpch(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Coordinator, dict[str, pa.Table]]]:
+    """A coordinator over TPC-H in two files, and the right answers."""
+    urls = files(tmp_path_factory.mktemp("tpch"))
+    content = tables(0.01)
+    load_tpch(PLACEMENT, urls, content)
+    with duckdb.connect() as whole:
+        gather(whole, content, PLACEMENT)
+        right = {name: whole.sql(sql).to_arrow_table() for name, sql in QUERIES.items()}
+    made = Coordinator(load({"sources": urls, "evaluators": [f"ray:{cluster}?evaluators=2"]}))
+    made.runtime._thresholds = ALWAYS  # type: ignore[attr-defined]
+    yield made, right
     made.close()
 
 
@@ -127,13 +114,24 @@ def test_the_answer_of_one_database(lab: Coordinator) -> None:
     until(lambda: at_rest(lab))
 
 
+@pytest.mark.parametrize("query", QUERIES)
+def test_tpch(query: str, tpch: tuple[Coordinator, dict[str, pa.Table]]) -> None:
+    lab, right = tpch
+    found = compared(
+        right[query],
+        ask(lab, qualified(QUERIES[query], PLACEMENT)),
+        order(QUERIES[query], right[query].schema.names),
+    )
+    assert found is None, f"{found.kind}\n{found.detail}"
+
+
 def test_an_error_of_a_fragment_arrives(lab: Coordinator) -> None:
     with pytest.raises(DataError, match="Could not convert"):
         ask(lab, "SELECT sum(CAST(a.s AS INTEGER)) FROM lite.t a JOIN duck.t b ON a.id = b.v")
     until(lambda: at_rest(lab))
 
 
-def test_nothing_but_loopback_can_be_reached(cluster: Cluster) -> None:
+def test_nothing_but_loopback_can_be_reached(cluster: str) -> None:
     assert [name for _, name in socket.if_nameindex()] == ["lo"]
 
 

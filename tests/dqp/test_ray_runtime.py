@@ -9,6 +9,7 @@ import pytest
 from dai.errors import ConfigurationError
 from dqp.runtimes import RUNTIMES
 from dqp.settings import load
+from tests.clusters import ALONE
 from tests.servers import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -16,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.timeout(300)
 def test_queries_on_a_cluster() -> None:
-    alone = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    alone = [*ALONE, "--map-root-user"]
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/dqp/on_ray.py"]
     found = subprocess.run([*alone, *tests], cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]

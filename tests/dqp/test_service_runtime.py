@@ -24,7 +24,7 @@ from dqp.settings import load
 from tests.dqp.generated.differential import compared, order
 from tests.processes import ServiceProcess, until
 from tests.servers import MariaServer, PostgresServer
-from tests.tpch import PLACEMENTS, QUERIES, qualified, tables
+from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, tables
 from tests.tpch import load as loaded
 
 PLACEMENT = PLACEMENTS["facts_apart"]
@@ -42,9 +42,7 @@ def content() -> Mapping[str, pa.Table]:
 @pytest.fixture(scope="module")
 def whole(content: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
-        for name, table in content.items():
-            connection.register("made", table)
-            connection.execute(f"CREATE TABLE {name} AS FROM made")
+        gather(connection, content, PLACEMENT)
         yield connection
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.dqp.generated import differential
 from tests.dqp.generated.differential import Connected, Federation, compared, order
 from tests.servers import MariaServer, PostgresServer
-from tests.tpch import PLACEMENTS, QUERIES, Placement, load, qualified, tables
+from tests.tpch import PLACEMENTS, QUERIES, Placement, gather, load, qualified, tables
 
 SCALE = 0.01
 SPREAD = ("four_databases", "facts_apart", "files_and_server", "nearly_all_in_maria")
@@ -19,14 +19,6 @@ SPREAD = ("four_databases", "facts_apart", "files_and_server", "nearly_all_in_ma
 @pytest.fixture(scope="module")
 def content() -> Mapping[str, pa.Table]:
     return tables(SCALE)
-
-
-def seen(name: str, placement: Placement, table: pa.Table) -> pa.Table:
-    """The table with the types that its database has: SQLite has one kind of integers."""
-    if placement[name] != "lite":
-        return table
-    fields = [pa.field(each.name, pa.int64() if pa.types.is_integer(each.type) else each.type) for each in table.schema]
-    return table.cast(pa.schema(fields))
 
 
 @pytest.fixture(scope="module", params=SPREAD)
@@ -47,9 +39,7 @@ def lab(
         used = {alias: url for alias, url in urls.items() if alias in placement.values()}
         load(placement, used, content)
         whole = stack.enter_context(duckdb.connect())
-        for name, table in content.items():
-            whole.register("made", seen(name, placement, table))
-            whole.execute(f"CREATE TABLE {name} AS FROM made")
+        gather(whole, content, placement)
         yield placement, stack.enter_context(Connected(used)), whole
 
 

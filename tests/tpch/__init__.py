@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlglot
@@ -56,6 +57,8 @@ PLACEMENTS: Mapping[str, Placement] = {
         pg="lineitem supplier", maria="orders part", lite="customer nation", duck="partsupp region"
     ),
     "files_and_server": _placement(lite="orders nation region part", duck="lineitem partsupp", pg="customer supplier"),
+    # No server at all.
+    "files": _placement(lite="orders nation region part", duck="lineitem partsupp customer supplier"),
     # One source holds everything but the smallest tables.
     "nearly_all_in_maria": _placement(
         maria="lineitem orders customer supplier part partsupp", duck="nation", lite="region"
@@ -212,6 +215,18 @@ def load(placement: Placement, urls: Mapping[str, str], content: Mapping[str, pa
                     fill(driver, METADATA.tables[name], content[name])
         finally:
             driver.close()
+
+
+def gather(connection: duckdb.DuckDBPyConnection, content: Mapping[str, pa.Table], placement: Placement) -> None:
+    """The same tables in the one database that knows the right answers, with the types that they have in their
+    databases: SQLite has one kind of integers."""
+    for name, table in content.items():
+        if placement[name] == "lite":
+            fields = [(each.name, pa.int64() if pa.types.is_integer(each.type) else each.type) for each in table.schema]
+            table = table.cast(pa.schema(fields))
+        connection.register("made", table)
+        connection.execute(f"CREATE TABLE {name} AS FROM made")
+        connection.unregister("made")
 
 
 def fill(driver: Driver, table: Table, content: pa.Table) -> None:
