@@ -18,6 +18,7 @@ from dai.drivers import CallResult, Driver, DriverOptions, Session, Statistics, 
 from dai.errors import ConfigurationError, NotAQueryError, NotFoundError, ParameterError, RequestError
 from dai.stream import Stream
 from dqp.evaluator import Evaluator, EvaluatorSettings, Work
+from dqp.settings import check_memory
 from dqp.wire import decoded
 
 ROLE = "evaluator"
@@ -31,6 +32,7 @@ def configured(role: RoleConfig) -> EvaluatorDriver:
     for name in ("memory_bytes", "exchange_bytes", "buffer_bytes", "flight_port"):
         if getattr(settings, name) < 0:
             raise ConfigurationError(f"roles.{role.name}.{name} must be 0 or more, not {getattr(settings, name)}.")
+    check_memory(settings.memory_bytes, f"roles.{role.name}.memory_bytes")
     for name in ("sources", "python"):
         if not all(isinstance(each, str) for each in getattr(settings, name)):
             raise ConfigurationError(f"roles.{role.name}.{name} must be a list of texts.")

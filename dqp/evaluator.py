@@ -24,12 +24,12 @@ from dai.errors import ClosedError, DaiError, DataError, DeniedError, InternalEr
 from dai.stream import Stream
 from dqp.buffer import Buffer
 from dqp.exchange import distribute
-from dqp.execution import Execution, ExecutionOptions, Measure, named
-from dqp.fetch import LOST
+from dqp.execution import Execution, ExecutionOptions, Measure
+from dqp.fetch import Lost, first_of
 from dqp.flight import FlightPort, fetch, is_loopback
 from dqp.fragment import Engine
 from dqp.leaves import over, read_as, restored
-from dqp.operations import Caller
+from dqp.operations import calling
 from dqp.outbox import Outbox
 from dqp.sources import ServiceSource
 from dqp.wire import Body, Called, Received, RemoteInput, Task, Tuples
@@ -40,9 +40,6 @@ BEAT = 1.0
 """Seconds between two reports of work that goes on: what a coordinator takes for a sign of life."""
 BUCKET = "bucket of the row"
 LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
-AHEAD = 8
-"""Rows that an operation call is given at once, as a multiple of those that it calls at the same time: at the end of
-each portion, what is done first waits for what is done last."""
 _SOURCES = 256
 """Resources whose connections are kept."""
 
@@ -333,37 +330,22 @@ class _Run:
             arriving.take(stream)
 
     def _ask(self, given: RemoteInput, measure: Measure, arriving: _Arriving) -> None:
-        cancellation = self._execution.cancellation
-        for number, (alias, address, sql) in enumerate(given.places, 1):
-            try:
-                measure.sent(alias, sql)
-                source = self._evaluator.source(alias, address)
-                with source.query(sql, cancellation=cancellation) as stream:
-                    arriving.take(stream)
-                return
-            except DaiError as error:
-                if error is cancellation.cause:
-                    raise
-                if isinstance(error, LOST) and not arriving.arrived and number < len(given.places):
-                    continue
-                raise named(error, alias) from error
+        asked = [
+            (alias, sql, partial(self._take, alias, address, sql, arriving)) for alias, address, sql in given.places
+        ]
+        first_of(asked, measure, self._execution.cancellation, Lost())
+
+    def _take(self, alias: str, address: str, sql: str, arriving: _Arriving, touched: Callable[[], None]) -> None:
+        source = self._evaluator.source(alias, address)
+        with source.query(sql, cancellation=self._execution.cancellation) as stream:
+            arriving.take(stream, touched)
 
     def _called(self, given: Called, key: str) -> Stream:
         """The rows below an operation call, with its results."""
         execution, operation = self._execution, given.operation
         sql, inputs = self._opened(given.below, key + "/")
         below = self._evaluator.engine.run(sql, inputs, execution)
-        caller = Caller(operation, execution.cancellation)
-        execution.at_end(caller.close)
-        schema = pa.schema(list(below.schema)[: given.kept]).append(pa.field(given.identifier, operation.result))
-
-        def called(batch: pa.RecordBatch) -> pa.RecordBatch:
-            columns = batch.columns
-            made = [*columns[: given.kept], caller(*columns[given.kept :])]
-            return pa.RecordBatch.from_arrays(made, schema=schema)
-
-        measure = execution.measure(key, operation.name)
-        return measure.stream(below.rebatch(AHEAD * operation.batch * operation.concurrent).map(called, schema))
+        return calling(operation, below, given.kept, given.identifier, execution, key)
 
     @property
     def failed(self) -> bool:
@@ -394,7 +376,6 @@ class _Arriving:
         execution.at_end(self._buffer.close)
         self._known = threading.Condition()
         self._schema: pa.Schema | None = None
-        self.arrived = False
         for each in fetches:
             execution.start(partial(self._run, each), "dqp-arriving")
 
@@ -402,8 +383,8 @@ class _Arriving:
         fetch(self)
         self._buffer.finish()
 
-    def take(self, stream: Stream) -> None:
-        """All rows of one producer."""
+    def take(self, stream: Stream, touched: Callable[[], None] = lambda: None) -> None:
+        """All rows of one producer; ``touched`` is called when the first have come."""
         given = stream.schema
         if self._names is not None:
             if len(given) != len(self._names):
@@ -418,7 +399,7 @@ class _Arriving:
         for batch in stream:
             if batch.num_rows:
                 self._buffer.put(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
-                self.arrived = True
+                touched()
 
     def stream(self) -> Stream:
         """The rows as they arrive; waits until the first producer has begun."""

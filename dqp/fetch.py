@@ -11,10 +11,10 @@ the attempt fails, and the runtime may begin another one (``lost`` keeps what no
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
@@ -35,6 +35,7 @@ from dqp.splitting import parts, scanned
 LOST = (DatabaseUnavailableError, UnreachableError, TruncatedError)
 """Failures of a source, not of the statement: another place may answer."""
 
+T = TypeVar("T")
 _OTHER_COLUMNS = "A source gave another number of columns than its statement has."
 
 
@@ -151,40 +152,23 @@ class Reading:
             execution.start(partial(self._fetch, part), f"dqp-{remote.source}-{number}")
 
     def _fetch(self, part: tuple[Place, ...]) -> None:
+        asked = [(each.source.alias, each.statement.sql, partial(self._take, each)) for each in part]
         try:
             with self._slots(self._cancellation):
-                for number, place in enumerate(part):
-                    try:
-                        self._fetch_from(place)
-                        break
-                    except _Untouched as error:
-                        if number + 1 == len(part):
-                            raise error.cause from error.cause.__cause__
+                first_of(asked, self._measure, self._cancellation, self._lost)
         except BaseException:
             self._measure.ended("stopped" if self._cancellation.cancelled else "failed")
             raise
         self._buffer.finish()
 
-    def _fetch_from(self, place: Place) -> None:
+    def _take(self, place: Place, touched: Callable[[], None]) -> None:
         source, statement = place.source, place.statement
-        arrived = False
-        try:
-            self._measure.sent(source.alias, statement.sql)
-            with source.query(statement.sql, statement.parameters, cancellation=self._cancellation) as stream:
-                schema = self._schema_of(stream.schema)
-                for batch in stream:
-                    if batch.num_rows:
-                        self._buffer.put(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-                        arrived = True
-        except DaiError as error:
-            if error is self._cancellation.cause:
-                raise
-            failure = _named(error, place)
-            if isinstance(error, LOST):
-                self._lost.add(source.alias)
-                if not arrived:
-                    raise _Untouched(failure) from error
-            raise failure from error
+        with source.query(statement.sql, statement.parameters, cancellation=self._cancellation) as stream:
+            schema = self._schema_of(stream.schema)
+            for batch in stream:
+                if batch.num_rows:
+                    self._buffer.put(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+                    touched()
 
     def _schema_of(self, given: pa.Schema) -> pa.Schema:
         """The schema of all parts: that of the one that answered first."""
@@ -223,12 +207,29 @@ class Reading:
         return Stream(self.schema, self._buffer)
 
 
-class _Untouched(Exception):
-    """A source was lost before anything came from it."""
-
-    def __init__(self, cause: DaiError) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
+def first_of(
+    asked: Sequence[tuple[str, str, Callable[[Callable[[], None]], T]]],
+    measure: Measure,
+    cancellation: Cancellation,
+    lost: Lost,
+) -> T:
+    """What the first place gives that is not lost: of each its alias, its statement, and what takes the rows and says
+    when something has come of them. From then on no other place is asked. Raises the failure of the last one asked,
+    named by its alias, or the cancellation's cause."""
+    touched = threading.Event()
+    for number, (alias, sql, take) in enumerate(asked, 1):
+        measure.sent(alias, sql)
+        try:
+            return take(touched.set)
+        except DaiError as error:
+            if error is cancellation.cause:
+                raise
+            if isinstance(error, LOST):
+                lost.add(alias)
+                if number < len(asked) and not touched.is_set():
+                    continue
+            raise _named(error, alias, sql) from error
+    raise InternalError("There is no place to read from.")
 
 
 def read(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost | None = None) -> Stream:
@@ -240,27 +241,20 @@ def direct(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -
     """The rows of one remote subtree without threads or buffers: nothing else is to be read at the same time."""
     measure = execution.measure(remote, remote.source)
     cancellation: Cancellation = execution.cancellation
-    found = places(remote, catalog, lost)
-    for number, place in enumerate(found):
+
+    def opened(place: Place, _: Callable[[], None]) -> Stream:
         source, statement = place.source, place.statement
-        measure.sent(source.alias, statement.sql)
-        try:
-            stream = source.query(statement.sql, statement.parameters, cancellation=cancellation)
-        except DaiError as error:
-            if error is cancellation.cause:
-                raise
-            if isinstance(error, LOST):
-                lost.add(source.alias)
-                if number + 1 < len(found):
-                    continue
-            raise _named(error, place) from error
-        return _renamed(stream, place, cancellation, lost), measure
-    raise InternalError("There is no place to read from.")
+        stream = source.query(statement.sql, statement.parameters, cancellation=cancellation)
+        return _renamed(stream, place, cancellation, lost)
+
+    found = places(remote, catalog, lost)
+    asked = [(each.source.alias, each.statement.sql, partial(opened, each)) for each in found]
+    return first_of(asked, measure, cancellation, lost), measure
 
 
-def _named(error: DaiError, place: Place) -> DaiError:
+def _named(error: DaiError, alias: str, sql: str) -> DaiError:
     """The error with its source; that of a guard says what the guard is for."""
-    columns = guarded(place.statement.sql) if "integer overflow" in (error.detail or "").lower() else ()
+    columns = guarded(sql) if "integer overflow" in (error.detail or "").lower() else ()
     if columns:
         each = f"column {columns[0]} holds" if len(columns) == 1 else f"columns {', '.join(columns)}: one holds"
         said = DataError(
@@ -269,7 +263,7 @@ def _named(error: DaiError, place: Place) -> DaiError:
         )
         said.__cause__ = error
         error = said
-    return named(error, place.source.alias)
+    return named(error, alias)
 
 
 def _renamed(stream: Stream, place: Place, cancellation: Cancellation, lost: Lost) -> Stream:
@@ -288,6 +282,6 @@ def _renamed(stream: Stream, place: Place, cancellation: Cancellation, lost: Los
                 raise
             if isinstance(error, LOST):
                 lost.add(alias)
-            raise _named(error, place) from error
+            raise _named(error, alias, place.statement.sql) from error
 
     return Stream(schema, batches(), stream.close)

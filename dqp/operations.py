@@ -32,7 +32,7 @@ import random
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -49,13 +49,18 @@ import pyarrow.compute as pc
 from dai.cancellation import Cancellation
 from dai.errors import ConfigurationError, DaiError
 from dai.loading import nearest
+from dai.stream import Stream
 from dqp.errors import OperationError
+from dqp.execution import Execution
 from dqp.settings import FederationSettings
 from dqp.types import arrow_type
 
 REPEATED = frozenset({429, 502, 503, 504})
 LONGEST_PAUSE = 5.0
 LARGEST_ANSWER = 256 << 20
+AHEAD = 8
+"""Rows that an operation is given at once, as a multiple of those that it calls at the same time: at the end of each
+portion, what is done first waits for what is done last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +142,29 @@ def _type(where: str, text: Any) -> pa.DataType:
         return arrow_type(text.strip().upper())
     except (KeyError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"{where}: {text!r} is no type here.", hint="VARCHAR, BIGINT, DOUBLE …") from error
+
+
+def calling(
+    operation: Operation, below: Stream, kept: int, identifier: str, execution: Execution, key: Hashable
+) -> Stream:
+    """The first ``kept`` columns of ``below`` and, as ``identifier``, what the operation makes of the others. A failing
+    call fails the execution's attempt. ``key``: of its measurement."""
+    caller = Caller(operation, execution.cancellation)
+    execution.at_end(caller.close)
+    schema = pa.schema(list(below.schema)[:kept]).append(pa.field(identifier, operation.result))
+
+    def called(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = batch.columns
+        try:
+            results = caller(*columns[kept:])
+        except DaiError as error:
+            # Before the rows below are closed unread, which would be taken for the cause.
+            execution.fail(error)
+            raise
+        return pa.RecordBatch.from_arrays([*columns[:kept], results], schema=schema)
+
+    rows = below.rebatch(AHEAD * operation.batch * operation.concurrent)
+    return execution.measure(key, operation.name).stream(rows.map(called, schema))
 
 
 class Caller:

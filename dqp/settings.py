@@ -104,6 +104,15 @@ def _federation(document: Mapping[str, Any], base: Path, environment: Mapping[st
     return parse(section, name=name, where=f"federations.{name}", base=base, environment=environment)
 
 
+def check_memory(given: int, where: str) -> None:
+    """ConfigurationError where queries would fail instead of spilling."""
+    if given and given < LEAST_MEMORY:
+        raise ConfigurationError(
+            f"{where} must be at least {LEAST_MEMORY:_}, or 0, not {given}.",
+            hint="With less, queries would fail instead of spilling to disk.",
+        )
+
+
 def parse(
     document: Mapping[str, Any],
     *,
@@ -127,11 +136,7 @@ def parse(
             raise ConfigurationError(f"{place} has no key {key!r}.", hint=nearest(key, known))
     plain = {key: value for key, value in document.items() if key not in parts}
     made: FederationSettings = config.section(FederationSettings, where, plain, base, name=name)
-    if made.memory_bytes and made.memory_bytes < LEAST_MEMORY:
-        raise ConfigurationError(
-            f"{dot}memory_bytes must be at least {LEAST_MEMORY:_}, or 0, not {made.memory_bytes}.",
-            hint="With less, queries would fail instead of spilling to disk.",
-        )
+    check_memory(made.memory_bytes, f"{dot}memory_bytes")
     if made.upload_bytes < 0:
         raise ConfigurationError(f"{dot}upload_bytes must be 0 or more, not {made.upload_bytes}.")
     for key in ("lifetime", "silence"):

@@ -19,7 +19,7 @@ from dqp.execution import Execution, Measure
 from dqp.fetch import LOST, Lost, Reading, direct, places
 from dqp.fragment import Engine, arrow_field
 from dqp.leaves import Leaves, over, quoted, read_as, remotes, restored
-from dqp.operations import Caller, Operation
+from dqp.operations import Operation, calling
 from dqp.operators import Call, Operator, Project, Remote, column
 from dqp.render import duckdb_sql
 from dqp.rules import Context
@@ -212,24 +212,7 @@ class Local(Runtime):
         below = self._fragment(
             Project(call.input, (*given, *arguments)), None, None, execution, readings, ("below", call)
         )
-        caller = Caller(operation, execution.cancellation)
-        execution.at_end(caller.close)
-        count = len(given)
-        schema = pa.schema(list(below.schema)[:count]).append(pa.field(call.identifier, operation.result))
-
-        def called(batch: pa.RecordBatch) -> pa.RecordBatch:
-            columns = batch.columns
-            try:
-                results = caller(*columns[count:])
-            except DaiError as error:
-                # Before the rows below are closed unread, which would be taken for the cause.
-                execution.fail(error)
-                raise
-            return pa.RecordBatch.from_arrays([*columns[:count], results], schema=schema)
-
-        rows = max(operation.batch * operation.concurrent, 1)
-        measure = execution.measure(call, call.function)
-        return measure.stream(below.rebatch(rows).map(called, schema))
+        return calling(operation, below, len(given), call.identifier, execution, call)
 
 
 class Readings:

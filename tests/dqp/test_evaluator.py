@@ -13,6 +13,7 @@ from dai.config import RoleConfig
 from dai.errors import CancelledError, ConfigurationError, DeniedError, NotAQueryError, StatementError
 from dai.resources import ROLES
 from dai.stream import Stream
+from dqp.errors import OperationError
 from dqp.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, _within
 from dqp.flight import Ticket, fetch
 from dqp.operations import Operation
@@ -63,6 +64,19 @@ def test_an_operation_call(evaluator: Evaluator) -> None:
     given = task("0.0", 'SELECT sum(r * r) AS s FROM "input c1"', {"c1": called})
     work = evaluator.begin([given], Cancellation())
     assert read(evaluator, given).table().to_pydict() == {"s": [pytest.approx(10.0)]}
+    work.close()
+
+
+def test_a_failing_call_is_the_error_of_its_fragment(evaluator: Evaluator) -> None:
+    """And not that the rows below it were left unread."""
+    operation = Operation(name="root", types=(pa.float64(),), result=pa.float64(), python="math:sqrt")
+    called = Called(operation, Body("SELECT k, -k AS a FROM i1", {"i1": numbers(100_000)}), 1, "r")
+    given = task("0.0", 'SELECT sum(r) AS s FROM "input c1"', {"c1": called})
+    work = evaluator.begin([given], Cancellation())
+    with pytest.raises(OperationError, match="The function root failed"):
+        read(evaluator, given).table()
+    found = next(each for each in work.reports() if each[0]["ended"])
+    assert isinstance(from_problem(found[0]["problem"]), OperationError)
     work.close()
 
 
@@ -154,6 +168,7 @@ def test_a_prefix_with_port_and_path(address: str, allowed: bool) -> None:
     [
         ({"flight_host": "0.0.0.0"}, "loopback only"),
         ({"memory_bytes": -1}, "0 or more"),
+        ({"memory_bytes": 99_999_999}, "roles.evaluator.memory_bytes must be at least 100_000_000"),
         ({"memory": 1}, "has no key 'memory'"),
         ({"sources": [5]}, "list of texts"),
     ],
