@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 PARAMETERS = """Parameters stand for $name in the statement. A number, true, false and null are taken as such;
 "quoted" and anything else is text, also [a list] of them for IN $name."""
 PLANS = ("text", "json", "svg")
+VARIABLE, FILE = "DQP_FEDERATION", "federation.toml"
+"""Where a federation is when none is named: the environment says it, or it is a file in the working directory."""
 
 
 def add(commands: Any) -> None:
@@ -34,6 +37,7 @@ def add(commands: Any) -> None:
     explain.add_argument("--analyze", action="store_true", help="run it to its end, and say how that was")
     explain.add_argument("--format", choices=PLANS, help="without it: what the name of --output says, or text")
     explain.add_argument("--output", type=Path, metavar="FILE", help="write to this file")
+    explain.add_argument("--svg", type=Path, metavar="FILE", help="draw it into this file; the text is shown as well")
     explain.set_defaults(run=run_explain)
 
     tables = commands.add_parser("tables", help="the tables of a federation")
@@ -42,7 +46,12 @@ def add(commands: Any) -> None:
 
 
 def _add_federation(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("federation", help="a federation.toml, or the URL of a federation of a service")
+    parser.add_argument(
+        "federation",
+        nargs="?",
+        default=os.environ.get(VARIABLE, FILE),
+        help=f"a federation.toml, or the URL of a federation of a service (default: ${VARIABLE}, else {FILE} here)",
+    )
 
 
 def _add_query(parser: argparse.ArgumentParser) -> None:
@@ -80,13 +89,19 @@ def run_explain(arguments: argparse.Namespace) -> int:
         form = output.suffix.lower()[1:]
     with _connected(arguments) as lab:
         found = _query(lab, arguments).explain(analyze=arguments.analyze)
+    if arguments.svg is not None:
+        _written(found.svg, arguments.svg)
     text = {"text": lambda: found.text, "json": lambda: found.json, "svg": lambda: found.svg}[form]()
     if output is None:
         print(text)
     else:
-        output.write_text(text + "\n", encoding="utf-8")
-        print(f"{output}: {len(text):,} characters", file=sys.stderr)
+        _written(text, output)
     return OK
+
+
+def _written(text: str, path: Path) -> None:
+    path.write_text(text + "\n", encoding="utf-8")
+    print(f"{path}: {len(text):,} characters", file=sys.stderr)
 
 
 def run_tables(arguments: argparse.Namespace) -> int:

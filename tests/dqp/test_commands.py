@@ -79,6 +79,28 @@ def test_into_a_file(federation: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_the_federation_of_the_environment_or_of_the_directory(
+    federation: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["query", "select 1 as one", "--format", "csv"]) == USAGE
+    assert "federation.toml cannot be read" in capsys.readouterr().err
+    Path("federation.toml").write_text("[sources]")
+    assert main(["query", "select 1 as one", "--format", "csv"]) == OK
+    monkeypatch.setenv("DQP_FEDERATION", federation)
+    assert main(["query", "select count(*) > 0 as found from lite.protein_interaction", "--format", "csv"]) == OK
+    assert capsys.readouterr().out.split() == ["one", "1", "found", "true"]
+    assert main(["tables"]) == OK
+    assert "lite.protein_interaction" in capsys.readouterr().out
+
+
+def test_a_plan_is_shown_and_drawn(federation: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plan.svg"
+    assert main(["explain", federation, JOINED, "-p", "least=2", "--svg", str(path)]) == OK
+    assert "Remote" in capsys.readouterr().out
+    assert ET.parse(path).getroot().tag.endswith("svg")
+
+
 def test_values_of_parameters(federation: str, capsys: pytest.CaptureFixture[str]) -> None:
     sql = "select $a as a, $b as b, $c as c, $d is null as d, 3 in $e as e"
     given = ["-p", "a=1", "-p", "b=it's", "-p", 'c="1"', "-p", "d=null", "-p", "e=[1, 2, 3]"]
