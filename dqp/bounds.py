@@ -18,7 +18,6 @@ from sqlglot import exp
 
 from dqp import dialects
 from dqp.constants import literal
-from dqp.cost import SELECTIVITY
 from dqp.dialects import NotPushed
 from dqp.operators import (
     Aggregate,
@@ -35,6 +34,7 @@ from dqp.operators import (
     used,
 )
 from dqp.rules.context import Context
+from dqp.selectivity import SELECTIVITY
 from dqp.splitting import parts
 
 MOST = 1_000

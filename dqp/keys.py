@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from dqp.cost import SELECTIVITY
 from dqp.operators import column
+from dqp.selectivity import SELECTIVITY
 
 
 class Keys(exp.Expression, exp.Predicate):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dqp.cost import Estimate, selectivity
+from dqp.estimates import Estimate
 from dqp.operators import Filter, Nested, Operator, Scan, conjuncts, rewritten
 from dqp.rules.context import Context
 from dqp.rules.predicates import all_of, changing
+from dqp.selectivity import selectivity
 
 MOST = 50
 """Conditions that are put in an order: of more, written by a program, the order costs more than it saves."""

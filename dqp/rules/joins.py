@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dqp.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, Costs, Estimate, costs, joined
+from dqp.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, Costs, costs
+from dqp.estimates import Estimate
 from dqp.operators import (
     Filter,
     Inline,
@@ -25,6 +26,7 @@ from dqp.operators import (
 from dqp.rules.columns import in_order
 from dqp.rules.context import Context, nested_plans, same_values
 from dqp.rules.predicates import all_of, changing, equality, same
+from dqp.selectivity import joined
 
 MOST = 10
 HERE = ""
@@ -189,7 +191,7 @@ class _Order:
         both = one | other
         if both not in self.rows:
             between = [each for each, over in self.predicates if over & one and over & other and not over & ~both]
-            self.rows[both] = joined(self.rows[one], self.rows[other], "inner", self._needless(between))
+            self.rows[both] = joined(self.rows[one], self.rows[other], "inner", between)
         ways = self.ways.setdefault(both, {})
         first, second = self.rows[one].rows, self.rows[other].rows
         rows = self.rows[both].rows
@@ -205,22 +207,6 @@ class _Order:
             if where not in ways or seconds < ways[where].seconds:
                 left, right = (one, other) if first >= second else (other, one)
                 ways[where] = _Way(seconds, (left, where), (right, where))
-
-    def _needless(self, between: list[exp.Expression]) -> list[exp.Expression]:
-        """Without equalities that follow from the others: they select nothing more."""
-        groups: dict[str, set[str]] = {}
-        kept = []
-        for each in between:
-            pair = equality(each)
-            if pair is not None:
-                one, other = pair
-                if other in groups.get(one, ()):
-                    continue
-                group = groups.get(one, {one}) | groups.get(other, {other})
-                for name in group:
-                    groups[name] = group
-            kept.append(each)
-        return kept
 
     def _connected(self, one: int, other: int) -> bool:
         return any(self.neighbours[number] & other for number in range(len(self.leaves)) if one >> number & 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dqp.cost import WIDTH, made
+from dqp.estimates import WIDTH, made
 from dqp.operators import Aggregate, Filter, Join, Nested, Operator, Project, column, free, rewritten, used
 from dqp.rules.context import Context
 from dqp.rules.implode import refused

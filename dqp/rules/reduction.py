@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from dqp.constants import literal, number
-from dqp.cost import ROUND_TRIP, Estimate, costs
+from dqp.cost import ROUND_TRIP, costs
+from dqp.estimates import Estimate
 from dqp.keys import among
 from dqp.operators import (
     Aggregate,

@@ -93,8 +93,8 @@ def test_filter(condition: str, expected: float) -> None:
         ("select customer, state, count(*) from pg.orders group by customer, state", 400),
         ("select id, state, count(*) from pg.orders group by id, state", 1000),
         ("select count(*) from pg.orders", 1),
-        ("select customer from pg.orders group by customer having count(*) > 27", 10),
-        ("select state from pg.orders group by state having sum(id) > 100_000", 2.93),
+        ("select customer from pg.orders group by customer having count(*) > 12", 26.3),
+        ("select state from pg.orders group by state having sum(id) > 130_000", 1.19),
         ("select distinct state from pg.orders", 4),
         ("select extract(month from day), count(*) from pg.orders group by 1", 12),
         ("select extract(year from day), count(*) from pg.orders group by 1", 1),
@@ -118,7 +118,7 @@ def test_a_key_of_two_columns_is_not_two_keys() -> None:
     other = Table("pg", "other", pair.columns, rows=5000.0)
     over = Catalog.of([pair, other])
     tree = bind("select 1 from pg.pair p join pg.other o on p.a = o.a and p.b = o.b", over).tree
-    assert Estimator().rows(tree) == pytest.approx(500, rel=0.01)  # 5,000 of other, a tenth of the pairs exists
+    assert Estimator().rows(tree) == pytest.approx(5000, rel=0.01)  # those of other are among those of pair
 
 
 def test_tuples_at_hand_are_known_exactly() -> None:
