@@ -73,7 +73,7 @@ def _bound(statement: Statement, catalog: Catalog) -> Bound:
         parsed = _parsed(statement.tokens, statement.text)
         output = Binder(catalog, statement.lists).statement(parsed, shape)
     except StatementError as error:
-        if statement.text is statement.written:
+        if statement.text is statement.written and (error.position is None or error.extra.get("excerpt")):
             raise
         raise statement.error(error) from error
     names, types = (tuple(each) for each in zip(*shape, strict=True))
@@ -109,7 +109,14 @@ def _parsed(found: tuple[Token, ...], sql: str) -> exp.Expression:
     if len(made) != 1 or not isinstance(made[0], exp.Query | exp.Values | exp.Pivot):
         raise NotAQueryError("This is not a query; nothing was run.", sql=sql, position=1, hint="Send one SELECT.")
     query: exp.Expression = made[0]  # type: ignore[assignment]
+    if text is not sql:
+        _without_places(query)
     return query
+
+
+def _without_places(query: exp.Expression) -> None:
+    for each in query.find_all(exp.Anonymous):
+        each.meta.clear()
 
 
 def _marked(found: tuple[Token, ...], sql: str) -> str:
@@ -150,7 +157,9 @@ class _Dialect(DuckDB):
 
 @lru_cache(maxsize=256)
 def _parsed_view(sql: str) -> exp.Expression:
-    return _parsed(tuple(tokens(sql)), sql)
+    query = _parsed(tuple(tokens(sql)), sql)
+    _without_places(query)
+    return query
 
 
 class Binder:
@@ -170,6 +179,11 @@ class Binder:
             kind, (now if kind == "TIMESTAMPTZ" else now.replace(tzinfo=None)).isoformat(sep=" ")
         )
         return exp.Cast(this=exp.Literal(this=text, is_string=True), to=exp.DataType.build(kind, dialect="duckdb"))
+
+    def place(self, call: exp.Anonymous) -> int | None:
+        """The position of a function call in the statement, None where it is not known (in a view, for one)."""
+        start = call.meta.get("start")
+        return None if start is None else int(start) + 1
 
     # --- query expressions ---
 

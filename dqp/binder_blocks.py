@@ -60,13 +60,18 @@ def _made(binder: Binder, closed: exp.Expression, given: tuple[tuple[str, str], 
     """The Block of a query expression with all its common table expressions; ``closed`` is changed."""
     if isinstance(closed, exp.Table):
         raise Unmodelled("a table alone")
+    calling = _with_calls(binder, closed)
     _without_moments(binder, _unmarked(closed))
-    tables = list(_tables(binder, closed))
+    tables = list(_tables(binder, closed, frozenset(name for name, _ in calling)))
     words = _words(closed)
     aliases = _aliases(binder, closed, [table for table, _ in tables])
     parts: list[Operator] = []
     names: list[str] = []
     exposed: list[tuple[tuple[str, str], ...]] = []
+    for name, output in calling:
+        parts.append(output.tree)
+        names.append(name)
+        exposed.append(tuple((each, made) for each, made in output.columns if each is not None))
     for (table, output), alias in zip(tables, aliases, strict=True):
         known = [(name, identifier) for name, identifier in output.columns if name is not None]
         kept = [each for each in known if words is None or each[0].lower() in words] or known[:1]
@@ -163,9 +168,12 @@ def _defined(table: exp.Expression, within: exp.Expression) -> bool:
     return False
 
 
-def _tables(binder: Binder, query: exp.Expression) -> Iterator[tuple[exp.Table, Output]]:
-    """Every table in the text that is none of its own common table expressions, and what it stands for."""
+def _tables(binder: Binder, query: exp.Expression, known: frozenset[str]) -> Iterator[tuple[exp.Table, Output]]:
+    """Every table in the text that is neither ``known`` nor one of its own common table expressions, and what it stands
+    for."""
     for table in list(query.find_all(exp.Table)):
+        if table.name in known:
+            continue
         function = table.this
         if isinstance(function, exp.Func):
             if not isinstance(function, exp.GenerateSeries) and function.name.lower() not in TABLE_FUNCTIONS:
@@ -257,6 +265,53 @@ def _unmarked(query: exp.Expression) -> exp.Expression:
             values = exp.Array(expressions=[each.copy() for each in listed[1:]])
             node.replace(exp.Anonymous(this="contains", expressions=[values, node.this.copy()]))
     return query
+
+
+def _with_calls(binder: Binder, closed: exp.Expression) -> list[tuple[str, Output]]:
+    """The queries within ``closed`` that make operation calls, which the engine that runs a Block does not know, and
+    the names by which it reads their rows instead; ``closed`` is changed. StatementError for a call that stands in no
+    query of its own."""
+    found: list[tuple[str, Output]] = []
+    functions = binder.catalog.functions
+    while call := next((each for each in closed.find_all(exp.Anonymous) if each.name.lower() in functions), None):
+        query: Any = call.find_ancestor(exp.Select, exp.SetOperation)
+        while query is not None and query is not closed:
+            if (output := _alone(binder, query, closed)) is not None:
+                name = binder.names.new("part_calls")
+                columns = [exp.Column(this=exp.Identifier(this=each, quoted=True)) for each, _ in output.columns]
+                table = exp.Table(this=exp.Identifier(this=name, quoted=True))
+                query.replace(exp.Select(expressions=columns, from_=exp.From(this=table)))
+                found.append((name, output))
+                break
+            query = query.find_ancestor(exp.Select, exp.SetOperation)
+        else:
+            raise StatementError(
+                f"The operation call {call.name} cannot stand here: a query with DISTINCT ON, WITH RECURSIVE, PIVOT, a "
+                "lateral join or the like is run as it is written.",
+                position=binder.place(call),
+                hint=f"Call it around that query, SELECT …, {call.name}(…) FROM (SELECT …), or in a subquery of its "
+                "FROM that uses no names from around it.",
+            )
+    return found
+
+
+def _alone(binder: Binder, query: exp.Expression, closed: exp.Expression) -> Output | None:
+    """A query within ``closed`` by itself, None for one that uses what stands around it."""
+    if any(not each.db and _defined_around(each, query, closed) for each in query.find_all(exp.Table)):
+        return None
+    try:
+        shape = described(binder.catalog, query)
+        output = binder.query(query, None, {})
+    except Unmodelled:
+        return None
+    names = [name for name, _ in shape]
+    if len({each.lower() for each in names}) < len(names):
+        return None
+    return Output(output.tree, tuple(zip(names, (made for _, made in output.columns), strict=True)))
+
+
+def _defined_around(table: exp.Expression, query: exp.Expression, closed: exp.Expression) -> bool:
+    return _defined(table, closed) and not _defined(table, query)
 
 
 def _without_moments(binder: Binder, query: exp.Expression) -> None:

@@ -92,6 +92,11 @@ class Catalog:
         return self._reflection.version + self._uploaded
 
     @property
+    def functions(self) -> frozenset[str]:
+        """Lower-case names of the operation calls."""
+        return frozenset(each.lower() for each in self._functions)
+
+    @property
     def problems(self) -> Mapping[str, str]:
         """By name: sources that are down, tables that no name reaches, views that do not hold; and why."""
         return {**self._reflection.problems(), **self._broken}

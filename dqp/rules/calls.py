@@ -1,11 +1,15 @@
 """Operation calls out of expressions into ``Call`` operators, directly below the operator that uses their result.
 
-The last rule: filters and joins have been moved by then, and only the rows that are left are called for.
+The last rule: filters and joins have been moved by then, and only the rows that are left are called for. Of a call in a
+branch of CASE, COALESCE, AND or OR, or under FILTER, the arguments are NULL for rows that do not need it, and
+a row with a NULL argument is not called for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 from sqlglot import exp
 
@@ -26,14 +30,24 @@ from dqp.operators import (
     used,
     walk,
 )
+from dqp.rules.branches import Guards, filled, guarded
 from dqp.rules.context import Context
+from dqp.rules.predicates import rebuilt
 
 
 def calls(tree: Operator, context: Context) -> Operator:
     """``Filter(x, f(a) > 1)`` → ``Filter(Call(x, c = f(a)), c > 1)``, without ``c`` further up where it is not used."""
     if not context.options.functions:
         return tree
-    return _trimmed(_extracted(tree, context), tree.columns)
+    return _trimmed(_extracted(tree, _Known(context)), tree.columns)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """``some``: what is called, by identifiers of results that only rows have which needed them."""
+
+    context: Context
+    some: dict[str, exp.Expression] = field(default_factory=dict)
 
 
 def _trimmed(made: Operator, columns: tuple[str, ...]) -> Operator:
@@ -41,10 +55,11 @@ def _trimmed(made: Operator, columns: tuple[str, ...]) -> Operator:
     return made if made.columns == columns else Project(made, tuple((each, column(each)) for each in columns))
 
 
-def _extracted(node: Operator, context: Context) -> Operator:
+def _extracted(node: Operator, known: _Known) -> Operator:
     """The tree with its calls extracted; it may give their results beside its own columns."""
+    context = known.context
     passing = isinstance(node, Project | Aggregate | Filter | Sort | Call)
-    inputs = [_extracted(each, context) for each in node.inputs]
+    inputs = [_extracted(each, known) for each in node.inputs]
     if not passing:
         inputs = [_trimmed(made, each.columns) for made, each in zip(inputs, node.inputs, strict=True)]
     node = node.with_inputs(*inputs)
@@ -53,18 +68,12 @@ def _extracted(node: Operator, context: Context) -> Operator:
     if not any(_found(each, context) for each in node.expressions):
         return node
     if isinstance(node, Join):
-        return _join(node, context)
+        return _join(node, known)
+    if isinstance(node, Filter):
+        return _filter(node, known)
     if not passing:
         raise StatementError("An operation call cannot stand in this place.", hint="Call it in a subquery in FROM.")
-    windows = [
-        each
-        for expression in node.expressions
-        for call in _found(expression, context)
-        for each in call.find_all(exp.Window)
-    ]
-    if windows:
-        node = _windows_first(node, windows, context)
-    below, changed = _called(node.inputs[0], node.expressions, context)
+    below, changed = _called(node.inputs[0], node.expressions, known)
     replacing = iter(changed)
     return node.with_inputs(below).with_expressions(lambda _: next(replacing))
 
@@ -87,31 +96,124 @@ def _inside(expression: exp.Expression, context: Context) -> exp.Expression:
     return changed
 
 
+def _is_call(node: exp.Expression, context: Context) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() in context.options.functions
+
+
 def _found(expression: exp.Expression, context: Context) -> list[exp.Anonymous]:
-    """The calls in an expression, innermost first."""
-    nodes = [each for each in expression.find_all(exp.Anonymous) if each.name.lower() in context.options.functions]
-    return nodes[::-1]
+    return [each for each in expression.find_all(exp.Anonymous) if _is_call(each, context)]
 
 
 def _called(
-    below: Operator, expressions: tuple[exp.Expression, ...], context: Context
+    below: Operator, expressions: tuple[exp.Expression, ...], known: _Known
 ) -> tuple[Operator, list[exp.Expression]]:
     """The operator with a ``Call`` for each different call of the expressions, and the expressions that use them."""
-    known = {call: name for call, name in _made(below) if name in below.columns}
+    extraction = _Extraction(below, expressions, known)
+    changed = [extraction(each) for each in expressions]
+    return extraction.below, changed
 
-    def change(node: exp.Expression) -> exp.Expression:
-        nonlocal below
-        if not isinstance(node, exp.Anonymous) or node.name.lower() not in context.options.functions:
-            return node
-        name = node.name.lower()
-        call = exp.Anonymous(this=name, expressions=node.expressions)
-        if call not in known:
-            known[call] = context.names.new(name)
-            below = Call(below, known[call], name, tuple(node.expressions))
-        return column(known[call])
 
-    changed = [_bottom_up(each, change) for each in expressions]
-    return below, changed
+class _Extraction:
+    """The calls of one operator's expressions, put over its input: those first that others need."""
+
+    def __init__(self, below: Operator, expressions: tuple[exp.Expression, ...], known: _Known) -> None:
+        self.below = below
+        self._known, self._context = known, known.context
+        self._made = {call: name for call, name in _made(below) if name in below.columns}
+        self._some = {known.some[name]: name for name in self._made.values() if name in known.some}
+        self._results: dict[exp.Expression, exp.Expression] = {}
+        self._guards: dict[exp.Expression, list[Guards]] = {}
+        before: set[exp.Expression] = set()
+        columns = frozenset(below.columns)
+        for each in expressions:
+            if any(_found(each, self._context) for each in each.find_all(exp.Lambda, exp.Comprehension)):
+                raise StatementError(
+                    "An operation call cannot stand in a function of the elements of a list.",
+                    hint="Call it over the rows of unnest(…) in a subquery in FROM.",
+                )
+            for call, guards in guarded(each, lambda node: _is_call(node, self._context)):
+                # A guard over columns that are not there: the call is made for more rows than need it.
+                count = next((at for at, guard in enumerate(guards) if not used(guard) <= columns), len(guards))
+                self._guards.setdefault(_plain(call), []).append(guards[:count])
+                before.update(found for part in (call, *guards) for found in part.find_all(exp.Window, Nested))
+        self._before = before
+        """Windows and subqueries that calls or their guards are made from: computed once, below the calls."""
+
+    def __call__(self, expression: exp.Expression) -> exp.Expression:
+        return rebuilt(expression, self._changed)
+
+    def _changed(self, node: exp.Expression) -> exp.Expression | None:
+        if isinstance(node, exp.Window | Nested) and node in self._before:
+            return self._once(node, self._first)
+        if isinstance(node, Nested) and node.args.get("this") is not None:
+            return Nested(**{**node.args, "this": self(node.this)})
+        return self._once(_plain(node), self._call) if _is_call(node, self._context) else None
+
+    def _once(self, node: Any, result: Callable[[Any], exp.Expression]) -> exp.Expression:
+        if node not in self._results:
+            self._results[node] = result(node)
+        return self._results[node].copy()
+
+    def _first(self, node: exp.Expression) -> exp.Expression:
+        name = self._context.names.new(node.key)
+        made = node.__class__(**{key: self._inner(each) for key, each in node.args.items()})
+        items = tuple((each, column(each)) for each in self.below.columns)
+        self.below = Project(self.below, (*items, (name, made)))
+        return column(name)
+
+    def _inner(self, given: object) -> object:
+        if isinstance(given, list):
+            return [self._inner(each) for each in given]
+        return self(given) if isinstance(given, exp.Expression) else given
+
+    def _call(self, call: exp.Anonymous) -> exp.Expression:
+        alternatives = _least(self._guards[call], self._context)
+        arguments = [self(each) for each in call.expressions]
+        whole = _plain(call, arguments)
+        if whole in self._made:
+            return column(self._made[whole])
+        before = self._some.get(whole)
+        guarded = any(alternatives)
+        if guarded:
+            arguments = [_either([self._needed(each, guards) for guards in alternatives]) for each in arguments]
+            if (again := _plain(call, arguments)) in self._made:
+                return column(self._made[again])
+        if before is not None:
+            missing = exp.Is(this=column(before), expression=exp.Null())
+            arguments = [exp.Case(ifs=[exp.If(this=missing.copy(), true=each)]) for each in arguments]
+        name = self._context.names.new(call.name)
+        self.below = Call(self.below, name, call.name, tuple(arguments))
+        if guarded:
+            self._known.some[name] = whole
+        if before is not None:
+            return exp.Coalesce(this=column(before), expressions=[column(name)])
+        return column(name)
+
+    def _needed(self, argument: exp.Expression, guards: Guards) -> exp.Expression:
+        for each in reversed(guards):
+            argument = filled(self(each), argument)
+        return argument
+
+
+def _plain(call: exp.Expression, arguments: list[exp.Expression] | None = None) -> exp.Anonymous:
+    return exp.Anonymous(this=call.name.lower(), expressions=call.expressions if arguments is None else arguments)
+
+
+def _least(found: list[Guards], context: Context) -> list[Guards]:
+    """Which rows need a call that stands in several places: those of any. Where a guard needs calls itself, those that
+    pass the guards that all places have in common."""
+    different = list(dict.fromkeys(found))
+    least = [each for each in different if not any(each[: len(one)] == one for one in different if one != each)]
+    if len(least) == 1 or not any(_found(guard, context) for guards in least for guard in guards):
+        return least
+    shortest = min(map(len, least))
+    same = next((at for at in range(shortest) if len({guards[at] for guards in least}) > 1), shortest)
+    return [least[0][:same]]
+
+
+def _either(alternatives: list[exp.Expression]) -> exp.Expression:
+    first, *others = alternatives
+    return exp.Coalesce(this=first, expressions=others) if others else first
 
 
 def _made(below: Operator) -> Iterator[tuple[exp.Expression, str]]:
@@ -122,40 +224,37 @@ def _made(below: Operator) -> Iterator[tuple[exp.Expression, str]]:
         below = below.input
 
 
-def _bottom_up(node: exp.Expression, change: Callable[[exp.Expression], exp.Expression]) -> exp.Expression:
-    if isinstance(node, Nested):
-        return node
-    copied = node.copy()
-    for child in list(copied.iter_expressions()):
-        child.replace(_bottom_up(child, change))
-    return change(copied)
+def _filter(node: Filter, known: _Known) -> Operator:
+    """What needs no call first, and then what needs one after the other."""
+    parts = conjuncts(node.condition)
+    below = node.input
+    cheap = conjunction([each for each in parts if not _found(each, known.context)])
+    if cheap is not None:
+        below = Filter(below, cheap)
+    for each in parts:
+        if _found(each, known.context):
+            below, (changed,) = _called(below, (each,), known)
+            below = Filter(below, changed)
+    return below
 
 
-def _windows_first(node: Operator, windows: list[exp.Window], context: Context) -> Operator:
-    below = node.inputs[0]
-    names = {each: context.names.new("window") for each in windows}
-    items = tuple((each, column(each)) for each in below.columns)
-    made = node.with_inputs(Project(below, (*items, *((name, each) for each, name in names.items()))))
-
-    def change(each: exp.Expression) -> exp.Expression:
-        return column(names[each]) if isinstance(each, exp.Window) and each in names else each
-
-    return made.with_expressions(lambda each: _bottom_up(each, change))
-
-
-def _join(node: Join, context: Context) -> Operator:
+def _join(node: Join, known: _Known) -> Operator:
     left, right = node.left, node.right
     kept: list[exp.Expression] = []
     after: list[exp.Expression] = []
     for each in conjuncts(node.condition):
-        needs = frozenset[str]().union(*(used(call) for call in _found(each, context)))
-        if not _found(each, context):
+        found = _found(each, known.context)
+        needs = frozenset[str]().union(*map(used, found))
+        if node.kind == "inner":  # which rows need it may be a matter of both sides
+            calls = guarded(each, lambda part: _is_call(part, known.context))
+            needs = needs.union(*(used(guard) for _, guards in calls for guard in guards))
+        if not found:
             kept.append(each)
         elif needs <= set(left.columns):
-            left, (changed,) = _called(left, (each,), context)
+            left, (changed,) = _called(left, (each,), known)
             kept.append(changed)
         elif needs <= set(right.columns):
-            right, (changed,) = _called(right, (each,), context)
+            right, (changed,) = _called(right, (each,), known)
             kept.append(changed)
         elif node.kind == "inner":
             after.append(each)
@@ -167,5 +266,5 @@ def _join(node: Join, context: Context) -> Operator:
     made: Operator = Join(left, right, node.kind, conjunction(kept))
     rest = conjunction(after)
     if rest is not None:
-        made = _extracted(Filter(made, rest), context)
+        made = _extracted(Filter(made, rest), known)
     return _trimmed(made, node.columns)
