@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from dqp.operators import Inline, Operator, Remote, walk
+from dqp.operators import Inline, Operator, Remote, Scan, walk
 from dqp.rules import Context
 from dqp.rules.reduction import Reduction, at_hand, reduced, reducible
 
@@ -48,6 +48,21 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
         if keys is not None:
             tree = reduced(tree, first, keys, context)
     return tree
+
+
+def foreseen(tree: Operator, context: Context, limit: int) -> Iterator[str]:
+    """For people: the reductions that ``adapt`` will look at first."""
+    for each in reducible(tree, context, limit):
+        build, probe = _name(each.build), _name(each.probe)
+        for one, other in each.pairs:
+            yield f"{build} is read first: its values of {one} may become a filter on {other} of {probe}"
+
+
+def _name(leaf: Remote | Inline) -> str:
+    if isinstance(leaf, Inline):
+        return leaf.name
+    tables = dict.fromkeys(f"{leaf.source}.{each.table.name}" for each in walk(leaf.tree) if isinstance(each, Scan))
+    return " with ".join(tables) or leaf.source
 
 
 def _open(

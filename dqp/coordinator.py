@@ -28,12 +28,13 @@ from dqp.binder import Bound, bind
 from dqp.catalog import Catalog
 from dqp.cost import Estimator
 from dqp.execution import Execution
-from dqp.explain import fragments_of, node_of
-from dqp.explanation import Explanation, Figures, Node
+from dqp.explain import asked_first, fragments_of, missing, node_of
+from dqp.explanation import Explanation, Figures
 from dqp.functions import MOMENTS
 from dqp.operations import operations_of
 from dqp.operators import Names, Operator, identifiers
 from dqp.parameters import Parameters
+from dqp.placement import Placement
 from dqp.rules import Context, Options, optimise
 from dqp.runtimes import Runtime, runtime_of
 from dqp.settings import FederationSettings
@@ -79,18 +80,10 @@ class Running:
     def remarks(self) -> tuple[str, ...]:
         return (*self.context.remarks, *self.noted, *self.execution.remarks)
 
-    def plan(self) -> Node:
-        """The tree that runs, with what was measured until now."""
-        return node_of(self._tree, self.context, self.execution)
-
-    def fragments(self) -> tuple[Node, ...]:
-        """What runs beside the plan's own statements, with what was measured until now."""
-        return fragments_of(self._tree, self.execution)
-
     @property
-    def _tree(self) -> Operator:
-        tree = self.execution.tree
-        return tree if isinstance(tree, Operator) else self.planned.tree
+    def placement(self) -> Placement:
+        """What runs, and where."""
+        return self.execution.placement or Placement.here(self.planned.tree)
 
 
 class Coordinator:
@@ -247,24 +240,32 @@ class Coordinator:
     ) -> Explanation:
         """How the query would run; with ``analyze`` it runs, to its end, and how it did is said too."""
         planned = self.plan(sql, parameters)
+        calls = {name: each.seconds / each.concurrent for name, each in self.operations.items()}
         if not analyze:
-            remarks = tuple(planned.context.remarks)
-            return Explanation(node_of(planned.tree, planned.context), sql, remarks, dict(planned.seconds))
+            # Estimates of its own: those of the plan are not for several threads at once.
+            context = replace(planned.context, estimator=Estimator())
+            placement = self.runtime.placed(planned.tree, context)
+            first = () if planned.first is None else (asked_first(planned.first.probe, context),)
+            remarks = (*planned.context.remarks, *placement.remarks)
+            return Explanation(node_of(placement, context, calls), sql, remarks, dict(planned.seconds), first)
         begin = time.perf_counter()
         running = self.run(planned, cancellation=cancellation or Cancellation(), begun=begun, profiled=True)
         with running.stream:
-            first = None
+            after = None
             rows = 0
             for batch in running.stream:
-                first = first or time.perf_counter() - begin
+                after = after or time.perf_counter() - begin
                 rows += batch.num_rows
         seconds = {**planned.seconds, "running": time.perf_counter() - begin}
-        if first is not None:
-            seconds["first rows after"] = first
-        root = running.plan()
+        if after is not None:
+            seconds["first rows after"] = after
+        placement, execution = running.placement, running.execution
+        context = replace(running.context, estimator=Estimator())
+        root = node_of(placement, context, calls, execution)
         if root.actual is None:
             root = replace(root, actual=Figures(rows=rows))
-        return Explanation(root, sql, running.remarks, seconds, running.fragments())
+        remarks = (*running.remarks, *missing(placement, execution))
+        return Explanation(root, sql, remarks, seconds, fragments_of(placement, execution))
 
     def close(self) -> None:
         self.runtime.close()

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,14 @@ from dai.errors import ClosedError, DaiError, DataError, DeniedError, InternalEr
 from dai.stream import Stream
 from dqp.buffer import Buffer
 from dqp.exchange import distribute
-from dqp.execution import Execution, ExecutionOptions, Measure
+from dqp.execution import Execution, ExecutionOptions, Measure, Measurement, figures_of
 from dqp.fetch import Lost, first_of
 from dqp.flight import FlightPort, fetch, is_loopback
 from dqp.fragment import Engine
 from dqp.leaves import over, read_as, restored
 from dqp.operations import calling
 from dqp.outbox import Outbox
+from dqp.profile import bounded
 from dqp.sources import ServiceSource
 from dqp.wire import Body, Called, Received, RemoteInput, Task, Tuples
 
@@ -217,7 +218,7 @@ class _Run:
         self._evaluator, self._task, self._tell = evaluator, task, tell
         settings = evaluator.settings
         options = ExecutionOptions(buffer_bytes=settings.buffer_bytes)
-        self._execution = Execution(cancellation, options, settings.directory)
+        self._execution = Execution(cancellation, options, settings.directory, profiled=task.profiled)
         self._measure = self._execution.measure("", "")
         self._wanted = True
         self._failure: DaiError | None = None
@@ -279,6 +280,7 @@ class _Run:
     def _abandoned(self) -> None:
         """All readers left before the end: they have what they wanted."""
         self._wanted = False
+        self._measure.ended("stopped")
         self._execution.fail(ClosedError("All readers of this fragment have left."))
 
     def _stream(self) -> Stream:
@@ -287,7 +289,8 @@ class _Run:
         if task.bucket is not None:
             sql = f'SELECT *, {task.bucket} AS "{BUCKET}" FROM (\n{sql}\n)'
         self._measure.sent("", sql)
-        return self._measure.stream(self._evaluator.engine.run(sql, inputs, self._execution, types=task.types))
+        engine, measure = self._evaluator.engine, self._measure
+        return measure.stream(engine.run(sql, inputs, self._execution, types=task.types, measure=measure))
 
     def _opened(self, body: Body, prefix: str) -> tuple[str, dict[str, Stream | pa.Table]]:
         """The SQL and what it reads. Everything is begun before anything is waited for."""
@@ -344,7 +347,9 @@ class _Run:
         """The rows below an operation call, with its results."""
         execution, operation = self._execution, given.operation
         sql, inputs = self._opened(given.below, key + "/")
-        below = self._evaluator.engine.run(sql, inputs, execution)
+        measure = execution.measure(key + "/")
+        measure.sent("", sql)
+        below = measure.stream(self._evaluator.engine.run(sql, inputs, execution, measure=measure))
         return calling(operation, below, given.kept, given.identifier, execution, key)
 
     @property
@@ -418,7 +423,6 @@ def _raise(error: DaiError, cancellation: Cancellation) -> Stream:
     raise error
 
 
-def _figures(measurement: Any) -> dict[str, Any]:
-    found = asdict(replace(measurement, key=""))
-    del found["key"], found["attempt"]
-    return found
+def _figures(measurement: Measurement) -> dict[str, Any]:
+    profile = measurement.profile
+    return {**figures_of(measurement), "profile": None if profile is None else bounded(profile)}

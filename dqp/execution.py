@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
 
@@ -26,10 +26,15 @@ from dai.cancellation import Cancellation
 from dai.drivers import Part
 from dai.errors import ClosedError, DaiError, InternalError
 from dai.stream import Stream
+from dqp.operators import Exchange
+
+if TYPE_CHECKING:
+    from dqp.placement import Placement
 
 log = logging.getLogger("dqp.execution")
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
+Told = tuple[str, str, str]
 END_SECONDS = 30.0
 """How long the end of a query waits for a thread: as long as a driver may take to cancel its statement."""
 
@@ -50,9 +55,10 @@ class ExecutionOptions:
 
 @dataclass(slots=True)
 class Measurement:
-    """What became of one node: a remote subtree (whose ``statements`` were sent to ``where``), a fragment, an operation
-    call. ``seconds`` from its begin to its end (or to now), ``first`` to its first batch; ``waiting``: its reader had
-    to wait for it; ``held``: it had to wait for its reader. Changed under a lock by ``Measure`` only."""
+    """What became of one node: a remote subtree (whose ``statements`` were sent to ``where``), a fragment, an exchange,
+    an operation call. ``seconds`` from its begin to its end (or to now), ``first`` to its first batch; ``waiting``: its
+    reader had to wait for it; ``held``: it had to wait for its reader. ``parts``: what each evaluator said of it, by
+    (evaluator, task, name of the input there). Changed under a lock by ``Measure`` only."""
 
     key: Hashable
     where: str = ""
@@ -69,6 +75,15 @@ class Measurement:
     held: float = 0.0
     profile: Mapping[str, Any] | None = None
     """What the engine says of its operators."""
+    parts: Mapping[Told, Measurement] = field(default_factory=dict)
+
+
+_FIGURES = tuple(each.name for each in fields(Measurement) if each.name not in ("key", "attempt", "parts"))
+
+
+def figures_of(measurement: Measurement) -> dict[str, Any]:
+    """For JSON: what ``Measure.told`` takes."""
+    return {name: getattr(measurement, name) for name in _FIGURES}
 
 
 class Measure:
@@ -78,13 +93,14 @@ class Measure:
         self._of = measurement
         self._lock = threading.Lock()
         self._begin = time.perf_counter()
-        self._told: dict[Hashable, Mapping[str, Any]] = {}
+        self._told: dict[Told, Measurement] = {}
 
     @property
     def now(self) -> Measurement:
         with self._lock:
             found = copy(self._of)
-        if found.state in ("waiting", "running") and not self._told:
+            found.parts = dict(self._told)
+        if found.state in ("waiting", "running") and not found.parts:
             found.seconds = time.perf_counter() - self._begin
         return found
 
@@ -106,19 +122,20 @@ class Measure:
         with self._lock:
             self._of.spooled += size
 
-    def told(self, part: Hashable, figures: Mapping[str, Any]) -> None:
+    def told(self, part: Told, figures: Mapping[str, Any]) -> None:
         """What an evaluator says of its part of the node, as fields of a ``Measurement``: the parts are added up."""
+        made = Measurement(part, **{name: figures[name] for name in _FIGURES})
+        made.statements = tuple(made.statements)
         with self._lock:
-            self._told[part] = figures
+            self._told[part] = made
             parts = list(self._told.values())
             for name in ("rows", "bytes", "batches", "spooled", "waiting", "held"):
-                setattr(self._of, name, sum(each[name] for each in parts))
-            self._of.seconds = max(each["seconds"] for each in parts)
-            firsts = [each["first"] for each in parts if each["first"] is not None]
-            self._of.first = min(firsts, default=None)
-            self._of.where = ", ".join(dict.fromkeys(each["where"] for each in parts if each["where"]))
-            self._of.statements = tuple(dict.fromkeys(sql for each in parts for sql in each["statements"]))
-            states: list[State] = [each["state"] for each in parts]
+                setattr(self._of, name, sum(getattr(each, name) for each in parts))
+            self._of.seconds = max(each.seconds for each in parts)
+            self._of.first = min((each.first for each in parts if each.first is not None), default=None)
+            self._of.where = ", ".join(dict.fromkeys(each.where for each in parts if each.where))
+            self._of.statements = tuple(dict.fromkeys(sql for each in parts for sql in each.statements))
+            states = {each.state for each in parts}
             order: tuple[State, ...] = ("failed", "running", "waiting", "stopped")
             self._of.state = next((each for each in order if each in states), "done")
 
@@ -212,8 +229,8 @@ class Execution:
         self.profiled = profiled
         self.options = options or ExecutionOptions()
         self.attempt = 1
-        self.tree: Hashable = None
-        """What runs, after all that was learnt: its leaves are keys of measurements."""
+        self.placement: Placement | None = None
+        """What runs, after all that was learnt, and where: leaves and exchanges are keys of measurements."""
         self.remarks: tuple[str, ...] = ()
         """What was adapted on the way, for people."""
         self.cancellation = Cancellation()
@@ -230,6 +247,11 @@ class Execution:
 
     def _cancelled(self) -> None:
         self.cancellation.cancel(self._given.cause)
+
+    @property
+    def tree(self) -> Hashable:
+        """What runs; None before that is known."""
+        return None if self.placement is None else self.placement.plan.tree
 
     # --- what belongs to it ---
 
@@ -346,18 +368,28 @@ class Execution:
             return found
 
     def parts(self) -> tuple[Part, ...]:
-        """How the attempt under way stands, place by place. From any thread."""
-        return tuple(
-            Part(each.where or str(each.key), each.state, each.rows, each.bytes, round(each.seconds, 6))
-            for each in self.measurements()
-            if each.attempt == self.attempt
-        )
+        """How the attempt under way stands, place by place: sources, operation calls, and every fragment on every
+        evaluator. Rows on their way, through an exchange or to an operation call, are counted where they come from.
+        From any thread."""
+        found: list[Part] = []
+        for each in self.measurements():
+            if each.attempt != self.attempt or isinstance(each.key, Exchange | tuple):
+                continue
+            if isinstance(each.key, str) and each.parts:
+                found += [_part(f"{each.key} at {where}", one) for (where, _, _), one in each.parts.items()]
+            else:
+                found.append(_part(each.where or str(each.key), each))
+        return tuple(found)
 
     def measurements(self) -> tuple[Measurement, ...]:
         """How every node stands, in the order they were begun; earlier attempts first. From any thread."""
         with self._lock:
             measures = list(self._measures.values())
         return tuple(each.now for each in measures)
+
+
+def _part(name: str, of: Measurement) -> Part:
+    return Part(name, of.state, of.rows, of.bytes, round(of.seconds, 6))
 
 
 def named(error: DaiError, source: str) -> DaiError:

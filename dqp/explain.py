@@ -1,90 +1,179 @@
-"""What is shown of a plan, from its operators, their estimates and the measurements of an execution."""
+"""What is shown of a plan, from its operators, their estimates and the measurements of an execution.
+
+A plan is shown as one tree, in which a node ``Fragment`` stands above the operators that run in one place, and an
+``Exchange`` above each fragment that gives its rows to another one. What the evaluators did, each by itself, is beside
+it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-
-from sqlglot import exp
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
 
 from dqp import dialects
 from dqp.dialects import NotPushed
 from dqp.execution import Execution, Measurement
 from dqp.explanation import Figures, Node
-from dqp.operators import (
-    Aggregate,
-    Block,
-    Call,
-    Distinct,
-    Exchange,
-    Filter,
-    Inline,
-    Join,
-    Nested,
-    Operator,
-    Project,
-    Receive,
-    Remote,
-    Scan,
-    SetOperation,
-    Sort,
-    walk,
-)
+from dqp.operators import Call, Exchange, Nested, Operator, Receive, Remote, walk
+from dqp.partition import Fragment, Plan
+from dqp.placement import HERE, Placement
 from dqp.profile import matched, operators_of
-from dqp.render import expression_sql
 from dqp.rules import Context
+from dqp.seconds import own
+from dqp.titles import described
 
-LONGEST = 160
-"""Characters of a list of expressions that are shown in a line."""
-
-
-def node_of(tree: Operator, context: Context, execution: Execution | None = None) -> Node:
-    """A tree as it is shown: with what was estimated and, of an execution, what was measured. What the operators did
-    that the engine ran is known where it ran them as they stand in the tree."""
-    measured = {} if execution is None else {each.key: each for each in execution.measurements()}
-    own: Mapping[Operator, Figures] = {}
-    for each in measured.values():
-        if each.profile is not None and (found := matched(tree, each.profile)) is not None:
-            own = found
-    return _Shown(context, measured, own).node(tree)
+MISSING = "what its engine did is not known: the evaluator has not sent it"
+LEFT = "it was stopped before its end, since nobody wanted more of its rows"
 
 
-def fragments_of(tree: Operator, execution: Execution) -> tuple[Node, ...]:
-    """What was measured of the last attempt beside the nodes of the tree: the fragments with their engine's operators,
-    and statements that were asked only to learn something."""
-    shown: set[Hashable] = set(_everywhere(tree))
-    return tuple(
-        _beside(each)
-        for each in execution.measurements()
-        if each.attempt == execution.attempt and each.key not in shown
-    )
+def node_of(
+    placement: Placement, context: Context, calls: Mapping[str, float], execution: Execution | None = None
+) -> Node:
+    """A plan as it is shown: with what was estimated and, of an execution, what was measured. What the operators did
+    that an engine ran is known where it ran them as they stand in the tree. ``calls``: seconds of a row in an
+    operation, by its name."""
+    return _Shown(placement, context, calls, _measured(execution)).fragment(placement.plan.root, placement.plan.tree)[0]
+
+
+def asked_first(remote: Remote, context: Context) -> Node:
+    """A statement that is sent before the query begins, only to learn something."""
+    estimate = context.estimator.of(remote)
+    dialect = context.dialect(remote.source)
+    figures = Figures(estimate.rows, estimate.bytes, own(remote, context, {}))
+    return Node("Asked first", (), dialect, figures, None, (_statement(remote, dialect),))
+
+
+def fragments_of(placement: Placement, execution: Execution) -> tuple[Node, ...]:
+    """What was measured of the last attempt beside the nodes of the tree: of each fragment on each evaluator what
+    arrived there and what the engine's operators did, and statements that were asked only to learn something."""
+    measured = _measured(execution)
+    plan = placement.plan
+    found = []
+    for fragment in reversed(plan.fragments):
+        for number, where in enumerate(placement.places[fragment.id]):
+            found.append(_instance(fragment, number, where, measured, execution.profiled))
+    below = [each for each in measured.values() if isinstance(each.key, tuple) and isinstance(each.key[-1], Call)]
+    found += [_below(each) for each in below]
+    in_tree: set[Hashable] = set(_everywhere(plan.tree))
+    asked = [each for each in measured.values() if isinstance(each.key, Remote) and each.key not in in_tree]
+    found += [Node("Asked first", (), each.where, Figures(), _figures(each), each.statements) for each in asked]
+    return tuple(each for each in found if each is not None)
+
+
+def missing(placement: Placement, execution: Execution) -> tuple[str, ...]:
+    """Remarks: evaluators that did not say what their engines did."""
+    nodes = fragments_of(placement, execution)
+    return tuple(f"{each.title} at {each.where}: {MISSING}" for each in nodes if MISSING in each.details)
+
+
+def _measured(execution: Execution | None) -> dict[Hashable, Measurement]:
+    if execution is None:
+        return {}
+    return {each.key: each for each in execution.measurements() if each.attempt == execution.attempt}
 
 
 class _Shown:
     def __init__(
-        self, context: Context, measured: Mapping[Hashable, Measurement], own: Mapping[Operator, Figures]
+        self,
+        placement: Placement,
+        context: Context,
+        calls: Mapping[str, float],
+        measured: Mapping[Hashable, Measurement],
     ) -> None:
-        self._context, self._measured, self._own = context, measured, own
+        self._placement, self._plan, self._context, self._calls = placement, placement.plan, context, calls
+        self._measured = measured
+        self._did: dict[Operator, Figures] = {}
+        for each in self._plan.fragments:
+            self._did |= _did(each, measured.get(Plan.name(each.id)))
+        for key, found in measured.items():
+            if isinstance(key, tuple) and isinstance(key[-1], Call):
+                self._did |= _together(key[-1].input, found, 1)
 
-    def node(self, tree: Operator) -> Node:
-        title, details = described(tree)
+    def fragment(self, fragment: Fragment, tree: Operator) -> tuple[Node, float]:
+        """The node, and the seconds that it is expected to take from the begin of the query."""
+        inner, seconds = self._node(tree, fragment.tree, fragment)
         estimate = self._context.estimator.of(tree)
-        found = self._measured.get(tree) if isinstance(tree, Remote | Call | Receive | Exchange) else None
-        where: str | None = found.where if found is not None and isinstance(tree, Exchange) else None
-        statements: tuple[str, ...] = ()
-        if isinstance(tree, Remote):
-            where = self._context.dialect(tree.source)
-            statements = found.statements if found is not None else (_statement(tree, where),)
-            if found is not None and found.where not in ("", tree.source):
-                details = (*details, f"answered by {found.where}")
-        return Node(
-            title,
-            details,
-            where,
-            Figures(estimate.rows, estimate.bytes),
-            self._own.get(tree) if found is None else _figures(found),
-            statements,
-            (*map(self.node, tree.inputs), *(Node("Subquery", inputs=(self.node(each),)) for each in _nested(tree))),
+        found = self._measured.get(Plan.name(fragment.id))
+        node = Node(
+            Plan.name(fragment.id).capitalize(),
+            (),
+            self._where(fragment),
+            Figures(estimate.rows, estimate.bytes, seconds),
+            None if found is None else _figures(found),
+            (),
+            (inner,),
         )
+        return node, seconds
+
+    def _where(self, fragment: Fragment) -> str:
+        return ", ".join(self._placement.places[fragment.id])
+
+    def _node(self, tree: Operator, twin: Operator, fragment: Fragment) -> tuple[Node, float]:
+        """``twin``: the same operator in the fragment, where it stands over what it receives from others."""
+        inputs: list[Node] = []
+        before = 0.0
+        if isinstance(tree, Exchange) and isinstance(twin, Receive):
+            producer = self._plan.fragments[twin.fragment]
+            made, before = self.fragment(producer, tree.input)
+            inputs.append(made)
+        else:
+            for one, other in zip(tree.inputs, twin.inputs, strict=True):
+                made, seconds = self._node(one, other, fragment)
+                inputs.append(made)
+                before = max(before, seconds)
+        for nested in _nested(tree):
+            made, seconds = self._node(nested, nested, fragment)
+            inputs.append(Node("Subquery", inputs=(made,)))
+            before = max(before, seconds)
+        title, details = described(tree)
+        if isinstance(tree, Exchange):
+            details = (*details, f"to {Plan.name(fragment.id)} at {self._where(fragment)}")
+        copies = fragment.instances if isinstance(tree, Exchange) and tree.kind == "broadcast" else 1
+        cost = own(tree, self._context, self._calls, copies)
+        estimate = self._context.estimator.of(tree)
+        estimated = Figures(estimate.rows, estimate.bytes, cost)
+        found = self._measured.get(tree) if isinstance(tree, Remote | Call | Exchange) else None
+        actual = self._did.get(twin) if found is None else _figures(found)
+        node = Node(title, details, None, estimated, actual, (), tuple(inputs))
+        if isinstance(tree, Remote):
+            node = self._remote(node, tree, found)
+        parts = len(self._placement.parts.get(tree, (tree,))) if isinstance(tree, Remote) else fragment.instances
+        return node, before + (cost or 0.0) / parts
+
+    def _remote(self, node: Node, remote: Remote, found: Measurement | None) -> Node:
+        dialect = self._context.dialect(remote.source)
+        if found is None:
+            parts = self._placement.parts.get(remote, (remote,))
+            return replace(node, where=dialect, statements=tuple(_statement(each, dialect) for each in parts))
+        if found.where not in ("", remote.source):
+            node = replace(node, details=(*node.details, f"answered by {found.where}"))
+        return replace(node, where=dialect, statements=found.statements)
+
+
+def _did(fragment: Fragment, found: Measurement | None) -> Mapping[Operator, Figures]:
+    return {} if found is None else _together(fragment.tree, found, fragment.instances)
+
+
+def _together(tree: Operator, found: Measurement, instances: int) -> Mapping[Operator, Figures]:
+    """What the operators did in all instances; nothing where that is not known of one of them."""
+    of_each = [each.profile for each in found.parts.values()] if found.parts else [found.profile]
+    parts = [None if profile is None else matched(tree, profile) for profile in of_each]
+    if len(parts) < instances or not all(each is not None for each in parts):
+        return {}
+    together: dict[Operator, Figures] = {}
+    for part in parts:
+        for key, one in (part or {}).items():
+            other = together.get(key)
+            together[key] = one if other is None else _added(one, other)
+    return together
+
+
+def _added(one: Figures, other: Figures) -> Figures:
+    def both(name: str) -> float | None:
+        first, second = getattr(one, name), getattr(other, name)
+        return None if first is None or second is None else first + second
+
+    return Figures(both("rows"), both("bytes"), max(one.seconds or 0.0, other.seconds or 0.0))
 
 
 def _nested(node: Operator) -> Iterator[Operator]:
@@ -105,16 +194,47 @@ def _figures(found: Measurement) -> Figures:
     return Figures(found.rows, found.bytes, found.seconds, found.waiting, found.spooled or None)
 
 
-def _beside(found: Measurement) -> Node:
-    asked = isinstance(found.key, Remote)
-    below = () if found.profile is None else tuple(operators_of(found.profile))
-    return Node(
-        "Asked first" if asked else "Fragment",
-        where=found.where or None,
-        actual=_figures(found),
-        statements=found.statements,
-        inputs=below,
-    )
+def _instance(
+    fragment: Fragment, number: int, where: str, measured: Mapping[Hashable, Measurement], profiled: bool
+) -> Node | None:
+    """What one evaluator did of a fragment. None where that is nothing more than the plan says: a statement whose rows
+    are passed on."""
+    name, task = Plan.name(fragment.id), fragment.task(number)
+    found = measured.get(name) if where == HERE else None
+    if found is None and where == HERE:
+        return None
+    arrived = []
+    for each in measured.values():
+        for (_, at, _), part in each.parts.items():
+            if at == task and each.key == name:
+                found = part
+            elif at == task and not (isinstance(each.key, tuple) and isinstance(each.key[-1], Call)):
+                arrived.append(Node(_from(each.key), actual=_figures(part), statements=part.statements))
+    if found is None:
+        return Node(name.capitalize(), (MISSING,), where, inputs=tuple(arrived))
+    if found.profile is not None:
+        arrived += operators_of(found.profile)
+    unknown = profiled and found.profile is None
+    details = () if not unknown else (LEFT if found.state == "stopped" else MISSING,)
+    return Node(name.capitalize(), details, where, Figures(), _figures(found), found.statements, tuple(arrived))
+
+
+def _from(key: Hashable) -> str:
+    """What an input of a fragment is called."""
+    if isinstance(key, Exchange):
+        return f"Received through exchange {key.kind}"
+    if isinstance(key, tuple) and isinstance(key[-1], Remote):
+        return f"Remote {key[-1].source}, read by the federation"
+    return f"Call {key.function}" if isinstance(key, Call) else f"Remote {getattr(key, 'source', '')}"
+
+
+def _below(found: Measurement) -> Node:
+    """What was read for an operation call."""
+    assert isinstance(found.key, tuple)
+    profiles = [each.profile for each in found.parts.values()] if found.parts else [found.profile]
+    engines = [node for each in profiles if each is not None for node in operators_of(each)]
+    title = f"Below call {found.key[-1].function}"
+    return Node(title, (), found.where, Figures(), _figures(found), found.statements, tuple(engines))
 
 
 def _statement(tree: Remote, dialect: str) -> str:
@@ -122,66 +242,3 @@ def _statement(tree: Remote, dialect: str) -> str:
         return dialects.statement(tree.tree, dialect).sql
     except NotPushed as error:
         return f"({error})"
-
-
-def described(node: Operator) -> tuple[str, tuple[str, ...]]:
-    """Title and details of an operator."""
-    if isinstance(node, Scan):
-        return f"Scan {node.table}", (_list(name for _, name in node.items),)
-    if isinstance(node, Remote):
-        return f"Remote {node.source}", ()
-    if isinstance(node, Inline):
-        rows = node.data.num_rows if node.data is not None else 0
-        return f"Tuples {node.name}", (f"{rows:,} rows at hand",)
-    if isinstance(node, Filter):
-        return "Filter", (_cut(expression_sql(node.condition)),)
-    if isinstance(node, Project):
-        windows = any(each.find(exp.Window) for each in node.expressions)
-        return "Window" if windows else "Project", (_list(_item(*each) for each in node.items),)
-    if isinstance(node, Join):
-        condition = "" if node.condition is None else _cut(expression_sql(node.condition))
-        cross = node.kind == "inner" and node.condition is None
-        return f"{'Cross' if cross else node.kind.capitalize()} join", (condition,) if condition else ()
-    if isinstance(node, Aggregate):
-        by = _list(_item(*each) for each in node.keys)
-        made = _list(_item(*each) for each in node.aggregates)
-        return "Aggregate", tuple(each for each in (f"by {by}" if by else "", made) if each)
-    if isinstance(node, Distinct):
-        return "Distinct", ()
-    if isinstance(node, Sort):
-        keys = _list(map(_key, node.keys))
-        limit = [] if node.limit is None else [f"first {node.limit:,}"]
-        offset = [f"after {node.offset:,}"] if node.offset else []
-        return "Top" if node.limit is not None and node.keys else "Limit" if not node.keys else "Sort", tuple(
-            each for each in (f"by {keys}" if keys else "", " ".join([*limit, *offset])) if each
-        )
-    if isinstance(node, SetOperation):
-        return f"{node.kind.capitalize()}{' all' if node.all else ''}", ()
-    if isinstance(node, Block):
-        return "Block", (_cut(node.query.sql(dialect="duckdb")),)
-    if isinstance(node, Exchange):
-        heavy = f"heavy {_list(map(expression_sql, node.heavy))}, {'copied' if node.copied else 'dealt out'}"
-        hashed = (_list(map(expression_sql, node.keys)),) if node.keys else ()
-        return f"Exchange {node.kind}", (*hashed, heavy) if node.heavy else hashed
-    if isinstance(node, Receive):
-        return f"Receive from fragment {node.fragment}", ()
-    if isinstance(node, Call):
-        return f"Call {node.function}", (_list(map(expression_sql, node.arguments)),)
-    return type(node).__name__, ()
-
-
-def _item(name: str, expression: exp.Expression) -> str:
-    text = expression_sql(expression)
-    return name if text == name else f"{name} = {text}"
-
-
-def _key(key: exp.Expression) -> str:
-    return expression_sql(key.this) + (" desc" if key.args.get("desc") else "")
-
-
-def _list(parts: Iterable[str]) -> str:
-    return _cut(", ".join(parts))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

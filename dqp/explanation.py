@@ -16,6 +16,8 @@ from typing import Any
 
 LISTED = 8
 """Values of a list that people are shown."""
+WRONG = 10.0
+"""Times more or fewer rows than were estimated, from which on people are told."""
 _VALUE = r"(?:'(?:[^']|'')*'|-?\d[\w.+-]*|NULL)"
 _VALUES = re.compile(rf"{_VALUE}(?:\s*,\s*{_VALUE}){{{LISTED},}}")
 
@@ -23,8 +25,8 @@ _VALUES = re.compile(rf"{_VALUE}(?:\s*,\s*{_VALUE}){{{LISTED},}}")
 @dataclass(frozen=True)
 class Figures:
     """Rows, bytes and seconds; None where nobody knows. ``seconds`` from the first request to the last row, for an
-    operator of the engine its own work; ``waiting``: of these, spent waiting for the source or the producer below;
-    ``spooled``: bytes that had to be written to disk."""
+    operator of the engine its own work, where they are estimated those of the cost model; ``waiting``: of these, spent
+    waiting for the source or the producer below; ``spooled``: bytes that had to be written to disk."""
 
     rows: float | None = None
     bytes: float | None = None
@@ -48,7 +50,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Explanation:
-    """``root``: the plan. ``fragments``: what ran in evaluators, each with the operators of its engine below it;
+    """``root``: the plan. ``fragments``: what each evaluator did, with the operators of its engine below it;
     ``remarks``: why something was not left to a source, what was adapted; ``seconds``: of planning and running."""
 
     root: Node
@@ -107,7 +109,7 @@ class Explanation:
         if self.fragments:
             below = drawn(*self.fragments)
             parts.append(
-                f'<details><summary>in the engine</summary><div style="overflow-x:auto">{below}</div></details>'
+                f'<details><summary>in the evaluators</summary><div style="overflow-x:auto">{below}</div></details>'
             )
         parts.append(f"<details><summary>as text</summary><pre>{html.escape(self.text)}</pre></details>")
         return "".join(parts)
@@ -134,6 +136,8 @@ def size(value: float) -> str:
 
 def duration(value: float) -> str:
     """Seconds for people."""
+    if value < 0.0001:
+        return f"{value * 1e6:,.0f} µs"
     return f"{value * 1000:,.1f} ms" if value < 1 else f"{value:,.2f} s"
 
 
@@ -142,11 +146,21 @@ def count(rows: float) -> str:
     return "1 row" if round(rows) == 1 else f"{rows:,.0f} rows"
 
 
-def measured(figures: Figures) -> list[str]:
-    """What is known, each figure with its unit."""
+def wrong(node: Node) -> float | None:
+    """How many times the estimated rows came, where that is ``WRONG`` times more or fewer; else None."""
+    expected, actual = node.estimated.rows, None if node.actual is None else node.actual.rows
+    if expected is None or actual is None:
+        return None
+    times = (actual + 1) / (expected + 1)
+    return times if times >= WRONG or times <= 1 / WRONG else None
+
+
+def measured(figures: Figures, times: float | None = None) -> list[str]:
+    """What is known, each figure with its unit. ``times`` the estimate: as ``wrong`` says."""
     parts = []
     if figures.rows is not None:
-        parts.append(count(figures.rows))
+        how = "" if times is None else f"{times:,.0f} times" if times > 1 else f"1/{1 / times:,.0f} of"
+        parts.append(count(figures.rows) + (f" ({how} the estimate)" if how else ""))
     if figures.bytes is not None:
         parts.append(size(figures.bytes))
     if figures.seconds is not None:
@@ -162,8 +176,8 @@ def _lines(node: Node, first: str = "", rest: str = "") -> Iterator[str]:
     where = f" ({node.where})" if node.where else ""
     figures = []
     if expected := measured(node.estimated):
-        figures.append(f"expected {', '.join(expected)}")
-    if node.actual is not None and (actual := measured(node.actual)):
+        figures.append(f"estimated {', '.join(expected)}")
+    if node.actual is not None and (actual := measured(node.actual, wrong(node))):
         figures.append(f"actual {', '.join(actual)}")
     yield f"{first}{node.title}{where}" + (f"  [{'; '.join(figures)}]" if figures else "")
     inner = rest + ("│  " if node.inputs else "   ")

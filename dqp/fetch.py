@@ -30,7 +30,7 @@ from dqp.dialects.sqlite import guarded
 from dqp.execution import Execution, Measure, named
 from dqp.operators import Nested, Operator, Remote, Scan, walk
 from dqp.sources import Source
-from dqp.splitting import parts, scanned
+from dqp.splitting import divided
 
 LOST = (DatabaseUnavailableError, UnreachableError, TruncatedError)
 """Failures of a source, not of the statement: another place may answer."""
@@ -135,9 +135,8 @@ class Reading:
         self.remote, self._execution, self._lost = remote, execution, lost
         self._measure = execution.measure(remote, remote.source)
         options = execution.options
-        scan = scanned(remote)
-        whole = scan is None or scan.table.rows < options.split_rows
-        self._parts = [places(each, catalog, lost) for each in (parts(remote, 1 if whole else options.splits))]
+        divisions = divided(remote, options.split_rows, options.splits)
+        self._parts = [places(each, catalog, lost) for each in divisions]
         self.columns = self._parts[0][0].statement.columns
         self._names = [each for each, _ in self.columns]
         self._cancellation = execution.cancellation

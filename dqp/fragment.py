@@ -34,7 +34,7 @@ from dqp.execution import Execution, Measure
 from dqp.leaves import TYPE
 
 Input: TypeAlias = "Stream | pa.Table"
-_PROFILED = 4
+_PROFILED = 32
 """Fragments that are measured at once; others run without."""
 _THREAD_BYTES = 100_000_000
 _BROKEN = re.compile(r"(INTERNAL|FATAL) Error: (?!.*No space left)", re.DOTALL)

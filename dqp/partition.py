@@ -110,6 +110,10 @@ class Fragment:
     output: Output | None
     parted: tuple[Remote, ...] = ()
 
+    def task(self, instance: int) -> str:
+        """The name of what one evaluator has to do for it."""
+        return f"{self.id}.{instance}"
+
     @property
     def producers(self) -> tuple[int, ...]:
         return tuple(node.fragment for node in walk(self.tree) if isinstance(node, Receive))
@@ -126,6 +130,16 @@ class Plan:
     @property
     def root(self) -> Fragment:
         return self.fragments[-1]
+
+    @classmethod
+    def whole(cls, tree: Operator) -> Plan:
+        """The plan of one fragment."""
+        return cls(tree, (Fragment(0, tree, 1, None, None),))
+
+    @staticmethod
+    def name(fragment: int) -> str:
+        """What a fragment is called, by its number."""
+        return f"fragment {fragment + 1}"
 
     def consumer(self, fragment: Fragment) -> Fragment | None:
         """Who reads the fragment's rows."""
@@ -155,7 +169,7 @@ def cut(
     ``heavy``: of columns by identifier, literals of the values that most rows have. ``whole``: what is never read in
     parts. Columns whose type ``context`` does not know are never hashed."""
     if evaluators < 2:
-        return Plan(tree, (Fragment(0, tree, 1, None, None),))
+        return Plan.whole(tree)
     context.learn(tree)
     spreading = _Spreading(context, thresholds, seconds or {}, heavy or {}, whole)
     spread = spreading.gathered(spreading.place(tree))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from sqlglot import exp
@@ -26,6 +27,8 @@ _TOLD = {
 _PLAIN = re.compile(r'[\w#", ]*')
 _NUMBERED = re.compile(r"#\d")
 _LONGEST = 160
+OPERATORS, TEXTS, TEXT, PROFILE_BYTES = 300, 64, 200, 256 << 10
+"""Of a profile that travels: operators, texts said of one thing, characters of each, bytes of all of it."""
 _UNCOUNTED = frozenset({"Union", "Cte", "Recursive cte"})
 """DuckDB says that they gave no rows: what they gave is only counted above them."""
 _SCANS = frozenset({"Table scan", "Arrow scan"})
@@ -37,6 +40,43 @@ _KINDS: tuple[tuple[type[Operator], tuple[str, ...]], ...] = (
     (SetOperation, ("union",)),
 )
 """Words in DuckDB's names for our operators."""
+
+
+def bounded(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """What can be shown of a profile and no more: what an evaluator sends. Operators beyond the first ``OPERATORS`` are
+    left out with a node that says so; where what is said of them is too much, it is left out."""
+    for said in (_TOLD, {}):
+        left = iter(range(OPERATORS))
+        found = {"operator": [_bounded(each, left, said) for each in profile.get("operator", ())]}
+        if len(json.dumps(found)) <= PROFILE_BYTES:
+            break
+    return found
+
+
+def _bounded(engine: Mapping[str, Any], left: Iterator[int], said: Collection[str]) -> dict[str, Any]:
+    if next(left, None) is None:
+        return {"type": "MORE_OPERATORS"}
+    info = engine.get("extra_info") or {}
+    below = []
+    for each in engine.get("children", ()):
+        below.append(_bounded(each, left, said))
+        if below[-1]["type"] == "MORE_OPERATORS":
+            break
+    return {
+        **{
+            name: engine[name]
+            for name in ("type", "timing", "intermediate_rows", "intermediate_size_bytes")
+            if name in engine
+        },
+        "extra_info": {name: _shortened(value) for name, value in info.items() if name in said},
+        "children": below,
+    }
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, list):
+        return [str(each)[:TEXT] for each in value[:TEXTS]]
+    return str(value)[:TEXT]
 
 
 def operators_of(profile: Mapping[str, Any]) -> Iterator[Node]:
@@ -75,7 +115,7 @@ def _matched(tree: Operator, engine: Mapping[str, Any]) -> dict[Operator, Figure
         return _matched(tree, below[0])
     if isinstance(tree, Project) and not any(each.find(exp.Window) for each in tree.expressions):
         return _matched(tree.input, engine)
-    if kind == "Filter":
+    if kind == "Filter" and below:
         inner = _matched(tree.input if isinstance(tree, Filter) else tree, below[0])
         return None if inner is None else inner | ({tree: _figures(engine)} if isinstance(tree, Filter) else {})
     if isinstance(tree, Filter):

@@ -67,6 +67,12 @@ def parts(remote: Remote, number: int) -> tuple[Remote, ...]:
     return tuple(replace(remote, tree=_within(remote.tree, key, *each)) for each in ends)
 
 
+def divided(remote: Remote, rows: float, number: int) -> tuple[Remote, ...]:
+    """``parts`` of a scan of at least ``rows`` rows, the whole of others."""
+    scan = scanned(remote)
+    return (remote,) if scan is None or scan.table.rows < rows else parts(remote, number)
+
+
 def _below(node: Operator) -> Scan | None:
     if isinstance(node, Scan):
         return node

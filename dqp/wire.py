@@ -77,7 +77,7 @@ class Body:
 class Task:
     """``name`` of the fragment's instance, unique in the attempt. Its rows go to ``partitions`` readers, each of which
     presents a ticket with the token: to the one that ``bucket`` (SQL) says, or all to each (``broadcast``). ``types``:
-    what the columns are cast to, where it is the answer."""
+    what the columns are cast to, where it is the answer. ``profiled``: what each operator did is measured."""
 
     query: str
     attempt: int
@@ -88,6 +88,7 @@ class Task:
     broadcast: bool = False
     bucket: str | None = None
     types: tuple[str, ...] | None = None
+    profiled: bool = False
 
     def ticket(self, partition: int) -> Ticket:
         return Ticket(self.query, self.attempt, self.name, partition, self.token)
@@ -119,6 +120,7 @@ _PLAIN: Mapping[str, Any] = {
     "partitions": int,
     "broadcast": bool,
     "bucket": str | None,
+    "profiled": bool,
 }
 
 

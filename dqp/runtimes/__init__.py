@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dqp.execution import Execution
     from dqp.operations import Operation
     from dqp.operators import Operator, Remote
+    from dqp.placement import Placement
     from dqp.rules import Context
     from dqp.settings import FederationSettings
 
@@ -60,6 +61,11 @@ class Runtime(ABC):
     @abstractmethod
     def fetch(self, remote: Remote, execution: Execution) -> pa.Table:
         """The rows of one remote subtree, a small one: read to learn something before the query begins."""
+
+    @abstractmethod
+    def placed(self, tree: Operator, context: Context) -> Placement:
+        """Where ``run`` would run the tree, by what is known now: no statement is sent, nothing begins anywhere. What
+        is learnt while a query runs may change it; its remarks say so."""
 
     @abstractmethod
     def close(self) -> None:

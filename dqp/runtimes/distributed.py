@@ -28,17 +28,17 @@ from dai.cancellation import Cancellation
 from dai.client.problems import from_problem
 from dai.errors import DaiError, InternalError
 from dai.stream import Stream
-from dqp.adaptive import adapt
+from dqp.adaptive import adapt, foreseen
 from dqp.catalog import Catalog
 from dqp.constants import literal
 from dqp.cost import Estimator
 from dqp.dialects import NotPushed
 from dqp.errors import EvaluatorLostError
-from dqp.execution import Execution, Slots
+from dqp.execution import Execution, ExecutionOptions, Slots
 from dqp.fetch import LOST, Lost, Reading, places
 from dqp.flight import FlightPort, Opener, Ticket, fetch, health, new_token
 from dqp.fragment import arrow_field
-from dqp.leaves import Leaves
+from dqp.leaves import Leaves, remotes
 from dqp.operations import Operation
 from dqp.operators import (
     Aggregate,
@@ -56,14 +56,14 @@ from dqp.operators import (
     walk,
 )
 from dqp.partition import DEFAULT, Fragment, Plan, Thresholds, cut
+from dqp.placement import Placement, named_places, places_of
 from dqp.render import duckdb_sql
 from dqp.rules import Context
-from dqp.rules.parallel import in_parts
 from dqp.rules.reduction import leaf_of
-from dqp.runtimes.local import ROOT, Local, Readings, alone
+from dqp.runtimes.local import Local, Readings, alone
 from dqp.settings import FederationSettings
 from dqp.sources import ServiceSource
-from dqp.splitting import parts
+from dqp.splitting import divided, parts
 from dqp.types import arrow_type
 from dqp.wire import Body, Called, Columns, Input, Received, RemoteInput, Task, Tuples
 
@@ -78,6 +78,9 @@ QUERIES = 12
 SAMPLE_ROWS = 20_000
 """First rows of a statement in which values are looked for that most rows have."""
 COUNT = "rows with the key"
+PROFILES, REPORTS = 5.0, 0.25
+"""Seconds that the end of a query waits for what its evaluators still have to say: where it is explained, and where
+only progress is asked for."""
 
 
 class Evaluator(Protocol):
@@ -183,6 +186,37 @@ class Distributed(Local):
         with self._lock:
             return sorted(found, key=lambda each: self._load.get(each[0].name, 0))
 
+    def placed(self, tree: Operator, context: Context) -> Placement:
+        options = ExecutionOptions()
+        tree, own = self._parted(tree, context, options)
+        only = alone(tree)
+        if only is not None:
+            return Placement.here(only)
+        remarks = list(foreseen(tree, own, options.inline_bytes))
+        answering = []
+        for each in self.evaluators():
+            try:
+                health(each.address)
+                answering.append(each.name)
+            except EvaluatorLostError:
+                each.forget()
+                remarks.append(f"{each.name} does not answer")
+        with self._lock:
+            answering.sort(key=lambda each: self._load.get(each, 0))
+        names = answering or [each.name for each in self.evaluators()]
+        plan = cut(tree, own, len(names), thresholds=self._thresholds, seconds=self._seconds)
+        parts = {each: self._divided(each, plan, options) for each in remotes(plan.tree)}
+        return Placement(plan, named_places(plan, names), parts, tuple(remarks))
+
+    def _divided(self, remote: Remote, plan: Plan, options: ExecutionOptions) -> tuple[Remote, ...]:
+        """The parts in which evaluators read a subtree, or this process where they cannot."""
+        for each in plan.fragments:
+            if remote in each.parted:
+                return parts(remote, each.instances)
+        if isinstance(self._catalog.sources[remote.source], ServiceSource):
+            return (remote,)
+        return divided(remote, options.split_rows, options.splits)
+
     # --- one attempt ---
 
     def _opened(
@@ -195,9 +229,7 @@ class Distributed(Local):
         lost: Lost,
     ) -> Stream:
         context = context or Context(self._catalog, Estimator(), Names(identifiers(tree)))
-        own = replace(context, estimator=Estimator(), types=dict(context.types), remarks=[])
-        if execution.options.splits > 1:
-            tree = in_parts(tree, own, execution.options.split_rows)
+        tree, own = self._parted(tree, context, execution.options)
         only = alone(tree)
         if only is not None:
             return self._through(only, tree.columns, names, types, execution, lost)
@@ -214,7 +246,7 @@ class Distributed(Local):
             if (table := reading.whole(execution.options.inline_bytes)) is not None
         }
         plan = self._cut(tree, own, len(evaluators), execution, readings, at_hand)
-        execution.tree = plan.tree
+        execution.placement = Placement(plan, named_places(plan, [each.name for each, _ in evaluators]))
         attempt = _Attempt(self, plan, evaluators, execution, readings, at_hand, lost)
         return _renamed(attempt.start(types), names, types)
 
@@ -283,13 +315,12 @@ class _Attempt:
         self._query, self._token = uuid.uuid4().hex, new_token()
         self._streamed: set[Remote] = set()
         self._keys: dict[tuple[str, str], Hashable] = {}
+        self._conducting = 0
+        self._over = False
+        self._reported = threading.Condition()
         self._published = count(1)
         self._tasks: dict[int, list[Task]] = {}
-        turn = count()
-        self._places = {
-            each.id: tuple(range(each.instances)) if each.instances > 1 else (next(turn) % len(evaluators),)
-            for each in reversed(plan.fragments)
-        }
+        self._places = places_of(plan, len(evaluators))
         """Of each fragment the evaluators of its instances, by number."""
 
     def start(self, types: Sequence[str]) -> Stream:
@@ -299,42 +330,64 @@ class _Attempt:
             for instance, place in enumerate(self._places[fragment.id]):
                 task = self._task(fragment, instance, tuple(types))
                 self._tasks.setdefault(place, []).append(task)
+        self._conducting = len(self._tasks)
         for place, tasks in self._tasks.items():
             execution.start(partial(self._conduct, self._evaluators[place][0], tasks), "dqp-evaluator")
         root = self._plan.root
         address = self._evaluators[self._places[root.id][0]][1]
-        return fetch(address, self._ticket(root, 0, 0), cancellation=execution.cancellation)
+        stream = fetch(address, self._ticket(root, 0, 0), cancellation=execution.cancellation)
+        return Stream(stream.schema, self._to_the_end(stream), stream.close)
+
+    def _to_the_end(self, stream: Stream) -> Iterator[pa.RecordBatch]:
+        """The rows; behind the last one, waits a little for what the evaluators have to say of their work."""
+        with stream:
+            yield from stream
+        cancellation = self._execution.cancellation
+        with self._reported:
+            self._over = True
+        with cancellation.on_cancel(self._wake), self._reported:
+            patience = PROFILES if self._execution.profiled else REPORTS
+            self._reported.wait_for(lambda: not self._conducting or cancellation.cancelled, patience)
+
+    def _wake(self) -> None:
+        with self._reported:
+            self._reported.notify_all()
 
     def _conduct(self, evaluator: Evaluator, tasks: Sequence[Task]) -> None:
-        """Has the evaluator run its tasks; the failure of one is that of the attempt."""
-        with self._runtime.loaded(evaluator, len(tasks)):
-            for reports in evaluator.run(tasks, self._execution.cancellation):
-                for each in reports:
-                    self._told(evaluator, each)
+        """Has the evaluator run its tasks; the failure of one is that of the attempt, as long as rows are wanted."""
+        try:
+            with self._runtime.loaded(evaluator, len(tasks)):
+                for reports in evaluator.run(tasks, self._execution.cancellation):
+                    for each in reports:
+                        self._told(evaluator, each)
+        except DaiError:
+            if not self._over:
+                raise
+        finally:
+            with self._reported:
+                self._conducting -= 1
+                self._reported.notify_all()
 
     def _told(self, evaluator: Evaluator, report: Mapping[str, Any]) -> None:
         for name, figures in report["measures"].items():
             key = self._keys.get((report["task"], name))
             if key is not None:
                 where = figures["where"] or evaluator.name
-                self._execution.measure(key).told((report["task"], name), {**figures, "where": where})
+                part = (evaluator.name, report["task"], name)
+                self._execution.measure(key).told(part, {**figures, "where": where})
         if report["problem"] is not None:
             raise from_problem(report["problem"])
 
     # --- tasks ---
 
-    def _name(self, fragment: Fragment, instance: int) -> str:
-        return f"{fragment.id}.{instance}"
-
     def _ticket(self, fragment: Fragment, instance: int, partition: int) -> Ticket:
-        name = self._name(fragment, instance)
-        return Ticket(self._query, self._execution.attempt, name, partition, self._token)
+        return Ticket(self._query, self._execution.attempt, fragment.task(instance), partition, self._token)
 
     def _task(self, fragment: Fragment, instance: int, types: tuple[str, ...]) -> Task:
         consumer, output = self._plan.consumer(fragment), fragment.output
-        name = self._name(fragment, instance)
+        name = fragment.task(instance)
         partitions = 1 if consumer is None else consumer.instances
-        self._keys[name, ""] = fragment.exchange or ROOT
+        self._keys[name, ""] = Plan.name(fragment.id)
         return Task(
             query=self._query,
             attempt=self._execution.attempt,
@@ -345,21 +398,25 @@ class _Attempt:
             broadcast=output is not None and output.kind == "broadcast",
             bucket=None if output is None else output.bucket(partitions),
             types=types if output is None else None,
+            profiled=self._execution.profiled,
         )
 
     def _body(self, tree: Operator, fragment: Fragment, instance: int, prefix: str) -> Body:
         leaves = Leaves(tree, self._runtime.catalog)
         sql = duckdb_sql(tree, leaves)
-        task = self._name(fragment, instance)
+        task = fragment.task(instance)
         inputs: dict[str, Input] = {name: self._tuples(data, None) for name, data in leaves.tables.items()}
         for name, remote in leaves.remotes.items():
             inputs[name] = self._remote(remote, fragment, instance)
-            self._keys[task, prefix + name] = remote
+            read_there = isinstance(inputs[name], RemoteInput)
+            self._keys[task, prefix + name] = remote if read_there else ("read here", remote)
         for name, receive in leaves.receives.items():
             inputs[name] = self._received(receive, instance)
+            self._keys[task, prefix + name] = self._plan.fragments[receive.fragment].exchange
         for name, call in leaves.calls.items():
             inputs[name] = self._called(call, fragment, instance, f"{prefix}{name}/")
             self._keys[task, prefix + name] = call
+            self._keys[task, f"{prefix}{name}/"] = ("below", call)
         repeated = (*leaves.remotes, *leaves.receives, *leaves.calls)
         return Body(sql, inputs, frozenset(filter(leaves.several, repeated)))
 

@@ -12,22 +12,25 @@ from sqlglot import exp
 
 from dai.errors import DaiError, InternalError
 from dai.stream import Stream
-from dqp.adaptive import adapt
+from dqp.adaptive import adapt, foreseen
 from dqp.catalog import Catalog
 from dqp.cost import Estimator
-from dqp.execution import Execution, Measure
+from dqp.execution import Execution, ExecutionOptions, Measure
 from dqp.fetch import LOST, Lost, Reading, direct, places
 from dqp.fragment import Engine, arrow_field
 from dqp.leaves import Leaves, over, quoted, read_as, remotes, restored
 from dqp.operations import Operation, calling
 from dqp.operators import Call, Operator, Project, Remote, column
+from dqp.partition import Plan
+from dqp.placement import HERE, Placement
 from dqp.render import duckdb_sql
 from dqp.rules import Context
 from dqp.rules.parallel import in_parts
 from dqp.runtimes import Runtime
 from dqp.settings import FederationSettings
+from dqp.splitting import divided
 
-ROOT = "fragment"
+ROOT = Plan.name(0)
 """Key of the measurement of the fragment that gives the answer."""
 
 
@@ -72,6 +75,15 @@ class Local(Runtime):
     def fetch(self, remote: Remote, execution: Execution) -> pa.Table:
         stream, measure = direct(remote, self._catalog, execution, Lost())
         return measure.stream(stream).table()
+
+    def placed(self, tree: Operator, context: Context) -> Placement:
+        options = ExecutionOptions()
+        tree, own = self._parted(tree, context, options)
+        only = alone(tree)
+        if only is not None:
+            return Placement.here(only)
+        parts = {each: divided(each, options.split_rows, options.splits) for each in remotes(tree)}
+        return replace(Placement.here(tree), parts=parts, remarks=tuple(foreseen(tree, own, options.inline_bytes)))
 
     def close(self) -> None:
         if self._own:
@@ -127,10 +139,7 @@ class Local(Runtime):
     ) -> Stream:
         own = None
         if context is not None:
-            # A context of its own: a plan may be run by several threads at once, and again.
-            own = replace(context, estimator=Estimator(), types=dict(context.types), remarks=[])
-            if execution.options.splits > 1:
-                tree = in_parts(tree, own, execution.options.split_rows)
+            tree, own = self._parted(tree, context, execution.options)
         only = alone(tree)
         if only is not None:
             return self._through(only, tree.columns, names, types, execution, lost)
@@ -138,8 +147,14 @@ class Local(Runtime):
         if own is not None:
             tree = adapt(tree, own, readings.read, execution.options.inline_bytes)
             execution.remarks = tuple(own.remarks)
-        execution.tree = tree
+        execution.placement = Placement.here(tree)
         return self._fragment(tree, names, types, execution, readings, ROOT)
+
+    def _parted(self, tree: Operator, context: Context, options: ExecutionOptions) -> tuple[Operator, Context]:
+        """The tree with large aggregates made in parts, and a context of its own: a plan may be run by several threads
+        at once, and again."""
+        own = replace(context, estimator=Estimator(), types=dict(context.types), remarks=[])
+        return (in_parts(tree, own, options.split_rows) if options.splits > 1 else tree), own
 
     def _through(
         self,
@@ -151,7 +166,7 @@ class Local(Runtime):
         lost: Lost,
     ) -> Stream:
         """The rows of one statement, by DuckDB only where their types are not those of the answer."""
-        execution.tree = remote
+        execution.placement = Placement.here(remote)
         stream, measure = direct(remote, self._catalog, execution, lost)
         stream = measure.stream(stream)
         at = [stream.schema.get_field_index(each) for each in columns]
@@ -198,8 +213,8 @@ class Local(Runtime):
             tables.append((name, read_as(name, leaves.remotes[name].columns, reading.schema, dict(reading.columns))))
         tables += [(name, restored(name, called[name].schema)) for name in leaves.calls]
         sql = over(body, tables, leaves.several)
-        measure: Measure = execution.measure(key, "local")
-        measure.sent("local", sql)
+        measure: Measure = execution.measure(key, HERE)
+        measure.sent(HERE, sql)
         return measure.stream(self._engine.run(sql, inputs, execution, names=names, types=types, measure=measure))
 
     def _called(self, call: Call, execution: Execution, readings: Readings) -> Stream:

@@ -213,5 +213,5 @@ def test_with_real_databases(postgres_module_url: str, mariadb_module_url: str) 
     assert running.remarks == ("pg: reduced by 50 rows of maria",)
     assert found == [(each, each * 10, each, each * 10) for each in range(40_000, 40_050)]
     fetched = {each.where: each.rows for each in running.measurements()}
-    assert fetched == {"maria": 50, "pg": 50, "local": 50}
+    assert fetched == {"maria": 50, "pg": 50, "here": 50}
     catalog.close()

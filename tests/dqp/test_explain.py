@@ -8,19 +8,22 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from sqlglot import exp
 
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.stream import Stream
 from dqp.coordinator import Coordinator
 from dqp.cost import Estimator
-from dqp.execution import Execution, ExecutionOptions
-from dqp.explain import fragments_of, node_of
+from dqp.execution import Execution, ExecutionOptions, Measurement, figures_of
+from dqp.explain import MISSING, fragments_of, missing, node_of
 from dqp.explanation import Explanation, Figures, Node, duration, shortened, size
-from dqp.operators import Exchange, Names, column
+from dqp.operators import Join, Names, column
+from dqp.partition import Thresholds, cut
+from dqp.placement import Placement, named_places
 from dqp.rules import Context
 from dqp.settings import load
-from tests.dqp.doubles import batch, numbers, remote
+from tests.dqp.doubles import numbers, remote
 
 ROWS = 1_000
 
@@ -62,7 +65,7 @@ def test_before_it_runs(coordinator: Coordinator) -> None:
     assert {(each.title, each.where) for each in remotes} == {("Remote duck", "duckdb"), ("Remote lite", "sqlite")}
     assert all(each.statements and each.estimated.rows and each.actual is None for each in remotes)
     assert not found.fragments
-    assert "expected 5 rows" in found.text.split("\n")[0]
+    assert "estimated 5 rows" in found.text.split("\n")[0]
     assert "actual" not in found.text
     assert set(found.seconds) == {"binding", "optimising"}
 
@@ -79,7 +82,7 @@ def test_after_it_ran(coordinator: Coordinator) -> None:
             assert each.actual.seconds is not None
             assert each.actual.waiting is not None
     (fragment,) = found.fragments
-    assert (fragment.title, fragment.where) == ("Fragment", "local")
+    assert (fragment.title, fragment.where) == ("Fragment 1", "here")
     assert fragment.actual is not None
     assert fragment.actual.rows == 5
     engine = list(nodes(*fragment.inputs))
@@ -160,7 +163,6 @@ def test_parts_of_a_scan_and_what_was_asked_beside_the_plan() -> None:
     table = numbers("pg", rows=9_000.0)
     leaf = remote(table)
     other = remote(numbers("maria"))
-    context = Context(None, Estimator(), Names())
     execution = Execution(Cancellation(), ExecutionOptions())
     try:
         measure = execution.measure(leaf, "pg")
@@ -170,8 +172,9 @@ def test_parts_of_a_scan_and_what_was_asked_beside_the_plan() -> None:
         measure.spooled(2_000_000)
         measure.ended()
         execution.measure(other, "maria").sent("maria", "SELECT max(id)")
-        node = node_of(leaf, context, execution)
-        (beside,) = fragments_of(leaf, execution)
+        placement = Placement.here(leaf)
+        node = node_of(placement, context(), {}, execution)
+        (beside,) = fragments_of(placement, execution)
     finally:
         execution.close()
     text = Explanation(node, "").text
@@ -184,18 +187,57 @@ def test_parts_of_a_scan_and_what_was_asked_beside_the_plan() -> None:
 
 
 def test_rows_that_move_between_evaluators() -> None:
-    moved = Exchange(remote(numbers("pg")), "hash", (column("id"),))
-    execution = Execution(Cancellation())
+    """Two evaluators join; one of them says all, the other one dies before it has said what its engine did."""
+    placement = spread()
+    execution = Execution(Cancellation(), profiled=True)
+    first, _, joined, _ = placement.plan.fragments
+    figures = figures_of(Measurement(""))
+    profile = {"operator": [{"type": "ARROW_SCAN", "timing": 0.5, "intermediate_rows": 3}]}
     try:
-        measure = execution.measure(moved, "evaluator 1, evaluator 2")
-        measure.passed(batch(1, 7))
-        measure.ended()
-        node = node_of(moved, Context(None, Estimator(), Names()), execution)
+        for number, where in enumerate(("one", "two")):
+            task = joined.task(number)
+            own = {**figures, "rows": 4 + number, "seconds": 2.0, "state": "done"}
+            execution.measure("fragment 3").told((where, task, ""), {**own, "profile": None if number else profile})
+            moved = {**figures, "rows": 7, "bytes": 70, "waiting": 0.25}
+            execution.measure(first.exchange).told((where, task, "x1"), moved)
+        execution.measure("fragment 1").told(("one", first.task(0), ""), {**figures, "rows": 14, "profile": profile})
+        node = node_of(placement, context(), {}, execution)
+        beside = fragments_of(placement, execution)
+        remarks = missing(placement, execution)
+        parts = {each.name: each.rows for each in execution.parts()}
     finally:
         execution.close()
-    assert (node.title, node.details, node.where) == ("Exchange hash", ("id",), "evaluator 1, evaluator 2")
-    assert node.actual is not None
-    assert node.actual.rows == 7
+    assert (node.title, node.where, node.actual) == ("Fragment 4", "one", None)
+    (gather,) = node.inputs
+    assert (gather.title, gather.details) == ("Exchange gather", ("all rows to one", "to fragment 4 at one"))
+    (both,) = gather.inputs
+    assert both.actual is not None
+    assert (both.title, both.where, both.actual.rows, both.actual.seconds) == ("Fragment 3", "one, two", 9, 2.0)
+    exchange = next(each for each in nodes(node) if each.title == "Exchange hash")
+    assert exchange.details == ("by id", "to fragment 3 at one, two")
+    assert exchange.actual is not None
+    assert (exchange.actual.rows, exchange.actual.bytes, exchange.actual.waiting) == (14, 140, 0.5)
+    found = {(each.title, each.where): each for each in beside}
+    whole = found["Fragment 3", "one"]
+    assert [each.title for each in whole.inputs] == ["Received through exchange hash", "Arrow scan"]
+    assert not whole.details
+    assert found["Fragment 3", "two"].details == (MISSING,)
+    assert found["Fragment 2", "two"].actual is None
+    silent = ["Fragment 4 at one", "Fragment 3 at two", "Fragment 2 at one", "Fragment 2 at two", "Fragment 1 at two"]
+    assert [each.partition(":")[0] for each in remarks] == silent
+    assert parts == {"fragment 3 at one": 4, "fragment 3 at two": 5, "fragment 1 at one": 14}
+
+
+def spread() -> Placement:
+    """Two tables joined by hash on two evaluators; both read both tables."""
+    left, right = numbers("pg"), numbers("maria")
+    join = Join(remote(left), remote(right, "r"), "inner", exp.EQ(this=column("id"), expression=column("rid")))
+    plan = cut(join, context(), 2, thresholds=Thresholds(split_rows=1.0, broadcast_bytes=0.0))
+    return Placement(plan, named_places(plan, ["one", "two"]))
+
+
+def context() -> Context:
+    return Context(None, Estimator(), Names())
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_a_source_lost_half_way_is_replaced_while_no_row_has_left() -> None:
     with execution() as running:
         assert run(catalog, tree, ["BIGINT"], running).to_pydict() == {"n0": [5]}
         assert running.attempt == 2
-        assert {each.where for each in running.measurements() if each.attempt == 2} == {"a@1", "b", "local"}
+        assert {each.where for each in running.measurements() if each.attempt == 2} == {"a@1", "b", "here"}
 
 
 def test_a_source_lost_after_a_row_has_left_is_an_error() -> None:
