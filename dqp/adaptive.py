@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from dqp.operators import Inline, Operator, Remote, Scan, walk
 from dqp.rules import Context
-from dqp.rules.reduction import Reduction, at_hand, reduced, reducible
+from dqp.rules.program import candidates, program
+from dqp.rules.reduction import at_hand, reduced
 
 
 class Fetched(Protocol):
@@ -29,12 +30,12 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
     What is small by estimate and waits for nothing is fetched at the same time; what is large begins when no further
     reduction can make it smaller.
     """
-    done: set[tuple[Remote | Inline, tuple[tuple[str, str], ...]]] = set()
+    tried: set[tuple[Remote | Inline, tuple[tuple[str, str], ...]]] = set()
     begun: set[Remote] = set()
-    while todo := [each for each in reducible(tree, context, limit) if _open(each, begun, done)]:
-        waiting = {each.probe for each in todo}
+    while steps := program(tree, context, limit, begun, tried):
+        waiting = {each.probe for each in steps}
         # A build that is itself to be reduced has its turn later.
-        ready = [each for each in todo if each.build not in waiting] or todo[:1]
+        ready = [each for each in steps if each.build not in waiting]
         small = [each for each in _leaves(tree) if each not in waiting and context.estimator.of(each).bytes <= limit]
         for remote in (*(each.build for each in ready), *small):
             if isinstance(remote, Remote):
@@ -42,17 +43,20 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
                 read(remote)
         # One at a time: a reduction changes what the next one is about.
         first = ready[0]
-        done.add((first.build, first.pairs))
         build = first.build
+        tried.add((build, first.pairs))
         keys = read(build).whole(limit) if isinstance(build, Remote) else at_hand(build)
-        if keys is not None:
+        if keys is None:
+            tried.update((build, each.pairs) for each in candidates(tree, context) if each.build == build)
+        else:
             tree = reduced(tree, first, keys, context)
+            context.estimator.measured(build, keys.select(list(dict.fromkeys(one for one, _ in first.pairs))))
     return tree
 
 
 def foreseen(tree: Operator, context: Context, limit: int) -> Iterator[str]:
     """For people: the reductions that ``adapt`` will look at first."""
-    for each in reducible(tree, context, limit):
+    for each in program(tree, context, limit):
         build, probe = _name(each.build), _name(each.probe)
         for one, other in each.pairs:
             yield f"{build} is read first: its values of {one} may become a filter on {other} of {probe}"
@@ -63,12 +67,6 @@ def _name(leaf: Remote | Inline) -> str:
         return leaf.name
     tables = dict.fromkeys(f"{leaf.source}.{each.table.name}" for each in walk(leaf.tree) if isinstance(each, Scan))
     return " with ".join(tables) or leaf.source
-
-
-def _open(
-    reduction: Reduction, begun: set[Remote], done: set[tuple[Remote | Inline, tuple[tuple[str, str], ...]]]
-) -> bool:
-    return reduction.probe not in begun and (reduction.build, reduction.pairs) not in done
 
 
 def _leaves(tree: Operator) -> Iterator[Remote]:

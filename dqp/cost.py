@@ -86,8 +86,11 @@ class Estimator:
         return made
 
     def measured(self, tree: Operator, data: pa.Table) -> None:
-        """The rows of the tree are known: what is estimated from now on is estimated from them."""
-        columns = {each: exact(data.column(each)) for each in tree.columns}
+        """The rows of the tree are known, or some of their columns: what is estimated from now on is estimated from
+        them."""
+        known = set(data.column_names)
+        guessed = {} if known.issuperset(tree.columns) else self.of(tree).columns
+        columns = {each: exact(data.column(each)) if each in known else guessed[each] for each in tree.columns}
         self._known[id(tree)] = (tree, Estimate(max(1.0, float(data.num_rows)), columns))
 
     def rows(self, tree: Operator) -> float:

@@ -59,7 +59,7 @@ from dqp.partition import DEFAULT, Fragment, Plan, Thresholds, cut
 from dqp.placement import Placement, named_places, places_of
 from dqp.render import duckdb_sql
 from dqp.rules import Context
-from dqp.rules.reduction import leaf_of
+from dqp.rules.program import leaf_of
 from dqp.runtimes.local import Local, Readings, alone
 from dqp.settings import FederationSettings
 from dqp.sources import ServiceSource
