@@ -23,7 +23,7 @@ from dai.cancellation import Cancellation
 from dai.errors import ClosedError, DaiError, DataError, DeniedError, InternalError
 from dai.stream import Stream
 from dqp.buffer import Buffer
-from dqp.exchange import distribute
+from dqp.exchange import BLOCK_BYTES, distribute
 from dqp.execution import Execution, ExecutionOptions, Measure, Measurement, figures_of
 from dqp.fetch import Lost, first_of
 from dqp.flight import FlightPort, fetch, is_loopback
@@ -41,6 +41,8 @@ BEAT = 1.0
 """Seconds between two reports of work that goes on: what a coordinator takes for a sign of life."""
 BUCKET = "bucket of the row"
 LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
+SPLIT_BLOCKS = 8
+"""Of a batch that is split, at most."""
 _SOURCES = 256
 """Resources whose connections are kept."""
 
@@ -217,7 +219,9 @@ class _Run:
     def __init__(self, evaluator: Evaluator, task: Task, cancellation: Cancellation, tell: Callable[[], None]) -> None:
         self._evaluator, self._task, self._tell = evaluator, task, tell
         settings = evaluator.settings
-        options = ExecutionOptions(buffer_bytes=settings.buffer_bytes)
+        # A batch that is split is as large as a block for each of its parts, so that none has to be joined again.
+        parts = 1 if task.bucket is None else min(task.partitions, SPLIT_BLOCKS)
+        options = ExecutionOptions(buffer_bytes=settings.buffer_bytes, batch_bytes=parts * BLOCK_BYTES)
         self._execution = Execution(cancellation, options, settings.directory, profiled=task.profiled)
         self._measure = self._execution.measure("", "")
         self._wanted = True
@@ -275,6 +279,7 @@ class _Run:
             directory=self._execution.directory() if task.partitions > 1 else None,
             broadcast=task.broadcast,
             abandoned=self._abandoned,
+            measure=self._measure,
         )
 
     def _abandoned(self) -> None:

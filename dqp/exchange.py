@@ -11,9 +11,11 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dai.cancellation import Cancellation
 from dai.errors import DaiError, DataError, InternalError
@@ -22,12 +24,16 @@ from dqp.outbox import Counters, Outbox
 
 __all__ = ["BlockSize", "Coalescer", "Counters", "Outbox", "distribute", "split"]
 
+BLOCK_BYTES = 1 << 20
 SLICED_BYTES = 1 << 20
 """Batches up to this size are sorted whole and sliced: a gather for each bucket would cost more than its bytes."""
 
 
-def split(batch: pa.RecordBatch, buckets: str, partitions: int) -> list[pa.RecordBatch]:
-    """The rows of each bucket, in their order, without the column ``buckets`` (integers from 0 to partitions - 1).
+def split(
+    batch: pa.RecordBatch, buckets: str, partitions: int, block_bytes: int = BLOCK_BYTES
+) -> list[list[pa.RecordBatch]]:
+    """The rows of each bucket, in their order, without the column ``buckets`` (integers from 0 to partitions - 1), in
+    pieces of about ``block_bytes``; those of a large batch have memory of their own.
 
     One radix sort of the bucket numbers, then one gather: 1.5 to 3 GiB/s, where a filter for each bucket falls with
     their number (0.15 GiB/s at 32) and DuckDB's sort reaches 0.5. Raises DataError for a bucket that is NULL, not an
@@ -41,27 +47,38 @@ def split(batch: pa.RecordBatch, buckets: str, partitions: int) -> list[pa.Recor
         raise DataError(f"The column {buckets!r} has to number buckets: integers without NULLs, not {numbers.type}.")
     rest = batch.remove_column(index)
     if not batch.num_rows:
-        return [rest] * partitions
+        return [[]] * partitions
     keys = numbers.to_numpy()
     if int(keys.min()) < 0 or int(keys.max()) >= partitions:
         raise DataError(f"The column {buckets!r} has buckets outside of 0 to {partitions - 1}.")
     if partitions == 1:
-        return [rest]
+        return [[rest]]
     keys = keys.astype(np.uint8 if partitions <= 256 else np.uint16 if partitions <= 65536 else np.uint32)
-    order = pa.array(np.argsort(keys, kind="stable"))
+    order = pa.array(np.argsort(keys, kind="stable").astype(np.uint32))
     ends = np.cumsum(np.bincount(keys, minlength=partitions)).tolist()
-    ranges = [(begin, end - begin) for begin, end in zip([0, *ends], ends, strict=False)]
+    ranges = list(zip([0, *ends], ends, strict=False))
     if batch.nbytes <= SLICED_BYTES:
-        ordered = rest.take(order)
-        return [ordered.slice(begin, rows) for begin, rows in ranges]
-    return [rest.take(order.slice(begin, rows)) for begin, rows in ranges]
+        ordered = pc.take(rest, order, boundscheck=False)
+        return [[ordered.slice(begin, end - begin)] if end > begin else [] for begin, end in ranges]
+    rows = math.ceil(batch.num_rows * block_bytes / batch.nbytes)
+    return [
+        [pc.take(rest, order.slice(at, many), boundscheck=False) for at, many in _even(begin, end, rows)]
+        for begin, end in ranges
+    ]
+
+
+def _even(begin: int, end: int, rows: int) -> Iterator[tuple[int, int]]:
+    """Ranges (begin, length) of about so many rows, all alike."""
+    count = max(1, round((end - begin) / rows))
+    step = max(1, math.ceil((end - begin) / count))
+    return ((at, min(step, end - at)) for at in range(begin, end, step))
 
 
 @dataclass(frozen=True, slots=True)
 class BlockSize:
     """What a block should reach: ``bytes`` or ``rows``, or the age in seconds after which it goes as it is."""
 
-    bytes: int = 1 << 20
+    bytes: int = BLOCK_BYTES
     rows: int = 1 << 17
     seconds: float = 0.05
 
@@ -69,9 +86,10 @@ class BlockSize:
 class Coalescer:
     """Joins the small batches of one partition into blocks and cuts large ones; one thread.
 
-    A block has at most ``size.rows`` rows and, as far as rows are alike, less than twice ``size.bytes``. The first
-    batch goes at once, and so does what waited ``size.seconds`` when the next one comes: a slow producer's tuples are
-    not kept back. Less than one block is held between calls.
+    A block has at most ``size.rows`` rows and, as far as rows are alike, less than twice ``size.bytes``. A batch of at
+    least half of that goes as it is, without being copied, after what is held. The first batch goes at once, and so
+    does what waited ``size.seconds`` when the next one comes: a slow producer's tuples are not kept back. Less than one
+    block is held between calls.
     """
 
     def __init__(self, size: BlockSize) -> None:
@@ -84,13 +102,15 @@ class Coalescer:
         """Takes ``batch``; the blocks that are ready now."""
         if not batch.num_rows:
             return iter(())
+        large = batch.num_rows * 2 >= self._size.rows or batch.nbytes * 2 >= self._size.bytes
+        before = self.rest() if large else iter(())
         self._held.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         late = time.monotonic() - self._since >= self._size.seconds
-        if self._rows < self._size.rows and self._bytes < self._size.bytes and not late:
-            return iter(())
-        return self.rest()
+        if large or late or self._rows >= self._size.rows or self._bytes >= self._size.bytes:
+            return chain(before, self.rest())
+        return before
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Everything that is held."""
@@ -120,12 +140,14 @@ def distribute(
         with stream:
             if buckets is None and sequences > 1:
                 raise DataError(f"Tuples for {sequences} partitions need a column that says which.")
-            coalescers = [Coalescer(block or BlockSize()) for _ in range(sequences)]
+            size = block or BlockSize()
+            coalescers = [Coalescer(size) for _ in range(sequences)]
             for batch in stream:
-                pieces = [batch] if buckets is None else split(batch, buckets, sequences)
-                for partition, piece in enumerate(pieces):
-                    for ready in coalescers[partition].add(piece):
-                        outbox.put(partition, ready, cancellation)
+                parts = [[batch]] if buckets is None else split(batch, buckets, sequences, size.bytes)
+                for partition, pieces in enumerate(parts):
+                    for piece in pieces:
+                        for ready in coalescers[partition].add(piece):
+                            outbox.put(partition, ready, cancellation)
             for partition, coalescer in enumerate(coalescers):
                 for ready in coalescer.rest():
                     outbox.put(partition, ready, cancellation)

@@ -24,14 +24,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from dai.cancellation import Cancellation
-from dai.errors import ClosedError, ConflictError, DaiError, DataError, LimitError, NotFoundError
+from dai.errors import ClosedError, ConflictError, DaiError, DataError, InternalError, LimitError, NotFoundError
 from dai.stream import Stream
+from dqp.execution import Measure
 
 MEMORY_BYTES = 64 << 20
 DISK_BYTES = 16 << 30
@@ -44,16 +46,12 @@ RUN_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What passed an outbox so far. Seconds are summed over threads."""
+    """What passed an outbox so far."""
 
     rows: int
     bytes: int
     batches: int
     spilled_bytes: int
-    producer_seconds: float
-    """Producers waited for room, or wrote to the disk."""
-    reader_seconds: float
-    """Readers waited for tuples."""
     partition_rows: tuple[int, ...]
     """Rows of each sequence: shows skew."""
 
@@ -62,29 +60,28 @@ class _Run:
     """A temporary file without a name: it is gone with its descriptor, even when the process is killed."""
 
     def __init__(self, directory: Path) -> None:
-        self.file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 - closed with its last batch
+        self.file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed with its last batch
         self.size = 0
         self.holders = 0  # batches that stand in it, and reads under way
 
     def write(self, batch: pa.RecordBatch) -> tuple[int, int]:
         """Appends the batch as an Arrow stream of its own (dictionaries travel along); its offset and length."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
+        offset = self.file.tell()
+        with pa.ipc.new_stream(pa.PythonFile(self.file, "w"), batch.schema) as writer:
             writer.write_batch(batch)
-        data = memoryview(sink.getvalue())
-        offset, length = self.size, len(data)
-        while data:
-            data = data[os.pwrite(self.file.fileno(), data, self.size + length - len(data)) :]
-        self.size += length
-        return offset, length
+        self.file.flush()
+        self.size = self.file.tell()
+        return offset, self.size - offset
 
     def read(self, offset: int, length: int) -> pa.RecordBatch:
-        data = bytearray(length)
-        view = memoryview(data)
+        data = pa.allocate_buffer(length)
+        view = memoryview(data).cast("B")
         while view:
             count = os.preadv(self.file.fileno(), [view], offset)
+            if not count:
+                raise InternalError("A temporary file of an exchange was cut short.")
             view, offset = view[count:], offset + count
-        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        with pa.ipc.open_stream(data) as reader:
             return reader.read_next_batch()
 
 
@@ -120,7 +117,8 @@ class Outbox:
 
     Of the batches that wait at most ``memory_bytes`` are in memory, one batch always fits, and each reader may have
     one more in its hands. ``directory`` is where others may go, None for nowhere. ``abandoned`` is called, once, when
-    the last reader has left before the end. Thread-safe; several threads may put, each one's order is kept.
+    the last reader has left before the end. ``measure`` is told how long producers are held, and what goes to disk.
+    Thread-safe; several threads may put, each one's order is kept.
     """
 
     def __init__(
@@ -135,11 +133,13 @@ class Outbox:
         grace: float = GRACE,
         patience: float = PATIENCE,
         abandoned: Callable[[], None] = lambda: None,
+        measure: Measure | None = None,
     ) -> None:
         self.schema, self.partitions, self.broadcast = schema, partitions, broadcast
         self._memory_bytes, self._disk_bytes = memory_bytes, disk_bytes
         self._directory = directory if partitions > 1 else None
         self._grace, self._patience, self._abandoned = grace, patience, abandoned
+        self._measure = measure
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
         self._spilling = threading.Lock()
@@ -152,7 +152,6 @@ class Outbox:
         self._finished = False
         self._cause: DaiError | None = None
         self._bytes = self._batches = self._spilled_bytes = 0
-        self._producer_seconds = self._reader_seconds = 0.0
 
     @property
     def sequences(self) -> int:
@@ -174,15 +173,7 @@ class Outbox:
     def counters(self) -> Counters:
         with self._lock:
             rows = tuple(sequence.rows for sequence in self._sequences)
-            return Counters(
-                sum(rows),
-                self._bytes,
-                self._batches,
-                self._spilled_bytes,
-                self._producer_seconds,
-                self._reader_seconds,
-                rows,
-            )
+            return Counters(sum(rows), self._bytes, self._batches, self._spilled_bytes, rows)
 
     # the producer's side
 
@@ -205,13 +196,10 @@ class Outbox:
             if self._added(partition, batch, size):
                 return
         began = time.monotonic()
-        try:
-            with cancellation.on_cancel(self._wake):
-                while not self._added_in_time(partition, batch, size, began, cancellation):
-                    self._spill()
-        finally:
-            with self._lock:
-                self._producer_seconds += time.monotonic() - began
+        held = nullcontext() if self._measure is None else self._measure.waiting(held=True)
+        with held, cancellation.on_cancel(self._wake):
+            while not self._added_in_time(partition, batch, size, began, cancellation):
+                self._spill()
 
     def _added(self, partition: int, batch: pa.RecordBatch, size: int) -> bool:
         if self._cause is not None:
@@ -292,6 +280,8 @@ class Outbox:
                     sequence.memory -= item.size
                     self._memory -= item.size
                     self._spilled_bytes += item.size
+                    if self._measure is not None:
+                        self._measure.spooled(item.size)
                     self._room.notify_all()
                 else:  # it was read meanwhile
                     self._let_go(run)
@@ -308,7 +298,8 @@ class Outbox:
     def _let_go(self, run: _Run) -> None:
         run.holders -= 1
         if not run.holders:
-            run.file.close()
+            with suppress(OSError):  # of what a full disk did not take
+                run.file.close()
             self._disk -= run.size
             for sequence in self._sequences:
                 if sequence.run is run:
@@ -364,14 +355,9 @@ class Outbox:
             with self._lock:
                 waits = self._pending(sequence, reader)
             if waits:
-                began = time.monotonic()
-                try:
-                    with cancellation.on_cancel(self._wake), self._lock:
-                        while self._pending(sequence, reader) and not cancellation.cancelled:
-                            sequence.arrived.wait()
-                finally:
-                    with self._lock:
-                        self._reader_seconds += time.monotonic() - began
+                with cancellation.on_cancel(self._wake), self._lock:
+                    while self._pending(sequence, reader) and not cancellation.cancelled:
+                        sequence.arrived.wait()
             cancellation.check()
             with self._lock:
                 if self._pending(sequence, reader):

@@ -2,6 +2,7 @@
 
 import math
 import os
+import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from dai.cancellation import Cancellation
 from dai.errors import CancelledError, ClosedError, ConflictError, DataError, InternalError, LimitError, NotFoundError
 from dai.stream import Stream
 from dqp.exchange import BlockSize, Coalescer, Outbox, distribute, split
+from dqp.execution import Measure, Measurement
 from tests.processes import until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -76,13 +78,27 @@ def test_split_keeps_every_row_and_the_order_of_each_bucket(data, partitions, bu
     columns.insert(2, pa.array([bucket for bucket, _ in rows], bucket_type))
     whole = pa.record_batch(columns, names=["a", "b", "bucket", "c", "d", "e"])
     start = data.draw(st.integers(0, len(rows)))  # a slice has offsets
-    pieces = split(whole.slice(start), "bucket", partitions)
-    assert len(pieces) == partitions
-    for number, piece in enumerate(pieces):
-        assert piece.schema.names == ["a", "b", "c", "d", "e"]
-        piece.validate(full=True)
-        expected = [values for bucket, values in rows[start:] if bucket == number]
-        assert [tuple(row.values()) for row in piece.to_pylist()] == expected
+    parts = split(whole.slice(start), "bucket", partitions, block_bytes=1 << 16)
+    assert len(parts) == partitions
+    for number, pieces in enumerate(parts):
+        found = []
+        for piece in pieces:
+            assert piece.schema.names == ["a", "b", "c", "d", "e"]
+            assert piece.num_rows
+            piece.validate(full=True)
+            found += [tuple(row.values()) for row in piece.to_pylist()]
+        assert found == [values for bucket, values in rows[start:] if bucket == number]
+
+
+def test_split_makes_pieces_of_the_size_of_a_block_that_share_no_memory():
+    rows = 100_000
+    whole = pa.record_batch({"a": range(rows), "b": ["x" * 50] * rows, "bucket": [each % 2 for each in range(rows)]})
+    parts = split(whole, "bucket", 2, block_bytes=1 << 19)
+    for pieces in parts:
+        assert len(pieces) == round(whole.nbytes / 2 / (1 << 19))
+        for each in pieces:
+            assert 1 << 18 <= each.nbytes <= 1 << 20
+            assert each.get_total_buffer_size() < 1.1 * each.nbytes + 1000
 
 
 @pytest.mark.parametrize(
@@ -126,6 +142,16 @@ def test_small_batches_become_one_block_after_the_first_which_goes_at_once():
     ready = [list(coalescer.add(each)) for each in batches(11)]
     assert [len(each) for each in ready] == [1] + [0] * 9 + [1]
     assert ready[-1][0].num_rows == 1000
+
+
+def test_a_batch_of_half_a_block_goes_uncopied_after_what_is_held():
+    coalescer = Coalescer(BlockSize(bytes=10 * SIZE, seconds=1000))
+    list(coalescer.add(batch(0)))
+    assert list(coalescer.add(batch(100))) == []
+    large = batch(1000, 600)
+    ready = list(coalescer.add(large))
+    assert [each.num_rows for each in ready] == [100, 600]
+    assert ready[1].column(0).buffers()[1].address == large.column(0).buffers()[1].address
 
 
 # --- distribute
@@ -283,6 +309,39 @@ def test_disk_space_comes_back_while_a_partition_is_read(tmp_path, monkeypatch):
     reader.close()
     assert outbox.held == (0, 0)
     assert not files_of(tmp_path)
+
+
+def test_a_full_disk_is_a_clear_error_and_leaves_no_file(tmp_path):
+    outbox = Outbox(SCHEMA, 2, memory_bytes=1, directory=tmp_path, grace=0)
+    whole = Stream(SCHEMA, [batch(1000 + number * 10_000, 10_000) for number in range(20)])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+
+    def fill():
+        for each in whole:
+            outbox.put(0, each, Cancellation())
+
+    try:
+        with pytest.raises(LimitError, match="no room on disk"):
+            fill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    # what was put is whole; the batch that found no room is not part of it
+    outbox.finish()
+    read = ids(outbox.stream(0))
+    assert read == list(range(1000, 1000 + len(read)))
+    assert len(read) == outbox.counters.rows
+    outbox.close()
+    assert not files_of(tmp_path)
+
+
+def test_what_producers_wait_and_what_goes_to_disk_is_measured(tmp_path):
+    measure = Measure(Measurement("exchange"))
+    outbox = Outbox(SCHEMA, 2, memory_bytes=3 * SIZE, directory=tmp_path, grace=0.01, measure=measure)
+    for each in batches(10):
+        outbox.put(0, each, Cancellation())
+    assert measure.now.spooled == outbox.counters.spilled_bytes == 7 * SIZE
+    assert measure.now.held > 0.01
 
 
 def test_dictionaries_travel_through_the_disk(tmp_path):
