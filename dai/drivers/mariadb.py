@@ -30,9 +30,10 @@ from dai.drivers.mariadb_errors import LOST, error_of
 from dai.drivers.mariadb_literals import inserts
 from dai.drivers.mariadb_session import Connection, MariaSession, encoded, kinds_of, prepare
 from dai.drivers.mariadb_types import TEXT_TYPES, Kind, array, lossless_floats
+from dai.drivers.mariadb_wire import Answer, readable
 from dai.drivers.pool import Pool
 from dai.drivers.pooled import PooledDriver, Release
-from dai.drivers.rows import FIRST_ROWS, batches, columns_of
+from dai.drivers.rows import FIRST_ROWS, MOST_ROWS, batches, columns_of
 from dai.drivers.statements import Bound, bind_markers, check_count, single_query
 from dai.errors import (
     ConfigurationError,
@@ -215,8 +216,8 @@ class MariaDB(PooledDriver[Connection]):
             yield
         except MySQLdb.Error as error:
             code, message = _parts(error)
-            state = None
-            if code not in LOST:
+            state = getattr(error, "sqlstate", None)
+            if state is None and code not in LOST:
                 with contextlib.suppress(MySQLdb.Error):
                     state = connection.raw.sqlstate()
 
@@ -254,6 +255,8 @@ class MariaDB(PooledDriver[Connection]):
                     column=cut,
                 ) from error
             kinds = kinds_read
+        if isinstance(result, Answer):
+            return self._read_answer(connection, result, kinds, sql, cancellation, batch_rows, release)
         return self.read(connection, result, kinds, sql, cancellation, batch_rows, release)
 
     def _executed(
@@ -274,13 +277,20 @@ class MariaDB(PooledDriver[Connection]):
         ):
             if parameters:
                 names = prepare(raw, bound.sql, parameters)
-                raw.query(f"EXECUTE dai_statement USING {', '.join(names)}".encode())
+                statement = f"EXECUTE dai_statement USING {', '.join(names)}".encode()
             else:
-                raw.query(encoded(query))
-            result = raw.use_result()
-            if result is None:
+                statement = encoded(query)
+            result: Any
+            if readable(raw):
+                result = Answer(raw, statement)
+                kinds = result.kinds
+            else:
+                raw.query(statement)
+                result = raw.use_result()
+                kinds = None if result is None else kinds_of(result)
+            if kinds is None:
                 raise NotAQueryError("The statement gives no rows.", sql=sql)
-            return result, kinds_of(result)
+            return result, kinds
 
     def read(
         self,
@@ -312,7 +322,9 @@ class MariaDB(PooledDriver[Connection]):
 
         def convert(rows: Sequence[tuple[bytes | None, ...]], row: int) -> list[pa.Array]:
             columns = columns_of(rows, len(kinds))
-            return [array(each, values, row) for each, values in zip(kinds, columns, strict=True)]
+            return [
+                array(each, pa.array(values, pa.binary()), row) for each, values in zip(kinds, columns, strict=True)
+            ]
 
         def close() -> None:
             if not at_end and held:
@@ -329,6 +341,55 @@ class MariaDB(PooledDriver[Connection]):
             raise
         found = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
         return Stream(schema, found, close)
+
+    def _read_answer(
+        self,
+        connection: Connection,
+        answer: Answer,
+        kinds: Sequence[Kind],
+        sql: str,
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        release: Release[Connection],
+    ) -> Stream:
+        """The same of an answer that is read from the socket: batches as they come."""
+        schema = pa.schema([each.field for each in kinds])
+        broken = False
+
+        def fetch(most: int) -> list[pa.Array] | None:
+            nonlocal broken
+            broken = True
+            with (
+                interruptible(cancellation, lambda: self.kill(connection.id)),
+                self.translated(connection, sql),
+            ):
+                found = answer.rows(most)
+            broken = False
+            return found
+
+        def read(values: list[pa.Array] | None) -> Iterator[pa.RecordBatch]:
+            row = most = 1
+            while values is not None:
+                arrays = [array(each, raw, row) for each, raw in zip(kinds, values, strict=True)]
+                batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                del values, arrays
+                row += batch.num_rows
+                most = max(1, min(MOST_ROWS, self._options.batch_bytes * batch.num_rows // max(batch.nbytes, 1)))
+                yield batch
+                values = None if answer.ended else fetch(most)
+
+        def close() -> None:
+            if not answer.ended:
+                self._stop(connection, answer)
+            release(connection, broken or answer.more)
+
+        try:
+            first = fetch(batch_rows or FIRST_ROWS)
+        except BaseException:
+            self._stop(connection, answer)
+            raise
+        found = Stream(schema, read(first), close)
+        return found if batch_rows is None else found.rebatch(batch_rows)
 
     def _stop(self, connection: Connection, result: Any) -> None:
         """Ends a half-read result: the server stops sending, what it had sent already is dropped."""

@@ -117,10 +117,9 @@ def _outer_words(query: str) -> set[str]:
     return found
 
 
-def array(kind: Kind, values: Sequence[bytes | None], row: int) -> pa.Array:
-    """One portion of a column; ``row`` is the number of its first value. DataError for what Arrow's type does not hold:
-    zero dates, and text that is not UTF-8."""
-    raw = pa.array(values, pa.binary())
+def array(kind: Kind, raw: pa.Array, row: int) -> pa.Array:
+    """One portion of a column from its bytes; ``row`` is the number of its first value. DataError for what Arrow's type
+    does not hold: zero dates, and text that is not UTF-8."""
     try:
         return _decoded(kind, raw)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
