@@ -151,11 +151,20 @@ WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm')
   AND CASE WHEN $1 = '' THEN c.relname = $2 AND pg_table_is_visible(c.oid) ELSE n.nspname = $1 AND c.relname = $2 END"""
 _STATISTICS = b"""
 SELECT s.attname, CASE WHEN s.n_distinct >= 0 THEN s.n_distinct ELSE -s.n_distinct * greatest(c.reltuples, 0) END,
-  s.null_frac, s.avg_width, b.bounds[1], b.bounds[array_upper(b.bounds, 1)]
-FROM pg_catalog.pg_stats s JOIN pg_catalog.pg_namespace n ON n.nspname = s.schemaname
-JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = s.tablename
-CROSS JOIN LATERAL (SELECT s.histogram_bounds::text::text[] AS bounds) AS b
-WHERE s.tablename = $2 AND CASE WHEN $1 = '' THEN pg_table_is_visible(c.oid) ELSE n.nspname = $1 END"""
+  s.null_frac, s.avg_width, coalesce(n.low, d.low, b.bounds[1]),
+  coalesce(n.high, d.high, b.bounds[array_upper(b.bounds, 1)])
+FROM pg_catalog.pg_stats s JOIN pg_catalog.pg_namespace m ON m.nspname = s.schemaname
+JOIN pg_catalog.pg_class c ON c.relnamespace = m.oid AND c.relname = s.tablename
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = s.attname
+CROSS JOIN LATERAL (SELECT s.histogram_bounds::text::text[] AS bounds, s.most_common_vals::text::text[] AS common) AS b
+CROSS JOIN LATERAL (SELECT min(v::numeric)::text AS low, max(v::numeric)::text AS high
+  FROM unnest(b.bounds || b.common) AS t(v)
+  WHERE a.atttypid IN (20, 21, 23, 1700) AND v ~ '^-?[0-9]+([.][0-9]+)?$') AS n
+CROSS JOIN LATERAL (SELECT min(v::date)::text AS low, max(v::date)::text AS high
+  FROM unnest(b.bounds || b.common) AS t(v)
+  WHERE a.atttypid = 1082 AND v ~ '^[0-9]{4}-') AS d
+WHERE s.tablename = $2 AND CASE WHEN $1 = '' THEN pg_table_is_visible(c.oid) ELSE m.nspname = $1 END"""
+# The histogram leaves out the most common values, which may be the lowest or the highest, or all there are.
 _NAMES = b"SELECT relname FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p', 'f', 'v', 'm') AND relnamespace <> 11"
 
 

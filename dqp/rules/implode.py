@@ -9,6 +9,7 @@ from sqlglot import exp
 from dqp import dialects
 from dqp.cost import ROUND_TRIP, costs
 from dqp.operators import (
+    Aggregate,
     Block,
     Distinct,
     Filter,
@@ -17,35 +18,45 @@ from dqp.operators import (
     Operator,
     Project,
     Remote,
+    Scan,
     SetOperation,
     column,
     conjuncts,
     free,
     subqueries,
     used,
+    walk,
 )
 from dqp.rules.columns import in_order
 from dqp.rules.context import Context
 from dqp.rules.joins import place
-from dqp.rules.predicates import all_of, rebuilt
+from dqp.rules.predicates import all_of, equality, rebuilt
+from dqp.rules.program import NUMBER, most_listed
 
 
 def implode(tree: Operator, context: Context) -> Operator:
-    return in_order(_imploded(tree, frozenset(tree.columns), context), tree.columns)
+    needed = frozenset(tree.columns)
+    return in_order(_whole(tree, needed, context) or _imploded(tree, needed, context), tree.columns)
 
 
 def _imploded(tree: Operator, needed: Set[str], context: Context) -> Operator:
     """``needed``: the columns of the tree that something above it uses; a statement gives no others."""
     if isinstance(tree, Remote):
         return tree
-    source = place(tree)
-    if source is not None and not free(tree) and not _exploding(tree, needed, source, context):
-        whole = _remote(source, tree, needed, context)
-        if whole is not None:
-            return whole
+    whole = None if any(_asked_first(each, context) for each in walk(tree)) else _whole(tree, needed, context)
+    if whole is not None:
+        return whole
     if isinstance(tree, Filter):
         return _filter(tree, needed, context)
     return _below(tree, needed, context)
+
+
+def _whole(tree: Operator, needed: Set[str], context: Context) -> Remote | None:
+    """The tree as one statement, None where it is none or costs more than its parts."""
+    source = place(tree)
+    if source is None or free(tree) or _exploding(tree, needed, source, context):
+        return None
+    return _remote(source, tree, needed, context)
 
 
 def _below(tree: Operator, needed: Set[str], context: Context) -> Operator:
@@ -138,3 +149,41 @@ def _exploding(tree: Operator, needed: Set[str], source: str, context: Context) 
         context.remark(f"{source}: a join gives {made.rows:,.0f} rows, more than its inputs have")
         return True
     return False
+
+
+def _asked_first(tree: Operator, context: Context) -> bool:
+    """Whether a side of a join is groups of which a condition leaves few, by estimate, and knowing them saves the
+    source more work than asking for them costs. No database knows how many a HAVING leaves: they become a statement of
+    their own, whose keys reduce the other side once they are here."""
+    if not isinstance(tree, Join) or tree.kind not in ("semi", "inner"):
+        return False
+    sides = [(tree.right, tree.left)] if tree.kind == "semi" else [(tree.right, tree.left), (tree.left, tree.right)]
+    return any(_few_groups(few) and _saves(tree, few, many, context) for few, many in sides)
+
+
+def _few_groups(tree: Operator) -> bool:
+    while isinstance(tree, Project):
+        tree = tree.input
+    if not isinstance(tree, Filter):
+        return False
+    below: Operator = tree
+    while isinstance(below, Filter | Project):
+        below = below.input
+    return isinstance(below, Aggregate) and bool(below.keys)
+
+
+def _saves(join: Join, few: Operator, many: Operator, context: Context) -> bool:
+    source = place(join)
+    if source is None:
+        return False
+    of, dialect = context.estimator.of, context.dialect(source)
+    groups, one = of(few), costs(dialect)
+    left = 1.0
+    for pair in filter(None, map(equality, conjuncts(join.condition))):
+        for here, there in (pair, pair[::-1]):
+            values = of(many).columns.get(there)
+            listed = groups.rows <= most_listed(context.types.get(there, ""), dialect)
+            if here in groups.columns and values is not None and listed:
+                left = min(left, groups.rows / (values.distinct or of(many).rows))
+    work = sum(of(each).rows for each in walk(many) if isinstance(each, Scan)) * one.work
+    return (1 - left) * work > ROUND_TRIP + groups.rows * (one.row + one.byte * groups.width + NUMBER)

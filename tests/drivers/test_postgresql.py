@@ -711,6 +711,18 @@ def test_reflection(driver: PostgreSQL) -> None:
         driver.statistics("lab.parnt")
 
 
+def test_the_ends_of_a_column_are_among_its_common_values_too(driver: PostgreSQL) -> None:
+    execute(
+        driver,
+        "CREATE TABLE common AS SELECT (n % 5) * 2.5 AS few, n % 3 - 10 AS whole, date '2020-01-31' + n % 2 AS d"
+        " FROM generate_series(1, 1000) AS n",
+        "ANALYZE common",
+    )
+    known = driver.statistics("common").columns
+    ends = {name: (each.low, each.high) for name, each in known.items()}
+    assert ends == {"few": ("0.0", "10.0"), "whole": ("-10", "-8"), "d": ("2020-01-31", "2020-02-01")}
+
+
 def test_a_misspelt_table_is_named_as_sql_writes_it(postgres_url: str) -> None:
     driver = driver_for(postgres_url, DriverOptions(pool_size=1, pool_wait=30))
     assert isinstance(driver, PostgreSQL)
