@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dai.cancellation import Cancellation
-from dai.drivers import Driver, DriverOptions, driver_for
+from dai.drivers import Driver, DriverOptions, driver_for, mariadb
+from dai.drivers.incoming import SLACK
 from dai.drivers.mariadb_wire import columns, packets
 from dai.errors import CancelledError, DataError, StatementError
 
@@ -36,11 +37,12 @@ def encoded(rows: list[Row], first: int = 0) -> bytes:
 
 def decoded(data: bytes, count: int) -> tuple[list[Row], int]:
     """Rows, and bytes that were read."""
-    view = np.frombuffer(data, np.uint8)
+    whole = np.frombuffer(data + bytes(SLACK), np.uint8)
+    view = whole[: len(data)]
     starts, ends = packets(view)
     if not len(starts):
         return [], 0
-    values = [each.to_pylist() for each in columns(view, starts, ends, count)]
+    values = [each.to_pylist() for each in columns(whole, starts, ends, count)]
     return [list(row) for row in zip(*values, strict=True)], int(ends[-1])
 
 
@@ -154,3 +156,13 @@ def test_a_connection_is_used_again_by_the_library(driver: Driver) -> None:
         list(stream)
     stream.close()
     assert table(driver, "SELECT 2 AS two").to_pylist() == [{"two": 2}]
+
+
+def test_the_library_reads_the_same(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on a connection with TLS.
+    sql = "SELECT seq, seq / 7 AS q, IF(seq % 3, 'é', NULL) AS s, X'00ff' AS b, NOW() AS t FROM seq_1_to_40000"
+    found = table(driver, sql)
+    monkeypatch.setattr(mariadb, "readable", lambda raw: False)
+    other = table(driver, sql)
+    assert other.schema == found.schema
+    assert other.drop_columns("t").equals(found.drop_columns("t"))

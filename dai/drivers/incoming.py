@@ -1,0 +1,131 @@
+"""What a database sends, read from the socket of a connection whose library is not told, and looked at in pieces.
+
+Both libraries hand over row by row, which costs several times what reading does. Here the messages of a piece are found
+together, and their values become columns together.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+PIECE = 1 << 19
+"""Bytes that are looked at together: few enough for the processor's cache, enough to forget what a look costs."""
+PAUSE_MILLISECONDS = 10
+"""Silence after which what is there is not kept waiting for more."""
+SLACK = 16
+"""Bytes behind the last one that may be looked at: values are taken as if all were as long as the longest."""
+_FIRST = 1 << 14
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Positions: TypeAlias = NDArray[np.int64]
+
+
+class Incoming:
+    """The bytes from a socket that were not taken yet. ``lost`` is raised when the connection breaks."""
+
+    def __init__(self, socket: int, lost: Callable[[], Exception]) -> None:
+        self._socket, self._lost = socket, lost
+        self._buffer = bytearray(_FIRST)
+        self._begin = self._end = 0
+        self._poll = select.poll()
+        self._poll.register(socket, select.POLLIN)
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    def data(self) -> Bytes:
+        """What is there, to be looked at until more is read, and SLACK bytes of anything."""
+        return np.frombuffer(self._buffer, np.uint8, len(self) + SLACK, self._begin)
+
+    def copy(self, begin: int, end: int) -> bytes:
+        """A copy of some of what is next; waits for it."""
+        self.wait(end)
+        return bytes(self._buffer[self._begin + begin : self._begin + end])
+
+    def number(self, begin: int, end: int, order: str) -> int:
+        return int.from_bytes(self.copy(begin, end), order)  # type: ignore[arg-type]
+
+    def skip(self, size: int) -> None:
+        self._begin += size
+
+    def replace(self, at: int, data: bytes) -> None:
+        self._buffer[self._begin + at : self._begin + at + len(data)] = data
+
+    def wait(self, size: int) -> None:
+        """Until so many bytes are there."""
+        while self._end - self._begin < size:
+            self._read(size)
+
+    def fill(self, head: int, size: Callable[[], int], is_end: Callable[[bytes], bool]) -> None:
+        """Until there is a piece, or nothing more has come for a moment, or ``is_end`` of the last bytes; at least one
+        message, whose ``size`` is known from its first ``head`` bytes."""
+        self.wait(head)
+        while len(self) < PIECE and not is_end(bytes(self._buffer[max(self._begin, self._end - SLACK) : self._end])):
+            if not self._poll.poll(PAUSE_MILLISECONDS):
+                break
+            self._read(PIECE)
+        self.wait(size())
+
+    def _read(self, size: int) -> None:
+        """What has come, at least one byte, into a buffer that has room for ``size`` bytes that were not taken."""
+        if self._begin and (self._begin == self._end or self._begin + size + SLACK > len(self._buffer)):
+            rest = self._buffer[self._begin : self._end]
+            self._buffer[: len(rest)] = rest
+            self._begin, self._end = 0, len(rest)
+        if size + SLACK > len(self._buffer):
+            grown = bytearray(size + (size >> 2) + SLACK)
+            grown[: self._end] = memoryview(self._buffer)[: self._end]
+            self._buffer = grown
+        while True:
+            try:
+                count = os.readv(self._socket, [memoryview(self._buffer)[self._end : -SLACK]])
+                break
+            except BlockingIOError:
+                self._poll.poll()
+            except OSError as error:
+                raise self._lost() from error
+        if not count:
+            raise self._lost()
+        self._end += count
+
+
+def chained(starts: Positions, ends: Positions, size: int, head: int) -> tuple[Positions, Positions] | None:
+    """The whole messages in ``size`` bytes that begin with one. ``starts``: wherever one may begin, in order, which are
+    all places where one does of those that are meant; ``ends``: where each would end. Up to the first message that is
+    none of those. None where it cannot be told without going from one to the next.
+
+    A place in the middle of a message that looks like a beginning is one that no other leads to.
+    """
+    for _ in range(4):
+        if not len(starts) or starts[0] != 0:
+            return None
+        wrong = np.flatnonzero(ends[:-1] != starts[1:])
+        last = int(wrong[0]) if len(wrong) else len(starts) - 1
+        at = int(ends[last])
+        found = int(np.searchsorted(starts, at))
+        if at > size - head or found == len(starts) or starts[found] != at:
+            count = last + 1 if at <= size else last
+            return starts[:count], ends[:count]
+        reached = np.zeros(size + 1, np.bool_)
+        reached[np.minimum(ends, size)] = True
+        reached[0] = True
+        if reached[starts].all():
+            return None
+        starts, ends = starts[reached[starts]], ends[reached[starts]]
+    return None
+
+
+def slices(data: Bytes, begins: Positions, ends: Positions, nulls: NDArray[np.bool_] | None) -> pa.Array:
+    """An array of bytes from where they stand in the data, in order and without overlap."""
+    offsets = np.empty(2 * len(begins), np.int32)
+    offsets[0::2], offsets[1::2] = begins, ends
+    # Every second "value" is what stands between one value and the next one.
+    both = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return both.take(pa.array(np.arange(0, len(offsets), 2, dtype=np.int32), mask=nulls))
