@@ -1,7 +1,7 @@
 """Plans as drawings: boxes from the root at the top down, as wide as their text, children side by side.
 
-Edges are the thicker the more rows went (or are expected to go) along them, and say how many. Where ten times more or
-fewer rows came than were expected, that is in red.
+Edges are the thicker the more rows went (or are estimated to go) along them, and say how many. Where ten times more or
+fewer rows came than were estimated, that is in red. What several evaluators did of one fragment is drawn in a row.
 """
 
 from __future__ import annotations
@@ -10,25 +10,29 @@ import html
 import math
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dqp.explanation import Figures, Node, count, measured, shortened
+from dqp.explanation import Node, count, duration, measured, shortened, wrong
 
-_CHARACTER, _SMALL, _LINE, _PAD, _GAP, _DROP, _BETWEEN = 6.65, 5.75, 15, 9, 26, 42, 40
+_CHARACTER, _SMALL, _LINE, _PAD, _GAP, _DROP, _STEP, _BETWEEN = 6.65, 5.75, 15, 9, 26, 42, 30, 40
 _WIDEST, _WIDEST_SMALL = 46, 54
-_DETAILS, _STATEMENTS = 3, 6
-"""Lines of an operator's details and of its statements."""
+_TITLE, _DETAILS, _STATEMENTS = 4, 5, 6
+"""Lines of an operator's title, of its details and of its statements."""
+_ROW = 1_600
+"""Width that a row of several plans may have, where the widest of them is not wider."""
 _COLOURS = {
     "Remote": ("#e3effa", "#4a7fb0"),
     "Asked first": ("#e3effa", "#4a7fb0"),
     "Exchange": ("#fdeed8", "#c98a2b"),
-    "Receive": ("#fdeed8", "#c98a2b"),
+    "Received": ("#fdeed8", "#c98a2b"),
     "Fragment": ("#ececf4", "#6c6c94"),
     "Call": ("#f7e3f2", "#ad5a97"),
     "Tuples": ("#e6f4e6", "#5c9a5c"),
 }
 _OTHER = ("#ffffff", "#8797a6")
 _INK, _MUTED, _WRONG, _EDGE = "#1e2a35", "#5a6875", "#c0392b", "#b4c1cd"
+_TIED = "\0"
+"""A space at which no line is broken."""
 _FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 
 
@@ -65,17 +69,30 @@ class _Box:
         return sum(each.span for each in self.inputs) + _GAP * max(0, len(self.inputs) - 1)
 
     @property
+    def drop(self) -> float:
+        """From its lower edge to the boxes below it."""
+        return _DROP if len(self.inputs) > 1 else _STEP
+
+    @property
     def span(self) -> float:
         return max(self.width, self.below)
 
 
 def drawn(*roots: Node) -> str:
-    """An SVG of the plans, one below the other. What is cut in the boxes stands in their tooltips."""
+    """An SVG of the plans, one below the other, those of one title in a row. What is cut in the boxes stands in their
+    tooltips."""
     boxes = [_boxed(each) for each in roots]
-    bottom = 0.0
+    most = max(_ROW, *(each.span for each in boxes))
+    wide, bottom, x, y = 0.0, 0.0, 0.0, 0.0
     for number, box in enumerate(boxes):
-        bottom = _place(box, 0.0, bottom + (_BETWEEN if number else 0.0))
-    wide, high = max(each.span for each in boxes) + 2, bottom + 2
+        if number > 1 and roots[number].title == roots[number - 1].title and x + box.span <= most:
+            bottom = max(bottom, _place(box, x, y))
+        else:
+            x, y = 0.0, bottom + (_BETWEEN if number else 0.0)
+            bottom = _place(box, x, y)
+        x += box.span + _GAP
+        wide = max(wide, x - _GAP)
+    wide, high = wide + 2, bottom + 2
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide:.0f}" height="{high:.0f}"'
     parts = [f'{head} viewBox="-1 -1 {wide:.0f} {high:.0f}" font-family="{_FONT}" font-size="11">']
     for box in boxes:
@@ -84,9 +101,9 @@ def drawn(*roots: Node) -> str:
 
 
 def _boxed(node: Node) -> _Box:
-    where = f" · {node.where}" if node.where else ""
-    lines = [_Text(_cut(node.title + where), _INK, bold=True)]
-    lines += [_Text(each, _INK) for each in _wrapped(node.details, _WIDEST, _DETAILS)]
+    where = f" · {_plain(node.where)}" if node.where else ""
+    lines = [_Text(each, _INK, bold=True) for each in _wrapped((node.title + where,), _WIDEST, _TITLE)]
+    lines += [_Text(each, _INK) for each in _wrapped(tuple(map(_plain, node.details)), _WIDEST, _DETAILS)]
     lines += _figures(node)
     statements = [shortened(each) for each in node.statements]
     if len(statements) > 1:
@@ -96,22 +113,34 @@ def _boxed(node: Node) -> _Box:
 
 
 def _figures(node: Node) -> Iterator[_Text]:
-    expected = node.estimated.rows
-    actual = node.actual
-    if actual is not None and actual.rows is not None:
-        wrong = expected is not None and abs(math.log10((actual.rows + 1) / (expected + 1))) >= 1
-        guess = f", {expected:,.0f} expected" if expected is not None else ""
-        yield _Text(f"{count(actual.rows)}{guess}", _WRONG if wrong else _INK)
-        more = measured(Figures(None, actual.bytes, actual.seconds, actual.waiting, actual.spooled))
-        if more:
-            yield _Text(_cut(", ".join(more)))
-    elif expected is not None:
-        size = measured(Figures(bytes=node.estimated.bytes))
-        yield _Text(", ".join([f"{count(expected)} expected", *size]))
+    expected, actual = node.estimated, node.actual
+    if actual is None:
+        if known := measured(expected):
+            yield from map(_Text, _wrapped((f"estimated {_items(known)}",), _WIDEST, 2))
+        return
+    if actual.rows is not None:
+        guess = f", estimated {expected.rows:,.0f}" if expected.rows is not None else ""
+        yield _Text(f"{count(actual.rows)}{guess}", _INK if wrong(node) is None else _WRONG)
+    more = measured(replace(actual, rows=None))
+    if actual.seconds is not None and expected.seconds is not None:
+        at = more.index(duration(actual.seconds))
+        more[at] += f" (estimated {duration(expected.seconds)})"
+    yield from map(_Text, _wrapped((_items(more),), _WIDEST, 2) if more else ())
+
+
+def _items(parts: list[str]) -> str:
+    """Parts that are not to be broken in a line."""
+    return ", ".join(each.replace(" ", _TIED) for each in parts)
+
+
+def _plain(text: str) -> str:
+    """Addresses as people say them."""
+    return text.replace("http://", "")
 
 
 def _wrapped(texts: tuple[str, ...], width: int, most: int) -> list[str]:
-    lines = [line for each in texts for line in textwrap.wrap(each, width) or [""]]
+    tied = [each.replace(" = ", f"{_TIED}={_TIED}") for each in texts]
+    lines = [line.replace(_TIED, " ") for each in tied for line in textwrap.wrap(each, width) or [""]]
     if len(lines) > most:
         lines = [*lines[: most - 1], _cut(lines[most - 1] + " …", width)]
     return lines
@@ -128,7 +157,7 @@ def _place(box: _Box, left: float, top: float) -> float:
     bottom = top + box.height
     x = left + (span - box.below) / 2
     for each in box.inputs:
-        bottom = max(bottom, _place(each, x, top + box.height + _DROP))
+        bottom = max(bottom, _place(each, x, top + box.height + box.drop))
         x += each.span + _GAP
     return bottom
 

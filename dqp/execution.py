@@ -123,15 +123,17 @@ class Measure:
             self._of.spooled += size
 
     def told(self, part: Told, figures: Mapping[str, Any]) -> None:
-        """What an evaluator says of its part of the node, as fields of a ``Measurement``: the parts are added up."""
+        """What an evaluator says of its part of the node, as fields of a ``Measurement``: the parts are added up, of
+        times the longest counts."""
         made = Measurement(part, **{name: figures[name] for name in _FIGURES})
         made.statements = tuple(made.statements)
         with self._lock:
             self._told[part] = made
             parts = list(self._told.values())
-            for name in ("rows", "bytes", "batches", "spooled", "waiting", "held"):
+            for name in ("rows", "bytes", "batches", "spooled"):
                 setattr(self._of, name, sum(getattr(each, name) for each in parts))
-            self._of.seconds = max(each.seconds for each in parts)
+            for name in ("seconds", "waiting", "held"):
+                setattr(self._of, name, max(getattr(each, name) for each in parts))
             self._of.first = min((each.first for each in parts if each.first is not None), default=None)
             self._of.where = ", ".join(dict.fromkeys(each.where for each in parts if each.where))
             self._of.statements = tuple(dict.fromkeys(sql for each in parts for sql in each.statements))

@@ -48,10 +48,11 @@ def fragments_of(placement: Placement, execution: Execution) -> tuple[Node, ...]
     arrived there and what the engine's operators did, and statements that were asked only to learn something."""
     measured = _measured(execution)
     plan = placement.plan
+    producers = {each.exchange: Plan.name(each.id) for each in plan.fragments}
     found = []
     for fragment in reversed(plan.fragments):
         for number, where in enumerate(placement.places[fragment.id]):
-            found.append(_instance(fragment, number, where, measured, execution.profiled))
+            found.append(_instance(fragment, number, where, measured, producers, execution.profiled))
     below = [each for each in measured.values() if isinstance(each.key, tuple) and isinstance(each.key[-1], Call)]
     found += [_below(each) for each in below]
     in_tree: set[Hashable] = set(_everywhere(plan.tree))
@@ -137,8 +138,13 @@ class _Shown:
         node = Node(title, details, None, estimated, actual, (), tuple(inputs))
         if isinstance(tree, Remote):
             node = self._remote(node, tree, found)
-        parts = len(self._placement.parts.get(tree, (tree,))) if isinstance(tree, Remote) else fragment.instances
-        return node, before + (cost or 0.0) / parts
+        return node, before + (cost or 0.0) / self._at_once(tree, fragment)
+
+    def _at_once(self, node: Operator, fragment: Fragment) -> int:
+        """In how many parts the node's work is done at the same time."""
+        if isinstance(node, Remote) and node not in fragment.parted:
+            return len(self._placement.parts.get(node, (node,)))
+        return fragment.instances
 
     def _remote(self, node: Node, remote: Remote, found: Measurement | None) -> Node:
         dialect = self._context.dialect(remote.source)
@@ -195,7 +201,12 @@ def _figures(found: Measurement) -> Figures:
 
 
 def _instance(
-    fragment: Fragment, number: int, where: str, measured: Mapping[Hashable, Measurement], profiled: bool
+    fragment: Fragment,
+    number: int,
+    where: str,
+    measured: Mapping[Hashable, Measurement],
+    producers: Mapping[Exchange | None, str],
+    profiled: bool,
 ) -> Node | None:
     """What one evaluator did of a fragment. None where that is nothing more than the plan says: a statement whose rows
     are passed on."""
@@ -203,26 +214,39 @@ def _instance(
     found = measured.get(name) if where == HERE else None
     if found is None and where == HERE:
         return None
-    arrived = []
+    arrived: dict[Operator, Node] = {}
     for each in measured.values():
         for (_, at, _), part in each.parts.items():
             if at == task and each.key == name:
                 found = part
-            elif at == task and not (isinstance(each.key, tuple) and isinstance(each.key[-1], Call)):
-                arrived.append(Node(_from(each.key), actual=_figures(part), statements=part.statements))
+            elif at == task and (read := _read(each.key)) is not None:
+                made = Node(_from(each.key, producers), actual=_figures(part), statements=part.statements)
+                arrived[read] = made
     if found is None:
-        return Node(name.capitalize(), (MISSING,), where, inputs=tuple(arrived))
-    if found.profile is not None:
-        arrived += operators_of(found.profile)
+        return Node(name.capitalize(), (MISSING,), where, inputs=tuple(arrived.values()))
+
+    def scanned(columns: frozenset[str]) -> Node | None:
+        return next((arrived.pop(each) for each in list(arrived) if columns and columns <= set(each.columns)), None)
+
+    engine = () if found.profile is None else tuple(operators_of(found.profile, scanned))
     unknown = profiled and found.profile is None
     details = () if not unknown else (LEFT if found.state == "stopped" else MISSING,)
-    return Node(name.capitalize(), details, where, Figures(), _figures(found), found.statements, tuple(arrived))
+    statements = found.statements if number == 0 else ()
+    inputs = (*arrived.values(), *engine)
+    return Node(name.capitalize(), details, where, Figures(), _figures(found), statements, inputs)
 
 
-def _from(key: Hashable) -> str:
+def _read(key: Hashable) -> Operator | None:
+    """The operator that an input of a fragment is."""
+    if isinstance(key, tuple) and isinstance(key[-1], Remote):
+        return key[-1]
+    return key if isinstance(key, Exchange | Remote | Call) else None
+
+
+def _from(key: Hashable, producers: Mapping[Exchange | None, str]) -> str:
     """What an input of a fragment is called."""
     if isinstance(key, Exchange):
-        return f"Received through exchange {key.kind}"
+        return f"Received from {producers.get(key, 'a fragment')}"
     if isinstance(key, tuple) and isinstance(key[-1], Remote):
         return f"Remote {key[-1].source}, read by the federation"
     return f"Call {key.function}" if isinstance(key, Call) else f"Remote {getattr(key, 'source', '')}"

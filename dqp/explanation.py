@@ -109,7 +109,7 @@ class Explanation:
         if self.fragments:
             below = drawn(*self.fragments)
             parts.append(
-                f'<details><summary>in the evaluators</summary><div style="overflow-x:auto">{below}</div></details>'
+                f'<details><summary>in the engines</summary><div style="overflow-x:auto">{below}</div></details>'
             )
         parts.append(f"<details><summary>as text</summary><pre>{html.escape(self.text)}</pre></details>")
         return "".join(parts)
@@ -136,6 +136,8 @@ def size(value: float) -> str:
 
 def duration(value: float) -> str:
     """Seconds for people."""
+    if value < 0.000_000_5:
+        return "<1 µs"
     if value < 0.0001:
         return f"{value * 1e6:,.0f} µs"
     return f"{value * 1000:,.1f} ms" if value < 1 else f"{value:,.2f} s"
@@ -185,7 +187,8 @@ def _lines(node: Node, first: str = "", rest: str = "") -> Iterator[str]:
         yield f"{inner}{each}"
     for number, each in enumerate(node.statements, 1):
         part = f"part {number} of {len(node.statements)}: " if len(node.statements) > 1 else ""
-        yield f"{inner}{part}{shortened(each)}"
+        for line in f"{part}{shortened(each)}".split("\n"):
+            yield f"{inner}{line}"
     for number, below in enumerate(node.inputs):
         last = number == len(node.inputs) - 1
         yield from _lines(below, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))

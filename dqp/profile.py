@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from sqlglot import exp
@@ -79,16 +79,25 @@ def _shortened(value: Any) -> Any:
     return str(value)[:TEXT]
 
 
-def operators_of(profile: Mapping[str, Any]) -> Iterator[Node]:
-    """DuckDB's operators, from its own profile; those that only pass rows on are left out."""
+def _nothing(columns: frozenset[str]) -> Node | None:
+    return None
+
+
+def operators_of(
+    profile: Mapping[str, Any], arrived: Callable[[frozenset[str]], Node | None] = _nothing
+) -> Iterator[Node]:
+    """DuckDB's operators, from its own profile; those that only pass rows on are left out. ``arrived``: what is read by
+    the scan of these columns."""
     for each in profile.get("operator", ()):
-        below = tuple(operators_of({"operator": each.get("children", ())}))
+        below = tuple(operators_of({"operator": each.get("children", ())}, arrived))
         kind = _kind(each)
         said = {name: _told(value) for name, value in (each.get("extra_info") or {}).items() if name in _TOLD}
         plain = kind == "Projection" and _PLAIN.fullmatch(said.get("Projections", ""))
         if len(below) == 1 and (plain or kind == "Result collector"):
             yield below[0]
             continue
+        if kind in _SCANS and (read := arrived(_columns(each))) is not None:
+            below = (read,)
         # What DuckDB expects of our inputs means nothing: it cannot know them.
         yield Node(
             "Input" if kind == "Table scan" else kind,
@@ -121,9 +130,7 @@ def _matched(tree: Operator, engine: Mapping[str, Any]) -> dict[Operator, Figure
     if isinstance(tree, Filter):
         return _matched(tree.input, engine)
     if not tree.inputs or kind in _SCANS:
-        columns = (engine.get("extra_info") or {}).get("Projections") or ()
-        listed = {columns} if isinstance(columns, str) else set(columns)
-        return {} if kind in _SCANS and listed <= set(tree.columns) else None
+        return {} if kind in _SCANS and _columns(engine) <= set(tree.columns) else None
     words = next((words for type, words in _KINDS if isinstance(tree, type)), ())
     if not any(each in kind.lower() for each in words) or len(below) != len(tree.inputs):
         return None
@@ -133,6 +140,12 @@ def _matched(tree: Operator, engine: Mapping[str, Any]) -> dict[Operator, Figure
         if all(each is not None for each in parts):
             return {tree: _figures(engine)} | {key: each for part in parts if part for key, each in part.items()}
     return None
+
+
+def _columns(engine: Mapping[str, Any]) -> frozenset[str]:
+    """Of a scan."""
+    columns = (engine.get("extra_info") or {}).get("Projections") or ()
+    return frozenset((columns,) if isinstance(columns, str) else columns)
 
 
 def _kind(engine: Mapping[str, Any]) -> str:

@@ -17,9 +17,9 @@ from dqp import dialects, types
 from dqp.binder import bind
 from dqp.catalog import Catalog, Column, Table
 from dqp.cost import Estimator
-from dqp.explain import described
 from dqp.operators import Names, Nested, Operator, Remote
 from dqp.rules import Context, optimise
+from dqp.titles import described
 from tests.tpch import PLACEMENTS, QUERIES, qualified
 
 DIRECTORY = Path(__file__).parents[1] / "plans"

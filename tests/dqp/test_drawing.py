@@ -63,15 +63,23 @@ def test_any_plan(plans: list[Node]) -> None:
 
 
 def test_what_it_says() -> None:
-    scan = Node("Remote pg", (), "postgresql", Figures(10.0), Figures(5_000.0, 80_000.0, 0.25, 0.1), ("SELECT '<&'",))
+    scan = Node(
+        "Remote pg",
+        (),
+        "postgresql",
+        Figures(10.0, None, 0.003),
+        Figures(5_000.0, 80_000.0, 0.25, 0.1),
+        ("SELECT '<&'",),
+    )
     root = Node("Top", ("by n desc",), estimated=Figures(5.0), inputs=(scan,))
     text = drawn(root)
     words = "".join(ET.fromstring(text).itertext())
     assert "Remote pg · postgresql" in words
     assert "SELECT '<&'" in words
-    assert "5,000 rows, 10 expected" in words
-    assert "80.0 kB, 250.0 ms, waited 100.0 ms" in words
-    assert "5 rows expected" in words
+    assert "5,000 rows, estimated 10" in words
+    assert "80.0 kB, 250.0 ms (estimated 3.0 ms)," in words
+    assert "waited 100.0 ms" in words
+    assert "estimated 5 rows" in words
     # A wrong estimate is seen, a right one is not.
     assert "#c0392b" in text
     right = Node("Remote pg", estimated=Figures(4_000.0), actual=Figures(5_000.0))

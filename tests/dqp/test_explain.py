@@ -216,10 +216,10 @@ def test_rows_that_move_between_evaluators() -> None:
     exchange = next(each for each in nodes(node) if each.title == "Exchange hash")
     assert exchange.details == ("by id", "to fragment 3 at one, two")
     assert exchange.actual is not None
-    assert (exchange.actual.rows, exchange.actual.bytes, exchange.actual.waiting) == (14, 140, 0.5)
+    assert (exchange.actual.rows, exchange.actual.bytes, exchange.actual.waiting) == (14, 140, 0.25)
     found = {(each.title, each.where): each for each in beside}
     whole = found["Fragment 3", "one"]
-    assert [each.title for each in whole.inputs] == ["Received through exchange hash", "Arrow scan"]
+    assert [each.title for each in whole.inputs] == ["Received from fragment 1", "Arrow scan"]
     assert not whole.details
     assert found["Fragment 3", "two"].details == (MISSING,)
     assert found["Fragment 2", "two"].actual is None

@@ -162,7 +162,7 @@ def test_what_evaluators_did_travels_back(lab: Coordinator, evaluators: list[Ser
         assert engine.actual is not None
         assert engine.actual.rows
         assert engine.actual.seconds is not None
-        assert len(named(each, "Received through exchange hash")) == 2
+        assert len(named(each, "Received from fragment")) == 2
         done += engine.actual.rows
     assert done == MATCHES
     assert Explanation.of(found.json).json == found.json

@@ -19,10 +19,10 @@ from dqp import types
 from dqp.binder import bind
 from dqp.catalog import Catalog, Column, Table
 from dqp.cost import Estimator
-from dqp.explain import described
 from dqp.operators import Call, Inline, Names, Nested, Operator, Project, Remote, column, rewritten, walk
 from dqp.render import duckdb_sql
 from dqp.rules import RULES, Context, Options, Rule, applied
+from dqp.titles import described
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.schema import TABLES, data
 
