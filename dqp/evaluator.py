@@ -39,6 +39,8 @@ log = logging.getLogger("dqp.evaluator")
 
 BEAT = 1.0
 """Seconds between two reports of work that goes on: what a coordinator takes for a sign of life."""
+STARTED = 300.0
+"""Seconds that a fragment waits for one to start that it reads from. The coordinator, who sees to it, is quicker."""
 BUCKET = "bucket of the row"
 LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
 SPLIT_BLOCKS = 8
@@ -334,7 +336,7 @@ class _Run:
         return _Arriving(fetches, names_of, self._execution, measure)
 
     def _fetch(self, address: str, ticket: Any, arriving: _Arriving) -> None:
-        with fetch(address, ticket, cancellation=self._execution.cancellation) as stream:
+        with fetch(address, ticket, cancellation=self._execution.cancellation, timeout=STARTED) as stream:
             arriving.take(stream)
 
     def _ask(self, given: RemoteInput, measure: Measure, arriving: _Arriving) -> None:

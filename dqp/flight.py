@@ -387,7 +387,7 @@ def fetch(address: str, ticket: Ticket, *, cancellation: Cancellation, timeout: 
     """
     client = _connected(address)
     try:
-        reader = _opened(client, ticket.encode(timeout), cancellation, timeout)
+        reader = _opened(client, address, ticket.encode(timeout), cancellation, timeout)
         schema = reader.schema
     except BaseException:
         client.close()
@@ -397,7 +397,7 @@ def fetch(address: str, ticket: Ticket, *, cancellation: Cancellation, timeout: 
         reader.cancel()
         client.close()
 
-    return Stream(schema, _received(reader, cancellation), close)
+    return Stream(schema, _received(reader, address, cancellation), close)
 
 
 def health(address: str, *, timeout: float = 1.0) -> dict[str, Any]:
@@ -407,7 +407,7 @@ def health(address: str, *, timeout: float = 1.0) -> dict[str, Any]:
         results = list(client.do_action(flight.Action("health", b""), flight.FlightCallOptions(timeout=timeout)))
         answer: dict[str, Any] = json.loads(results[0].body.to_pybytes())
     except (pa.ArrowException, OSError) as error:
-        raise _received_error(error) from error
+        raise _received_error(error, address) from error
     finally:
         client.close()
     return answer
@@ -419,7 +419,7 @@ def _connected(address: str) -> flight.FlightClient:
 
 
 def _opened(
-    client: flight.FlightClient, request: bytes, cancellation: Cancellation, timeout: float
+    client: flight.FlightClient, address: str, request: bytes, cancellation: Cancellation, timeout: float
 ) -> flight.FlightStreamReader:
     """Opening blocks until the producer has begun and cannot be interrupted: so it has a thread, which cancels what
     nobody waits for any more."""
@@ -446,42 +446,49 @@ def _opened(
         with cancellation.on_cancel(abandon):
             return opening.result(timeout + 1.0)
     except TimeoutError:
-        raise EvaluatorLostError(f"An evaluator did not answer within {timeout:g} s.") from None
+        raise EvaluatorLostError(
+            f"The evaluator with the port {address} did not answer within {timeout:g} s.", address=address
+        ) from None
     except AbandonedError:
         cancellation.check()
         raise
     except (pa.ArrowException, OSError) as error:
         cancellation.check()
-        raise _received_error(error) from error
+        raise _received_error(error, address) from error
     finally:
         abandon()  # without effect on what has come
 
 
-def _received(reader: flight.FlightStreamReader, cancellation: Cancellation) -> Iterator[pa.RecordBatch]:
+def _received(reader: flight.FlightStreamReader, address: str, cancellation: Cancellation) -> Iterator[pa.RecordBatch]:
     batches = rows = 0
     with cancellation.on_cancel(reader.cancel):
         while True:
             try:
                 chunk = reader.read_chunk()
             except StopIteration:
-                raise EvaluatorLostError("An exchange ended before its end was seen.") from None
+                raise EvaluatorLostError("An exchange ended before its end was seen.", address=address) from None
             except (pa.ArrowException, OSError) as error:
                 cancellation.check()
-                raise _received_error(error) from error
+                raise _received_error(error, address) from error
             if chunk.app_metadata is not None:
                 break
             batches += 1
             rows += chunk.data.num_rows
             yield chunk.data
     if json.loads(chunk.app_metadata.to_pybytes()) != {"batches": batches, "rows": rows}:
-        raise EvaluatorLostError(f"Of an exchange only {rows:,} rows in {batches:,} batches arrived.")
+        raise EvaluatorLostError(f"Of an exchange only {rows:,} rows in {batches:,} batches arrived.", address=address)
 
 
-def _received_error(error: Exception) -> DaiError:
+def _received_error(error: Exception, address: str) -> DaiError:
     problem = getattr(error, "extra_info", None)
     if problem:
-        return from_problem(json.loads(problem))
+        found = from_problem(json.loads(problem))
+        if isinstance(found, EvaluatorLostError):
+            found.extra.setdefault("address", address)
+        return found
     lost = flight.FlightUnavailableError | flight.FlightCancelledError | flight.FlightTimedOutError
     if isinstance(error, lost):
-        return EvaluatorLostError("An evaluator went away while its tuples were wanted.")
+        return EvaluatorLostError(
+            f"The evaluator with the port {address} went away while its tuples were wanted.", address=address
+        )
     return InternalError(f"An exchange between evaluators failed ({type(error).__name__}).")

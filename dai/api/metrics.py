@@ -57,8 +57,10 @@ class _Gauges(Collector):
     def collect(self) -> Iterator[Metric]:
         service = self._service
         running, queued = service.jobs.counts()
-        yield GaugeMetricFamily("dai_requests_running", "synchronous requests at work", service.admission.running)
-        yield GaugeMetricFamily("dai_requests_queued", "synchronous requests that wait", service.admission.waiting)
+        both = service.admission, service.role_admission
+        running_now, waiting = sum(each.running for each in both), sum(each.waiting for each in both)
+        yield GaugeMetricFamily("dai_requests_running", "synchronous requests at work", running_now)
+        yield GaugeMetricFamily("dai_requests_queued", "synchronous requests that wait", waiting)
         yield GaugeMetricFamily("dai_jobs_running", "jobs at work", running)
         yield GaugeMetricFamily("dai_jobs_queued", "jobs that wait", queued)
         yield GaugeMetricFamily("dai_sessions", "sessions", len(service.sessions.all()))

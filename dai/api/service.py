@@ -57,8 +57,10 @@ class Service:
             self.scratch,
         )
         self.admission = Admission(limits.concurrent, limits.queue, limits.queue_seconds)
+        # What is asked of a role may in turn ask this service for statements: it must not wait for itself.
+        self.role_admission = Admission(limits.concurrent, limits.queue, limits.queue_seconds)
         # a request that is being closed may hold a second thread
-        self.workers = ThreadPoolExecutor(2 * limits.concurrent, thread_name_prefix="request")
+        self.workers = ThreadPoolExecutor(4 * limits.concurrent, thread_name_prefix="request")
         self.interrupts = ThreadPoolExecutor(8, thread_name_prefix="interrupt")
         self.control = ThreadPoolExecutor(8, thread_name_prefix="control")
         self.metrics = Metrics(self)

@@ -71,7 +71,8 @@ class _Watch:
 async def conduct(call: Call, work: Work) -> None:
     """Runs ``work`` and sends what it gives. What it raises was raised before anything was sent."""
     service = call.service
-    await service.admission.acquire()
+    admission = service.role_admission if work.role else service.admission
+    await admission.acquire()
     watch = _Watch(call, work)
     service.working.add(work)
     try:
@@ -92,7 +93,7 @@ async def conduct(call: Call, work: Work) -> None:
             watch.cancel(CancelledError("The request has ended."))
             await _settled(asyncio.ensure_future(_in_thread(service.workers.submit, work.close)))
         service.working.discard(work)
-        service.admission.release()
+        admission.release()
         call.rows, call.stages = work.rows, {**call.stages, **work.stages}
         call.error = call.error or work.error
 

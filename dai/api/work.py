@@ -62,6 +62,12 @@ class Work:
         self._closed = False
 
     @property
+    def role(self) -> bool:
+        """Whether it is asked of a role of the service, not of a resource with data."""
+        driver = self.environment.driver
+        return driver is not None and driver.role is not None
+
+    @property
     def cancellation(self) -> Cancellation:
         return self.environment.cancellation
 
@@ -122,13 +128,15 @@ class Work:
 
     def _gather(self) -> tuple[Pieces, bool]:
         began = time.perf_counter()
+        # What a role reports is wanted at once.
+        seconds = 0.0 if self.role else GATHER_SECONDS
         found: Pieces = []
         size = 0
         try:
             for piece in self._pieces:
                 found.append(piece)
                 size += memoryview(piece).nbytes
-                if size >= GATHER_BYTES or time.perf_counter() - began > GATHER_SECONDS:
+                if size >= GATHER_BYTES or time.perf_counter() - began > seconds:
                     return found, False
         finally:
             self._produce += time.perf_counter() - began

@@ -6,15 +6,22 @@ large is hashed and not sent to everybody, one that turned out small the other w
 at once; those that read from others wait for them. The rows of the root come through an exchange like all others.
 
 Evaluators report at least once a second; one that does not is lost, and so is one whose connection breaks. Then, as
-long as no row was handed out, the query begins again under the next attempt on the evaluators that are left.
+long as no row was handed out, the query begins again under the next attempt on the evaluators that are left. One that
+was lost is left alone for a while, unless there is no other.
+
+An evaluator runs so many requests at once, from all its coordinators, and the others wait in their order. Every
+coordinator asks its evaluators one after the other, by address, and each only when the one before has taken the tasks:
+so two queries never wait for each other.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -70,7 +77,11 @@ from dqp.wire import Body, Called, Columns, Input, Received, RemoteInput, Task, 
 EMBEDDED_BYTES = 256 << 10
 """Tuples at hand up to this size travel with a task; larger ones are fetched from the coordinator's port."""
 SILENCE = 10.0
-"""Seconds without a report after which an evaluator is asked whether it is there."""
+"""Seconds without an answer after which an evaluator is lost."""
+ANSWER = 3.0
+"""Seconds in which it has to answer when it is asked whether it is there."""
+AWAY = 15.0
+"""Seconds that a lost evaluator is not asked for, while there are others."""
 ATTEMPTS = 4
 """Of a query, at most."""
 QUERIES = 12
@@ -93,8 +104,9 @@ class Evaluator(Protocol):
         """Raises EvaluatorLostError where it cannot be asked."""
 
     def run(self, tasks: Sequence[Task], cancellation: Cancellation) -> Iterator[Sequence[Mapping[str, Any]]]:
-        """Runs the tasks: their reports (``dqp.evaluator.Work.reports``). Closing the generator, or cancelling, ends
-        them. Raises EvaluatorLostError when the evaluator is gone."""
+        """Runs the tasks: their reports (``dqp.evaluator.Work.reports``), the first, perhaps empty, as soon as they
+        are taken. Closing the generator, or cancelling, ends them. Raises EvaluatorLostError when it is gone,
+        BusyError when it has no turn for them."""
 
     def forget(self) -> None:
         """What is known of it may be wrong: ask again."""
@@ -117,6 +129,7 @@ class Distributed(Local):
         self._port: FlightPort | None = None
         self._lock = threading.Lock()
         self._load: dict[str, int] = {}
+        self._away: dict[str, float] = {}
         self._turns = Slots(QUERIES)
 
     @abstractmethod
@@ -166,25 +179,47 @@ class Distributed(Local):
             if source is not None and not lost.count(str(source)):
                 lost.add(str(source))
             return super()._retries(error, tree, execution, lost)
-        return isinstance(error, EvaluatorLostError) and execution.attempt < ATTEMPTS
-
-    def _alive(self, execution: Execution) -> list[tuple[Evaluator, str]]:
-        """The evaluators that answer, with the addresses of their ports, the one with the least work first."""
-        found = []
+        if not isinstance(error, EvaluatorLostError):
+            return False
         for each in self.evaluators():
-            try:
-                address = each.address
-                if execution.attempt > 1:
-                    health(address)
-            except EvaluatorLostError:
-                each.forget()
-                continue
-            found.append((each, address))
+            if each.name == error.extra.get("evaluator"):
+                self._lost(each)
+        return execution.attempt < ATTEMPTS
+
+    def _lost(self, evaluator: Evaluator) -> None:
+        evaluator.forget()
+        with self._lock:
+            self._away[evaluator.name] = time.monotonic() + AWAY
+
+    def _alive(self, again: bool) -> list[tuple[Evaluator, str]]:
+        """The evaluators that answer, with the addresses of their ports, the one with the least work first. ``again``:
+        all are asked, those too whose address is known."""
+        now = time.monotonic()
+        with self._lock:
+            here = [each for each in self.evaluators() if self._away.get(each.name, 0.0) <= now]
+        found = self._answering(here, again) or self._answering(self.evaluators(), True)
         if not found:
             names = ", ".join(each.name for each in self.evaluators())
             raise EvaluatorLostError(f"No evaluator answers: {names}.", hint="Start them, or wait until they are back.")
         with self._lock:
             return sorted(found, key=lambda each: self._load.get(each[0].name, 0))
+
+    def _answering(self, evaluators: Sequence[Evaluator], again: bool) -> list[tuple[Evaluator, str]]:
+        def asked(evaluator: Evaluator) -> str | None:
+            try:
+                address = evaluator.address
+                if again:
+                    health(address, timeout=ANSWER)
+            except EvaluatorLostError:
+                self._lost(evaluator)
+                return None
+            return address
+
+        if not evaluators:
+            return []
+        with ThreadPoolExecutor(len(evaluators), thread_name_prefix="dqp-alive") as pool:
+            found = list(pool.map(asked, evaluators))
+        return [(each, address) for each, address in zip(evaluators, found, strict=True) if address is not None]
 
     def placed(self, tree: Operator, context: Context) -> Placement:
         options = ExecutionOptions()
@@ -193,17 +228,12 @@ class Distributed(Local):
         if only is not None:
             return Placement.here(only)
         remarks = list(foreseen(tree, own, options.inline_bytes))
-        answering = []
-        for each in self.evaluators():
-            try:
-                health(each.address)
-                answering.append(each.name)
-            except EvaluatorLostError:
-                each.forget()
-                remarks.append(f"{each.name} does not answer")
-        with self._lock:
-            answering.sort(key=lambda each: self._load.get(each, 0))
-        names = answering or [each.name for each in self.evaluators()]
+        try:
+            names = [each.name for each, _ in self._alive(again=True)]
+        except EvaluatorLostError:
+            names = []
+        remarks += [f"{each.name} does not answer" for each in self.evaluators() if each.name not in names]
+        names = names or [each.name for each in self.evaluators()]
         plan = cut(tree, own, len(names), thresholds=self._thresholds, seconds=self._seconds)
         parts = {each: self._divided(each, plan, options) for each in remotes(plan.tree)}
         return Placement(plan, named_places(plan, names), parts, tuple(remarks))
@@ -236,7 +266,7 @@ class Distributed(Local):
         turn = ExitStack()
         turn.enter_context(self._turns(execution.cancellation))
         execution.at_end(turn.close)
-        evaluators = self._alive(execution)
+        evaluators = self._alive(again=execution.attempt > 1)
         readings = Readings(self._catalog, execution, lost)
         tree = adapt(tree, own, readings.read, execution.options.inline_bytes)
         execution.remarks = tuple(own.remarks)
@@ -331,16 +361,20 @@ class _Attempt:
                 task = self._task(fragment, instance, tuple(types))
                 self._tasks.setdefault(place, []).append(task)
         self._conducting = len(self._tasks)
-        for place, tasks in self._tasks.items():
-            execution.start(partial(self._conduct, self._evaluators[place][0], tasks), "dqp-evaluator")
+        for place, tasks in sorted(self._tasks.items(), key=lambda each: self._evaluators[each[0]][1]):
+            taken = threading.Event()
+            execution.start(partial(self._conduct, self._evaluators[place][0], tasks, taken), "dqp-evaluator")
+            with execution.cancellation.on_cancel(taken.set):
+                taken.wait()
         root = self._plan.root
         address = self._evaluators[self._places[root.id][0]][1]
-        stream = fetch(address, self._ticket(root, 0, 0), cancellation=execution.cancellation)
+        with self._named():
+            stream = fetch(address, self._ticket(root, 0, 0), cancellation=execution.cancellation)
         return Stream(stream.schema, self._to_the_end(stream), stream.close)
 
     def _to_the_end(self, stream: Stream) -> Iterator[pa.RecordBatch]:
         """The rows; behind the last one, waits a little for what the evaluators have to say of their work."""
-        with stream:
+        with self._named(), stream:
             yield from stream
         cancellation = self._execution.cancellation
         with self._reported:
@@ -353,17 +387,30 @@ class _Attempt:
         with self._reported:
             self._reported.notify_all()
 
-    def _conduct(self, evaluator: Evaluator, tasks: Sequence[Task]) -> None:
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """An evaluator whose port is gone is called by its name."""
+        try:
+            yield
+        except EvaluatorLostError as error:
+            for evaluator, address in self._evaluators:
+                if address == error.extra.get("address"):
+                    raise gone(evaluator.name) from error
+            raise
+
+    def _conduct(self, evaluator: Evaluator, tasks: Sequence[Task], taken: threading.Event) -> None:
         """Has the evaluator run its tasks; the failure of one is that of the attempt, as long as rows are wanted."""
         try:
-            with self._runtime.loaded(evaluator, len(tasks)):
+            with self._runtime.loaded(evaluator, len(tasks)), self._named():
                 for reports in evaluator.run(tasks, self._execution.cancellation):
+                    taken.set()
                     for each in reports:
                         self._told(evaluator, each)
         except DaiError:
             if not self._over:
                 raise
         finally:
+            taken.set()
             with self._reported:
                 self._conducting -= 1
                 self._reported.notify_all()
@@ -476,6 +523,13 @@ class _Attempt:
             self._execution.at_end(partial(port.withdraw, self._query, self._execution.attempt))
         port.publish(ticket, opener)
         return Received(((port.address, ticket),), columns)
+
+
+def gone(name: str) -> EvaluatorLostError:
+    """The evaluator of that name does not answer any more."""
+    return EvaluatorLostError(
+        f"The evaluator {name} went away.", hint="Ask again: it runs on those that are left.", evaluator=name
+    )
 
 
 def skewable(plan: Plan, context: Context, rows: float) -> Iterator[tuple[str, Remote]]:

@@ -7,21 +7,25 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from dai.cancellation import Cancellation
 from dai.client import Options, parted
 from dai.client import Service as Client
 from dai.client.documents import activity, document, element
 from dai.client.result import Result, media_type
-from dai.errors import ConfigurationError, DaiError, NotFoundError, TruncatedError, UnreachableError
+from dai.errors import BusyError, ConfigurationError, DaiError, NotFoundError, TruncatedError, UnreachableError
 from dqp.catalog import Catalog
-from dqp.errors import EvaluatorLostError
+from dqp.heartbeat import Heartbeat
 from dqp.operations import Operation
 from dqp.partition import DEFAULT, Thresholds
-from dqp.runtimes.distributed import SILENCE, Distributed
+from dqp.runtimes.distributed import ANSWER, SILENCE, Distributed, gone
 from dqp.settings import FederationSettings
 from dqp.wire import Task, encoded
 
 RESOURCE = "evaluator"
+AFTER = 2.0
+"""Seconds without a report after which it is asked whether it lives."""
 
 
 class Service(Distributed):
@@ -53,7 +57,9 @@ class ServiceEvaluator:
     def __init__(self, url: str) -> None:
         base, resource = parted(url)
         self.name, self._path = base, f"/resources/{resource or RESOURCE}"
-        self._client = Client(base, Options(connect=2.0, read=SILENCE, retries=1))
+        self._client = Client(base, Options(connect=2.0, retries=1))
+        self._asked = Client(base, Options(connect=ANSWER, read=ANSWER, retries=0))
+        self._heartbeat = Heartbeat(self._lives, self.name, after=AFTER, patience=SILENCE - AFTER - ANSWER)
         self._lock = threading.Lock()
         self._address: str | None = None
 
@@ -62,9 +68,9 @@ class ServiceEvaluator:
         with self._lock:
             if self._address is None:
                 try:
-                    properties: Mapping[str, Any] = self._client.get(self._path)
+                    properties: Mapping[str, Any] = self._asked.get(self._path)
                 except UnreachableError as error:
-                    raise EvaluatorLostError(f"The evaluator {self.name} does not answer.") from error
+                    raise gone(self.name) from error
                 except NotFoundError as error:
                     raise self._no_evaluator() from error
                 if "flight" not in properties:
@@ -86,14 +92,32 @@ class ServiceEvaluator:
         work = activity("runFragments", fragments, reports, name="run")
         headers = {"Content-Type": "application/xml", "Accept": media_type("arrow")}
         path = f"{self._path}/perform?output=how"
+        own = Cancellation()  # What ends this request alone.
         try:
-            reply = self._client.transport.send("POST", path, document(work), headers, cancellation=cancellation)
-            with Result(reply.body, "arrow") as result:
-                for batch in result:
-                    yield [json.loads(each) for each in batch.column(0).to_pylist()]
+            with cancellation.on_cancel(lambda: own.cancel(cancellation.cause)):
+                with self._heartbeat.waiting(own):
+                    reply = self._client.transport.send("POST", path, document(work), headers, cancellation=own)
+                with Result(reply.body, "arrow") as result:
+                    yield []
+                    batches = iter(result)
+                    while (batch := self._next(batches, own)) is not None:
+                        yield [json.loads(each) for each in batch.column(0).to_pylist()]
         except (UnreachableError, TruncatedError) as error:
-            self.forget()
-            raise EvaluatorLostError(f"The evaluator {self.name} went away.") from error
+            raise gone(self.name) from error
+        except BusyError as error:
+            raise BusyError(
+                f"The evaluator {self.name} has too much to do.",
+                hint="Ask again later, or name more evaluators; its limits.concurrent is what it runs at once.",
+            ) from error
+
+    def _next(self, batches: Iterator[pa.RecordBatch], cancellation: Cancellation) -> pa.RecordBatch | None:
+        with self._heartbeat.waiting(cancellation):
+            return next(batches, None)
+
+    def _lives(self) -> None:
+        with self._asked.transport.send("GET", "/health/live").body:
+            pass
 
     def close(self) -> None:
         self._client.close()
+        self._asked.close()

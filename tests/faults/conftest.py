@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.faults.databases import Database, maria_database, postgres_database
-from tests.faults.federation import MARIA_CONTENT, POSTGRES_CONTENT, Side
+from tests.faults.federation import Side, two_sides
 from tests.processes import ServiceProcess
 from tests.servers import MariaServer, PostgresServer
 
@@ -32,16 +32,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
 @pytest.fixture(scope="package")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Side]]:
     """By alias, both databases with the tables of a federation, and a service in front of each."""
-    with PostgresServer() as postgres, MariaServer() as mariadb, ExitStack() as stack:
-        found = {}
-        for alias, database, content in (
-            ("pg", postgres_database(postgres), POSTGRES_CONTENT),
-            ("maria", maria_database(mariadb), MARIA_CONTENT),
-        ):
-            database.run(*content)
-            service = ServiceProcess(tmp_path_factory.mktemp(alias), {alias: database.server.url})
-            stack.callback(service.stop)
-            found[alias] = Side(alias, database, service)
+    with two_sides(tmp_path_factory.mktemp("sides")) as found:
         yield found
 
 

@@ -6,7 +6,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,8 +20,9 @@ from dai.stream import Stream
 from dqp.coordinator import Coordinator
 from dqp.settings import load
 from dqp.sources import DescribedSource, Source
-from tests.faults.databases import Database
+from tests.faults.databases import Database, maria_database, postgres_database
 from tests.processes import ServiceProcess, until
+from tests.servers import MariaServer, PostgresServer
 
 ROWS = 40_000
 """Of ``big``: more bytes than the sockets between a database and us hold."""
@@ -79,6 +80,24 @@ class Side:
         """Nothing runs for us, where it lives."""
         alive = self.database.server.process is not None
         return not (alive and self.database.at_work) and (self.service.process is None or self.service.at_rest())
+
+
+@contextmanager
+def two_sides(directory: Path) -> Iterator[Mapping[str, Side]]:
+    """By alias, both databases with their tables, and a service in front of each that does not run yet."""
+    with PostgresServer() as postgres, MariaServer() as mariadb, ExitStack() as stack:
+        found = {}
+        for alias, database, content in (
+            ("pg", postgres_database(postgres), POSTGRES_CONTENT),
+            ("maria", maria_database(mariadb), MARIA_CONTENT),
+        ):
+            database.run(*content)
+            place = directory / alias
+            place.mkdir()
+            service = ServiceProcess(place, {alias: database.server.url})
+            stack.callback(service.stop)
+            found[alias] = Side(alias, database, service)
+        yield found
 
 
 def resting(sides: Mapping[str, Side]) -> bool:

@@ -1,0 +1,108 @@
+"""Evaluators that run few requests at once, and more coordinators than that."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from dai.cancellation import Cancellation
+from dai.drivers import driver_for
+from dai.errors import BusyError
+from dai.stream import Stream
+from dqp.coordinator import Coordinator
+from dqp.partition import Thresholds
+from dqp.runtimes.service import Service
+from dqp.settings import load
+from tests.processes import ServiceProcess, until
+
+ROWS = 3_000
+COORDINATORS = 8
+ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=0.0, spread_seconds=0.0)
+SQL = "SELECT count(*) AS n, sum(a.v + b.v) AS s FROM lite.t a JOIN duck.t b ON a.id = b.v"
+ANSWER = {"n": [ROWS], "s": [sum(range(1, ROWS + 1)) * 2]}
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    directory = tmp_path_factory.mktemp("files")
+    found = {"lite": f"sqlite:///{directory / 'lite.db'}", "duck": f"duckdb:///{directory / 'duck.duckdb'}"}
+    numbers = range(1, ROWS + 1)
+    for url in found.values():
+        driver = driver_for(url)
+        driver.update("CREATE TABLE t (id integer PRIMARY KEY, v bigint)", cancellation=Cancellation())
+        content = pa.table({"id": pa.array(numbers, pa.int32()), "v": pa.array(numbers, pa.int64())})
+        driver.load("t", Stream.of(content), cancellation=Cancellation())
+        driver.close()
+    return found
+
+
+@contextmanager
+def services(directory: Path, urls: dict[str, str], **limits: float) -> Iterator[list[ServiceProcess]]:
+    """Two evaluators; the first one has the data, too, so that its fragments ask it for statements."""
+    with ExitStack() as stack:
+        started = []
+        for number, resources in enumerate((urls, {})):
+            place = directory / str(number)
+            place.mkdir()
+            made = ServiceProcess(place, resources, limits, roles={"evaluator": f'directory = "{place / "spill"}"'})
+            stack.callback(made.stop)
+            started.append(made.start())
+        yield started
+
+
+@contextmanager
+def coordinator(started: list[ServiceProcess], backwards: bool = False) -> Iterator[Coordinator]:
+    sources = {alias: f"{started[0].url}/resources/{alias}" for alias in ("lite", "duck")}
+    evaluators = [each.url for each in (reversed(started) if backwards else started)]
+    settings = load({"sources": sources, "evaluators": evaluators})
+    made = Coordinator(settings)
+    made.runtime.close()
+    made.runtime = Service(made.catalog, settings, operations=made.operations, thresholds=ALWAYS)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def at_rest(started: list[ServiceProcess]) -> bool:
+    states = [httpx.get(f"{each.url}/resources/evaluator").json() for each in started]
+    return not any(state[each] for state in states for each in ("works", "tickets", "readers"))
+
+
+def ask(made: Coordinator) -> pa.Table:
+    return made.query(SQL, cancellation=Cancellation()).table()
+
+
+@pytest.mark.parametrize("concurrent", [1, 3])
+def test_coordinators_wait_for_each_other_and_none_for_ever(
+    urls: dict[str, str], tmp_path: Path, concurrent: int
+) -> None:
+    """They name the evaluators in different order, and a fragment needs statements of a service that is full."""
+    with services(tmp_path, urls, concurrent=concurrent, queue_seconds=60) as started, ExitStack() as stack:
+        labs = [stack.enter_context(coordinator(started, bool(each % 2))) for each in range(COORDINATORS)]
+        assert "Exchange" in labs[0].explain(SQL, analyze=True).text
+        with ThreadPoolExecutor(2 * COORDINATORS) as pool:
+            found = [each.to_pydict() for each in pool.map(ask, [*labs, *labs])]
+        assert found == [ANSWER] * 2 * COORDINATORS
+        until(lambda: at_rest(started))
+
+
+def test_who_waits_too_long_is_told_for_whom(urls: dict[str, str], tmp_path: Path) -> None:
+    with (
+        services(tmp_path, urls, concurrent=1, queue_seconds=0.2) as started,
+        coordinator(started) as one,
+        coordinator(started) as other,
+    ):
+        assert ask(other).to_pydict() == ANSWER
+        endless = "SELECT a.id FROM lite.t a JOIN duck.t b ON a.id > b.v JOIN lite.t c ON c.id > b.id"
+        with one.query(endless, cancellation=Cancellation()) as stream:
+            assert next(stream).num_rows
+            with pytest.raises(BusyError, match=r"The evaluator http://\S+ has too much to do") as caught:
+                ask(other)
+            assert caught.value.hint
+        until(lambda: at_rest(started))
+        assert ask(other).to_pydict() == ANSWER
