@@ -19,10 +19,12 @@ from dai.errors import DataError
 from dai.stream import Stream
 from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
+from dqp.explain import MISSING
 from dqp.partition import Thresholds
 from dqp.settings import load
 from tests.clusters import loopback_up, ray_cluster
 from tests.dqp.generated.differential import compared, files, order
+from tests.dqp.test_explain import nodes
 from tests.processes import until
 from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, tables
 from tests.tpch import load as load_tpch
@@ -123,6 +125,21 @@ def test_tpch(query: str, tpch: tuple[Coordinator, dict[str, pa.Table]]) -> None
         order(QUERIES[query], right[query].schema.names),
     )
     assert found is None, f"{found.kind}\n{found.detail}"
+
+
+def test_plans(lab: Coordinator) -> None:
+    """The sources are files that only the federation reads: what it sends them is known all the same."""
+    sql = SQL.format(lite="lite.t", duck="duck.t")
+    before = lab.explain(sql)
+    assert "Exchange hash" in before.text
+    assert "Fragment 3 (ray evaluator 1, ray evaluator 2)" in before.text
+    after = lab.explain(sql, analyze=True)
+    assert not [each for each in after.remarks if MISSING in each]
+    fragments = [each for each in after.fragments if each.title.startswith("Fragment")]
+    assert {each.where for each in fragments} == {"ray evaluator 1", "ray evaluator 2"}
+    for each in (*nodes(after.root), *nodes(before.root)):
+        assert each.statements or not each.title.startswith("Remote")
+    until(lambda: at_rest(lab))
 
 
 def test_an_error_of_a_fragment_arrives(lab: Coordinator) -> None:
