@@ -53,7 +53,8 @@ class LimitsConfig:
     ``concurrent`` requests run at once, ``queue`` more wait, at most ``queue_seconds``; ``jobs`` jobs run at once,
     ``job_queue`` more wait. ``rows``, ``bytes`` and ``seconds`` are those of one synchronous request; a job
     has only the limit on ``rows`` and the room for results. ``document_bytes``,
-    ``document_depth`` and ``activities`` bound a perform document. A client asks for at most ``block_rows`` rows a
+    ``document_depth`` and ``activities`` bound a perform document, ``table_bytes`` the tables that a query brings
+    along. A client asks for at most ``block_rows`` rows a
     block, and pushes at most ``block_bytes`` a block. ``session_seconds`` after its last use a session ends,
     ``job_seconds`` after its creation a job is destroyed. ``result_bytes`` is for all kept results together.
     """
@@ -67,6 +68,7 @@ class LimitsConfig:
     bytes: int = 0
     seconds: float = 3600.0
     document_bytes: int = 4 << 20
+    table_bytes: int = 16 << 20
     document_depth: int = 32
     activities: int = 500
     block_rows: int = 1_000_000

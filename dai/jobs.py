@@ -43,6 +43,7 @@ from dai.errors import (
     NotFoundError,
 )
 from dai.formats import format_named
+from dai.formats.inline import tables_of
 from dai.perform import DocumentLimits, Perform, parse, query
 from dai.perform_graph import EndPoint
 from dai.pipeline import Environment, Running
@@ -265,7 +266,7 @@ class Jobs:
     def _parsed(self, job: Job) -> Perform:
         if job.kind == "query":
             asked = orjson.loads(job.request)
-            return query(asked["sql"], asked.get("parameters") or ())
+            return query(asked["sql"], asked.get("parameters") or (), tables_of(asked, self.limits.table_bytes))
         return parse(job.request, document_limits(self.limits))
 
     @contextmanager

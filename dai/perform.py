@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from xml.parsers import expat
@@ -82,16 +82,23 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
     return link(dialect, Group("flow", tuple(members)), documentation, session, limits.chain)
 
 
-def query(sql: str, parameters: Sequence[Any] = ()) -> Perform:
-    """The document of one query, without XML: its end point is ``result``."""
-    from dai.activities.relational import SqlParameter, SqlQueryStatement
+def query(sql: str, parameters: Sequence[Any] = (), tables: Mapping[str, Any] | None = None) -> Perform:
+    """The document of one query, without XML: its end point is ``result``. ``tables`` are Arrow tables that it brings
+    along."""
+    from dai.activities.relational import BroughtTable, SqlParameter, SqlQueryStatement
 
     values = tuple(
         SqlParameter(position=i, value=value, type="null" if value is None else None)
         for i, value in enumerate(parameters, 1)
     )
+    brought = tuple(BroughtTable(name=name, value=table) for name, table in (tables or {}).items())
     activity = SqlQueryStatement(
-        expression=sql, parameters=values, result=Output("result", "webRowSetStream"), name="query", line=0
+        expression=sql,
+        parameters=values,
+        tables=brought,
+        result=Output("result", "webRowSetStream"),
+        name="query",
+        line=0,
     )
     return Perform(GDS, (activity,), ((activity,),), (EndPoint("result", "query", True),), {"result": ()}, {"query": 0})
 

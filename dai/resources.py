@@ -60,6 +60,7 @@ class Resource:
             "dialect": self.driver.dialect,
             "product": product,
             "available": product is not None,
+            "tables": product is not None and self.driver.takes_tables(),
             "activities": sorted(name for name in ACTIVITIES if ACTIVITIES[name].role == self.driver.role),
             **self.driver.properties(),
         }

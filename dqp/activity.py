@@ -14,7 +14,8 @@ from dai import config
 from dai.activity import Activity, Context, Output, child, output
 from dai.cancellation import Cancellation
 from dai.config import RoleConfig
-from dai.drivers import CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import NO_TABLES, CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers.brought import Tables
 from dai.errors import ConfigurationError, NotAQueryError, NotFoundError, ParameterError, RequestError
 from dai.stream import Stream
 from dqp.evaluator import Evaluator, EvaluatorSettings, Work
@@ -69,6 +70,7 @@ class EvaluatorDriver(Driver):
         *,
         cancellation: Cancellation,
         batch_rows: int | None = None,
+        tables: Tables = NO_TABLES,
     ) -> Stream:
         raise NotAQueryError("An evaluator answers no queries.", hint=_HINT)
 

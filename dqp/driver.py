@@ -14,8 +14,19 @@ import pyarrow as pa
 
 from dai.cancellation import Cancellation
 from dai.config import FederationConfig
-from dai.drivers import CallResult, ColumnStatistics, Driver, DriverOptions, Parts, Session, Statistics, TableInfo
+from dai.drivers import (
+    NO_TABLES,
+    CallResult,
+    ColumnStatistics,
+    Driver,
+    DriverOptions,
+    Parts,
+    Session,
+    Statistics,
+    TableInfo,
+)
 from dai.drivers import Column as ColumnInfo
+from dai.drivers.brought import Tables, refused
 from dai.drivers.ddl import like
 from dai.errors import ConfigurationError, DatabaseUnavailableError, LimitError, NotAQueryError, ParameterError
 from dai.stream import Stream
@@ -77,7 +88,10 @@ class Federation(Driver):
         *,
         cancellation: Cancellation,
         batch_rows: int | None = None,
+        tables: Tables = NO_TABLES,
     ) -> Stream:
+        if tables:
+            raise refused()
         told = self._begun
 
         def begun(execution: Execution) -> None:

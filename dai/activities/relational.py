@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from dai.activity import FRAGMENT, Activity, Context, Element, Input, Output, attribute, child, input, output, text
 from dai.drivers import CallResult
-from dai.errors import DataError, EncodingError, ParameterError
+from dai.drivers.brought import MOST_BYTES
+from dai.errors import DataError, EncodingError, LimitError, ParameterError
 from dai.formats import format_named
 from dai.stream import Block, ByteStream, Stream
 
@@ -117,12 +118,41 @@ def _rows(parameters: Sequence[SqlParameter], columns: list[Iterator[Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
+class BroughtTable(Element):
+    """Tuples that come ``from`` an output, as a table that this query alone sees under ``name``. Nothing is written:
+    it needs no right but to read."""
+
+    name: str = attribute()
+    source: Input[Stream] | None = input(default=None)
+    value: Any = None
+
+    def read(self, context: Context) -> pa.Table:
+        """All of it. LimitError where it is too large."""
+        if self.source is None:
+            if self.value is None:
+                raise ParameterError(f"The table {self.name!r} comes from nowhere.", hint="Say from which output.")
+            return self.value
+        batches, size = [], 0
+        with context.tuples(self.source) as stream:
+            for batch in stream:
+                batches.append(batch)
+                size += batch.nbytes
+                if size > MOST_BYTES:
+                    raise LimitError(
+                        f"The table {self.name!r} has more than {MOST_BYTES:,} bytes.",
+                        hint="Load it with sqlBulkLoadRowSet.",
+                    )
+            return pa.Table.from_batches(batches, stream.schema)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SqlQueryStatement(Activity):
     """Runs one query and streams its tuples.
 
     Parameters are bound by position. Where a stream feeds one, the query runs once for each tuple of values and
     the results follow each other. Anything but a query is refused and changes nothing. ``webRowSetStream`` may be
-    an end point; the raw ``resultStream`` of the 2005/10 dialect needs a consumer.
+    an end point; the raw ``resultStream`` of the 2005/10 dialect needs a consumer. A ``table`` is joined like any
+    other table; where there is one, ``?`` is always a parameter, and ``??`` the operator.
     """
 
     example: ClassVar[str] = """
@@ -134,28 +164,36 @@ class SqlQueryStatement(Activity):
     raw: ClassVar[frozenset[str]] = frozenset({"resultStream"})
 
     parameters: tuple[SqlParameter, ...] = child("sqlParameter", default=())
+    tables: tuple[BroughtTable, ...] = child("table", default=())
     expression: str = child()
     result: Output[Stream] = output("webRowSetStream", "resultStream")
 
     def run(self, context: Context) -> Stream:
         ordered = in_order(self.parameters)
+        names = [each.name for each in self.tables]
+        if len(set(names)) < len(names):
+            raise ParameterError("Two of the tables have one name.")
+        brought = {each.name: each.read(context) for each in self.tables}
+        tables: dict[str, Any] = {"tables": brought} if brought else {}
         rows = parameter_rows(ordered, context)
         if rows is None:
             values = [each.constant() for each in ordered]
-            return context.driver.query(self.expression, values, cancellation=context.cancellation)
+            return context.driver.query(self.expression, values, cancellation=context.cancellation, **tables)
         first = next(rows, None)
         # without any values the query is only asked for its columns
         values = list(first) if first is not None else [None] * len(ordered)
-        stream = context.driver.query(self.expression, values, cancellation=context.cancellation)
+        stream = context.driver.query(self.expression, values, cancellation=context.cancellation, **tables)
         if first is None:
             stream.close()
             return Stream(stream.schema, ())
-        return Stream(stream.schema, self._each(stream, rows, context), stream.close)
+        return Stream(stream.schema, self._each(stream, rows, context, tables), stream.close)
 
-    def _each(self, stream: Stream, rows: Iterator[tuple[Any, ...]], context: Context) -> Iterator[Any]:
+    def _each(
+        self, stream: Stream, rows: Iterator[tuple[Any, ...]], context: Context, tables: dict[str, Any]
+    ) -> Iterator[Any]:
         yield from stream
         for row in rows:
-            with context.driver.query(self.expression, row, cancellation=context.cancellation) as following:
+            with context.driver.query(self.expression, row, cancellation=context.cancellation, **tables) as following:
                 yield from _conformed(following, stream.schema)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from dai.api.call import Call
 from dai.api.negotiation import (
@@ -39,6 +40,7 @@ from dai.errors import (
 )
 from dai.formats import FORMATS, Format
 from dai.formats.compression import negotiate
+from dai.formats.inline import tables_of
 from dai.jobs import document_limits
 from dai.loading import nearest
 from dai.perform import DIALECTS, Perform, parse, query
@@ -47,10 +49,11 @@ from dai.pipeline import Environment
 from dai.response import MEDIA_TYPE, processing
 from dai.sessions import Session
 
+Parsed = TypeVar("Parsed")
 PARSE_AT_ONCE = 1 << 16
 """Documents of more bytes are parsed in a thread."""
 QUERY_BYTES = 4 << 20
-_QUERY_MEMBERS = ("sql", "parameters", "blocksize")
+_QUERY_MEMBERS = ("sql", "parameters", "tables", "blocksize")
 
 
 async def post_query(call: Call) -> Reply | None:
@@ -61,10 +64,18 @@ async def post_query(call: Call) -> Reply | None:
     kind = call.content_type
     if kind and kind != JSON and not kind.endswith("+json"):
         raise UnsupportedMediaTypeError(f"The body is {kind}.", hint=f'Send {JSON}: {{"sql": "select …"}}.')
-    body = await call.body(QUERY_BYTES)
-    asked = _checked_query(call.parsed(body), service.config.limits.block_rows)
+    limits = service.config.limits
+    body = await call.body(QUERY_BYTES + limits.table_bytes * 4 // 3)
+
+    def read() -> tuple[dict[str, Any], Perform]:
+        asked = _checked_query(call.parsed(body), limits.block_rows)
+        tables = tables_of(asked, limits.table_bytes)
+        if len(body) - sum(map(len, (asked.get("tables") or {}).values())) > QUERY_BYTES:
+            raise TooLargeError(f"The body has more than {QUERY_BYTES:,} bytes besides the tables.")
+        return asked, query(asked["sql"], asked.get("parameters") or (), tables)
+
+    asked, perform = await _off_loop(service, read) if len(body) > PARSE_AT_ONCE else read()
     accept = call.header(b"accept")
-    perform = query(asked["sql"], asked.get("parameters") or ())
     blocksize = asked.get("blocksize") or call.query.get("blocksize")
     if _asynchronous(call):
         return await _job(call, resource.name, "query", body, perform, None, blocksize)
@@ -80,6 +91,10 @@ async def post_query(call: Call) -> Reply | None:
     else:
         await conduct(call, work)
     return None
+
+
+async def _off_loop(service: Any, read: Callable[[], Parsed]) -> Parsed:
+    return await asyncio.get_running_loop().run_in_executor(service.control, read)
 
 
 def _checked_query(asked: Any, most: int) -> dict[str, Any]:
@@ -123,7 +138,7 @@ async def post_perform(call: Call) -> Reply | None:
         if len(body) <= PARSE_AT_ONCE:
             perform = parse(body, bounds)
         else:
-            perform = await asyncio.get_running_loop().run_in_executor(service.control, parse, body, bounds)
+            perform = await _off_loop(service, lambda: parse(body, bounds))
         blocksize = call.query.get("blocksize")
         output, form = _chosen(call, perform)
         call.stages["validate"] = time.perf_counter() - began
@@ -282,6 +297,11 @@ OPERATIONS = (
                         "type": ["array", "null"],
                         "items": {"type": ["string", "number", "boolean", "null"]},
                         "description": "values of the ? in the statement, by position",
+                    },
+                    "tables": {
+                        "type": ["object", "null"],
+                        "additionalProperties": {"type": "string", "contentEncoding": "base64"},
+                        "description": "tables that this statement alone sees: by name, an Arrow IPC stream each",
                     },
                     "blocksize": {"type": ["integer", "null"], "minimum": 1, "maximum": 1_000_000},
                 },

@@ -48,6 +48,7 @@ _RESOURCE = {
         "dialect": {"type": "string"},
         "product": {"type": ["string", "null"], "description": "null while the database cannot be reached"},
         "available": {"type": "boolean"},
+        "tables": {"type": "boolean", "description": "whether a query may bring tables along"},
         "activities": {"type": "array", "items": {"type": "string"}},
         "links": _OBJECT,
     },

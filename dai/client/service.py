@@ -84,15 +84,18 @@ class Resource:
         format: str = "arrow",
         progress: Asked = None,
         cancellation: Cancellation | None = None,
+        tables: Mapping[str, Any] | None = None,
     ) -> Result:
         """The result of a query, streamed as it is read. ``?`` in the SQL stands for the ``parameters``, bound by the
         database. ``blocksize``: rows a block. The database has accepted the statement when this returns. Cancelling
-        (from another thread) raises the cause here or where the result is read, and stops the statement.
+        (from another thread) raises the cause here or where the result is read, and stops the statement. ``tables``:
+        Arrow tables (or what ``pyarrow.table`` takes, data frames among it) that this query alone sees, by name, where
+        the resource takes them (``properties["tables"]``); then ``??`` is the operator ``?``.
 
         Raises StatementError with a caret into the SQL, NotAQueryError, BusyError after several attempts.
         """
         headers = {"Content-Type": "application/json", "Accept": media_type(format)}
-        body = _query(sql, parameters, blocksize)
+        body = _query(sql, parameters, blocksize, tables)
         reply = self.service.transport.send("POST", f"{self._path}/query", body, headers, cancellation=cancellation)
         return _result(reply, blocksize, progress)
 
@@ -240,10 +243,14 @@ def _result(reply: Reply, blocksize: int | None, progress: Asked) -> Result:
     return Result(reply.body, form_of(reply.media_type), blocksize=blocksize, progress=progress)
 
 
-def _query(sql: str, parameters: Sequence[Any], blocksize: int | None) -> bytes:
+def _query(
+    sql: str, parameters: Sequence[Any], blocksize: int | None, tables: Mapping[str, Any] | None = None
+) -> bytes:
     import json
 
     body: dict[str, Any] = {"sql": sql}
+    if tables:
+        body["tables"] = {name: _table(name, each) for name, each in tables.items()}
     if parameters:
         body["parameters"] = list(map(_value, parameters))
     if blocksize is not None:
@@ -252,6 +259,17 @@ def _query(sql: str, parameters: Sequence[Any], blocksize: int | None) -> bytes:
         return json.dumps(body, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
         raise DataError(f"A parameter cannot be sent: {error}.") from error
+
+
+def _table(name: str, given: Any) -> str:
+    import pyarrow as pa
+
+    from dai.formats.inline import text_of
+
+    try:
+        return text_of(given if isinstance(given, pa.Table) else pa.table(given))
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise DataError(f"The table {name!r} cannot be sent: {error}") from error
 
 
 def _value(value: Any) -> Any:

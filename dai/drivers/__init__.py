@@ -6,7 +6,7 @@ database, the blocked call raises the cause, and the connection goes back to its
 state is unknown). Foreign exceptions are translated to ``dai.errors`` here and nowhere else.
 
 Statement parameters are ``?`` in the SQL (``??`` for a literal question mark operator, as in JDBC; only where
-parameters are given) and are always bound by the database, never pasted.
+parameters or tables are given) and are always bound by the database, never pasted.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+import pyarrow as pa
 
 from dai.cancellation import Cancellation
 from dai.loading import Table
@@ -144,6 +146,7 @@ class Part:
 
 Parts = Callable[[], tuple[Part, ...]]
 """How the parts of a query stand now; from any thread, also after its end."""
+NO_TABLES: Mapping[str, pa.Table] = {}
 
 
 class Session(ABC):
@@ -179,6 +182,10 @@ class Driver(ABC):
     def product(self) -> str:
         """Name and version, from the database."""
 
+    def takes_tables(self) -> bool:
+        """Whether a query may bring tables along. May ask the database, once."""
+        return False
+
     @abstractmethod
     def query(
         self,
@@ -187,6 +194,7 @@ class Driver(ABC):
         *,
         cancellation: Cancellation,
         batch_rows: int | None = None,
+        tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         """The tuples of one query, in a read-only transaction where the database has them.
 
@@ -194,6 +202,10 @@ class Driver(ABC):
         about ``batch_bytes`` (or exactly at most ``batch_rows`` rows) each, one read ahead at most. Anything but one
         single query raises NotAQueryError before it runs. Every type arrives losslessly or raises DataError naming the
         column and a cast that helps. Closing the stream stops the statement at once.
+
+        ``tables``: brought along by the query, which sees them under their names, before any table of the database;
+        nobody else does, and they are gone when the stream is closed, however it ended. They need no right but to
+        read. ParameterError where the driver does not take them (``takes_tables``), LimitError for too large ones.
         """
 
     def watched(self, begun: Callable[[Parts], None]) -> Driver:

@@ -25,6 +25,7 @@ from sqlalchemy.exc import ArgumentError
 from dai.cancellation import Cancellation
 from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo, bulk
 from dai.drivers import duckdb_tables as schema_of
+from dai.drivers.brought import Tables
 from dai.drivers.ddl import matched, quoted, quoted_table
 from dai.drivers.duckdb_types import projected, target
 from dai.drivers.interrupts import interruptible
@@ -154,6 +155,20 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
 
     def _session(self, connection: DuckDBPyConnection, cancellation: Cancellation) -> _Session:
         return _Session(self, connection, cancellation)
+
+    def takes_tables(self) -> bool:
+        return True
+
+    def _bring(self, connection: DuckDBPyConnection, tables: Tables, cancellation: Cancellation) -> None:
+        with _translated():
+            for name, table in tables.items():
+                connection.register(name, table)
+
+    def _forget(self, connection: DuckDBPyConnection, names: Sequence[str]) -> None:
+        with contextlib.suppress(duckdb.Error):
+            connection.execute("ROLLBACK")
+        for name in names:
+            connection.unregister(name)
 
     def _release(self, connection: DuckDBPyConnection, broken: bool) -> None:
         with contextlib.suppress(duckdb.Error):

@@ -13,6 +13,7 @@ import select
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import MySQLdb
@@ -24,8 +25,10 @@ from sqlalchemy.exc import ArgumentError
 from dai.cancellation import Cancellation
 from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo, bulk
 from dai.drivers import mariadb_tables as schema_of
+from dai.drivers.brought import Tables, preceded
 from dai.drivers.ddl import matched, quoted, quoted_table
 from dai.drivers.interrupts import interruptible
+from dai.drivers.mariadb_brought import SINCE, definitions, settings
 from dai.drivers.mariadb_errors import LOST, error_of
 from dai.drivers.mariadb_literals import inserts
 from dai.drivers.mariadb_session import Connection, MariaSession, encoded, kinds_of, prepare
@@ -60,6 +63,7 @@ class MariaDB(PooledDriver[Connection]):
     def __init__(self, url: URL, options: DriverOptions) -> None:
         super().__init__(options)
         self._url = url
+        self._takes_tables: bool | None = None
         self._pool = Pool(
             lambda: Connection(self._connection()),
             lambda connection: connection.raw.close(),
@@ -189,6 +193,24 @@ class MariaDB(PooledDriver[Connection]):
         with contextlib.closing(self._connection()) as raw:
             raw.query(b"KILL QUERY %d" % thread)
 
+    def takes_tables(self) -> bool:
+        if self._takes_tables is None:
+            name, _, version = self.product().partition(" ")
+            self._takes_tables = name == "MariaDB" and tuple(map(int, version.split(".")[:2])) >= SINCE
+        return self._takes_tables
+
+    def _bring(self, connection: Connection, tables: Tables, cancellation: Cancellation) -> None:
+        session = MariaSession(self, connection, cancellation)
+        most = int(session.rows("SELECT @@max_allowed_packet AS most")[0]["most"])
+        for statement in settings(tables, most):
+            session.run(statement)
+        connection.preceding = tuple(definitions(tables))
+
+    def _forget(self, connection: Connection, names: Sequence[str]) -> None:
+        connection.preceding = ()
+        values = ", ".join(f"@dai_table{at} = NULL" for at in range(len(names)))
+        MariaSession(self, connection, Cancellation()).run(f"SET {values}")
+
     def _session(self, connection: Connection, cancellation: Cancellation) -> MariaSession:
         return MariaSession(self, connection, cancellation)
 
@@ -239,14 +261,16 @@ class MariaDB(PooledDriver[Connection]):
         batch_rows: int | None,
         release: Release[Connection],
     ) -> Stream:
-        query = single_query(sql, self.dialect)
-        result, kinds = self._executed(connection, sql, query, parameters, cancellation)
+        query, inserted = single_query(sql, self.dialect), (0, 0)
+        if connection.preceding:
+            query, inserted = preceded(query, connection.preceding, self.dialect)
+        result, kinds = self._executed(connection, sql, query, inserted, parameters, cancellation)
         if any(each.is_cut for each in kinds):
             self._stop(connection, result)
             del result
             wrapped, kinds_read = lossless_floats(query, kinds)
             try:
-                result, _ = self._executed(connection, sql, wrapped, parameters, cancellation)
+                result, _ = self._executed(connection, sql, wrapped, inserted, parameters, cancellation)
             except StatementError as error:
                 cut = next(each.name for each in kinds if each.is_cut)
                 raise DataError(
@@ -264,12 +288,16 @@ class MariaDB(PooledDriver[Connection]):
         connection: Connection,
         sql: str,
         query: str,
+        inserted: tuple[int, int],
         parameters: Sequence[Any],
         cancellation: Cancellation,
     ) -> tuple[Any, list[Kind]]:
         raw = connection.raw
-        bound = bind_markers(query, "qmark", self.dialect) if parameters else Bound(query, 0)
-        if parameters:
+        has_markers = bool(parameters or connection.preceding)
+        bound = replace(
+            bind_markers(query, "qmark", self.dialect) if has_markers else Bound(query, 0), inserted=inserted
+        )
+        if has_markers:
             check_count(bound.count, len(parameters))
         with (
             interruptible(cancellation, lambda: self.kill(connection.id)),
@@ -279,7 +307,7 @@ class MariaDB(PooledDriver[Connection]):
                 names = prepare(raw, bound.sql, parameters)
                 statement = f"EXECUTE dai_statement USING {', '.join(names)}".encode()
             else:
-                statement = encoded(query)
+                statement = encoded(bound.sql)
             result: Any
             if readable(raw):
                 result = Answer(raw, statement)

@@ -92,24 +92,7 @@ def _literals(column: pa.Array, name: str, row: int) -> pa.Array:
     type = column.type
     if pa.types.is_dictionary(type):
         return _literals(column.cast(type.value_type), name, row)
-    if pa.types.is_floating(type):
-        _refuse(pc.invert(pc.is_finite(column)), column, name, row, "the database has neither NaN nor infinity")
-        text = column.cast(pa.float32() if pa.types.is_float16(type) else type).cast(pa.string())
-    elif pa.types.is_boolean(type):
-        text = column.cast(pa.int8()).cast(pa.string())
-    elif pa.types.is_integer(type):
-        text = column.cast(pa.string())
-    elif pa.types.is_decimal(type) or pa.types.is_date(type):
-        text = _quoted(column.cast(pa.string()))
-    elif pa.types.is_time(type):
-        text = _quoted(_micros(column, pa.time64("us"), name).cast(pa.string()))
-    elif pa.types.is_timestamp(type):
-        text = _quoted(_micros(column, pa.timestamp("us", type.tz), name).cast(pa.timestamp("us")).cast(pa.string()))
-    elif pa.types.is_duration(type):
-        text = _quoted(_times(_micros(column, pa.duration("us"), name)))
-    elif pa.types.is_null(type):
-        text = column.cast(pa.string())
-    elif pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type):
+    if pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type):
         text = pc.binary_join_element_wise("_utf8mb4 X'", _hex(column.cast(pa.large_string())), "'", "")
     elif any(
         fits(type)
@@ -122,12 +105,37 @@ def _literals(column: pa.Array, name: str, row: int) -> pa.Array:
     ):
         text = pc.binary_join_element_wise("X'", _hex(column.cast(pa.large_binary())), "'", "")
     else:
-        raise DataError(
-            f"The column {name!r} is a {type}, for which the database has no type.",
-            hint="Cast it to text in the query that gives it.",
-            column=name,
-        )
+        text = plain_text(column, name, row)
+        if not any(fits(type) for fits in _UNQUOTED):
+            text = _quoted(text)
     return pc.fill_null(text.cast(pa.string()), "NULL")
+
+
+_UNQUOTED = (pa.types.is_floating, pa.types.is_boolean, pa.types.is_integer, pa.types.is_null)
+
+
+def plain_text(column: pa.Array, name: str, row: int = 1) -> pa.Array:
+    """Numbers, dates and times as the database reads them from a text, without quotes. DataError for what it has no
+    type for; ``row`` is the number of the first."""
+    type = column.type
+    if pa.types.is_floating(type):
+        _refuse(pc.invert(pc.is_finite(column)), column, name, row, "the database has neither NaN nor infinity")
+        return column.cast(pa.float32() if pa.types.is_float16(type) else type).cast(pa.string())
+    if pa.types.is_boolean(type):
+        return column.cast(pa.int8()).cast(pa.string())
+    if any(fits(type) for fits in (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.types.is_null)):
+        return column.cast(pa.string())
+    if pa.types.is_time(type):
+        return _micros(column, pa.time64("us"), name).cast(pa.string())
+    if pa.types.is_timestamp(type):
+        return _micros(column, pa.timestamp("us", type.tz), name).cast(pa.timestamp("us")).cast(pa.string())
+    if pa.types.is_duration(type):
+        return _times(_micros(column, pa.duration("us"), name))
+    raise DataError(
+        f"The column {name!r} is a {type}, for which the database has no type.",
+        hint="Cast it to text in the query that gives it.",
+        column=name,
+    )
 
 
 def _micros(column: pa.Array, type: pa.DataType, name: str) -> pa.Array:

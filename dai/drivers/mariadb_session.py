@@ -32,6 +32,8 @@ class Connection:
     def __init__(self, raw: Any) -> None:
         self.raw = raw
         self.id: int = raw.thread_id()
+        self.preceding: tuple[str, ...] = ()
+        """Definitions of the tables that its next query brings along."""
 
 
 class MariaSession(PooledSession[Connection]):

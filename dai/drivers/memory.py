@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from dai.cancellation import Cancellation
-from dai.drivers import CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import NO_TABLES, CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers.brought import Tables, refused
 from dai.errors import DaiError, NotAQueryError, NotFoundError, StatementError
 from dai.stream import Stream
 
@@ -64,8 +65,16 @@ class Memory(Driver):
         return "memory 1"
 
     def query(
-        self, sql: str, parameters: Sequence[Any] = (), *, cancellation: Cancellation, batch_rows: int | None = None
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+        tables: Tables = NO_TABLES,
     ) -> Stream:
+        if tables:
+            raise refused()
         script = self._script(sql, parameters, cancellation)
         if script.count is not None:
             raise NotAQueryError("This statement is not a query.", sql=sql)

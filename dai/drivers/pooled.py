@@ -12,11 +12,12 @@ from typing import Any, Generic
 import pyarrow as pa
 
 from dai.cancellation import Cancellation
-from dai.drivers import Driver, DriverOptions, Session, bulk
+from dai.drivers import NO_TABLES, Driver, DriverOptions, Session, bulk
+from dai.drivers.brought import Tables, checked, refused
 from dai.drivers.ddl import create_table
 from dai.drivers.pool import C, Limit, Pool
 from dai.drivers.statements import single_query
-from dai.errors import DataError, ParameterError, StatementError
+from dai.errors import DatabaseUnavailableError, DataError, ParameterError, StatementError
 from dai.stream import Stream
 
 Release = Callable[[C, bool], None]
@@ -56,6 +57,34 @@ class PooledDriver(Driver, Generic[C]):
     def _release(self, connection: C, broken: bool) -> None:
         """Ends what a query began; to the pool, or thrown away when broken."""
 
+    def _bring(self, connection: C, tables: Tables, cancellation: Cancellation) -> None:
+        """Lets the next query of the connection see the tables, where ``takes_tables``."""
+
+    def _forget(self, connection: C, names: Sequence[str]) -> None:
+        """The connection has them no more; also where ``_bring`` failed half-way. Raises where that is not certain."""
+
+    @contextmanager
+    def _bringing(self, connection: C, tables: Tables, cancellation: Cancellation) -> Iterator[Release[C]]:
+        """How to release a connection that has the tables; they are gone already where the block fails."""
+
+        def forgotten(connection: C) -> bool:
+            with contextlib.suppress(Exception):
+                self._forget(connection, tuple(tables))
+                return True
+            return False
+
+        def release(connection: C, broken: bool) -> None:
+            self._release(connection, broken or not forgotten(connection))
+
+        try:
+            self._bring(connection, tables, cancellation)
+            yield release
+        except BaseException as error:
+            # After any other failure the connection is thrown away.
+            if isinstance(error, StatementError | ParameterError | DataError) and not forgotten(connection):
+                raise DatabaseUnavailableError("The connection is in a state that nobody knows.") from error
+            raise
+
     def _abandon(self, connection: C, cancellation: Cancellation) -> None:
         """After a transaction that failed."""
         self._release(connection, cancellation.cancelled)
@@ -82,12 +111,19 @@ class PooledDriver(Driver, Generic[C]):
         *,
         cancellation: Cancellation,
         batch_rows: int | None = None,
+        tables: Tables = NO_TABLES,
     ) -> Stream:
         single_query(sql, self.dialect)
+        if tables and not self.takes_tables():
+            raise refused()
+        brought = checked(tables) if tables else tables
         connection = self._take(cancellation, read_only=True)
         try:
             self._begin_query(connection, cancellation)
-            return self.stream(connection, sql, parameters, cancellation, batch_rows, self._release)
+            if not brought:
+                return self.stream(connection, sql, parameters, cancellation, batch_rows, self._release)
+            with self._bringing(connection, brought, cancellation) as release:
+                return self.stream(connection, sql, parameters, cancellation, batch_rows, release)
         except (StatementError, ParameterError, DataError):
             self._release(connection, False)
             raise

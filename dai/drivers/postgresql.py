@@ -23,7 +23,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from dai.cancellation import Cancellation
-from dai.drivers import CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import NO_TABLES, CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers.brought import Tables, checked
 from dai.drivers.interrupts import interruptible
 from dai.drivers.pool import Limit, Pool
 from dai.drivers.postgresql_bulk import bulk
@@ -108,6 +109,9 @@ class PostgreSQL(Driver):
             self._product = f"PostgreSQL {version.split(' ')[0]}"
         return self._product
 
+    def takes_tables(self) -> bool:
+        return True
+
     def query(
         self,
         sql: str,
@@ -115,14 +119,16 @@ class PostgreSQL(Driver):
         *,
         cancellation: Cancellation,
         batch_rows: int | None = None,
+        tables: Tables = NO_TABLES,
     ) -> Stream:
         text = single_query(sql, self.dialect)
+        brought = checked(tables) if tables else tables
         attempts = 0
         while True:
             attempts += 1
             try:
                 with self._suggesting(cancellation):
-                    return self._query(text, parameters, cancellation, batch_rows or MOST_ROWS)
+                    return self._query(text, parameters, cancellation, batch_rows or MOST_ROWS, brought)
             except Stale:
                 if attempts > 2:
                     raise DatabaseUnavailableError(
@@ -135,11 +141,13 @@ class PostgreSQL(Driver):
                 self._connections.clear()
                 self._copiers.clear()
 
-    def _query(self, sql: str, parameters: Sequence[Any], cancellation: Cancellation, batch_rows: int) -> Stream:
+    def _query(
+        self, sql: str, parameters: Sequence[Any], cancellation: Cancellation, batch_rows: int, tables: Tables
+    ) -> Stream:
         connection = self._connections.take(cancellation)
         release = self._releaser(connection)
         try:
-            query = prepared_query(sql, dumped(connection, parameters))
+            query = prepared_query(sql, dumped(connection, parameters), tables)
             kept = self._descriptions.get(query)
             description = kept or self._describe(connection, query, cancellation, plan=True)
             if is_small(description, self._options.batch_bytes) or not query.copyable:
@@ -150,8 +158,6 @@ class PostgreSQL(Driver):
                         raise Stale from error  # our projection may name columns that are no more
                     raise
             rows = description.rows
-            description = self._describe(connection, query, cancellation, plan=False)
-            description.rows = rows
         except BaseException:
             release(False)
             raise

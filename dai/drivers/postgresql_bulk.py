@@ -183,4 +183,4 @@ def _set_parameters(connection: adbc.AdbcConnection, query: Query, description: 
         value = "NULL" if values[number - 1] is None else f"current_setting('dai.p{number}')"
         return f"CAST({value} AS {description.parameter_types[number - 1]})"
 
-    return replace_markers(query.sql, text, DIALECT).sql
+    return replace_markers(query.text, text, DIALECT).sql

@@ -23,20 +23,20 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 def csv_bytes(batch: pa.RecordBatch) -> Iterator[memoryview]:
     """The batch in one piece."""
-    columns = [_text(column, field.name) for column, field in zip(batch.columns, batch.schema, strict=True)]
+    columns = [plain_text(column, field.name) for column, field in zip(batch.columns, batch.schema, strict=True)]
     sink = pa.BufferOutputStream()
     names = [str(number) for number in range(len(columns))]
     pyarrow.csv.write_csv(pa.RecordBatch.from_arrays(columns, names), sink, _OPTIONS)
     yield memoryview(sink.getvalue())
 
 
-def _text(array: pa.Array, name: str) -> pa.Array:
+def plain_text(array: pa.Array, name: str) -> pa.Array:
     """In a type that Arrow's CSV writer writes as PostgreSQL reads it."""
     kind = array.type
     if types.is_dictionary(kind):
-        return _text(array.dictionary_decode(), name)
+        return plain_text(array.dictionary_decode(), name)
     if isinstance(kind, pa.BaseExtensionType):
-        return _text(array.storage, name)
+        return plain_text(array.storage, name)
     if types.is_binary_view(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return _hexadecimal(array.cast(pa.binary()))
     if types.is_binary(kind):
@@ -111,7 +111,7 @@ def _lists(array: pa.Array, name: str) -> pa.Array:
         array = array.cast(pa.list_(array.type.value_type))
     if types.is_nested(array.type.value_type):
         raise DataError(f"The column {name!r} holds lists of lists, which cannot be loaded.", column=name)
-    values = _text(array.flatten(), name)
+    values = plain_text(array.flatten(), name)
     text = values.cast(pa.string())
     escaped = pc.replace_substring(pc.replace_substring(text, "\\", "\\\\"), '"', '\\"')
     quoted = pc.if_else(text.is_valid(), pc.binary_join_element_wise('"', escaped, '"', ""), "NULL")

@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -22,7 +22,10 @@ import psycopg
 import pyarrow as pa
 
 from dai.cancellation import Cancellation
+from dai.drivers import NO_TABLES
+from dai.drivers.brought import Tables, preceded
 from dai.drivers.interrupts import interruptible
+from dai.drivers.postgresql_brought import definitions, values
 from dai.drivers.postgresql_decode import batch
 from dai.drivers.postgresql_errors import from_result
 from dai.drivers.postgresql_types import (
@@ -92,9 +95,11 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query as the caller sent it (``sql``) and with its markers numbered (``bound``)."""
+    """One query as the caller sent it (``sql``), behind the tables that it brings along (``text``), and with its
+    markers numbered (``bound``)."""
 
     sql: str
+    text: str
     bound: Bound
     parameters: Parameters
 
@@ -107,10 +112,18 @@ class Query:
         return keyword(self.sql, DIALECT) in _COPYABLE
 
 
-def prepared_query(sql: str, parameters: Parameters) -> Query:
-    bound = bind_markers(sql, "dollar", DIALECT) if parameters.values else Bound(sql, 0)
-    check_count(bound.count, len(parameters.values))
-    return Query(sql, bound, parameters)
+def prepared_query(sql: str, parameters: Parameters, tables: Tables = NO_TABLES) -> Query:
+    if not tables:
+        bound = bind_markers(sql, "dollar", DIALECT) if parameters.values else Bound(sql, 0)
+        check_count(bound.count, len(parameters.values))
+        return Query(sql, sql, bound, parameters)
+    text, inserted = preceded(sql, definitions(tables), DIALECT)
+    arrays = tuple(values(tables))
+    bound = replace(bind_markers(text, "dollar", DIALECT), inserted=inserted)
+    check_count(bound.count - len(arrays), len(parameters.values))
+    # The tables stand in front of all the query's own markers.
+    given = Parameters((*arrays, *parameters.values), (*(0 for _ in arrays), *parameters.oids))
+    return Query(sql, text, bound, given)
 
 
 class Descriptions:

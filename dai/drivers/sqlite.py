@@ -30,7 +30,8 @@ from sqlalchemy.exc import ArgumentError
 from dai.cancellation import Cancellation
 from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo, bulk
 from dai.drivers import sqlite_tables as schema_of
-from dai.drivers.ddl import matched, quoted, quoted_table
+from dai.drivers.brought import Tables
+from dai.drivers.ddl import column_type, create_table, matched, quoted, quoted_table
 from dai.drivers.interrupts import interruptible
 from dai.drivers.pool import Pool
 from dai.drivers.pooled import PooledDriver, PooledSession, Release
@@ -63,6 +64,8 @@ _READING_PRAGMAS = {"table_info", "table_xinfo", "index_list", "index_info", "in
 _FILE_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}
 _LOST = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR", "SQLITE_FULL")
 _WAITED_FOR_SECONDS = 0.05
+_BROUGHT_ROWS = 10_000
+"""Of a table that a query brings along, put in at once."""
 
 
 class _Connection:
@@ -95,9 +98,15 @@ class _Connection:
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """A statement of the driver's own."""
+        with self.owning():
+            return self.raw.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def owning(self) -> Iterator[None]:
+        """All statements are the driver's own."""
         before, self.own = self.own, True
         try:
-            return self.raw.execute(sql, parameters).fetchall()
+            yield
         finally:
             self.own = before
 
@@ -198,6 +207,32 @@ class SQLite(PooledDriver[_Connection]):
 
     def _begin_query(self, connection: _Connection, cancellation: Cancellation) -> None:
         """A query is a transaction of its own."""
+
+    def takes_tables(self) -> bool:
+        return True
+
+    def _bring(self, connection: _Connection, tables: Tables, cancellation: Cancellation) -> None:
+        """Temporary tables of the connection's own: the database itself is open for reading only."""
+        connection.run("PRAGMA temp_store = MEMORY")
+        session = _Session(self, connection, cancellation)
+        for name, table in tables.items():
+            made = create_table(name, table.schema, self.dialect).removeprefix("CREATE TABLE")
+            types = {each.name: column_type(each, self.dialect) for each in table.schema}
+            statement = f"INSERT INTO temp.{quoted(name, self.dialect)} VALUES ({', '.join('?' * len(types))})"
+            with connection.owning():
+                connection.raw.execute(f"CREATE TEMP TABLE{made}")
+                connection.raw.execute("BEGIN")
+                for batch in table.to_batches(_BROUGHT_ROWS):
+                    columns = zip(types.items(), batch.columns, strict=True)
+                    values = [storable(column, each, type, 1) for (each, type), column in columns]
+                    session.insert(statement, zip(*values, strict=True))
+                connection.raw.execute("COMMIT")
+
+    def _forget(self, connection: _Connection, names: Sequence[str]) -> None:
+        if connection.raw.in_transaction:
+            connection.run("ROLLBACK")
+        for name in names:
+            connection.run(f"DROP TABLE IF EXISTS temp.{quoted(name, self.dialect)}")
 
     def _release(self, connection: _Connection, broken: bool) -> None:
         pool = self._pool_of(connection)

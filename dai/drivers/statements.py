@@ -196,17 +196,21 @@ def _refused(sql: str, what: str, start: int) -> NotAQueryError:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A statement in the driver's own paramstyle, with ``count`` markers."""
+    """A statement in the driver's own paramstyle, with ``count`` markers. ``inserted``: where the driver had put
+    something into the caller's SQL before, and how many characters."""
 
     sql: str
     count: int
     _starts: tuple[int, ...] = ()
     _shifts: tuple[int, ...] = ()
+    inserted: tuple[int, int] = (0, 0)
 
     def original(self, position: int) -> int:
         """The 1-based position in the caller's SQL of a 1-based position in ``sql``."""
         edit = bisect_right(self._starts, position - 1) - 1
-        return position if edit < 0 else max(position - self._shifts[edit], 1)
+        found = position if edit < 0 else max(position - self._shifts[edit], 1)
+        at, length = self.inserted
+        return found if found <= at else max(found - length, at + 1)
 
 
 def check_count(markers: int, values: int) -> None:
