@@ -158,6 +158,8 @@ class PostgreSQL(Driver):
                         raise Stale from error  # our projection may name columns that are no more
                     raise
             rows = description.rows
+            description = self._describe(connection, query, cancellation, plan=False)
+            description.rows = rows
         except BaseException:
             release(False)
             raise
