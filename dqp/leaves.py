@@ -11,6 +11,8 @@ from sqlglot import exp
 from dqp import dialects
 from dqp.catalog import Catalog
 from dqp.operators import Block, Call, Inline, Nested, Operator, Project, Receive, Remote, column, walk
+from dqp.render import DuckDB
+from dqp.sharing import Sharing
 from dqp.types import TEXT, duckdb_type
 
 TYPE = b"dqp.type"
@@ -33,6 +35,24 @@ class Leaves:
         self._repeated = frozenset(repeated(tree))
         sources = [each.source for each in remotes(tree)]
         self._shared = frozenset(each for each in sources if sources.count(each) > 1)
+        self._tree, self._sharing = tree, Sharing(tree)
+
+    def sql(self) -> str:
+        """The tree over its inputs. What stands in it more than once is computed once."""
+        sharing = self._sharing
+        heads = [
+            f"{quoted(each.name)} AS MATERIALIZED ({DuckDB(self, sharing).made(each.tree)})" for each in sharing.tables
+        ]
+        body = DuckDB(self, sharing).render(self._tree)
+        return f"SELECT * FROM (WITH {', '.join(heads)} {body})" if heads else body
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """For people: what is computed once."""
+        return tuple(
+            f"computed once for {each.uses} uses: what gives {', '.join(each.tree.columns)}"
+            for each in self._sharing.tables
+        )
 
     def __call__(self, node: Operator) -> str:
         if isinstance(node, Inline):

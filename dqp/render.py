@@ -362,17 +362,34 @@ def enclosed(text: str) -> str:
 _SIMPLE = re.compile(r'(?:\w+\.)?(?:\w+|"[^"]*")|\w+\([^()]*\)')
 _LITERAL = re.compile(r"[-(]*(?:\d[\w.+]*|'(?:[^']|'')*'|TRUE|FALSE|NULL)\)*", re.IGNORECASE)
 Leaf = Callable[[Operator], str]
+Known = Callable[[Operator], tuple[str, Columns] | None]
 
 
 class DuckDB(Renderer):
     """For the evaluators: everything can be written. ``leaf`` gives the SQL of the table that stands for a ``Remote``,
-    an ``Inline`` or an ``Exchange``; by default a remote tree is written out, a scan is ``alias.table``."""
+    an ``Inline`` or an ``Exchange``; by default a remote tree is written out, a scan is ``alias.table``. ``known``
+    gives the table that stands for a subtree, and what the subtree's columns are called there."""
 
     semi_joins = True
 
-    def __init__(self, leaf: Leaf | None = None) -> None:
+    def __init__(self, leaf: Leaf | None = None, known: Known | None = None) -> None:
         super().__init__()
-        self._leaf = leaf
+        self._leaf, self._known = leaf, known
+
+    def select(self, node: Operator) -> Select:
+        found = None if self._known is None else self._known(node)
+        if found is None:
+            return super().select(node)
+        name, columns = found
+        alias = self.alias("r")
+        return Select(
+            {mine: f"{alias}.{self.quoted(theirs)}" for mine, theirs in columns.items()},
+            f"{self.quoted(name)} AS {alias}",
+        )
+
+    def made(self, tree: Operator) -> str:
+        """The statement that makes a subtree for which a table stands elsewhere."""
+        return self.text(super().select(tree), tree.columns)
 
     def expression(self, node: exp.Expression, columns: Columns) -> str:
         generator = _Generator(dialect=_DuckDBDialect())

@@ -64,7 +64,6 @@ from dqp.operators import (
 )
 from dqp.partition import DEFAULT, Fragment, Plan, Thresholds, cut
 from dqp.placement import Placement, named_places, places_of
-from dqp.render import duckdb_sql
 from dqp.rules import Context
 from dqp.rules.program import leaf_of
 from dqp.runtimes.local import Local, Readings, alone
@@ -450,7 +449,7 @@ class _Attempt:
 
     def _body(self, tree: Operator, fragment: Fragment, instance: int, prefix: str) -> Body:
         leaves = Leaves(tree, self._runtime.catalog)
-        sql = duckdb_sql(tree, leaves)
+        sql = leaves.sql()
         task = fragment.task(instance)
         inputs: dict[str, Input] = {name: self._tuples(data, None) for name, data in leaves.tables.items()}
         for name, remote in leaves.remotes.items():

@@ -23,7 +23,6 @@ from dqp.operations import Operation, calling
 from dqp.operators import Call, Operator, Project, Remote, column
 from dqp.partition import Plan
 from dqp.placement import HERE, Placement
-from dqp.render import duckdb_sql
 from dqp.rules import Context
 from dqp.rules.parallel import in_parts
 from dqp.runtimes import Runtime
@@ -202,7 +201,8 @@ class Local(Runtime):
         key: object,
     ) -> Stream:
         leaves = Leaves(tree, self._catalog)
-        body = duckdb_sql(tree, leaves)
+        body = leaves.sql()
+        execution.remarks += leaves.remarks
         inputs: dict[str, Stream | pa.Table] = dict(leaves.tables)
         begun = {name: readings.read(remote) for name, remote in leaves.remotes.items()}
         called = {name: self._called(call, execution, readings) for name, call in leaves.calls.items()}
