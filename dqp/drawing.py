@@ -95,6 +95,7 @@ def drawn(*roots: Node) -> str:
     wide, high = wide + 2, bottom + 2
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide:.0f}" height="{high:.0f}"'
     parts = [f'{head} viewBox="-1 -1 {wide:.0f} {high:.0f}" font-family="{_FONT}" font-size="11">']
+    parts.append(f'<rect x="-1" y="-1" width="{wide:.0f}" height="{high:.0f}" fill="#ffffff"/>')
     for box in boxes:
         parts += [*_edges(box), *_shapes(box)]
     return "".join([*parts, "</svg>"])

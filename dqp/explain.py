@@ -22,6 +22,8 @@ from dqp.rules import Context
 from dqp.seconds import own
 from dqp.titles import described
 
+HELD = 0.001
+"""Seconds from which on it is said that something waited for its reader."""
 MISSING = "what its engine did is not known: the evaluator has not sent it"
 LEFT = "it was stopped before its end, since nobody wanted more of its rows"
 
@@ -197,7 +199,8 @@ def _everywhere(tree: Operator) -> Iterator[Operator]:
 
 
 def _figures(found: Measurement) -> Figures:
-    return Figures(found.rows, found.bytes, found.seconds, found.waiting, found.spooled or None)
+    held = found.held if found.held > HELD else None
+    return Figures(found.rows, found.bytes, found.seconds, found.waiting, found.spooled or None, held)
 
 
 def _instance(

@@ -26,13 +26,15 @@ _VALUES = re.compile(rf"{_VALUE}(?:\s*,\s*{_VALUE}){{{LISTED},}}")
 class Figures:
     """Rows, bytes and seconds; None where nobody knows. ``seconds`` from the first request to the last row, for an
     operator of the engine its own work, where they are estimated those of the cost model; ``waiting``: of these, spent
-    waiting for the source or the producer below; ``spooled``: bytes that had to be written to disk."""
+    waiting for the source or the producer below; ``held``: spent waiting for whoever reads it; ``spooled``: bytes that
+    had to be written to disk."""
 
     rows: float | None = None
     bytes: float | None = None
     seconds: float | None = None
     waiting: float | None = None
     spooled: float | None = None
+    held: float | None = None
 
 
 @dataclass(frozen=True)
@@ -153,8 +155,8 @@ def wrong(node: Node) -> float | None:
     expected, actual = node.estimated.rows, None if node.actual is None else node.actual.rows
     if expected is None or actual is None:
         return None
-    times = (actual + 1) / (expected + 1)
-    return times if times >= WRONG or times <= 1 / WRONG else None
+    off = (actual + 1) / (expected + 1)
+    return max(actual, 1.0) / max(expected, 1.0) if off >= WRONG or off <= 1 / WRONG else None
 
 
 def measured(figures: Figures, times: float | None = None) -> list[str]:
@@ -169,6 +171,8 @@ def measured(figures: Figures, times: float | None = None) -> list[str]:
         parts.append(duration(figures.seconds))
     if figures.waiting is not None:
         parts.append(f"waited {duration(figures.waiting)}")
+    if figures.held is not None:
+        parts.append(f"held {duration(figures.held)}")
     if figures.spooled:
         parts.append(f"{size(figures.spooled)} to disk")
     return parts

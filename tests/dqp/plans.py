@@ -1,5 +1,6 @@
 """Golden plans: what the rules make of the 22 TPC-H queries and of the published three, as text in ``tests/plans``.
 
+``docs/plan.svg`` is one plan drawn.
 ``tests/plans/statistics.json`` describes the tables as they are at scale 1 (type, different values, lowest, highest,
 bytes of a value), so that no database is needed. After a change that is meant::
 
@@ -17,12 +18,21 @@ from dqp import dialects, types
 from dqp.binder import bind
 from dqp.catalog import Catalog, Column, Table
 from dqp.cost import Estimator
+from dqp.explain import node_of
+from dqp.explanation import Explanation
 from dqp.operators import Names, Nested, Operator, Remote
+from dqp.partition import cut
+from dqp.placement import Placement, named_places
 from dqp.rules import Context, optimise
+from dqp.splitting import parts
 from dqp.titles import described
 from tests.tpch import PLACEMENTS, QUERIES, qualified
 
 DIRECTORY = Path(__file__).parents[1] / "plans"
+DRAWING = Path(__file__).parents[2] / "docs" / "plan.svg"
+DRAWN = """select o_orderpriority, count(*) as n, sum(l_quantity) as pieces from lineitem, orders
+           where l_orderkey = o_orderkey and l_shipdate >= date '1998-06-01' group by all order by pieces desc"""
+EVALUATORS = ("http://127.0.0.1:8081", "http://127.0.0.1:8082")
 PLACEMENT = {**PLACEMENTS["facts_apart"], "protein_goterm": "pg", "goterm": "maria"}
 PUBLISHED = {
     "goterm": "select * from goterm",
@@ -102,9 +112,20 @@ def plans() -> dict[str, str]:
     return {name: plan(qualified(sql, PLACEMENT), over) for name, sql in queries.items()}
 
 
+def drawing() -> str:
+    """The plan that the documentation shows: of a query on two evaluators, before it runs."""
+    context = Context(catalog(), Estimator(), Names())
+    plan = cut(optimise(bind(qualified(DRAWN, PLACEMENT), catalog()).tree, context), context, len(EVALUATORS))
+    remotes = [each for fragment in plan.fragments for each in fragment.parted]
+    read = {each: parts(each, len(EVALUATORS)) for each in remotes}
+    placement = Placement(plan, named_places(plan, EVALUATORS), read)
+    return Explanation(node_of(placement, context, {}), DRAWN).svg + "\n"
+
+
 def main() -> None:
     for name, text in plans().items():
         (DIRECTORY / f"{name}.txt").write_text(text)
+    DRAWING.write_text(drawing())
 
 
 if __name__ == "__main__":

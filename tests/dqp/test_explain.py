@@ -17,7 +17,7 @@ from dqp.coordinator import Coordinator
 from dqp.cost import Estimator
 from dqp.execution import Execution, ExecutionOptions, Measurement, figures_of
 from dqp.explain import MISSING, fragments_of, missing, node_of
-from dqp.explanation import Explanation, Figures, Node, duration, shortened, size
+from dqp.explanation import Explanation, Figures, Node, duration, measured, shortened, size, wrong
 from dqp.operators import Join, Names, column
 from dqp.partition import Thresholds, cut
 from dqp.placement import Placement, named_places
@@ -264,6 +264,22 @@ def test_statements_are_whole_in_json_and_short_in_text() -> None:
     assert sql in json.loads(found.json)["plan"]["statements"]
 
 
+@pytest.mark.parametrize(
+    ("estimated", "actual", "said"),
+    [
+        (10.0, 4_000.0, "4,000 rows (400 times the estimate)"),
+        (4_000.0, 10.0, "10 rows (1/400 of the estimate)"),
+        (10.0, 80.0, "80 rows"),
+        (0.0, 0.0, "0 rows"),
+    ],
+)
+def test_estimates_that_were_wrong_are_said(estimated: float, actual: float, said: str) -> None:
+    node = Node("Remote pg", estimated=Figures(estimated, None, 0.5), actual=Figures(actual, None, 0.25))
+    line = Explanation(node, "").text
+    assert line == f"Remote pg  [estimated {estimated:,.0f} rows, 500.0 ms; actual {said}, 250.0 ms]"
+    assert (wrong(node) is None) == ("estimate)" not in said)
+
+
 def test_units() -> None:
     assert [size(each) for each in (0, 999, 1_000, 2_500_000, 3e12)] == [
         "0 B",
@@ -273,7 +289,14 @@ def test_units() -> None:
         "3,000.0 GB",
     ]
     assert [duration(each) for each in (0.0004, 0.25, 12.3)] == ["0.4 ms", "250.0 ms", "12.30 s"]
-    assert Figures() == Figures(None, None, None, None, None)
+    assert measured(Figures(1, 2, 3, 4, 5, 6)) == [
+        "1 row",
+        "2 B",
+        "3.00 s",
+        "waited 4.00 s",
+        "held 6.00 s",
+        "5 B to disk",
+    ]
 
 
 def test_explained_over_a_file(coordinator: Coordinator, tmp_path: Path) -> None:

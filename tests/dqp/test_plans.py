@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.dqp.plans import DIRECTORY, PUBLISHED, catalog, plans
+from tests.dqp.plans import DIRECTORY, DRAWING, PUBLISHED, catalog, drawing, plans
 from tests.tpch import QUERIES
 
 
@@ -15,6 +15,10 @@ def made() -> dict[str, str]:
 @pytest.mark.parametrize("name", [*QUERIES, *PUBLISHED])
 def test_plan(made: dict[str, str], name: str) -> None:
     assert made[name] == (DIRECTORY / f"{name}.txt").read_text()
+
+
+def test_the_plan_in_the_documentation() -> None:
+    assert drawing() == DRAWING.read_text()
 
 
 def test_no_plan_without_a_query() -> None:
