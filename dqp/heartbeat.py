@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dai.cancellation import Cancellation
-from dai.errors import DaiError, UnreachableError
+from dai.errors import DaiError, DatabaseUnavailableError, UnreachableError
 
 AFTER = 5.0
 """Seconds that a statement waits for bytes before anything is asked, and between answers."""
@@ -24,8 +24,9 @@ PATIENCE = 10.0
 
 
 class Heartbeat:
-    """Thread-safe. ``ask`` raises UnreachableError where the service does not say that it lives, and takes a few
-    seconds for that at most; ``what`` names it."""
+    """Thread-safe. ``ask`` raises UnreachableError where the service does not say that it lives,
+    DatabaseUnavailableError where its database does not, and takes a few seconds for that at most; ``what`` names
+    it."""
 
     def __init__(
         self, ask: Callable[[], object], what: str, *, patience: float = PATIENCE, after: float = AFTER
@@ -60,7 +61,8 @@ class Heartbeat:
                     self._watching = False
                     return
                 waiting = any(now - since >= self._after for since, _ in self._waits.values())
-            if not waiting or self._lives():
+            failure = self._failure() if waiting else None
+            if failure is None:
                 silent = None
                 continue
             silent = now if silent is None else silent
@@ -68,18 +70,21 @@ class Heartbeat:
                 with self._lock:
                     gone = [each for since, each in self._waits.values() if since <= silent]
                 for each in gone:
-                    each.cancel(
-                        UnreachableError(
-                            f"{self._what} accepted a statement and no longer answers.",
-                            hint="Is its process stopped, or its network gone?",
-                        )
-                    )
+                    each.cancel(failure)
 
-    def _lives(self) -> bool:
+    def _failure(self) -> DaiError | None:
         try:
             self._ask()
+        except DatabaseUnavailableError:
+            return DatabaseUnavailableError(
+                f"{self._what} accepted a statement, and its database no longer answers.",
+                hint="Is the database's process stopped, or the network between?",
+            )
         except UnreachableError:
-            return False
+            return UnreachableError(
+                f"{self._what} accepted a statement and no longer answers.",
+                hint="Is its process stopped, or its network gone?",
+            )
         except DaiError:
-            return True  # An answer, if no good one.
-        return True
+            return None  # An answer, if no good one.
+        return None

@@ -147,7 +147,7 @@ class ServiceSource(Source):
         # What is small must not wait as long as a statement may.
         self._described = Service(base, replace(options, read=min(options.read, SMALL_SECONDS), retries=1))
         self._alive = Service(base, replace(options, read=min(options.read, ALIVE_SECONDS), retries=0))
-        self._heartbeat = Heartbeat(self._lives, f"The service at {base}", patience=silence)
+        self._heartbeat = Heartbeat(self._lives, f"The source at {self.address}", patience=silence)
         self._name = name
         self._resource: Resource | None = None
         self._connecting = threading.Lock()
@@ -226,7 +226,9 @@ class ServiceSource(Source):
             yield batch
 
     def _lives(self) -> None:
-        with self._alive.transport.send("GET", "/health/live").body:
+        """UnreachableError where the service does not answer, DatabaseUnavailableError where its database does not."""
+        # A service of a version that cannot ask its database says that there is no such thing: it lives.
+        with self._alive.transport.send("GET", f"{self._path}/alive", accepted=frozenset({404})).body:
             pass
 
     def close(self) -> None:

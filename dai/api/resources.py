@@ -9,7 +9,7 @@ from typing import Any
 from dai.api.call import Call
 from dai.api.operations import Answer, Operation, Parameter
 from dai.api.replies import JSON, Reply, json_reply
-from dai.errors import NotFoundError, StatementError
+from dai.errors import DatabaseUnavailableError, NotFoundError, StatementError
 from dai.resources import Resource
 
 _OBJECT = {"type": "object"}
@@ -72,6 +72,13 @@ async def get_resource(call: Call) -> Reply:
     return json_reply(await asyncio.get_running_loop().run_in_executor(call.service.control, _linked, resource))
 
 
+async def get_alive(call: Call) -> Reply:
+    resource = call.service.resources.named(call.path["resource"])
+    if not await call.service.alive(resource):
+        raise DatabaseUnavailableError(f"The database of {resource.name} does not answer.")
+    return json_reply({"status": "live"})
+
+
 async def get_schema(call: Call) -> Reply:
     resource = call.service.resources.named(call.path["resource"])
     pattern = call.query.get("tables", "%")
@@ -106,6 +113,16 @@ OPERATIONS = (
         "One resource: its product, the activities it offers, links",
         {200: Answer("The resource", {JSON: _RESOURCE})},
         problems=(NotFoundError,),
+        tag="resources",
+    ),
+    Operation(
+        "GET",
+        "/resources/{resource}/alive",
+        get_alive,
+        "The database of the resource answers\nIts process does, that is, however much it has to do.",
+        {200: Answer("It does", {JSON: {"type": "object"}})},
+        problems=(NotFoundError, DatabaseUnavailableError),
+        quiet=True,
         tag="resources",
     ),
     Operation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -17,7 +18,7 @@ from dai.config import Config
 from dai.errors import CancelledError, DaiError
 from dai.jobs import Jobs
 from dai.perform import query
-from dai.resources import Resources
+from dai.resources import Resource, Resources
 from dai.results import Results
 from dai.sessions import Sessions
 from dai.store import Store
@@ -26,6 +27,10 @@ log = logging.getLogger("dai.api")
 
 REAP_SESSIONS = 1.0
 REAP_JOBS = 5.0
+
+
+ALIVE_SECONDS = 3.0
+"""In which a database has to answer when somebody waits for it."""
 
 
 class Service:
@@ -62,6 +67,9 @@ class Service:
         # a request that is being closed may hold a second thread
         self.workers = ThreadPoolExecutor(4 * limits.concurrent, thread_name_prefix="request")
         self.interrupts = ThreadPoolExecutor(8, thread_name_prefix="interrupt")
+        # of its own, as each may wait for a database that has stopped: one thread a resource
+        self._alive = ThreadPoolExecutor(len(self.resources.values()) or 1, thread_name_prefix="alive")
+        self._asked: dict[str, asyncio.Future[bool]] = {}
         self.control = ThreadPoolExecutor(8, thread_name_prefix="control")
         self.metrics = Metrics(self)
         self.working: set[Work] = set()
@@ -90,6 +98,15 @@ class Service:
             except Exception as error:
                 log.error("reaping failed", exc_info=error)
 
+    async def alive(self, resource: Resource) -> bool:
+        """As ``Driver.alive``; who asks while it is being asked waits for the same answer."""
+        asked = self._asked.get(resource.name)
+        if asked is None:
+            asked = asyncio.get_running_loop().run_in_executor(self._alive, resource.driver.alive, ALIVE_SECONDS)
+            self._asked[resource.name] = asked
+            asked.add_done_callback(lambda _: self._asked.pop(resource.name))
+        return await asyncio.shield(asked)
+
     def close(self) -> None:
         """Stops what still runs: jobs get their time of grace, requests had theirs from the server."""
         self._stop.set()
@@ -101,5 +118,6 @@ class Service:
         self.workers.shutdown(wait=True)
         self.interrupts.shutdown(wait=True)
         self.control.shutdown(wait=True)
+        self._alive.shutdown(wait=False, cancel_futures=True)
         self.resources.close()
         self.store.close()

@@ -258,6 +258,11 @@ class Driver(ABC):
     def check(self) -> float:
         """Connects and runs a trivial query: seconds it took. Raises DatabaseUnavailableError."""
 
+    def alive(self, seconds: float) -> bool:
+        """Whether the database's process answers in time, however much it has to do: asked on a connection of its own.
+        A database in this process always does."""
+        return True
+
     @abstractmethod
     def pool_state(self) -> dict[str, int]:
         """``open``, ``idle``, ``limit``: for metrics and leak tests."""

@@ -40,6 +40,7 @@ from dai.drivers.rows import FIRST_ROWS, MOST_ROWS, batches, columns_of
 from dai.drivers.statements import Bound, bind_markers, check_count, single_query
 from dai.errors import (
     ConfigurationError,
+    DaiError,
     DatabaseUnavailableError,
     DataError,
     NotAQueryError,
@@ -159,9 +160,17 @@ class MariaDB(PooledDriver[Connection]):
             run("SELECT 1 AS one")
         return time.perf_counter() - start
 
+    def alive(self, seconds: float) -> bool:
+        try:
+            self._connection(seconds).close()
+        except DaiError as error:
+            cause = error.__cause__
+            return not (isinstance(cause, MySQLdb.Error) and cause.args and cause.args[0] in LOST)
+        return True
+
     # Connections
 
-    def _connection(self) -> Any:
+    def _connection(self, seconds: float | None = None) -> Any:
         url = self._url
         options = {name: str(url.query[name]) for name in ("unix_socket", "ssl_mode") if name in url.query}
         secured: dict[str, Any] = {"ssl": {"ca": str(url.query["ssl_ca"])}} if "ssl_ca" in url.query else {}
@@ -180,7 +189,7 @@ class MariaDB(PooledDriver[Connection]):
                 autocommit=True,
                 # an update counts the rows it found, as in every other database, not only those it made different
                 client_flag=CLIENT.MULTI_RESULTS | CLIENT.FOUND_ROWS,
-                connect_timeout=max(1, round(self._options.connect_wait)),
+                connect_timeout=max(1, round(seconds or self._options.connect_wait)),
                 init_command=_SETUP,
             )
         except MySQLdb.Error as error:

@@ -285,6 +285,15 @@ class PostgreSQL(Driver):
         self._connections.give_back(connection)
         return time.perf_counter() - start
 
+    def alive(self, seconds: float) -> bool:
+        try:
+            psycopg.connect(self._conninfo, connect_timeout=max(2, round(seconds))).close()
+        except psycopg.errors.ConnectionTimeout:
+            return False
+        except psycopg.Error:
+            return True  # it says something, or the system says it for it: so will every statement
+        return True
+
     def pool_state(self) -> dict[str, int]:
         return self._limit.state()
 

@@ -8,7 +8,7 @@ import pytest
 from dai.cancellation import Cancellation
 from dai.client import Options, Service
 from dai.client.testing import Request, Scripted, ScriptedServer
-from dai.errors import BusyError, CancelledError, DaiError, UnreachableError
+from dai.errors import BusyError, CancelledError, DaiError, DatabaseUnavailableError, UnreachableError
 from dqp.heartbeat import Heartbeat
 from dqp.sources import ServiceSource
 
@@ -60,6 +60,15 @@ def test_what_waits_no_longer_is_left_alone() -> None:
     assert not done.cancelled
 
 
+def test_what_waits_for_a_database_that_is_gone_fails() -> None:
+    cancellation, ended = Cancellation(), threading.Event()
+    with beat(Health(DatabaseUnavailableError("gone"))).waiting(cancellation), cancellation.on_cancel(ended.set):
+        assert ended.wait(30)
+    assert isinstance(cancellation.cause, DatabaseUnavailableError)
+    assert "its database no longer answers" in str(cancellation.cause)
+    assert cancellation.cause.hint
+
+
 def test_a_statement_of_a_service_that_stopped() -> None:
     asked = threading.Event()
 
@@ -67,7 +76,7 @@ def test_a_statement_of_a_service_that_stopped() -> None:
         if request.method == "POST":
             asked.set()
             return Scripted(status=0)  # Silence.
-        if request.target == "/health/live":
+        if request.target == "/resources/odd/alive":
             return Scripted(status=0) if asked.is_set() else Scripted()
         return Scripted(body=json.dumps(RESOURCE).encode(), headers={"Content-Type": "application/json"})
 

@@ -183,17 +183,17 @@ class Victim:
         self._stopped = []
         self._world.begin()
 
-    def survivors_rest(self) -> bool:
-        """Nothing is left where it still runs."""
+    def left(self) -> list[str]:
+        """What is not at rest where it still runs."""
         world = self._world
-        evaluators = [each for each in world.evaluators if each is not self._ended]
-        sides = [each for alias, each in world.sides.items() if self._evaluator or alias != self.alias]
+        found = [each.url for each in world.evaluators if each is not self._ended and not at_rest(each)]
         # What a stopped evaluator has begun to read is there until it goes on.
-        sides = [] if self._evaluator and self._how == "stopped" else sides
-        killed = self.kind == "service" and self._how == "killed"
-        if killed and world.sides[self.alias].database.at_work:
-            return False
-        return all(map(at_rest, evaluators)) and all(each.idle for each in sides)
+        held = self._evaluator and self._how == "stopped"
+        others = [side for alias, side in world.sides.items() if self._evaluator or alias != self.alias]
+        found += [f"side {each.alias}" for each in ([] if held else others) if not each.idle]
+        if self.kind == "service" and self._how == "killed" and world.sides[self.alias].database.at_work:
+            found.append(f"statements of {self.alias}")
+        return found
 
 
 # --- at which points ---------------------------------------------------------------------------------------------
@@ -342,7 +342,10 @@ def run(world: World, point: str, who: str, how: str) -> str:
                 world.seconds["answer"] = time.monotonic() - ended
                 until(lambda: not threads(), 10)
                 assert not leftovers()
-                world.seconds["survivors"] = until(victim.survivors_rest, SOON)
+                try:
+                    world.seconds["survivors"] = until(lambda: not victim.left(), SOON)
+                except AssertionError:
+                    raise AssertionError(f"{came}; left: {victim.left()}") from None
             finally:
                 for gate in world.gates.values():
                     gate.open()
