@@ -19,7 +19,8 @@ from dqp.catalog import Catalog
 from dqp.heartbeat import Heartbeat
 from dqp.operations import Operation
 from dqp.partition import DEFAULT, Thresholds
-from dqp.runtimes.distributed import ANSWER, SILENCE, Distributed, gone
+from dqp.runtimes.attempt import gone
+from dqp.runtimes.distributed import ANSWER, SILENCE, Distributed
 from dqp.settings import FederationSettings
 from dqp.wire import Task, encoded
 

@@ -23,7 +23,7 @@ from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
 from dqp.explain import MISSING
 from dqp.explanation import Explanation, Node
-from dqp.runtimes import distributed
+from dqp.runtimes.attempt import Attempt
 from dqp.runtimes.service import ServiceEvaluator
 from dqp.settings import load
 from dqp.sources import ServiceSource
@@ -176,12 +176,13 @@ def test_an_evaluator_that_dies_before_it_has_said_what_it_did(
     victim = evaluators[1]
     read = threading.Event()
     attempts: list[Any] = []
-    run, to_the_end = ServiceEvaluator.run, distributed._Attempt._to_the_end
+    run, to_the_end = ServiceEvaluator.run, Attempt._to_the_end
 
     def dying(self: ServiceEvaluator, *given: Any) -> Iterator[Sequence[Any]]:
         reports: Any = run(self, *given)
         if self.name == victim.url:
             next(reports)
+            yield []
             read.wait(60)
             until(lambda: attempts[0]._over)
             victim.kill()
@@ -199,7 +200,7 @@ def test_an_evaluator_that_dies_before_it_has_said_what_it_did(
         yield from to_the_end(self, Stream(stream.schema, rows(), stream.close))
 
     monkeypatch.setattr(ServiceEvaluator, "run", dying)
-    monkeypatch.setattr(distributed._Attempt, "_to_the_end", reading)
+    monkeypatch.setattr(Attempt, "_to_the_end", reading)
     try:
         found = lab.explain(JOINED, analyze=True)
     finally:

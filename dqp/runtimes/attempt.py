@@ -1,0 +1,251 @@
+"""One attempt of a query on several evaluators: the tasks of its plan, what the evaluators say of them, the rows."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dai.client.problems import from_problem
+from dai.errors import DaiError
+from dai.stream import Stream
+from dqp.errors import EvaluatorLostError
+from dqp.execution import Execution
+from dqp.fetch import Lost, Reading, places
+from dqp.flight import Opener, Ticket, fetch, new_token
+from dqp.leaves import Leaves
+from dqp.operators import Call, Operator, Project, Receive, Remote, column
+from dqp.partition import Fragment, Plan
+from dqp.placement import places_of
+from dqp.runtimes.local import Readings
+from dqp.sources import ServiceSource
+from dqp.splitting import parts
+from dqp.types import arrow_type
+from dqp.wire import Body, Called, Columns, Input, Received, RemoteInput, Task, Tuples
+
+if TYPE_CHECKING:
+    from dqp.runtimes.distributed import Distributed, Evaluator
+
+EMBEDDED_BYTES = 256 << 10
+"""Tuples at hand up to this size travel with a task; larger ones are fetched from the coordinator's port."""
+PROFILES, REPORTS = 5.0, 0.25
+"""Seconds that the end of a query waits for what its evaluators still have to say: where it is explained, and where
+only progress is asked for."""
+
+
+class Attempt:
+    """Makes the tasks of a plan, has them run, and gives the rows of the root."""
+
+    def __init__(
+        self,
+        runtime: Distributed,
+        plan: Plan,
+        evaluators: Sequence[tuple[Evaluator, str]],
+        execution: Execution,
+        readings: Readings,
+        at_hand: Mapping[Remote, pa.Table],
+        lost: Lost,
+    ) -> None:
+        self._runtime, self._plan, self._evaluators, self._execution = runtime, plan, evaluators, execution
+        self._readings, self._at_hand, self._lost = readings, at_hand, lost
+        self._query, self._token = uuid.uuid4().hex, new_token()
+        self._streamed: set[Remote] = set()
+        self._keys: dict[tuple[str, str], Hashable] = {}
+        self._conducting = 0
+        self._over = False
+        self._reported = threading.Condition()
+        self._published = count(1)
+        self._tasks: dict[int, list[Task]] = {}
+        self._places = places_of(plan, len(evaluators))
+        """Of each fragment the evaluators of its instances, by number."""
+
+    def start(self, types: Sequence[str]) -> Stream:
+        """The rows of the root, once it has begun."""
+        execution = self._execution
+        for fragment in self._plan.fragments:
+            for instance, place in enumerate(self._places[fragment.id]):
+                task = self._task(fragment, instance, tuple(types))
+                self._tasks.setdefault(place, []).append(task)
+        self._conducting = len(self._tasks)
+        for place, tasks in sorted(self._tasks.items(), key=lambda each: self._evaluators[each[0]][1]):
+            taken = threading.Event()
+            execution.start(partial(self._conduct, self._evaluators[place][0], tasks, taken), "dqp-evaluator")
+            with execution.cancellation.on_cancel(taken.set):
+                taken.wait()
+        root = self._plan.root
+        address = self._evaluators[self._places[root.id][0]][1]
+        with self._named():
+            stream = fetch(address, self._ticket(root, 0, 0), cancellation=execution.cancellation)
+        return Stream(stream.schema, self._to_the_end(stream), stream.close)
+
+    def _to_the_end(self, stream: Stream) -> Iterator[pa.RecordBatch]:
+        """The rows; behind the last one, waits a little for what the evaluators have to say of their work."""
+        with self._named(), stream:
+            yield from stream
+        cancellation = self._execution.cancellation
+        with self._reported:
+            self._over = True
+        with cancellation.on_cancel(self._wake), self._reported:
+            patience = PROFILES if self._execution.profiled else REPORTS
+            self._reported.wait_for(lambda: not self._conducting or cancellation.cancelled, patience)
+
+    def _wake(self) -> None:
+        with self._reported:
+            self._reported.notify_all()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """An evaluator whose port is gone is called by its name."""
+        try:
+            yield
+        except EvaluatorLostError as error:
+            for evaluator, address in self._evaluators:
+                if address == error.extra.get("address"):
+                    raise gone(evaluator.name) from error
+            raise
+
+    def _conduct(self, evaluator: Evaluator, tasks: Sequence[Task], taken: threading.Event) -> None:
+        """Has the evaluator run its tasks; the failure of one is that of the attempt, as long as rows are wanted."""
+        try:
+            with self._runtime.loaded(evaluator, len(tasks)), self._named():
+                for reports in evaluator.run(tasks, self._execution.cancellation):
+                    taken.set()
+                    for each in reports:
+                        self._told(evaluator, each)
+        except DaiError:
+            if not self._over:
+                raise
+        finally:
+            taken.set()
+            with self._reported:
+                self._conducting -= 1
+                self._reported.notify_all()
+
+    def _told(self, evaluator: Evaluator, report: Mapping[str, Any]) -> None:
+        for name, figures in report["measures"].items():
+            key = self._keys.get((report["task"], name))
+            if key is not None:
+                where = figures["where"] or evaluator.name
+                part = (evaluator.name, report["task"], name)
+                self._execution.measure(key).told(part, {**figures, "where": where})
+        if report["problem"] is not None:
+            raise from_problem(report["problem"])
+
+    # --- tasks ---
+
+    def _ticket(self, fragment: Fragment, instance: int, partition: int) -> Ticket:
+        return Ticket(self._query, self._execution.attempt, fragment.task(instance), partition, self._token)
+
+    def _task(self, fragment: Fragment, instance: int, types: tuple[str, ...]) -> Task:
+        consumer, output = self._plan.consumer(fragment), fragment.output
+        name = fragment.task(instance)
+        partitions = 1 if consumer is None else consumer.instances
+        self._keys[name, ""] = Plan.name(fragment.id)
+        return Task(
+            query=self._query,
+            attempt=self._execution.attempt,
+            name=name,
+            token=self._token,
+            body=self._body(fragment.tree, fragment, instance, ""),
+            partitions=partitions,
+            copies=fragment.readers,
+            broadcast=output is not None and output.kind == "broadcast",
+            bucket=None if output is None else output.bucket(partitions),
+            types=types if output is None else None,
+            profiled=self._execution.profiled,
+        )
+
+    def _body(self, tree: Operator, fragment: Fragment, instance: int, prefix: str) -> Body:
+        leaves = Leaves(tree, self._runtime.catalog)
+        sql = leaves.sql()
+        task = fragment.task(instance)
+        inputs: dict[str, Input] = {name: self._tuples(data, None) for name, data in leaves.tables.items()}
+        for name, remote in leaves.remotes.items():
+            inputs[name] = self._remote(remote, fragment, instance)
+            read_there = isinstance(inputs[name], RemoteInput)
+            self._keys[task, prefix + name] = remote if read_there else ("read here", remote)
+        for name, receive in leaves.receives.items():
+            inputs[name] = self._received(receive, instance)
+            self._keys[task, prefix + name] = self._plan.fragments[receive.fragment].exchange
+        for name, call in leaves.calls.items():
+            inputs[name] = self._called(call, fragment, instance, f"{prefix}{name}/")
+            self._keys[task, prefix + name] = call
+            self._keys[task, f"{prefix}{name}/"] = ("below", call)
+        repeated = (*leaves.remotes, *leaves.receives, *leaves.calls)
+        return Body(sql, inputs, frozenset(filter(leaves.several, repeated)))
+
+    def _received(self, receive: Receive, instance: int) -> Received:
+        producer = self._plan.fragments[receive.fragment]
+        consumer = self._plan.consumer(producer)
+        assert producer.output is not None and consumer is not None
+        partition = 0 if producer.output.kind == "gather" else instance
+        partition += receive.reader * consumer.instances
+        return Received(
+            tuple(
+                (self._evaluators[place][1], self._ticket(producer, number, partition))
+                for number, place in enumerate(self._places[producer.id])
+            )
+        )
+
+    def _called(self, call: Call, fragment: Fragment, instance: int, prefix: str) -> Called:
+        operation = self._runtime.operation(call.function)
+        given = tuple((each, column(each)) for each in call.input.columns)
+        arguments = tuple((f"argument {at}", each) for at, each in enumerate(call.arguments, 1))
+        below = self._body(Project(call.input, (*given, *arguments)), fragment, instance, prefix)
+        return Called(operation, below, len(given), call.identifier)
+
+    def _remote(self, remote: Remote, fragment: Fragment, instance: int) -> Input:
+        if remote in self._at_hand:
+            return self._tuples(self._at_hand[remote], self._readings.begun[remote].columns)
+        if remote in fragment.parted:
+            pieces = parts(remote, fragment.instances)
+            if instance >= len(pieces):
+                columns = places(remote, self._runtime.catalog, self._lost)[0].statement.columns
+                return Tuples(pa.schema([(name, arrow_type(type)) for name, type in columns]).empty_table(), columns)
+            remote = pieces[instance]
+        if remote not in self._readings.begun:
+            found = places(remote, self._runtime.catalog, self._lost)
+            if all(isinstance(each.source, ServiceSource) for each in found):
+                found = tuple(sorted(found, key=lambda each: not each.statement.tables))
+                asked = tuple((each.source.alias, each.source.address, each.statement.sql) for each in found)
+                tables = {each.name: each.data for each in found[0].statement.tables}
+                bringing = sum(bool(each.statement.tables) for each in found)
+                return RemoteInput(asked, found[0].statement.columns, tables, bringing)
+        return self._read_here(remote)
+
+    def _read_here(self, remote: Remote) -> Received:
+        """What only this process can read, or has begun to."""
+        if remote in self._streamed:  # a reading gives its rows once
+            reading = Reading(remote, self._runtime.catalog, self._execution, self._lost)
+        else:
+            reading = self._readings.read(remote)
+        self._streamed.add(remote)
+        return self._publish(lambda _: reading.stream(), reading.columns)
+
+    def _tuples(self, data: pa.Table, columns: Columns | None) -> Input:
+        if data.nbytes <= EMBEDDED_BYTES:
+            return Tuples(data, columns)
+        return replace(self._publish(lambda _: Stream.of(data), columns), whole=columns is None)
+
+    def _publish(self, opener: Opener, columns: Columns | None) -> Received:
+        """Rows that one task fetches from this process's own port."""
+        port = self._runtime.port
+        ticket = Ticket(self._query, self._execution.attempt, f"input {next(self._published)}", 0, self._token)
+        if ticket.fragment == "input 1":
+            self._execution.at_end(partial(port.withdraw, self._query, self._execution.attempt))
+        port.publish(ticket, opener)
+        return Received(((port.address, ticket),), columns)
+
+
+def gone(name: str) -> EvaluatorLostError:
+    """The evaluator of that name does not answer any more."""
+    return EvaluatorLostError(
+        f"The evaluator {name} went away.", hint="Ask again: it runs on those that are left.", evaluator=name
+    )
