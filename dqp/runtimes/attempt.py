@@ -155,7 +155,6 @@ class Attempt:
             token=self._token,
             body=self._body(fragment.tree, fragment, instance, ""),
             partitions=partitions,
-            copies=fragment.readers,
             broadcast=output is not None and output.kind == "broadcast",
             bucket=None if output is None else output.bucket(partitions),
             types=types if output is None else None,
@@ -183,10 +182,8 @@ class Attempt:
 
     def _received(self, receive: Receive, instance: int) -> Received:
         producer = self._plan.fragments[receive.fragment]
-        consumer = self._plan.consumer(producer)
-        assert producer.output is not None and consumer is not None
+        assert producer.output is not None
         partition = 0 if producer.output.kind == "gather" else instance
-        partition += receive.reader * consumer.instances
         return Received(
             tuple(
                 (self._evaluators[place][1], self._ticket(producer, number, partition))
@@ -213,11 +210,8 @@ class Attempt:
         if remote not in self._readings.begun:
             found = places(remote, self._runtime.catalog, self._lost)
             if all(isinstance(each.source, ServiceSource) for each in found):
-                found = tuple(sorted(found, key=lambda each: not each.statement.tables))
                 asked = tuple((each.source.alias, each.source.address, each.statement.sql) for each in found)
-                tables = {each.name: each.data for each in found[0].statement.tables}
-                bringing = sum(bool(each.statement.tables) for each in found)
-                return RemoteInput(asked, found[0].statement.columns, tables, bringing)
+                return RemoteInput(asked, found[0].statement.columns)
         return self._read_here(remote)
 
     def _read_here(self, remote: Remote) -> Received:
