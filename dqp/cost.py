@@ -42,18 +42,22 @@ if TYPE_CHECKING:
 class Costs:
     """Seconds. ``row`` and ``byte``: what fetching takes from the start of the statement's answer to batches in the
     evaluator, through a data service on the same machine; ``scan``: a row that the source reads without giving it;
-    ``work``: a row that a join, sort or aggregate in the source takes."""
+    ``work``: a row that a join, sort or aggregate in the source takes. Where there are no hash joins, ``lookup``: a row
+    whose partner is looked up in an index; ``compared``: two rows that are compared
+    because there is none (0: it makes one)."""
 
     row: float
     byte: float
     scan: float
     work: float
+    lookup: float = 0.0
+    compared: float = 0.0
 
 
 FETCH: Mapping[str, Costs] = {
     "postgresql": Costs(row=1.1e-6, byte=3e-9, scan=1e-7, work=3e-7),
-    "mariadb": Costs(row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7),
-    "sqlite": Costs(row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7),
+    "mariadb": Costs(row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7, lookup=4e-6, compared=5e-8),
+    "sqlite": Costs(row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7, lookup=2e-6),
     "duckdb": Costs(row=5e-8, byte=1e-9, scan=1e-8, work=5e-8),
 }
 """By dialect; what is missing is like MariaDB."""

@@ -1,7 +1,9 @@
 """The order of inner joins, by cost: dynamic programming over all bushy orders of up to ``MOST`` relations, the
 cheapest next join (greedy) beyond. A plan is known for each place where a join's result can be: in a source, as long as
 all of it is there, or here. What is fetched from a source is paid when it leaves; so a join stays in its source as long
-as its result costs less to fetch than its inputs do. The side that is built is the smaller one and stands right."""
+as its result costs less to fetch than its inputs do. What is joined here with something small that was fetched before
+is expected to be reduced by its keys (``dqp.rules.program``), and to cost less by that. The side that is built is the
+smaller one and stands right."""
 
 from __future__ import annotations
 
@@ -26,11 +28,16 @@ from dqp.operators import (
 from dqp.rules.columns import in_order
 from dqp.rules.context import Context, nested_plans, same_values
 from dqp.rules.predicates import all_of, changing, equality, same
+from dqp.rules.program import LARGEST_PART, NUMBER, most_listed
 from dqp.selectivity import joined
 
 MOST = 10
 HERE = ""
 """The place that is no source."""
+HOPED = 0.7
+"""The part of what reductions are expected to save that is counted: a statement that is one saves for certain."""
+MOST_BYTES = 16e6
+"""Of what is expected to reduce something else."""
 
 
 def order_joins(tree: Operator, context: Context) -> Operator:
@@ -89,12 +96,23 @@ def _flatten(tree: Operator, leaves: list[Operator], predicates: list[exp.Expres
 
 
 @dataclass(frozen=True, slots=True)
+class _Sent:
+    """A set of relations that a source sends, with the rows that are left of it."""
+
+    relations: int
+    where: str
+    rows: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Way:
-    """A way to have a set of relations at a place: seconds, and the two sets it is joined from (none: a leaf)."""
+    """A way to have a set of relations at a place: seconds, and the two sets it is joined from (none: a leaf).
+    ``sent``: what of it was fetched."""
 
     seconds: float
     left: tuple[int, str] | None = None
     right: tuple[int, str] | None = None
+    sent: tuple[_Sent, ...] = ()
 
 
 class _Order:
@@ -117,6 +135,13 @@ class _Order:
         self.rows: dict[int, Estimate] = {}
         self.ways: dict[int, dict[str, _Way]] = {}
         self.widths: dict[int, float] = {}
+        self.edges = [
+            (1 << self.owners[one], one, 1 << self.owners[other], other)
+            for each, over in self.predicates
+            if (pair := equality(each)) is not None and pair[0] in self.owners and pair[1] in self.owners
+            for one, other in (pair, pair[::-1])
+            if over & (over - 1)
+        ]
         for number, leaf in enumerate(leaves):
             self.rows[1 << number] = self.estimates[number]
             where = place(leaf) or HERE
@@ -184,7 +209,7 @@ class _Order:
                 one = self._costs(where)
                 seconds = way.seconds + ROUND_TRIP + rows * (one.row + one.byte * self._width(relations))
                 if HERE not in ways or seconds < ways[HERE].seconds:
-                    ways[HERE] = _Way(seconds, (relations, where))
+                    ways[HERE] = _Way(seconds, (relations, where), None, (_Sent(relations, where, rows),))
 
     def _join(self, one: int, other: int) -> None:
         """Enters the ways to join two sets."""
@@ -199,14 +224,67 @@ class _Order:
             match = self.ways[other].get(where)
             if match is None or (where != HERE and not self.context.options.push_joins):
                 continue
+            sent: tuple[_Sent, ...] = ()
             if where == HERE:
-                seconds = (first + second + rows) * LOCAL_ROW + min(first, second) * LOCAL_BUILD
+                saved, sent = self._reduced(way.sent, match.sent)
+                seconds = (first + second + rows) * LOCAL_ROW + min(first, second) * LOCAL_BUILD - saved
             else:
-                seconds = (first + second + rows) * self._costs(where).work
+                seconds = self._joining_there(one, other, rows, where)
             seconds += way.seconds + match.seconds
             if where not in ways or seconds < ways[where].seconds:
                 left, right = (one, other) if first >= second else (other, one)
-                ways[where] = _Way(seconds, (left, where), (right, where))
+                ways[where] = _Way(seconds, (left, where), (right, where), sent)
+
+    def _joining_there(self, one: int, other: int, rows: float, where: str) -> float:
+        """Seconds that a source needs to join two sets. One that has no hash joins looks every row of one set up in an
+        index of a table, or compares all rows of both."""
+        first, second, of = self.rows[one].rows, self.rows[other].rows, self._costs(where)
+        if not of.lookup:
+            return (max(first, second) + rows) * of.scan + min(first, second) * of.work
+        found = [
+            outer
+            for inner, outer in ((one, second), (other, first))
+            if not inner & (inner - 1) and self._indexed(inner, one | other)
+        ]
+        if found:
+            return rows * of.work + min(found) * of.lookup
+        return rows * of.work + (first * second * of.compared or (first + second) * of.lookup)
+
+    def _indexed(self, relation: int, both: int) -> bool:
+        """Whether a key of the table has one of the columns that it is joined by within the two sets."""
+        keys = self.rows[relation].keys
+        return any(a == relation and b & both and any(name in key for key in keys) for a, name, b, _ in self.edges)
+
+    def _reduced(self, one: tuple[_Sent, ...], other: tuple[_Sent, ...]) -> tuple[float, tuple[_Sent, ...]]:
+        """Seconds that are saved when what is small on one side of a join reduces what is large on the other, and what
+        is sent then."""
+        sent = [list(one), list(other)]
+        saved = 0.0
+        for builds, probes in (sent, sent[::-1]):
+            for build in builds:
+                if build.rows * self._width(build.relations) > MOST_BYTES:
+                    continue
+                for small, here, large, there in self.edges:
+                    for number, probe in enumerate(probes):
+                        if build.relations & small and probe.relations & large and build.rows < probe.rows:
+                            seconds, rows = self._step(build, here, probe, there, large)
+                            if seconds > 0:
+                                saved += seconds
+                                probes[number] = _Sent(probe.relations, probe.where, rows)
+        return saved, (*sent[0], *sent[1])
+
+    def _step(self, build: _Sent, here: str, probe: _Sent, there: str, owner: int) -> tuple[float, float]:
+        """Seconds that a reduction saves, and the rows that it leaves."""
+        types, dialect, of = self.context.types, self.context.dialect(probe.where), self._costs(probe.where)
+        keys = min(build.rows, self.rows[build.relations].columns[here].distinct or build.rows)
+        values = self.rows[probe.relations].columns[there].distinct or 0.5 * self.rows[probe.relations].rows
+        part = keys / max(1.0, values)
+        if part > LARGEST_PART or keys > most_listed(types.get(there, ""), dialect):
+            return 0.0, probe.rows
+        saved = probe.rows * (of.row + of.byte * self._width(probe.relations))
+        if probe.relations != owner:  # it is joined there, with fewer rows
+            saved += self.rows[owner].rows * (of.lookup or of.scan) + probe.rows * of.scan
+        return HOPED * (1 - part) * saved - ROUND_TRIP - NUMBER * keys, part * probe.rows
 
     def _connected(self, one: int, other: int) -> bool:
         return any(self.neighbours[number] & other for number in range(len(self.leaves)) if one >> number & 1)

@@ -8,13 +8,15 @@ makes another one smaller; afterwards every step is left out that costs more tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import product
 
 from sqlglot import exp
 
 from dqp.cost import ROUND_TRIP, costs
 from dqp.estimates import UNKNOWN, ColumnStatistics
+from dqp.keys import MOST_KEYS
 from dqp.operators import (
     Aggregate,
     Call,
@@ -40,6 +42,8 @@ MOST_LISTED = 1_000
 """Keys that are written as a list: what every source compares a row with fast."""
 MOST_NUMBERS = {"postgresql": 50_000, "mariadb": 20_000, "duckdb": 20_000, "sqlite": 20_000}
 """Whole numbers that are, where the dialect's database looks them up in a table of hashes, a sorted list or a tree."""
+UNSURE = 2.0
+"""How many times more keys than a list may have are waited for: they may turn out to be fewer."""
 WAITING = 0.1
 """The part of what a query takes anyway that waiting for a build may add to it."""
 _ORDERED = frozenset({"DATE", "TIMESTAMP"})
@@ -79,7 +83,7 @@ def candidates(tree: Operator, context: Context) -> list[Reduction]:
     for join in walk(tree):
         if not isinstance(join, Join):
             continue
-        for one, other in _equal(join):
+        for one, other in _equal(join, context):
             left, right = _source_of(join.left, one), _source_of(join.right, other)
             if left is None or right is None or not _comparable(left[1], right[1], context):
                 continue
@@ -181,16 +185,21 @@ class _Program:
     def _part(self, step: _Step, left: Sequence[float]) -> float:
         """Of the probe's rows that are left."""
         build, probe = self._estimates[step.build], self._estimates[step.probe]
-        dialect = self._context.dialect(step.reduction.probe.source)
+        types = self._context.types
         part = 1.0
         for one, other in step.reduction.pairs:
             keys, values = build.columns.get(one, UNKNOWN), probe.columns.get(other, UNKNOWN)
             count = self._keys(step, one, left)
-            if count <= most_listed(self._context.types.get(other, ""), dialect):
+            if count <= UNSURE * most_keys(step.reduction.probe.source, types.get(other, ""), self._context):
                 part = min(part, count / max(1.0, values.distinct or probe.rows * 0.5))
             if keys.low is not None and keys.high is not None:
                 part = min(part, share(keys.low, keys.high, values))
         return part
+
+
+def most_keys(source: str, type: str, context: Context) -> float:
+    """Keys of the type that a statement of the source may have, in whatever form."""
+    return MOST_KEYS if context.takes_tables(source) else most_listed(type, context.dialect(source))
 
 
 def most_listed(type: str, dialect: str) -> float:
@@ -205,16 +214,26 @@ def share(low: float, high: float, values: ColumnStatistics) -> float:
     return max(0.0, min(1.0, (min(high, values.high) - max(low, values.low)) / (values.high - values.low)))
 
 
-def _equal(join: Join) -> Iterator[tuple[str, str]]:
-    """The columns (left, right) that the join's condition says are equal."""
-    left, right = frozenset(join.left.columns), frozenset(join.right.columns)
+def _equal(join: Join, context: Context) -> Iterator[tuple[str, str]]:
+    """The columns (left, right) that the join's condition says are equal, by what joins below say too."""
+    left, right = context.estimator.of(join.left).same, context.estimator.of(join.right).same
+    seen: set[tuple[str, str]] = set()
     for each in conjuncts(join.condition):
         if isinstance(each, exp.EQ) and isinstance(each.this, exp.Column) and isinstance(each.expression, exp.Column):
             one, other = each.this.name, each.expression.name
-            if one in left and other in right:
-                yield one, other
-            elif other in left and one in right:
-                yield other, one
+            if one not in join.left.columns:
+                one, other = other, one
+            if one in join.left.columns and other in join.right.columns:
+                both = left.get(one, one), right.get(other, other)
+                if both not in seen:
+                    seen.add(both)
+                    yield from product(_alike(join.left, left, one), _alike(join.right, right, other))
+
+
+def _alike(tree: Operator, same: Mapping[str, str], name: str) -> list[str]:
+    """The tree's columns that are equal to this one, itself included."""
+    group = same.get(name, name)
+    return [each for each in tree.columns if same.get(each, each) == group]
 
 
 def leaf_of(tree: Operator, name: str) -> tuple[Remote, str] | None:
