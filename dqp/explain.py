@@ -25,6 +25,7 @@ from dqp.titles import described
 HELD = 0.001
 """Seconds from which on it is said that something waited for its reader."""
 MISSING = "what its engine did is not known: the evaluator has not sent it"
+AGAIN = "runs once: it is shown above"
 LEFT = "it was stopped before its end, since nobody wanted more of its rows"
 
 
@@ -85,6 +86,7 @@ class _Shown:
     ) -> None:
         self._placement, self._plan, self._context, self._calls = placement, placement.plan, context, calls
         self._measured = measured
+        self._shown: dict[int, tuple[Node, float]] = {}
         self._did: dict[Operator, Figures] = {}
         for each in self._plan.fragments:
             self._did |= _did(each, measured.get(Plan.name(each.id)))
@@ -115,9 +117,14 @@ class _Shown:
         """``twin``: the same operator in the fragment, where it stands over what it receives from others."""
         inputs: list[Node] = []
         before = 0.0
-        if isinstance(tree, Exchange) and isinstance(twin, Receive):
-            producer = self._plan.fragments[twin.fragment]
-            made, before = self.fragment(producer, tree.input)
+        key: Operator = tree
+        if isinstance(tree, Exchange):
+            producer, sent = self._producer(tree, twin)
+            key = sent
+            made, before = self._shown.get(producer.id) or self.fragment(producer, sent.input)
+            if producer.id in self._shown:
+                made = Node(made.title, (AGAIN,), made.where)
+            self._shown[producer.id] = made, before
             inputs.append(made)
         else:
             for one, other in zip(tree.inputs, twin.inputs, strict=True):
@@ -135,12 +142,19 @@ class _Shown:
         cost = own(tree, self._context, self._calls, copies)
         estimate = self._context.estimator.of(tree)
         estimated = Figures(estimate.rows, estimate.bytes, cost)
-        found = self._measured.get(tree) if isinstance(tree, Remote | Call | Exchange) else None
+        found = self._measured.get(key) if isinstance(tree, Remote | Call | Exchange) else None
         actual = self._did.get(twin) if found is None else _figures(found)
         node = Node(title, details, None, estimated, actual, (), tuple(inputs))
         if isinstance(tree, Remote):
             node = self._remote(node, tree, found)
         return node, before + (cost or 0.0) / self._at_once(tree, fragment)
+
+    def _producer(self, exchange: Exchange, twin: Operator) -> tuple[Fragment, Exchange]:
+        """The fragment whose rows go through an exchange, and the exchange for which it was made: one that moves the
+        same rows may stand for several."""
+        receive = next(each for each in walk(twin) if isinstance(each, Receive))
+        producer = self._plan.fragments[receive.fragment]
+        return producer, producer.exchange or exchange
 
     def _at_once(self, node: Operator, fragment: Fragment) -> int:
         """In how many parts the node's work is done at the same time."""

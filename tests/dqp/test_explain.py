@@ -16,10 +16,10 @@ from dai.stream import Stream
 from dqp.coordinator import Coordinator
 from dqp.cost import Estimator
 from dqp.execution import Execution, ExecutionOptions, Measurement, figures_of
-from dqp.explain import MISSING, fragments_of, missing, node_of
+from dqp.explain import AGAIN, MISSING, fragments_of, missing, node_of
 from dqp.explanation import Explanation, Figures, Node, duration, measured, shortened, size, wrong
-from dqp.operators import Join, Names, column
-from dqp.partition import Thresholds, cut
+from dqp.operators import Exchange, Join, Names, Project, Receive, column
+from dqp.partition import Fragment, Output, Plan, Thresholds, cut
 from dqp.placement import Placement, named_places
 from dqp.rules import Context
 from dqp.settings import load
@@ -226,6 +226,22 @@ def test_rows_that_move_between_evaluators() -> None:
     silent = ["Fragment 4 at one", "Fragment 3 at two", "Fragment 2 at one", "Fragment 2 at two", "Fragment 1 at two"]
     assert [each.partition(":")[0] for each in remarks] == silent
     assert parts == {"fragment 3 at one": 4, "fragment 3 at two": 5, "fragment 1 at one": 14}
+
+
+def test_a_fragment_that_is_read_twice_is_shown_once() -> None:
+    first, again = (Exchange(remote(numbers("pg"), prefix), "gather") for prefix in ("", "r"))
+    pairs = zip(again.columns, first.columns, strict=True)
+    received = Receive(0, first.columns)
+    renamed = Project(received, tuple((name, column(one)) for name, one in pairs))
+    on = exp.EQ(this=column("id"), expression=column("rid"))
+    fragments = (
+        Fragment(0, first.input, 1, first, Output("gather")),
+        Fragment(1, Join(received, renamed, "inner", on), 1, None, None),
+    )
+    plan = Plan(Join(first, again, "inner", on), fragments)
+    root = node_of(Placement(plan, {0: ("one",), 1: ("two",)}), context(), {})
+    shown = [each for each in nodes(root) if each.title == "Fragment 1"]
+    assert [(len(each.inputs), each.details) for each in shown] == [(1, ()), (0, (AGAIN,))]
 
 
 def spread() -> Placement:
