@@ -29,6 +29,7 @@ from dqp.binder_from import values
 from dqp.binder_scope import Output, Relation, Scope, Unmodelled
 from dqp.binder_select import Select, is_constant, limits, only, ordered, position_of
 from dqp.catalog import Catalog
+from dqp.chains import balanced
 from dqp.functions import TELLING
 from dqp.operators import Names, Operator, SetOperation, Sort, column
 from dqp.parameters import Parameters, Statement, read, tokens
@@ -108,7 +109,7 @@ def _parsed(found: tuple[Token, ...], sql: str) -> exp.Expression:
         ) from error
     if len(made) != 1 or not isinstance(made[0], exp.Query | exp.Values | exp.Pivot):
         raise NotAQueryError("This is not a query; nothing was run.", sql=sql, position=1, hint="Send one SELECT.")
-    query: exp.Expression = made[0]  # type: ignore[assignment]
+    query = balanced(made[0])  # type: ignore[arg-type]
     if text is not sql:
         _without_places(query)
     return query

@@ -117,7 +117,7 @@ class _From:
                 return self.rows_of_function(node, node.this)
             output, path = self.table(node)
         elif isinstance(node, exp.Subquery):
-            inner = node.this
+            inner = _unwrapped(node.this)
             if isinstance(inner, exp.Table) or (isinstance(inner, exp.Subquery) and (inner.alias or _joins(inner))):
                 if node.alias or isinstance(node.args.get("alias"), exp.TableAlias):
                     raise Unmodelled("alias of a join")
@@ -240,6 +240,17 @@ def _both(left: Scope, right: Scope) -> Scope:
     if left.merged.keys() & right.merged.keys():
         raise Unmodelled("the same column in two USING clauses")
     return Scope([*left.relations, *right.relations], {**left.merged, **right.merged})
+
+
+def _unwrapped(node: Any) -> Any:
+    """A member of FROM without parentheses that say nothing."""
+    while (
+        isinstance(node, exp.Subquery)
+        and isinstance(node.this, exp.Subquery | exp.Table)
+        and not any(given for name, given in node.args.items() if name != "this")
+    ):
+        node = node.this
+    return node
 
 
 def _joins(node: exp.Expression) -> Sequence[exp.Expression]:

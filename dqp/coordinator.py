@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -46,6 +47,9 @@ FORMS = ("text", "json", "svg")
 Begun = Callable[[Execution], None]
 PLANS = 256
 """Plans kept, of the queries asked last."""
+FRAMES = 8_000
+"""Python's limit of recursion where there is a federation. Queries that programs write are deep: sqlglot's parser takes
+20 frames for a parenthesis. A thread's usual stack of 8 MiB holds more of them."""
 
 
 def _unwatched(execution: Execution) -> None:
@@ -97,6 +101,7 @@ class Coordinator:
         resolve: Callable[[str], Driver] | None = None,
         runtime: Runtime | None = None,
     ) -> None:
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), FRAMES))
         self.settings = settings
         self.operations = operations_of(settings)
         self.catalog = Catalog(settings, resolve=resolve)

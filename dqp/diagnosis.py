@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from dai.errors import DaiError, ParameterError, StatementError
+from dai.errors import DaiError, LimitError, ParameterError, StatementError
 from dai.loading import nearest
 from dqp.shadow import Fault
 
@@ -22,6 +22,8 @@ def explained(
         return ParameterError(f"A value is missing for the parameter {message.rpartition(': ')[2]}.")
     if "excess parameters" in fault.message or "Parameter argument/count mismatch" in message:
         return ParameterError(f"A value was given for a parameter that the SQL does not have: {_last(fault.message)}.")
+    if message.startswith("Max expression depth"):
+        return LimitError("The query is nested too deeply.", hint="Name parts of it in WITH.")
     written = _written(sql, fault)
     if fault.kind in ("MISSING_ENTRY", "Catalog") and message.startswith("Table with name") and written:
         error = missing(written)

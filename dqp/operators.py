@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from sqlglot import exp
+
+from dqp.chains import chained
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -471,4 +473,5 @@ def conjunction(parts: list[exp.Expression]) -> exp.Expression | None:
     """The conjunction of the parts, None where there are none."""
     if not parts:
         return None
-    return cast(exp.Expression, exp.and_(*(each.copy() for each in parts), copy=False))
+    copies = [each.copy() for each in parts]
+    return chained(exp.And, [exp.Paren(this=each) if isinstance(each, exp.Or | exp.Xor) else each for each in copies])

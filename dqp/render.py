@@ -324,7 +324,7 @@ class Renderer:
         return replace(made, order=", ".join(keys), limit=self.limited(node.limit, node.offset))
 
     def _setoperation(self, node: SetOperation) -> Select:
-        sides = [self._side(side, node.names) for side in node.inputs]
+        sides = [self._side(side, node.names) for side in members(node)]
         word = f" {node.kind.upper()} {'ALL ' if node.all else ''}"
         alias = self.alias("q")
         known = {each: f"{alias}.{self.quoted(each)}" for each in node.names}
@@ -336,6 +336,18 @@ class Renderer:
             made = self.derived(made, side.columns)
         renamed = {name: made.columns[each] for name, each in zip(names, side.columns, strict=True)}
         return self.text(replace(made, columns=renamed), names)
+
+
+def members(node: SetOperation) -> list[Operator]:
+    """The sides of a chain of one kind of union, of any other set operation its two."""
+    found: list[Operator] = []
+    left: Operator = node
+    while isinstance(left, SetOperation) and (left is node or (left.kind, left.all) == (node.kind, node.all)):
+        found.append(left.right)
+        left = left.left
+        if node.kind != "union":
+            break
+    return [left, *reversed(found)]
 
 
 class _Generator(DuckDBGenerator):

@@ -6,6 +6,7 @@ values may differ from what a driver makes of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -33,7 +34,7 @@ from dqp.operators import (
     conjuncts,
     used,
 )
-from dqp.render import Columns, Select
+from dqp.render import Columns, Select, members
 from dqp.types import duckdb_type
 
 MOST_INLINE = 1_000
@@ -47,6 +48,9 @@ class Dialect(Functions):
     """Source type name (lower case, without what is in parentheses) to the DuckDB types it may safely have here."""
     JOINS: ClassVar[frozenset[str]] = frozenset({"inner", "left", "right", "semi", "anti"})
     SETS: ClassVar[frozenset[str]] = frozenset({"union", "intersect", "except"})
+
+    DEEPEST: ClassVar[int] = 1_000
+    """What the source's parser can hold, see ``depth``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,6 +72,8 @@ class Dialect(Functions):
             each: self.delivered(made.columns[each], self.types[each], each in self.native) for each in tree.columns
         }
         sql = self.text(replace(made, columns=columns), tree.columns)
+        if depth(sql) > self.DEEPEST:
+            raise self.refuse("a statement nested so deeply")
         return sql, tuple((each, str(self.types[each])) for each in tree.columns)
 
     # Operators.
@@ -160,13 +166,13 @@ class Dialect(Functions):
         if node.kind not in self.SETS or (node.all and node.kind != "union"):
             raise self.refuse(f"{node.kind.upper()}{' ALL' if node.all else ''}")
         made = super()._setoperation(node)
-        for name, left, right in zip(node.names, node.left.columns, node.right.columns, strict=True):
-            if self.types[left] != self.types[right]:
-                raise self.refuse(f"{node.kind.upper()} of {self.types[left]} with {self.types[right]}")
-            for side in (left, right):
+        for name, first, *others in zip(node.names, *(each.columns for each in members(node)), strict=True):
+            self.types[name] = self.types[first]
+            for side in (first, *others):
+                if self.types[side] != self.types[first]:
+                    raise self.refuse(f"{node.kind.upper()} of {self.types[first]} with {self.types[side]}")
                 if side in self.opaque:
                     raise NotPushed(self.opaque[side])
-            self.types[name] = self.types[left]
         return made
 
     def _side(self, side: Operator, names: tuple[str, ...]) -> str:
@@ -206,6 +212,27 @@ class Dialect(Functions):
 
     def block(self, node: Any) -> Select:
         raise self.refuse("a query of a form that is not taken apart")
+
+
+def depth(sql: str) -> int:
+    """About how many words a parser has to keep at the deepest place of a statement."""
+    if sql.count("(") + sql.count("CASE") < _SHALLOW:
+        return 0
+    opened: list[int] = []
+    most = now = 0
+    for found in _NESTING.finditer(sql):
+        word = found[0]
+        if word in (")", "END"):
+            now -= opened.pop() if opened else 0
+        elif word[0] in "(C":
+            opened.append(_SUBQUERY if word.endswith("SELECT") else _ENCLOSED)
+            now += opened[-1]
+            most = max(most, now)
+    return most
+
+
+_NESTING = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\((?:SELECT)?|\)|\bCASE\b|\bEND\b""")
+_SUBQUERY, _ENCLOSED, _SHALLOW = 10, 7, 9
 
 
 def _is_equijoin(node: Join) -> bool:

@@ -248,11 +248,11 @@ class Expressions(Renderer):
     def _on_and(self, node: exp.And, columns: Columns) -> Value:
         # An OR is always in parentheses: nothing else binds more loosely.
         texts = [self._truth(self.value(each, columns)) for each in _parts(node)]
-        return Value(" AND ".join(texts), BOOLEAN)
+        return Value(_joined(texts, " AND "), BOOLEAN)
 
     def _on_or(self, node: exp.Or, columns: Columns) -> Value:
         texts = [self._condition_operand(each, columns) for each in _parts(node)]
-        return Value(f"({' OR '.join(texts)})", BOOLEAN, True)
+        return Value(f"({_joined(texts, ' OR ')})", BOOLEAN, True)
 
     def _on_not(self, node: exp.Not, columns: Columns) -> Value:
         inner = node.this.unnest()
@@ -464,6 +464,16 @@ def named(node: exp.Expression) -> str:
     if isinstance(node, exp.Anonymous):
         return f"{node.name}(…)"
     return type(node).__name__ if not isinstance(node, exp.Func) else f"{node.sql_name().lower()}(…)"
+
+
+def _joined(texts: list[str], word: str) -> str:
+    """A chain; a long one in parts, as parsers make a tree of it that is as deep as the chain is long."""
+    while len(texts) > _CHAIN:
+        texts = [f"({word.join(texts[at : at + _CHAIN])})" for at in range(0, len(texts), _CHAIN)]
+    return word.join(texts)
+
+
+_CHAIN = 500
 
 
 def _parts(node: exp.Expression) -> list[exp.Expression]:

@@ -17,13 +17,14 @@ from dqp.dialects.dialect import Dialect
 from dqp.dialects.expressions import Value, expanded
 from dqp.dialects.typing import DATE, DOUBLE, VARCHAR, Type
 from dqp.operators import Aggregate, Distinct, Nested, Operator, Project, Scan, SetOperation, Sort, used, walk
-from dqp.render import Columns, Select
+from dqp.render import Columns, Select, members
 
 _WHOLE = frozenset({"bigint"})
 _TEXT = frozenset({"varchar"})
 _REAL = frozenset({"double"})
 _COMPARED = "boolean bigint double date"
 _DIGITS = 15
+_MOST_UNITED = 500
 _GUARDS = {
     "boolean": "{0} NOT IN (0, 1)",
     "bigint": "typeof({0}) NOT IN ('integer', 'null')",
@@ -43,6 +44,7 @@ def guarded(sql: str) -> tuple[str, ...]:
 
 class SQLite(Dialect):
     product = "SQLite"
+    DEEPEST = 95
     JOINS = frozenset({"inner", "left", "semi", "anti"})
     COLUMNS: ClassVar = {
         **dict.fromkeys(("integer", "int", "bigint", "smallint", "tinyint", "mediumint", "int2", "int8"), _WHOLE),
@@ -90,6 +92,11 @@ class SQLite(Dialect):
             if identifier in self._used and identifier not in self.opaque and guard is not None:
                 made.where.append(_REFUSED.format(guard.format(made.columns[identifier])))
         return made
+
+    def _setoperation(self, node: SetOperation) -> Select:
+        if len(members(node)) > _MOST_UNITED:
+            raise self.refuse(f"a union of more than {_MOST_UNITED} queries")
+        return super()._setoperation(node)
 
     def compares(self, collation: str | None) -> bool:
         return True

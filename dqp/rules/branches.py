@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from sqlglot import exp
 
+from dqp.chains import operands
 from dqp.operators import Nested
 
 Guard = exp.Case
@@ -58,7 +59,7 @@ def _parts(
             before.append((known, exp.Null()))
     elif isinstance(node, exp.And | exp.Or):
         before = []
-        for each in sorted(_operands(node, type(node)), key=dear):
+        for each in sorted(operands(node, unwrapped=True), key=dear):
             yield each, _guard(before, HOLE) if before else None
             over = exp.Paren(this=each)
             before.append((exp.Not(this=over) if isinstance(node, exp.And) else over, exp.Null()))
@@ -94,19 +95,3 @@ def _guard(
         ifs=[exp.If(this=when.copy(), true=then.copy()) for when, then in branches],
         default=None if default is None else default.copy(),
     )
-
-
-def _operands(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
-    """The operands of a chain of AND, or of OR, in their order."""
-    found: list[exp.Expression] = []
-    stack = [node]
-    while stack:
-        each = stack.pop()
-        inner = each
-        while isinstance(inner, exp.Paren):
-            inner = inner.this
-        if type(inner) is kind:
-            stack += [inner.expression, inner.this]
-        else:
-            found.append(each)
-    return found

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 
 from sqlglot import exp
 
+from dqp.chains import chained
 from dqp.constants import value
 from dqp.operators import Nested, column, everywhere, free, walk
 
@@ -77,20 +78,14 @@ def replaced(node: exp.Expression, by: Mapping[str, exp.Expression]) -> exp.Expr
 
 def all_of(parts: Iterable[exp.Expression]) -> exp.Expression | None:
     """The conjunction, None for none; the parts are shared, not copied."""
-    made: exp.Expression | None = None
-    for each in parts:
-        part = exp.Paren(this=each) if isinstance(each, exp.Or | exp.Xor) else each
-        made = part if made is None else exp.And(this=made, expression=part)
-    return made
+    found = [exp.Paren(this=each) if isinstance(each, exp.Or | exp.Xor) else each for each in parts]
+    return chained(exp.And, found) if found else None
 
 
 def any_of(parts: Iterable[exp.Expression]) -> exp.Expression | None:
     """The disjunction, None for none."""
-    made: exp.Expression | None = None
-    for each in parts:
-        part = exp.Paren(this=each) if isinstance(each, exp.And | exp.Xor) else each
-        made = part if made is None else exp.Or(this=made, expression=part)
-    return made
+    found = [exp.Paren(this=each) if isinstance(each, exp.And | exp.Xor) else each for each in parts]
+    return chained(exp.Or, found) if found else None
 
 
 def disjuncts(condition: exp.Expression) -> list[exp.Expression]:

@@ -14,7 +14,7 @@ import pytest
 
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dai.errors import CancelledError, LimitError, StatementError
+from dai.errors import CancelledError, StatementError
 from dai.stream import Stream
 from dqp import bounds
 from dqp.coordinator import Coordinator
@@ -209,19 +209,3 @@ def test_nothing_is_left_when_a_stream_is_closed_early(coordinator: Coordinator,
         next(stream)
     assert not [each for each in threading.enumerate() if each.name.startswith("dqp-duck") and each.is_alive()]
     assert threading.active_count() <= before + 1
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "select " + "(" * 300 + "id" + " + 1)" * 300 + " from duck.sales",
-        "select id from duck.sales where " + " or ".join(f"(id = {each} and item <> {each})" for each in range(2_000)),
-        " union all ".join(["select id from duck.sales"] * 2_000),
-    ],
-    ids=["parentheses", "or", "union"],
-)
-def test_a_query_nested_too_deeply_is_refused(coordinator: Coordinator, sql: str) -> None:
-    with pytest.raises((LimitError, StatementError), match=r"nested too deeply|depth limit"):
-        coordinator.query(sql, cancellation=Cancellation())
-    with coordinator.query("select count(*) from duck.sales", cancellation=Cancellation()) as stream:
-        assert stream.table().num_rows == 1

@@ -1,0 +1,133 @@
+"""Queries that programs write: long and deep ones have an answer, hopeless ones an error, and no process ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import dqp
+from dai.cancellation import Cancellation
+from dai.drivers import driver_for
+from dai.errors import LimitError
+from dai.stream import Stream
+from dqp.notebook import Lab
+
+OTHERS = ("pg", "maria", "duck")
+"""SQLite's parser holds least, so that each form is asked of SQLite, and of one of these."""
+IDS = list(range(20))
+
+
+@pytest.fixture(scope="module")
+def lab(postgres_module_url: str, mariadb_module_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A table deep in each source: id from 0 to 19, s its text."""
+    directory = tmp_path_factory.mktemp("depth")
+    files = {"lite": f"sqlite:///{directory}/lite.db", "duck": f"duckdb:///{directory}/duck.db"}
+    urls = {"pg": postgres_module_url, "maria": mariadb_module_url, **files}
+    for url in urls.values():
+        driver = driver_for(url)
+        rows = pa.table({"id": IDS, "s": [f"n{each}" for each in IDS]})
+        driver.load("deep", Stream.of(rows), cancellation=Cancellation(), create=True)
+        driver.close()
+    with dqp.connect({"sources": urls}) as made:
+        yield made
+
+
+def nested(before: str, inside: str, after: str, times: int) -> str:
+    return before * times + inside + after * times
+
+
+LONG = {
+    "or": ("from T where " + " or ".join(f"(id = {each} and s <> 'n3')" for each in range(1000)), 19),
+    "or of and": ("from T where " + " or ".join(f"id = {each} and s <> 'n3'" for each in range(300)), 19),
+    "and": ("from T where " + " and ".join(f"id <> {each}" for each in range(5, 1005)), 5),
+    "not or": ("from T where not (" + " or ".join(f"id = {each}" for each in range(5, 505)) + ")", 5),
+    "or in the select list": ("select " + " or ".join(f"id = {each}" for each in range(1000)) + " from T", 20),
+    "parentheses": (f"from T where {nested('(', 'id = 3', ')', 300)}", 1),
+    "parentheses and operators": (f"select {nested('(', 'id', ' + 1)', 300)} from T", 20),
+    "parentheses in FROM": (f"from {nested('(', 'T', ')', 100)}", 20),
+    "union all": (" union all ".join(f"select id, s from T where id = {each % 20}" for each in range(300)), 300),
+    "union": (" union ".join(f"select id, s from T where id = {each % 20}" for each in range(300)), 20),
+    "union all of types": (
+        " union all ".join(f"select id, {each}{'.5' * (each % 2)} from T" for each in range(30)),
+        600,
+    ),
+    "in": (f"from T where id in ({', '.join(map(str, range(10, 10_010)))})", 10),
+    "alternatives": (
+        "select case " + " ".join(f"when id = {each} then {each}" for each in range(300)) + " end from T",
+        20,
+    ),
+    "case in case": (f"select {nested('case when id = 1 then 2 else ', '0', ' end', 100)} from T", 20),
+    "sum": ("select id" + " + 1" * 400 + " from T", 20),
+    "texts": ("select s" + " || 'a'" * 300 + " from T", 20),
+    "functions": (f"select {nested('abs(', 'id', ')', 150)} from T", 20),
+    "subqueries": (f"select id from {nested('(select id from ', 'T', ')', 60)}", 20),
+    "common table expressions": (
+        "with c0 as (select id from T)"
+        + "".join(f", c{each} as (select id from c{each - 1})" for each in range(1, 150))
+        + " from c149",
+        20,
+    ),
+}
+
+
+@pytest.mark.parametrize("form", LONG)
+def test_long_and_deep_queries_have_an_answer(lab: Lab, form: str) -> None:
+    sql, rows = LONG[form]
+    for source in ("lite", OTHERS[list(LONG).index(form) % len(OTHERS)]):
+        assert lab.sql(sql.replace("T", f"{source}.deep")).arrow().num_rows == rows
+
+
+HOPELESS = {
+    "subqueries": "select id from " + nested("(select id from ", "lite.deep", ")", 3000),
+    "parentheses": "select " + nested("(", "1", ")", 30_000),
+    "unions": " union all ".join(["select id from lite.deep"] * 3000),
+    "common table expressions": "with c0 as (select 1 as x)"
+    + "".join(f", c{each} as (select x from c{each - 1})" for each in range(1, 3000))
+    + " from c2999",
+    "sum": "select 1" + " + 1" * 5000,
+    "lists": "select " + nested("[", "1", "]", 3000),
+    "alternatives": "select " + nested("case when 1 = 1 then 1 else ", "0", " end", 900),
+    "negations": "select " + nested("not (", "true", ")", 900),
+    "casts": "select 1" + "::int" * 3000,
+}
+
+
+@pytest.mark.parametrize("form", HOPELESS)
+def test_hopeless_queries_are_refused(lab: Lab, form: str) -> None:
+    with pytest.raises(LimitError, match="nested too deeply"):
+        lab.sql(HOPELESS[form]).arrow()
+    assert lab.sql("select 1 as one").arrow().to_pylist() == [{"one": 1}]
+
+
+SCRIPT = """
+import threading
+import dqp
+from dai.errors import LimitError
+from tests.dqp.test_depth import HOPELESS
+
+lab = dqp.connect({"sources": {}})
+refused = []
+
+def ask():
+    for sql in HOPELESS.values():
+        try:
+            lab.sql(sql.replace("lite.deep", "range(3) t(id)")).arrow()
+        except LimitError:
+            refused.append(sql)
+
+threads = [threading.Thread(target=ask) for _ in range(2)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+print(len(refused))
+"""
+
+
+def test_a_process_survives_them_in_any_thread() -> None:
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (0, str(2 * len(HOPELESS))), ended.stderr
