@@ -82,11 +82,12 @@ class Estimate:
         return Estimate(self.rows, columns, keys, same)
 
 
-def common(one: ColumnStatistics, other: ColumnStatistics) -> ColumnStatistics:
-    known = [each for each in (one.distinct, other.distinct) if each is not None]
+def common(one: ColumnStatistics, other: ColumnStatistics, rows: float) -> ColumnStatistics:
+    """Of two columns that a join makes equal; ``rows``: of its smaller side."""
+    known = [each.distinct for each in (one, other) if each.distinct is not None]
     low = max((each for each in (one.low, other.low) if each is not None), default=None)
     high = min((each for each in (one.high, other.high) if each is not None), default=None)
-    return ColumnStatistics(min(known, default=None), 0.0, low, high, max(one.width, other.width))
+    return ColumnStatistics(min([*known, rows]) if known else None, 0.0, low, high, max(one.width, other.width))
 
 
 def either(one: ColumnStatistics, other: ColumnStatistics) -> ColumnStatistics:

@@ -209,8 +209,9 @@ def joined(left: Estimate, right: Estimate, kind: str, condition: list[exp.Expre
     if kind != "inner":
         return Estimate(max(1.0, rows), columns)
     same = {**left.same, **right.same}
+    fewest = min(left.rows, right.rows)
     for one, other in pairs:
-        columns[one] = columns[other] = common(columns[one], columns[other])
+        columns[one] = columns[other] = common(columns[one], columns[other], fewest)
         first, second = same.get(one, one), same.get(other, other)
         same = {**{each: first if name == second else name for each, name in same.items()}, one: first, other: first}
     keys = {
