@@ -40,7 +40,7 @@ from dqp.operators import (
     walk,
 )
 from dqp.render import expression_sql
-from dqp.rules.aggregates import numeric
+from dqp.rules.aggregates import mean, numeric
 from dqp.rules.context import EXACT, Context
 from dqp.splitting import scanned
 
@@ -352,8 +352,7 @@ class _Spreading:
         if isinstance(node, exp.Avg):
             total = self._merged(name, exp.Sum(this=node.this), parts, merged)
             count = self._merged(name, exp.Count(this=node.this, big_int=True), parts, merged)
-            double = exp.Cast(this=total, to=exp.DataType.build("DOUBLE", dialect="duckdb"))
-            return exp.Div(this=double, expression=count, typed=False, safe=False)
+            return mean(total, count, node.this, self._context)
         part, whole = self._context.names.new(f"{name} part"), self._context.names.new(name)
         parts.append((part, node))
         merged.append((whole, _MERGED[type(node)](this=column(part))))

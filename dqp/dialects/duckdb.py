@@ -13,7 +13,7 @@ from sqlglot.generators.duckdb import DuckDBGenerator
 
 from dqp.dialects.dialect import Dialect
 from dqp.dialects.expressions import Value, expanded
-from dqp.dialects.typing import BOOLEAN, DOUBLE, FLOAT, NotPushed, Type, is_number, parsed
+from dqp.dialects.typing import BOOLEAN, DOUBLE, NotPushed, Type, parsed
 from dqp.operators import Nested, Operator
 from dqp.render import Columns, enclosed
 
@@ -48,6 +48,8 @@ class DuckDB(Dialect):
         {
             **{operator: {_ANY: f"{{0}} {operator} {{1}}"} for operator in ("=", "<>", "<", "<=", ">", ">=")},
             **{operator: {_NUMBERS: f"{{0}} {operator} {{1}}"} for operator in ("+", "-", "*")},
+            "/": {_NUMBERS: "{0} / {1}"},
+            "/ constant": {"double": "{0} / {1}"},
             "//": {"tinyint smallint integer bigint": "{0} // {1}"},
             "%": {"tinyint smallint integer bigint": "{0} % {1}"},
             "neg": {_NUMBERS: "- {0}"},
@@ -67,6 +69,8 @@ class DuckDB(Dialect):
             },
             "sum": {f"{_NUMBERS} float": "SUM({0})"},
             "sum distinct": {"tinyint smallint integer bigint decimal": "SUM(DISTINCT {0})"},
+            "avg": {f"{_NUMBERS} float": "AVG({0})"},
+            "avg distinct": {_NUMBERS: "AVG(DISTINCT {0})"},
             "min": {_ANY: "MIN({0})"},
             "max": {_ANY: "MAX({0})"},
             "logicaland": {"boolean": "BOOL_AND({0})"},
@@ -114,17 +118,8 @@ class DuckDB(Dialect):
             return super()._on_cast(node, columns)
         return Value(f"CAST({value.text} AS {to})", to, True)
 
-    def _on_div(self, node: exp.Div, columns: Columns) -> Value:
-        left, right = self.value(node.this, columns), self.value(node.expression, columns)
-        if not (is_number(left.type) and is_number(right.type)) or FLOAT in (left.type, right.type):
-            raise self.refuse(f"{left.type} / {right.type}")
-        return Value(f"{self.operand(left)} / {self.operand(right)}", DOUBLE)
-
-    def _on_avg(self, node: exp.Avg, columns: Columns) -> Value:
-        value = self.value(node.this, columns)
-        if not is_number(value.type):
-            raise self.refuse(f"avg of {value.type}")
-        return Value(f"AVG({value.text})", DOUBLE, True)
+    def _double(self, value: Value) -> Value:
+        return value if value.type == DOUBLE else Value(f"CAST({value.text} AS DOUBLE)", DOUBLE, True)
 
 
 class _Generator(DuckDBGenerator):

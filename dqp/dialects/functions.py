@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dqp.dialects.expressions import Expressions, Value, named
+from dqp.dialects.arithmetic import Operators
+from dqp.dialects.expressions import Value, magnitude, named
 from dqp.dialects.typing import (
     BIGINT,
     BOOLEAN,
@@ -16,16 +17,21 @@ from dqp.dialects.typing import (
     TIMESTAMP,
     VARCHAR,
     WHOLE,
+    Magnitude,
     NotPushed,
     Type,
     common,
     is_decimal,
+    is_exact,
 )
 from dqp.operators import Nested
 from dqp.render import Columns
 
+MOST_ROWS = 13
+"""Digits of the number of rows of a group."""
 
-class Functions(Expressions):
+
+class Functions(Operators):
     """Every function is an operation of the whitelist on the type of its first operand."""
 
     def _function(self, name: str, type: Type, *values: Value) -> Value:
@@ -53,7 +59,7 @@ class Functions(Expressions):
 
     def _on_abs(self, node: exp.Abs, columns: Columns) -> Value:
         value = self.value(node.this, columns)
-        return self._function("abs", value.type, value)
+        return self._function("abs", value.type, value)._replace(magnitude=value.magnitude)
 
     def _on_extract(self, node: exp.Extract, columns: Columns) -> Value:
         return self._function(node.name.lower(), BIGINT, self.value(node.expression, columns))
@@ -91,25 +97,25 @@ class Functions(Expressions):
     def _aggregated(self, node: exp.AggFunc, columns: Columns, condition: str | None = None) -> Value:
         name, this = type(node).__name__.lower(), node.this
         if isinstance(this, exp.Distinct):
-            if name == "sum":
-                name, this = "sum distinct", this.expressions[0]
-            else:
-                this = this.expressions[0]
+            if name in ("sum", "avg"):
+                name = f"{name} distinct"
+            this = this.expressions[0]
         if node.expressions:
             raise self.refuse(f"{name} with several arguments")
         value = self.value(this, columns)
         own = value
         if condition is not None:
             own = Value(_when(condition, self.operand(value)), value.type, True)
-        return Value(self.written(name, value.type, own), _aggregate_type(name, value.type), True)
+        text = self.written(name, value.type, own._replace(magnitude=magnitude(value)))
+        return Value(text, _aggregate_type(name, value.type), True, magnitude=_aggregate_magnitude(name, value))
 
-    _on_sum = _on_min = _on_max = _on_logicaland = _on_logicalor = _aggregated
+    _on_sum = _on_avg = _on_min = _on_max = _on_logicaland = _on_logicalor = _aggregated
 
     def _on_filter(self, node: exp.Filter, columns: Columns) -> Value:
         condition = self.condition(node.expression.this, columns)
         if isinstance(node.this, exp.Count):
             return self._counted(node.this, columns, condition)
-        if isinstance(node.this, exp.Sum | exp.Min | exp.Max | exp.LogicalAnd | exp.LogicalOr):
+        if isinstance(node.this, exp.Sum | exp.Avg | exp.Min | exp.Max | exp.LogicalAnd | exp.LogicalOr):
             return self._aggregated(node.this, columns, condition)
         raise self.refuse(named(node.this))
 
@@ -123,7 +129,7 @@ class Functions(Expressions):
             identifier = node.plan.columns[0]
             if identifier in self.opaque:
                 raise NotPushed(self.opaque[identifier])
-            return Value(text, self.types[identifier], True)
+            return Value(text, self.types[identifier], True, magnitude=self.magnitudes.get(identifier))
         if node.kind != "in":
             raise self.refuse(f"{node.kind} of a subquery")
         before, self.outer = self.outer, {**self.outer, **columns}
@@ -148,6 +154,8 @@ def _when(condition: str | None, text: str) -> str:
 
 
 def _aggregate_type(name: str, type: Type) -> Type:
+    if name.startswith("avg"):
+        return DOUBLE
     if not name.startswith("sum"):
         return type
     if type in WHOLE:
@@ -155,3 +163,14 @@ def _aggregate_type(name: str, type: Type) -> Type:
     if is_decimal(type):
         return Type("DECIMAL", 38, type.scale)
     return DOUBLE if type in (DOUBLE, FLOAT) else type
+
+
+def _aggregate_magnitude(name: str, value: Value) -> Magnitude | None:
+    size = magnitude(value)
+    if size is None or name in ("min", "max"):
+        return size
+    if not is_exact(value.type):
+        return None
+    if name.startswith("sum"):
+        return Magnitude(size.low, size.high + MOST_ROWS)
+    return Magnitude(size.low - MOST_ROWS, size.high + 1) if name.startswith("avg") else None

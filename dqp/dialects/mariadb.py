@@ -15,13 +15,19 @@ from typing import ClassVar
 from sqlglot import exp
 
 from dqp.dialects.dialect import Dialect
-from dqp.dialects.expressions import Value, expanded
-from dqp.dialects.typing import VARCHAR, Type
+from dqp.dialects.expressions import Value, expanded, magnitude
+from dqp.dialects.functions import MOST_ROWS
+from dqp.dialects.typing import HUGEINT, VARCHAR, Magnitude, Type, as_decimal, is_decimal, is_exact
 from dqp.operators import Join, Nested, Scan, free, used
 from dqp.render import Columns, Select
 
 _WHOLE = "tinyint smallint integer bigint utinyint usmallint uinteger ubigint"
+_EXACT = f"{_WHOLE} hugeint decimal"
 _COMPARED = f"boolean {_WHOLE} hugeint decimal double date timestamp"
+# Of 65 digits 30 are behind the point: enough to be rounded once, to a DOUBLE.
+_MEAN = "CAST(CAST(SUM({a}) AS DECIMAL(65,30)) / COUNT({a}) AS DOUBLE)"
+_MEAN_OF = Magnitude(-10, 35 - MOST_ROWS)
+"""The numbers that have room in it."""
 _PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")
 """Printable ASCII without quotes and backslashes."""
 NO_LIMIT = "18446744073709551615"
@@ -64,9 +70,10 @@ class MariaDB(Dialect):
             "case": {f"{_COMPARED} varchar": ""},
             "group": {f"{_COMPARED} varchar": "{0}"},
             "order": {f"{_COMPARED} varchar": "{0}"},
-            "+": {"bigint decimal": "{0} + {1}"},
-            "-": {"bigint decimal": "{0} - {1}"},
-            "*": {"bigint decimal": "{0} * {1}"},
+            "+": {"bigint decimal bounded": "{0} + {1}"},
+            "-": {"bigint decimal bounded": "{0} - {1}"},
+            "*": {"bigint decimal bounded": "{0} * {1}"},
+            "/ constant": {"bounded": "{0} / {1}"},
             "neg": {"bigint decimal double": "- {0}"},
             "abs": {"bigint decimal double": "ABS({a})"},
             "||": {"varchar": "CONCAT({0}, {1})"},
@@ -78,9 +85,11 @@ class MariaDB(Dialect):
             "day": {"date timestamp": "DAY({a})"},
             "quarter": {"date timestamp": "QUARTER({a})"},
             "as bigint": {"tinyint smallint integer": "CAST({a} AS SIGNED)"},
-            "as double": {"tinyint smallint integer bigint": "CAST({a} AS DOUBLE)"},
+            "as double": {_EXACT: "CAST({a} AS DOUBLE)"},
             "as timestamp": {"date": "CAST({a} AS DATETIME)"},
             "sum": {f"{_WHOLE} decimal double": "SUM({a})"},
+            "avg": {f"{_WHOLE} decimal": _MEAN, "double": "(SUM({a}) / COUNT({a}))"},
+            "avg distinct": {f"{_WHOLE} decimal": _MEAN.replace("{a}", "DISTINCT {a}")},
             "sum distinct": {f"{_WHOLE} decimal": "SUM(DISTINCT {a})"},
             "min": {f"{_COMPARED.removeprefix('boolean ')} varchar": "MIN({0})"},
             "max": {f"{_COMPARED.removeprefix('boolean ')} varchar": "MAX({0})"},
@@ -96,6 +105,24 @@ class MariaDB(Dialect):
         """Of columns of tables."""
         self._converted = False
         """Some text may have another character set than UTF-8."""
+
+    def written(self, operation: str, type: Type, *values: Value) -> str:
+        if operation == "/":
+            raise self.refuse("/ by what may be zero, which is neither an infinity nor NaN there")
+        if operation.startswith("avg") and is_exact(type):
+            size = magnitude(values[0]) or _MEAN_OF
+            if size.united(_MEAN_OF) != _MEAN_OF:
+                raise self.refuse(f"avg of {type} has more than 65 digits on the way")
+        return super().written(operation, type, *values)
+
+    def delivered(self, identifier: str, text: str) -> str:
+        # A decimal of more digits than DuckDB's arrives as text; one that is too large would be cut by a cast.
+        type, size = self.types[identifier], self._size(identifier)
+        if identifier in self.native or size is None or not (is_decimal(type) or type == HUGEINT):
+            return text
+        own = as_decimal(type)
+        fits = size.high <= own.width - own.scale
+        return f"CAST({text} AS DECIMAL({own.width},{own.scale}))" if fits else text
 
     def compares(self, collation: str | None) -> bool:
         return True

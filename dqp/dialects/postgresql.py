@@ -12,12 +12,22 @@ from typing import Any, ClassVar
 
 from dqp.dialects.dialect import Dialect
 from dqp.dialects.expressions import Value, expanded
-from dqp.dialects.typing import BIGINT, HUGEINT, Type, is_decimal
+from dqp.dialects.typing import BIGINT, HUGEINT, NULL, Type, is_decimal
 from dqp.operators import Scan
 from dqp.render import Select
 
 _COMPARED = "boolean smallint integer bigint hugeint decimal float double date timestamp"
+_EXACT = "smallint integer bigint hugeint decimal"
 _ORDERED = 'COLLATE "C"'
+_WIDE = "CAST({a} AS double precision)"
+# The digits that a numeric quotient has are those of its dividend: enough of them to be rounded once, to a DOUBLE.
+_MEAN = "CAST(CAST(SUM({a}) AS numeric(150,90)) / COUNT({a}) AS double precision)"
+# What is too small for a DOUBLE is an error, not zero.
+_FLOATING_MEAN = (
+    "CASE WHEN ABS(SUM({a})) <= COUNT({a}) / 2 * '5e-324'::float8 THEN SUM({a}) * 0 ELSE SUM({a}) / COUNT({a}) END"
+)
+_NAMES = {"DOUBLE": "double precision", "FLOAT": "real", "VARCHAR": "text", "HUGEINT": "numeric(38,0)"}
+_INFINITY = "CASE WHEN CAST({1} AS text) = '-0' THEN '-Infinity'::float8 ELSE 'Infinity'::float8 END"
 _YEAR = "CAST(EXTRACT(YEAR FROM {a}) + CASE WHEN {a} < '0001-01-01' THEN 1 ELSE 0 END AS bigint)"
 
 
@@ -60,9 +70,14 @@ class PostgreSQL(Dialect):
             "group": {f"{_COMPARED} varchar": "{a}"},
             "order": {_COMPARED: "{a}", "varchar": f"{{a}} {_ORDERED}"},
             # int2 computes in int4 as soon as a literal is there: its overflow would not be DuckDB's.
-            "+": {"integer bigint decimal": "{0} + {1}"},
-            "-": {"integer bigint decimal": "{0} - {1}"},
-            "*": {"integer bigint decimal": "{0} * {1}"},
+            "+": {"integer bigint decimal bounded": "{0} + {1}"},
+            "-": {"integer bigint decimal bounded": "{0} - {1}"},
+            "*": {"integer bigint decimal bounded": "{0} * {1}"},
+            "/ constant": {"bounded": "{0} / {1}"},
+            "/": {
+                _EXACT: "CASE WHEN {1} = 0 THEN {0} * 'Infinity'::float8 ELSE {0} / {1} END",
+                "bounded": f"CASE WHEN {{1}} = 0 THEN {{0}} * {_INFINITY} ELSE {{0}} / {{1}} END",
+            },
             "neg": {"integer bigint decimal double": "- {0}"},
             "abs": {"integer bigint decimal double": "ABS({a})"},
             "||": {"varchar": "{0} || {1}"},
@@ -75,12 +90,16 @@ class PostgreSQL(Dialect):
             "quarter": {"date timestamp": "CAST(EXTRACT(QUARTER FROM {a}) AS bigint)"},
             "as bigint": {"smallint integer": "CAST({a} AS bigint)"},
             "as integer": {"smallint": "CAST({a} AS integer)"},
-            "as double": {"smallint integer bigint": "CAST({a} AS double precision)"},
+            "as double": {_EXACT: "CAST({a} AS double precision)"},
             "as timestamp": {"date": "CAST({a} AS timestamp)"},
             "sum": {
-                "smallint integer bigint decimal double": "SUM({a})",
-                "float": "SUM(CAST({a} AS double precision))",
+                "smallint integer bigint decimal": "SUM({a})",
+                # The sum of negative zeros alone is zero.
+                "double": "(SUM({a}) + 0)",
+                "float": f"(SUM({_WIDE}) + 0)",
             },
+            "avg": {_EXACT: _MEAN, "double": _FLOATING_MEAN, "float": _FLOATING_MEAN.replace("{a}", _WIDE)},
+            "avg distinct": {_EXACT: _MEAN.replace("{a}", "DISTINCT {a}")},
             "sum distinct": {"smallint integer bigint decimal": "SUM(DISTINCT {a})"},
             "min": {_COMPARED.replace("boolean ", ""): "MIN({a})", "varchar": f"MIN({{a}} {_ORDERED})"},
             "max": {_COMPARED.replace("boolean ", ""): "MAX({a})", "varchar": f"MAX({{a}} {_ORDERED})"},
@@ -112,17 +131,19 @@ class PostgreSQL(Dialect):
 
     def typed(self, value: Any, type: Type) -> str:
         text = self.constant(value, type)
-        if type == BIGINT or is_decimal(type):
-            return f"CAST({text} AS {'bigint' if type == BIGINT else f'numeric({type.width},{type.scale})'})"
-        return text
+        if value is not None and type != BIGINT and not is_decimal(type):
+            return text
+        own = f"numeric({type.width},{type.scale})" if is_decimal(type) else _NAMES.get(type.name, type.name)
+        return f"CAST({text} AS {own})" if type != NULL else text
 
     def listed(self, value: Value, numbers: str) -> str:
         # Read three times as fast as a list of literals.
         return f"{self.operand(value)} = ANY('{{{numbers}}}'::{value.type.name.lower()}[])"
 
-    def delivered(self, text: str, type: Type, is_native: bool) -> str:
+    def delivered(self, identifier: str, text: str) -> str:
         # A numeric without a precision arrives as text.
-        if is_native or text in self._cast or not (is_decimal(type) or type == HUGEINT):
+        type = self.types[identifier]
+        if identifier in self.native or text in self._cast or not (is_decimal(type) or type == HUGEINT):
             return text
         width, scale = (type.width, type.scale) if is_decimal(type) else (38, 0)
         return f"CAST({text} AS numeric({width},{scale}))"

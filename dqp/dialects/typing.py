@@ -5,6 +5,7 @@ The rules are those of DuckDB's binder, as far as the whitelists need them; test
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 from typing import NamedTuple
@@ -89,6 +90,22 @@ def of_integer(value: int) -> Type:
     return next((each for each in (INTEGER, BIGINT, HUGEINT) if fits(value, each)), DOUBLE)
 
 
+def is_within(type: Type, target: Type) -> bool:
+    """Whether every value of an exact type has its digits in a decimal."""
+    own = as_decimal(type)
+    return own.scale <= target.scale and own.width - own.scale <= target.width - target.scale
+
+
+def compared(one: Type, other: Type) -> Type:
+    """The type in which two exact numbers are compared: where no decimal has room for both, digits before the point are
+    left out, and DuckDB raises an error for values that have them."""
+    if (one in WHOLE and other in WHOLE) or one == other:
+        return common(one, other)
+    a, b = as_decimal(one), as_decimal(other)
+    scale = max(a.scale, b.scale)
+    return Type("DECIMAL", min(max(a.width - a.scale, b.width - b.scale) + scale, MOST_DIGITS), scale)
+
+
 def common(one: Type, other: Type) -> Type:
     """The type in which two values are compared, or stand as alternatives. NotPushed where it is not certain that both
     reach it without loss."""
@@ -104,17 +121,52 @@ def common(one: Type, other: Type) -> Type:
         signed, unsigned = (one, other) if one in SIGNED else (other, one)
         return next(each for each in SIGNED if _BITS[each] > _BITS[unsigned] and _BITS[each] >= _BITS[signed])
     if is_exact(one) and is_exact(other):
-        a, b = as_decimal(one), as_decimal(other)
-        scale = max(a.scale, b.scale)
-        width = max(a.width - a.scale, b.width - b.scale) + scale
-        if width > MOST_DIGITS:
+        type = compared(one, other)
+        if not (is_within(one, type) and is_within(other, type)):
             raise NotPushed(f"{one} and {other} have no common type without overflow")
-        return Type("DECIMAL", width, scale)
+        return type
     if is_number(one) and is_number(other) and DOUBLE in (one, other) and FLOAT not in (one, other):
         return DOUBLE
     if {one, other} == {DATE, TIMESTAMP}:
         return TIMESTAMP
     raise NotPushed(f"{one} with {other} needs a conversion that is DuckDB's own")
+
+
+class Magnitude(NamedTuple):
+    """The size of a number: it is zero (or NULL), or ``10**low <= abs(number) < 10**high``."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, value: float) -> Magnitude:
+        exponent = math.floor(math.log10(abs(value))) if value else 0
+        return cls(exponent - 1, exponent + 2)  # whichever way the logarithm was rounded
+
+    @classmethod
+    def of_type(cls, type: Type) -> Magnitude | None:
+        """Of every value of an exact type."""
+        if not is_exact(type):
+            return None
+        own = as_decimal(type)
+        return cls(-own.scale, own.width - own.scale)
+
+    def united(self, other: Magnitude) -> Magnitude:
+        """Of what is the one or the other."""
+        return Magnitude(min(self.low, other.low), max(self.high, other.high))
+
+    def combined(self, operator: str, other: Magnitude) -> Magnitude | None:
+        """Of a result, rounded or not; None where it might not be a DOUBLE of full precision."""
+        match operator:
+            case "+" | "-":  # a difference is at least one bit of the smaller of both
+                made = Magnitude(min(self.low, other.low) - 17, max(self.high, other.high) + 1)
+            case "*":
+                made = Magnitude(self.low + other.low - 1, self.high + other.high + 1)
+            case "/":
+                made = Magnitude(self.low - other.high - 1, self.high - other.low + 1)
+            case _:
+                return None
+        return made if made.low > -300 and made.high < 300 else None
 
 
 class Arithmetic(NamedTuple):

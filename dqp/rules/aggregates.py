@@ -7,6 +7,7 @@ of the join multiply with it; minima, maxima and DISTINCT do not care.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -57,15 +58,18 @@ def _split(tree: Aggregate, context: Context) -> Operator:
 
 
 def _means(tree: Aggregate, source: str, context: Context) -> Operator:
-    """With means as totals and counts, which sources have in DuckDB's types, and a division above."""
+    """With means as totals and counts and a division above, where the source does not take means."""
     means = {name: each.this for name, each in tree.aggregates if isinstance(each, exp.Avg)}
-    if context.dialect(source) == "duckdb" or not means or not all(numeric(each, context) for each in means.values()):
+    if not means or not all(numeric(each, context) for each in means.values()):
+        return tree
+    if free(tree) or refused(tree, source, context) is None:
         return tree
     steps = _Steps(context)
     for name, each in tree.aggregates:
         if name in means:
             total = steps.partial(exp.Sum(this=each.this), "total")
-            steps.items.append((name, _mean(total, steps.partial(exp.Count(this=each.this, big_int=True), "counted"))))
+            count = steps.partial(exp.Count(this=each.this, big_int=True), "counted")
+            steps.items.append((name, mean(total, count, each.this, context)))
         else:
             steps.items.append((name, steps.partial(each, name)))
     made = replace(tree, aggregates=tuple(steps.first))
@@ -161,16 +165,23 @@ def _of_side(steps: _Steps, name: str, node: exp.Expression) -> bool:
             if not numeric(argument, steps.context):
                 return False
             total = steps.total(exp.Sum(this=steps.partial(exp.Sum(this=argument), "total")), "total")
-            steps.items.append((name, _mean(total, counted)))
+            steps.items.append((name, mean(total, counted, argument, steps.context)))
     return True
 
 
-def _mean(total: exp.Expression, count: exp.Expression) -> exp.Expression:
-    return exp.Div(this=exp.Cast(this=total, to=_double()), expression=count, typed=False, safe=False)
+def mean(total: exp.Expression, count: exp.Expression, of: exp.Expression, context: Context) -> exp.Expression:
+    """The mean of ``of``: of decimals the quotient of whole numbers of their last digit, so that it is rounded once
+    (while the total has less than 16 digits)."""
+    double: exp.Expression = exp.Cast(this=total, to=exp.DataType.build("DOUBLE", dialect="duckdb"))
+    found = _DECIMAL.fullmatch((context.type_of(of) or "").replace(" ", ""))
+    if found is not None and found[1] != "0":
+        units = exp.Literal.number(f"1e{found[1]}")
+        double = exp.Round(this=exp.Mul(this=double, expression=units))
+        count = exp.Paren(this=exp.Mul(this=count, expression=units.copy()))
+    return exp.Div(this=double, expression=count, typed=False, safe=False)
 
 
-def _double() -> exp.DataType:
-    return exp.DataType.build("DOUBLE", dialect="duckdb")
+_DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 
 
 def _weighed(steps: _Steps, name: str, node: exp.Expression, optional: bool) -> bool:
@@ -199,7 +210,8 @@ def _weighed(steps: _Steps, name: str, node: exp.Expression, optional: bool) -> 
     if isinstance(node, exp.Sum):
         steps.items.append((name, steps.total(total, name)))
         return True
-    steps.items.append((name, _mean(steps.total(total, "total"), steps.total(counted, "counted"))))
+    made = mean(steps.total(total, "total"), steps.total(counted, "counted"), argument, steps.context)
+    steps.items.append((name, made))
     return True
 
 

@@ -213,37 +213,6 @@ def _everything(tree: Operator) -> Iterator[Operator]:
                 yield from _everything(nested.plan)
 
 
-_DIVISION = "q01 q08 q14 q17 q22"
-_DECIMALS = "q01 q02 q03 q05 q06 q07 q08 q09 q10 q11 q14 q15 q17 q18 q19 q20 q22"
-_OVERFLOW = "DECIMAL(38,2) and DECIMAL(38,6) have no common type without overflow"
-APART: Mapping[str, Mapping[str, str]] = {
-    # DuckDB divides in DOUBLE, also within avg; the threshold of q11 is a product with more digits than its type has.
-    "pg": {**dict.fromkeys(_DIVISION.split(), "PostgreSQL: Div is not on the list"), "q11": _OVERFLOW},
-    "maria": {**dict.fromkeys(_DIVISION.split(), "MariaDB: Div is not on the list"), "q11": _OVERFLOW},
-    # SQLite computes decimals in floating point, and overflows where DuckDB has HUGEINT.
-    "lite": {
-        **dict.fromkeys(_DECIMALS.split(), "is numeric, which does not behave as DuckDB's DECIMAL(15,2)"),
-        "q12": "sum on INTEGER is not certain to be DuckDB's",
-    },
-    "duck": {},
-}
-"""The queries of TPC-H that are not one statement where one source has all tables, and what the remark says."""
-
-
-@pytest.mark.parametrize("alias", ALIASES)
-def test_tpch_in_one_source(alias: str) -> None:
-    dialect = plans.DIALECTS[alias]
-    apart = {}
-    for name, sql in QUERIES.items():
-        tree, before, context = planned(qualified(sql, ALONE[alias]), tpch(alias))
-        if not alone(tree):
-            assert all(refusal(each, dialect) is not None for each in before), (name, context.remarks)
-            apart[name] = context.remarks
-    assert apart.keys() == APART[alias].keys()
-    for name, remarks in apart.items():
-        assert any(APART[alias][name] in each for each in remarks), (name, remarks)
-
-
 # --- filters stand where the rows are ---
 
 

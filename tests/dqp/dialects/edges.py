@@ -6,9 +6,11 @@ makes groups. What a driver delivers of the whole table is the truth that DuckDB
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import time
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -83,6 +85,7 @@ TYPES: dict[str, dict[str, str]] = {
 """By dialect: the kinds that it has, and how a column is declared."""
 _MADE = {
     "boolean": "{} > 0",
+    "bounded": "cast({} as double)",
     "integer": "case when {0} > 0 then 5 when {0} < 0 then -2147483648 end",
 }
 _ADAPTERS = {"boolean": lambda text: text == "true", "double": float, "float": float, "time": time.fromisoformat}
@@ -214,16 +217,28 @@ def rows(table: pa.Table) -> list[Mapping[str, Any]]:
     return found
 
 
-def same(one: Any, other: Any) -> bool:
-    """NaN equals itself; sums of floating numbers may differ by the order of their terms."""
+def same(one: Any, other: Any, tolerance: float = 0.0) -> bool:
+    """NaN equals itself."""
     if isinstance(one, float) and isinstance(other, float):
         if one != one or other != other:
             return one != one and other != other
-        return one == other or abs(one - other) <= 1e-12 * max(abs(one), abs(other))
+        return one == other or abs(one - other) <= tolerance * max(abs(one), abs(other))
     return bool(one == other and type(one) is type(other))
 
 
-def differences(tree: Operator, edges: Edge, *, ordered: bool = False) -> list[str]:
+def signed(one: Any, other: Any) -> bool:
+    """The same, and zeros of the same sign."""
+    zeros = isinstance(one, float) and isinstance(other, float) and one == other == 0
+    return same(one, other) and (not zeros or math.copysign(1, one) == math.copysign(1, other))
+
+
+ORDER = partial(same, tolerance=1e-12)
+"""Sums of floating numbers may differ by the order of their terms."""
+
+
+def differences(
+    tree: Operator, edges: Edge, *, ordered: bool = False, equal: Callable[[Any, Any], bool] = same
+) -> list[str]:
     """What differs between DuckDB's answer and the source's; empty where nothing does."""
     statement = dialects.statement(tree, edges.dialect)
     types = edges.types(tree)
@@ -243,7 +258,7 @@ def differences(tree: Operator, edges: Edge, *, ordered: bool = False) -> list[s
     return [
         f"{two} for {one}: {statement.sql}"
         for one, two in zip(expected_rows, found_rows, strict=True)
-        if not all(same(one[name], two[name]) for name in one)
+        if not all(equal(one[name], two[name]) for name in one)
     ]
 
 
