@@ -18,8 +18,8 @@ from dqp.dialects.functions import Functions
 from dqp.dialects.typing import (
     BOOLEAN,
     VARCHAR,
+    Magnitude,
     NotPushed,
-    Type,
     parsed,
 )
 from dqp.operators import (
@@ -61,16 +61,14 @@ class Dialect(Functions):
 
     # The statement.
 
-    def delivered(self, text: str, type: Type, is_native: bool) -> str:
-        """A column of the result, so that it arrives in a type that can be cast to ``type`` without loss."""
+    def delivered(self, identifier: str, text: str) -> str:
+        """A column of the result, so that it arrives in a type that can be cast to its own without loss."""
         return text
 
     def statement(self, tree: Operator) -> tuple[str, tuple[tuple[str, str], ...]]:
         """The SQL and its columns with their types."""
         made = self.select(tree)
-        columns = {
-            each: self.delivered(made.columns[each], self.types[each], each in self.native) for each in tree.columns
-        }
+        columns = {each: self.delivered(each, made.columns[each]) for each in tree.columns}
         sql = self.text(replace(made, columns=columns), tree.columns)
         if depth(sql) > self.DEEPEST:
             raise self.refuse("a statement nested so deeply")
@@ -116,6 +114,7 @@ class Dialect(Functions):
         for name, node in items:
             value = self._found[id(node)]
             self.types[name] = value.type
+            self.magnitudes[name] = value.magnitude
             if isinstance(node, exp.Column):
                 if node.name in self.native:
                     self.native.add(name)
@@ -173,7 +172,15 @@ class Dialect(Functions):
                     raise self.refuse(f"{node.kind.upper()} of {self.types[first]} with {self.types[side]}")
                 if side in self.opaque:
                     raise NotPushed(self.opaque[side])
+            size = self._size(first)
+            for side in others:
+                other = self._size(side)
+                size = None if size is None or other is None else size.united(other)
+            self.magnitudes[name] = size
         return made
+
+    def _size(self, identifier: str) -> Magnitude | None:
+        return self.magnitudes.get(identifier) or Magnitude.of_type(self.types[identifier])
 
     def _side(self, side: Operator, names: tuple[str, ...]) -> str:
         made = self.select(side)
@@ -204,7 +211,9 @@ class Dialect(Functions):
             values = node.data.column(name)
             self.types[identifier] = own = parsed(duckdb_type(values.type))
             self.written("group", own, self.known(None, own))
-            lists.append([self.constant(each, own) for each in values.to_pylist()])
+            first, *rest = values.to_pylist()
+            # A column of nothing but NULLs has a type too.
+            lists.append([self.typed(first, own), *(self.constant(each, own) for each in rest)])
         named = [f"{text[0]} AS {self.quoted(each)}" for text, each in zip(lists, node.columns, strict=True)]
         rows = [", ".join(named), *(", ".join(row) for row in zip(*(each[1:] for each in lists), strict=True))]
         known = {each: f"{alias}.{self.quoted(each)}" for each in node.columns}

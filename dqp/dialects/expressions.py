@@ -14,8 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from functools import lru_cache
-from operator import add, mul, sub
+from functools import lru_cache, reduce
 from typing import Any, ClassVar, NamedTuple
 
 from sqlglot import exp
@@ -24,18 +23,20 @@ from dqp.dialects import constants
 from dqp.dialects.typing import (
     BOOLEAN,
     DATE,
+    DOUBLE,
     NULL,
     TIMESTAMP,
     VARCHAR,
     WHOLE,
-    Arithmetic,
+    Magnitude,
     NotPushed,
     Type,
-    arithmetic,
     common,
+    compared,
     fits,
     is_decimal,
     is_exact,
+    is_within,
     of_integer,
     parsed,
 )
@@ -51,12 +52,11 @@ _ARGUMENTS = frozenset(
 """Of nodes of sqlglot, those that are looked at or change nothing: any other (``symmetric``, ``zone``) may change the
 meaning."""
 
-_FOLDED: Mapping[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul}
-
 
 class Value(NamedTuple):
     """``constant``: a Python value where ``is_constant``; ``atom``: may stand as an operand without parentheses;
-    ``column``: the column it is, if it is nothing but that."""
+    ``column``: the column it is, if it is nothing but that; ``magnitude``: the size of a number where that is not to be
+    read from its type."""
 
     text: str
     type: Type
@@ -64,6 +64,16 @@ class Value(NamedTuple):
     is_constant: bool = False
     constant: Any = None
     column: str = ""
+    magnitude: Magnitude | None = None
+
+
+def magnitude(value: Value) -> Magnitude | None:
+    """The size of a number; None where it may be any, NaN or an infinity."""
+    if value.magnitude is not None:
+        return value.magnitude
+    if value.is_constant and isinstance(value.constant, float):
+        return Magnitude.of(value.constant)
+    return Magnitude.of_type(value.type)
 
 
 def expanded(operations: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], str]:
@@ -91,6 +101,8 @@ class Expressions(Renderer):
         super().__init__()
         self.types: dict[str, Type] = {}
         """Of every identifier met so far."""
+        self.magnitudes: dict[str, Magnitude | None] = {}
+        """Of those whose types do not say it."""
         self.opaque: dict[str, str] = {}
         """Columns that cannot be computed with, and why."""
         self._atoms: set[str] = set()
@@ -146,6 +158,8 @@ class Expressions(Renderer):
     def written(self, operation: str, type: Type, *values: Value) -> str:
         """The operation on operands of (DuckDB's) type, from the whitelist."""
         template = self.OPERATIONS.get((operation, kind(type)))
+        if template is None and type == DOUBLE and None not in map(magnitude, values):
+            template = self.OPERATIONS.get((operation, "bounded"))
         if template is None:
             raise self.refuse(f"{operation} on {type} is not certain to be DuckDB's")
         raw = {name: self.enclosed(each) for name, each in zip("abc", values, strict=False)}
@@ -172,7 +186,8 @@ class Expressions(Renderer):
         text = columns[node.name]
         plain = SIMPLE.fullmatch(text) is not None
         shown = text if plain or text in self._atoms else f"({text})"
-        return Value(shown, self.types[node.name], True, column=node.name if plain else "")
+        column = node.name if plain else ""
+        return Value(shown, self.types[node.name], True, column=column, magnitude=self.magnitudes.get(node.name))
 
     def _on_column(self, node: exp.Column, columns: Columns) -> Value:
         if node.name in self.opaque:
@@ -206,7 +221,8 @@ class Expressions(Renderer):
             negated = -value.constant
             own = of_integer(negated) if isinstance(negated, int) else value.type
             return Value(f"({self.constant(negated, own)})", own, True, True, negated)
-        return Value(f"({self.written('neg', value.type, value)})", value.type, True)
+        text = self.written("neg", value.type, value)
+        return Value(f"({text})", value.type, True, magnitude=value.magnitude)
 
     def _on_cast(self, node: exp.Cast, columns: Columns) -> Value:
         value, to = self.value(node.this, columns), parsed(node.to.sql(dialect="duckdb"))
@@ -220,7 +236,8 @@ class Expressions(Renderer):
             )
         if value.type == to:
             return value
-        return self.made(self.written(f"as {kind(to)}", value.type, value), to)
+        text = self.written(f"as {kind(to)}", value.type, value)
+        return self.made(text, to)._replace(magnitude=magnitude(value) if to == DOUBLE else None)
 
     def typed(self, value: Any, type: Type) -> str:
         """A constant whose type was asked for."""
@@ -274,11 +291,24 @@ class Expressions(Renderer):
         if right.is_constant and not left.is_constant:
             if left.type == DATE and isinstance(right.constant, datetime) and _midnight(right.constant):
                 return left, self.known(right.constant.date(), DATE), DATE
-            right = _adapted(right, left)
-            target = left.type if right.type in (VARCHAR, NULL) else common(left.type, right.type)
+            right = adapted(right, left)
+            if right.type in (VARCHAR, NULL):
+                target = left.type
+            else:
+                exact = is_exact(left.type) and is_exact(right.type)
+                target = (compared if exact else common)(left.type, right.type)
             value = constants.cast(right.constant, right.type, target)
-            return left, right if value is right.constant else self.known(value, target), target
+            return self._fitted(left, target), right if value is right.constant else self.known(value, target), target
+        if is_exact(left.type) and is_exact(right.type):
+            type = compared(left.type, right.type)
+            return self._fitted(left, type), self._fitted(right, type), type
         return left, right, common(left.type, right.type)
+
+    def _fitted(self, value: Value, type: Type) -> Value:
+        """A number where DuckDB converts it to another type and may find that it does not fit."""
+        if value.is_constant or not is_decimal(type) or is_within(value.type, type):
+            return value
+        return self.made(self.checked(self.enclosed(value), type), type)
 
     def _compare(self, operator: str, left: Value, right: Value) -> Value:
         one, other, type = self._pair(left, right)
@@ -355,54 +385,6 @@ class Expressions(Renderer):
     def like(self, value: Value, pattern: str) -> str:
         raise self.refuse("LIKE")
 
-    # Arithmetic.
-
-    def _on_add(self, node: exp.Add, columns: Columns) -> Value:
-        return self._arithmetic("+", node, columns)
-
-    def _on_sub(self, node: exp.Sub, columns: Columns) -> Value:
-        return self._arithmetic("-", node, columns)
-
-    def _on_mul(self, node: exp.Mul, columns: Columns) -> Value:
-        return self._arithmetic("*", node, columns)
-
-    def _on_intdiv(self, node: exp.IntDiv, columns: Columns) -> Value:
-        return self._arithmetic("//", node, columns)
-
-    def _on_mod(self, node: exp.Mod, columns: Columns) -> Value:
-        return self._arithmetic("%", node, columns)
-
-    def _arithmetic(self, operator: str, node: exp.Binary, columns: Columns) -> Value:
-        if isinstance(node.expression, exp.Interval):
-            return self._moved(operator, node, columns)
-        left, right = self.value(node.this, columns), self.value(node.expression, columns)
-        if left.type in WHOLE and right.type in WHOLE:
-            left, right = _adapted(left, right), _adapted(right, left)
-        if DATE in (left.type, right.type) or TIMESTAMP in (left.type, right.type):
-            raise self.refuse(f"{left.type} {operator} {right.type}")
-        found: Arithmetic = arithmetic(operator, left.type, right.type)
-        if left.is_constant and right.is_constant and found.type in WHOLE and operator in _FOLDED:
-            folded = _FOLDED[operator](left.constant, right.constant)
-            if fits(folded, found.type):
-                return self.known(folded, found.type)
-        text = self.written(operator, found.operands, left, right)
-        if found.checked and is_decimal(found.type):
-            return self.made(self.checked(text, found.type), found.type)
-        return self.made(text, found.type)
-
-    def _moved(self, operator: str, node: exp.Binary, columns: Columns) -> Value:
-        start, (months, rest) = self.value(node.this, columns), constants.span(node.expression)
-        sign = {"+": 1, "-": -1}.get(operator)
-        if sign is None or start.type not in (DATE, TIMESTAMP) or not start.is_constant or start.constant is None:
-            raise self.refuse(f"{start.type} {operator} interval")
-        return self.known(constants.moved(start.constant, sign * months, sign * rest), TIMESTAMP)
-
-    def _on_dpipe(self, node: exp.DPipe, columns: Columns) -> Value:
-        left, right = self.value(node.this, columns), self.value(node.expression, columns)
-        if (left.type, right.type) != (VARCHAR, VARCHAR):
-            raise self.refuse(f"{left.type} || {right.type}")
-        return self.made(self.written("||", VARCHAR, left, right), VARCHAR)
-
     # Alternatives.
 
     def _alternatives(self, values: Sequence[Value]) -> tuple[list[Value], Type]:
@@ -446,18 +428,21 @@ class Expressions(Renderer):
         parts = [f"WHEN {one} THEN {self.operand(two)}" for one, two in zip(conditions, made, strict=False)]
         if made[-1].constant is not None or not made[-1].is_constant:
             parts.append(f"ELSE {self.operand(made[-1])}")
-        return Value(f"CASE {' '.join(parts)} END", type, True)
+        return Value(f"CASE {' '.join(parts)} END", type, True, magnitude=_widest(made))
 
     def _on_coalesce(self, node: exp.Coalesce, columns: Columns) -> Value:
         values, type = self._alternatives([self.value(each, columns) for each in (node.this, *node.expressions)])
         self.written("case", type, values[0])
-        return Value(f"COALESCE({', '.join(map(self.operand, values))})", type, True)
+        text = f"COALESCE({', '.join(map(self.operand, values))})"
+        return Value(text, type, True, magnitude=_widest(values))
 
     def _on_nullif(self, node: exp.Nullif, columns: Columns) -> Value:
         left, right = self.value(node.this, columns), self.value(node.expression, columns)
         same = self._compare("=", left, right).text
         self.written("case", left.type, left)
-        return Value(f"CASE WHEN {same} THEN NULL ELSE {self.operand(left)} END", left.type, True)
+        return Value(f"CASE WHEN {same} THEN NULL ELSE {self.operand(left)} END", left.type, True)._replace(
+            magnitude=left.magnitude
+        )
 
 
 def named(node: exp.Expression) -> str:
@@ -480,11 +465,17 @@ def _parts(node: exp.Expression) -> list[exp.Expression]:
     return list(node.flatten())  # type: ignore[arg-type]
 
 
+def _widest(values: Sequence[Value]) -> Magnitude | None:
+    found = [magnitude(each) for each in values if not (each.is_constant and each.constant is None)]
+    known = [each for each in found if each is not None]
+    return reduce(Magnitude.united, known) if known and len(known) == len(found) else None
+
+
 def _midnight(value: datetime) -> bool:
     return value.time() == datetime.min.time()
 
 
-def _adapted(value: Value, other: Value) -> Value:
+def adapted(value: Value, other: Value) -> Value:
     """An integer literal takes the type of what it stands beside, where it fits."""
     is_literal = value.is_constant and not other.is_constant and isinstance(value.constant, int)
     return value._replace(type=other.type) if is_literal and fits(value.constant, other.type) else value
