@@ -54,6 +54,11 @@ Opener = Callable[[Cancellation], Stream]
 
 WAIT = 30.0
 """Seconds that a consumer waits for a producer to start."""
+TURN = 2.0
+"""Seconds after which it asks again: Flight cannot take back a call that has not been answered, and the port of a
+producer that never starts would keep the readers of a query that is over."""
+SLOW = 10.0
+"""Seconds longer than it was told to wait that a port may take to answer."""
 _LOOK = 0.05
 """Seconds between two looks whether a waiting consumer is still there."""
 _KEPT = ((-3, 32 << 20), (-1, 64 << 20))
@@ -231,7 +236,8 @@ class FlightPort:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise NotFoundError(
-                        f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {wait:g} s."
+                        f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {wait:g} s.",
+                        started=False,
                     )
                 self._changed.wait(left)
             token, opener = self._published[ticket.key]
@@ -386,8 +392,21 @@ def fetch(address: str, ticket: Ticket, *, cancellation: Cancellation, timeout: 
     producer failed with, the cancellation's cause, or EvaluatorLostError when the evaluator is gone.
     """
     client = _connected(address)
+    deadline = time.monotonic() + timeout
     try:
-        reader = _opened(client, address, ticket.encode(timeout), cancellation, timeout)
+        while True:
+            wait = max(0.0, min(TURN, deadline - time.monotonic()))
+            try:
+                reader = _opened(client, address, ticket.encode(wait), cancellation, wait)
+                break
+            except NotFoundError as error:
+                if error.extra.get("started") is not False:
+                    raise
+                if time.monotonic() >= deadline:
+                    text = (
+                        f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {timeout:g} s."
+                    )
+                    raise NotFoundError(text) from error
         schema = reader.schema
     except BaseException:
         client.close()
@@ -444,10 +463,10 @@ def _opened(
     threading.Thread(target=open_it, name="flight-open", daemon=True).start()
     try:
         with cancellation.on_cancel(abandon):
-            return opening.result(timeout + 1.0)
+            return opening.result(timeout + SLOW)
     except TimeoutError:
         raise EvaluatorLostError(
-            f"The evaluator with the port {address} did not answer within {timeout:g} s.", address=address
+            f"The evaluator with the port {address} did not answer within {timeout + SLOW:g} s.", address=address
         ) from None
     except AbandonedError:
         cancellation.check()

@@ -127,6 +127,17 @@ def test_a_consumer_may_come_before_the_producer(port, pool):
     assert reader.result().num_rows == 100
 
 
+def test_who_waited_for_a_producer_that_never_starts_is_forgotten(port):
+    cancellation = Cancellation()
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(fetch, port.address, ticket(), cancellation=cancellation, timeout=600.0)
+        until(lambda: port.health()["readers"] == 1)
+        cancellation.cancel()
+        with pytest.raises(CancelledError):
+            reader.result()
+    until(lambda: port.health()["readers"] == 0, 30)
+
+
 def test_a_consumer_does_not_wait_for_ever(port):
     with pytest.raises(NotFoundError, match=r"did not start within 0\.05 s"):
         get(port.address, ticket(), timeout=0.05)

@@ -129,11 +129,17 @@ def spilled(evaluator: ServiceProcess) -> int:
     return found
 
 
-def at_rest(evaluator: ServiceProcess) -> bool:
-    """No fragment, no outbox, no reader, no temporary file."""
+def remains(evaluator: ServiceProcess) -> list[str]:
+    """Fragments, outboxes, readers and temporary files; nothing when it is at rest."""
     state = httpx.get(f"{evaluator.url}/resources/evaluator", timeout=SOON).json()
-    files = [each for each in (evaluator.directory / "spill").rglob("*") if not each.name.startswith("duckdb_temp")]
-    return not (any(state[each] for each in ("works", "tickets", "readers")) or files or spilled(evaluator))
+    found = [f"{evaluator.url}: {state[each]} {each}" for each in ("works", "tickets", "readers") if state[each]]
+    files = [*(evaluator.directory / "spill").rglob("*")]
+    found += [f"{evaluator.url}: {each.name}" for each in files if not each.name.startswith("duckdb_temp")]
+    return found + ([f"{evaluator.url}: {size} bytes"] if (size := spilled(evaluator)) else [])
+
+
+def at_rest(evaluator: ServiceProcess) -> bool:
+    return not remains(evaluator)
 
 
 # --- who is ended ------------------------------------------------------------------------------------------------
@@ -186,7 +192,7 @@ class Victim:
     def left(self) -> list[str]:
         """What is not at rest where it still runs."""
         world = self._world
-        found = [each.url for each in world.evaluators if each is not self._ended and not at_rest(each)]
+        found = [each for one in world.evaluators if one is not self._ended for each in remains(one)]
         # What a stopped evaluator has begun to read is there until it goes on.
         held = self._evaluator and self._how == "stopped"
         others = [side for alias, side in world.sides.items() if self._evaluator or alias != self.alias]
