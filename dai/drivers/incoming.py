@@ -19,7 +19,7 @@ PIECE = 1 << 19
 """Bytes that are looked at together: few enough for the processor's cache, enough to forget what a look costs."""
 PAUSE_MILLISECONDS = 10
 """Silence after which what is there is not kept waiting for more."""
-SLACK = 16
+SLACK = 32
 """Bytes behind the last one that may be looked at: values are taken as if all were as long as the longest."""
 _FIRST = 1 << 14
 

@@ -1,8 +1,9 @@
-"""PostgreSQL: bulk reads by ADBC, few rows and everything else by psycopg, one limit of connections for both.
+"""PostgreSQL: few rows and everything else by psycopg, many rows from its socket, or by ADBC where they cannot be read
+there; one limit of connections for all.
 
 The parts: ``postgresql_wire`` sends statements, ``postgresql_types`` says what each column becomes,
-``postgresql_read`` describes queries and reads few rows (made arrays by ``postgresql_decode``), ``postgresql_bulk``
-reads many, ``postgresql_write`` changes, calls and loads (by the CSV of ``postgresql_copy``), ``postgresql_catalog``
+``postgresql_read`` describes queries and reads few rows (made arrays by ``postgresql_decode``), ``postgresql_rows``
+reads many, or ``postgresql_bulk`` does, ``postgresql_write`` changes, calls and loads (by the CSV of ``postgresql_copy``), ``postgresql_catalog``
 reflects, ``postgresql_errors`` translates what the database has against it.
 """
 
@@ -40,6 +41,7 @@ from dai.drivers.postgresql_read import (
     prepared_query,
     small,
 )
+from dai.drivers.postgresql_rows import copied, readable, shapes_of
 from dai.drivers.postgresql_wire import dumped
 from dai.drivers.postgresql_write import PostgreSQLSession, called, load
 from dai.drivers.statements import single_query
@@ -158,6 +160,16 @@ class PostgreSQL(Driver):
                         raise Stale from error  # our projection may name columns that are no more
                     raise
             rows = description.rows
+            if readable(connection) and shapes_of(description) is not None:
+                return copied(
+                    connection,
+                    query,
+                    self._descriptions,
+                    rows=rows,
+                    release=release,
+                    cancellation=cancellation,
+                    batch_rows=batch_rows,
+                )
             description = self._describe(connection, query, cancellation, plan=False)
             description.rows = rows
         except BaseException:

@@ -164,23 +164,30 @@ def run(connection: adbc.AdbcConnection, sql: str) -> None:
         statement.execute_update()
 
 
-def _set_parameters(connection: adbc.AdbcConnection, query: Query, description: Description) -> str:
-    """Binds the values; the query that reads them."""
+def settings(query: Query, description: Description) -> tuple[str, list[str], str]:
+    """The statement that keeps the values of the parameters as settings, these values in its order, and the query that
+    reads them."""
     values = [None if value is None else value.decode() for value in query.parameters.values]
     given = [(number, value) for number, value in enumerate(values, 1) if value is not None]
-    if given:
-        calls = ", ".join(f"set_config('dai.p{number}', ${at}, true)" for at, (number, _) in enumerate(given, 1))
-        names = [f"p{number}" for number, _ in given]
-        row = pa.RecordBatch.from_arrays([pa.array([value], pa.string()) for _, value in given], names)
-        with adbc.AdbcStatement(connection) as statement:
-            statement.set_sql_query(f"SELECT {calls}")
-            statement.bind_stream(pa.RecordBatchReader.from_batches(row.schema, [row]))
-            handle, _ = statement.execute_query()
-            with AdbcRecordBatchReader._import_from_c(handle.address) as reader:
-                reader.read_all()
+    calls = (f"set_config('dai.p{number}', ${at}, true)" for at, (number, _) in enumerate(given, 1))
 
     def text(number: int) -> str:
         value = "NULL" if values[number - 1] is None else f"current_setting('dai.p{number}')"
         return f"CAST({value} AS {description.parameter_types[number - 1]})"
 
-    return replace_markers(query.text, text, DIALECT).sql
+    return f"SELECT {', '.join(calls)}", [value for _, value in given], replace_markers(query.text, text, DIALECT).sql
+
+
+def _set_parameters(connection: adbc.AdbcConnection, query: Query, description: Description) -> str:
+    """Binds the values; the query that reads them."""
+    sql, values, inner = settings(query, description)
+    if values:
+        names = [f"p{number}" for number in range(1, len(values) + 1)]
+        row = pa.RecordBatch.from_arrays([pa.array([value], pa.string()) for value in values], names)
+        with adbc.AdbcStatement(connection) as statement:
+            statement.set_sql_query(sql)
+            statement.bind_stream(pa.RecordBatchReader.from_batches(row.schema, [row]))
+            handle, _ = statement.execute_query()
+            with AdbcRecordBatchReader._import_from_c(handle.address) as reader:
+                reader.read_all()
+    return inner

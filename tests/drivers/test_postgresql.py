@@ -46,11 +46,13 @@ def driver(module_driver: PostgreSQL) -> Iterator[PostgreSQL]:
     assert state["open"] == state["idle"]
 
 
-@pytest.fixture(params=["few", "many"])
+@pytest.fixture(params=["few", "many", "adbc"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every query by psycopg, or every one by ADBC."""
+    """Every query by psycopg, every one by COPY from the socket where that can be, or every one by ADBC."""
     few = request.param == "few"
     monkeypatch.setattr(postgresql, "is_small", lambda *_: few)
+    if request.param == "adbc":
+        monkeypatch.setattr(postgresql, "readable", lambda _: False)
     return str(request.param)
 
 

@@ -1,0 +1,177 @@
+"""COPY's binary rows, against an encoder that follows PostgreSQL's send functions value by value."""
+
+import struct
+from collections.abc import Iterator
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dai.cancellation import Cancellation
+from dai.drivers import DriverOptions, driver_for, postgresql_rows
+from dai.drivers.incoming import SLACK
+from dai.drivers.postgresql import PostgreSQL
+from dai.drivers.postgresql_rows import _arrays, _messages
+from dai.drivers.postgresql_types import Shape
+from dai.errors import DataError, StatementError
+
+SHAPES = (
+    Shape(pa.field("n", pa.int32()), "int4"),
+    Shape(pa.field("t", pa.string()), "text"),
+    Shape(pa.field("b", pa.binary()), "bytea"),
+)
+
+
+def message(values: list[bytes | None]) -> bytes:
+    body = struct.pack(">h", len(values)) + b"".join(
+        struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value for value in values
+    )
+    return b"d" + struct.pack(">I", len(body) + 4) + body
+
+
+def decoded(data: bytes, shapes: tuple[Shape, ...]) -> tuple[list[list[object]], int]:
+    """Rows, and bytes that were read."""
+    whole = np.frombuffer(data + bytes(SLACK), np.uint8)
+    starts, ends = _messages(whole[: len(data)], len(shapes))
+    if not len(starts):
+        return [], 0
+    arrays = _arrays(whole, starts, ends, shapes)
+    return [list(row) for row in zip(*(each.to_pylist() for each in arrays), strict=True)], int(ends[-1])
+
+
+# Values that look like the beginning of a row, and 100, whose last byte is the letter of one.
+LIKE_A_ROW = b"d\0\0\0\x15\0\3"
+ROW = st.tuples(
+    st.one_of(st.none(), st.just(100), st.integers(-(1 << 31), (1 << 31) - 1)),
+    st.one_of(st.none(), st.text(max_size=5), st.builds(lambda size: "x" * size, st.integers(65_000, 66_000))),
+    st.one_of(st.none(), st.binary(max_size=9), st.builds(lambda times: LIKE_A_ROW * times, st.integers(1, 9))),
+)
+
+
+@given(st.lists(ROW, min_size=1, max_size=12), st.data())
+@example([(100, "", LIKE_A_ROW * 3)] * 300, None)
+def test_rows_come_back_wherever_the_data_are_cut(
+    rows: list[tuple[int | None, str | None, bytes | None]], data: st.DataObject | None
+) -> None:
+    sent = b"".join(
+        message([None if n is None else struct.pack(">i", n), None if t is None else t.encode(), b]) for n, t, b in rows
+    )
+    cut = len(sent) if data is None else data.draw(st.integers(0, len(sent)))
+    found, at = decoded(sent[:cut], SHAPES)
+    while at < len(sent):
+        more, read = decoded(sent[at:], SHAPES)
+        found += more
+        at += read
+    assert found == [list(row) for row in rows]
+
+
+def numeric(value: Decimal, scale: int) -> bytes:
+    """As numeric_send: digits of base 10,000 without zeros at either end."""
+    sign, digits, _ = value.as_tuple()
+    number = int("".join(map(str, digits))) * 10 ** (-scale % 4)
+    base: list[int] = []
+    while number:
+        number, digit = divmod(number, 10_000)
+        base.append(digit)
+    weight = len(base) - 1 - -(-scale // 4)
+    while base and base[0] == 0:
+        base.pop(0)
+    head = struct.pack(">hhHh", len(base), weight if base else 0, 0x4000 if sign and base else 0, scale)
+    return head + b"".join(struct.pack(">h", digit) for digit in reversed(base))
+
+
+@st.composite
+def decimals(draw: st.DrawFn) -> tuple[pa.DataType, list[Decimal | None]]:
+    precision = draw(st.integers(1, 18))
+    scale = draw(st.integers(0, precision))
+    most = 10**precision - 1
+    number = st.one_of(st.integers(-most, most), st.sampled_from([0, most, -most, 1, most // 10_000 * 10_000]))
+    values = st.one_of(st.none(), st.builds(lambda each: Decimal(each).scaleb(-scale), number))
+    return pa.decimal128(precision, scale), draw(st.lists(values, min_size=1))
+
+
+@given(decimals())
+def test_decimals_come_back(given: tuple[pa.DataType, list[Decimal | None]]) -> None:
+    kind, values = given
+    sent = b"".join(message([None if value is None else numeric(value, kind.scale)]) for value in values)
+    assert decoded(sent, (Shape(pa.field("x", kind), "numeric"),))[0] == [[value] for value in values]
+
+
+@pytest.mark.parametrize("sign", [0xC000, 0xD000, 0xF000])
+def test_what_is_no_number_is_refused(sign: int) -> None:
+    shape = Shape(pa.field("x", pa.decimal128(12, 2)), "numeric")
+    with pytest.raises(DataError, match="NaN or an infinity"):
+        decoded(message([struct.pack(">hhHh", 0, 0, sign, 0)]), (shape,))
+
+
+@pytest.fixture
+def driver(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgreSQL]:
+    monkeypatch.setattr("dai.drivers.postgresql.is_small", lambda *_: False)
+    made = driver_for(postgres_url, DriverOptions(pool_size=2))
+    assert isinstance(made, PostgreSQL)
+    yield made
+    state = made.pool_state()
+    made.close()
+    assert state["open"] == state["idle"]
+
+
+def table(driver: PostgreSQL, sql: str, *parameters: object, batch_rows: int | None = None) -> pa.Table:
+    return driver.query(sql, parameters, cancellation=Cancellation(), batch_rows=batch_rows).table()
+
+
+@pytest.mark.parametrize("most", [None, 1, 1000])
+def test_a_large_result_is_whole_and_in_order(driver: PostgreSQL, most: int | None) -> None:
+    rows = 500 if most == 1 else 100_000
+    sql = (
+        "SELECT n::int, CASE WHEN n % 7 > 0 THEN to_hex(n) END AS h, (n / 8.0)::numeric(12,3) AS d "
+        f"FROM generate_series(1, {rows}) n"
+    )
+    found = table(driver, sql, batch_rows=most)
+    assert found.column("n").to_pylist() == list(range(1, rows + 1))
+    assert found.column("h").to_pylist() == [f"{n:x}" if n % 7 else None for n in range(1, rows + 1)]
+    assert found.column("d").to_pylist() == [Decimal(n) / 8 for n in range(1, rows + 1)]
+
+
+@pytest.mark.parametrize("size", [65_536, 1 << 20, 1 << 24, (1 << 24) + 77])
+def test_long_values(driver: PostgreSQL, size: int) -> None:
+    found = table(driver, f"SELECT n, repeat('x', {size}) AS x FROM generate_series(1, 3) n")
+    assert [len(value) for value in found.column("x").to_pylist()] == [size] * 3
+
+
+def test_no_rows(driver: PostgreSQL) -> None:
+    assert table(driver, "SELECT 1 AS one, 'x' AS x WHERE false").num_rows == 0
+
+
+def test_a_failure_behind_rows_leaves_the_connection_of_use(driver: PostgreSQL) -> None:
+    for _ in range(2):
+        with pytest.raises(StatementError, match="division by zero") as caught:
+            table(driver, "SELECT 1 / (n - 50000) AS q FROM generate_series(1, 100000) n WHERE n > ?", 0)
+        assert (caught.value.sqlstate, caught.value.position) == ("22012", None)
+    assert table(driver, "SELECT 2 AS two").to_pylist() == [{"two": 2}]
+    assert driver.pool_state()["open"] == 1
+
+
+def test_adbc_reads_the_same(driver: PostgreSQL, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on a connection with TLS.
+    sql = (
+        "SELECT n, n::numeric(15,2) / 7 AS q, (n / 7.0)::numeric(15,2) AS d, CASE WHEN n % 3 > 0 THEN 'é' END AS s, "
+        "timestamp '2024-01-01' + n * interval '1 hour' AS t, n * interval '1 day 1 us' AS i, n % 2 = 0 AS b, "
+        "n::real AS f FROM generate_series(1, 40000) n WHERE n > ?"
+    )
+    found = table(driver, sql, 5)
+    monkeypatch.setattr("dai.drivers.postgresql.readable", lambda connection: False)
+    other = table(driver, sql, 5)
+    assert other.schema == found.schema
+    assert other.equals(found)
+
+
+def test_which_results_are_read_here(driver: PostgreSQL) -> None:
+    read: list[object] = []
+    for sql in ("SELECT 1 AS n", "SELECT ARRAY[1] AS n"):
+        table(driver, sql)
+        (description,) = [each for key, each in driver._descriptions._kept.items() if key[0] == sql]
+        read.append(postgresql_rows.shapes_of(description) is not None)
+    assert read == [True, False]
