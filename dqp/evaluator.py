@@ -25,7 +25,7 @@ from dai.stream import Stream
 from dqp.buffer import Buffer
 from dqp.exchange import BLOCK_BYTES, distribute
 from dqp.execution import Execution, ExecutionOptions, Measure, Measurement, figures_of
-from dqp.fetch import Lost, first_of
+from dqp.fetch import Asked, Lost, brought, first_of
 from dqp.flight import FlightPort, fetch, is_loopback
 from dqp.fragment import Engine
 from dqp.leaves import over, read_as, restored
@@ -340,14 +340,23 @@ class _Run:
             arriving.take(stream)
 
     def _ask(self, given: RemoteInput, measure: Measure, arriving: _Arriving) -> None:
-        asked = [
-            (alias, sql, partial(self._take, alias, address, sql, arriving)) for alias, address, sql in given.places
-        ]
+        asked = []
+        for number, (alias, address, sql) in enumerate(given.places):
+            tables = given.tables if number < given.bringing else {}
+            asked.append(Asked(alias, sql, partial(self._take, alias, address, sql, tables, arriving), bool(tables)))
         first_of(asked, measure, self._execution.cancellation, Lost())
 
-    def _take(self, alias: str, address: str, sql: str, arriving: _Arriving, touched: Callable[[], None]) -> None:
+    def _take(
+        self,
+        alias: str,
+        address: str,
+        sql: str,
+        tables: Mapping[str, pa.Table],
+        arriving: _Arriving,
+        touched: Callable[[], None],
+    ) -> None:
         source = self._evaluator.source(alias, address)
-        with source.query(sql, cancellation=self._execution.cancellation) as stream:
+        with source.query(sql, cancellation=self._execution.cancellation, **brought(tables)) as stream:
             arriving.take(stream, touched)
 
     def _called(self, given: Called, key: str) -> Stream:

@@ -11,10 +11,10 @@ the attempt fails, and the runtime may begin another one (``lost`` keeps what no
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
@@ -28,7 +28,8 @@ from dqp.catalog import Catalog
 from dqp.dialects import NotPushed, Statement
 from dqp.dialects.sqlite import guarded
 from dqp.execution import Execution, Measure, named
-from dqp.operators import Nested, Operator, Remote, Scan, walk
+from dqp.keys import Members
+from dqp.operators import Filter, Nested, Operator, Remote, Scan, conjunction, conjuncts, rewritten, walk
 from dqp.sources import Source
 from dqp.splitting import divided
 
@@ -66,9 +67,10 @@ def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[
     """Where the remote subtree can run: its source, then sources in which all its tables have replicas; those that were
     lost last."""
     scans = tuple(scans_of(remote.tree))
-    found, away = [], None
+    found: list[Place] = []
+    away = None
     try:
-        found.append(Place(catalog.sources[remote.source], _statement(remote.tree, catalog.sources[remote.source])))
+        found += _places(remote.tree, catalog.sources[remote.source])
     except LOST as error:
         away = error
     names: dict[str, dict[Any, str]] = {}
@@ -79,7 +81,7 @@ def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[
         if alias in catalog.sources and all(scan.table in tables for scan in scans):
             source = catalog.sources[alias]
             try:
-                found.append(Place(source, _statement(_moved(remote.tree, alias, tables), source)))
+                found += _places(_moved(remote.tree, alias, tables), source)
             except (NotPushed, *LOST):
                 continue
     if not found:
@@ -88,6 +90,27 @@ def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[
     if lost is not None:
         found.sort(key=lambda each: lost.count(each.source.alias))
     return tuple(found)
+
+
+def _places(tree: Operator, source: Source) -> Iterator[Place]:
+    """The source; once more for its statement without the keys that it brings along, should they be refused."""
+    made = _statement(tree, source)
+    if not made.tables or source.takes_tables():
+        yield Place(source, made)
+    if made.tables:
+        yield Place(source, _statement(rewritten(tree, _without_tables), source))
+
+
+def _without_tables(node: Operator) -> Operator:
+    if not isinstance(node, Filter) or node.condition.find(Members) is None:
+        return node
+    left = conjunction([each for each in conjuncts(node.condition) if not isinstance(each, Members)])
+    return node.input if left is None else replace(node, condition=left)
+
+
+def brought(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """The argument of ``Source.query``; not all sources have it."""
+    return {"tables": tables} if tables else {}
 
 
 def _statement(tree: Operator, source: Source) -> Statement:
@@ -151,7 +174,7 @@ class Reading:
             execution.start(partial(self._fetch, part), f"dqp-{remote.source}-{number}")
 
     def _fetch(self, part: tuple[Place, ...]) -> None:
-        asked = [(each.source.alias, each.statement.sql, partial(self._take, each)) for each in part]
+        asked = [Asked.of(each, partial(self._take, each)) for each in part]
         try:
             with self._slots(self._cancellation):
                 first_of(asked, self._measure, self._cancellation, self._lost)
@@ -161,8 +184,7 @@ class Reading:
         self._buffer.finish()
 
     def _take(self, place: Place, touched: Callable[[], None]) -> None:
-        source, statement = place.source, place.statement
-        with source.query(statement.sql, statement.parameters, cancellation=self._cancellation) as stream:
+        with _opened(place, self._cancellation) as stream:
             schema = self._schema_of(stream.schema)
             for batch in stream:
                 if batch.num_rows:
@@ -206,28 +228,48 @@ class Reading:
         return Stream(self.schema, self._buffer)
 
 
+def _opened(place: Place, cancellation: Cancellation) -> Stream:
+    statement = place.statement
+    tables = {each.name: each.data for each in statement.tables}
+    return place.source.query(statement.sql, statement.parameters, cancellation=cancellation, **brought(tables))
+
+
+@dataclass(frozen=True)
+class Asked(Generic[T]):
+    """A place's alias and statement, and what takes its rows and says when something has come of them.
+    ``refusable``: the statement brings tables along, and the next place is asked where that is refused."""
+
+    alias: str
+    sql: str
+    take: Callable[[Callable[[], None]], T]
+    refusable: bool = False
+
+    @classmethod
+    def of(cls, place: Place, take: Callable[[Callable[[], None]], T]) -> Asked[T]:
+        return cls(place.source.alias, place.statement.sql, take, bool(place.statement.tables))
+
+
 def first_of(
-    asked: Sequence[tuple[str, str, Callable[[Callable[[], None]], T]]],
+    asked: Sequence[Asked[T]],
     measure: Measure,
     cancellation: Cancellation,
     lost: Lost,
 ) -> T:
-    """What the first place gives that is not lost: of each its alias, its statement, and what takes the rows and says
-    when something has come of them. From then on no other place is asked. Raises the failure of the last one asked,
-    named by its alias, or the cancellation's cause."""
+    """What the first place gives that is not lost. Once something has come no other place is asked. Raises the failure
+    of the last one asked, named by its alias, or the cancellation's cause."""
     touched = threading.Event()
-    for number, (alias, sql, take) in enumerate(asked, 1):
-        measure.sent(alias, sql)
+    for number, each in enumerate(asked, 1):
+        measure.sent(each.alias, each.sql)
         try:
-            return take(touched.set)
+            return each.take(touched.set)
         except DaiError as error:
             if error is cancellation.cause:
                 raise
             if isinstance(error, LOST):
-                lost.add(alias)
-                if number < len(asked) and not touched.is_set():
-                    continue
-            raise _named(error, alias, sql) from error
+                lost.add(each.alias)
+            if (isinstance(error, LOST) or each.refusable) and number < len(asked) and not touched.is_set():
+                continue
+            raise _named(error, each.alias, each.sql) from error
     raise InternalError("There is no place to read from.")
 
 
@@ -242,12 +284,10 @@ def direct(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -
     cancellation: Cancellation = execution.cancellation
 
     def opened(place: Place, _: Callable[[], None]) -> Stream:
-        source, statement = place.source, place.statement
-        stream = source.query(statement.sql, statement.parameters, cancellation=cancellation)
-        return _renamed(stream, place, cancellation, lost)
+        return _renamed(_opened(place, cancellation), place, cancellation, lost)
 
     found = places(remote, catalog, lost)
-    asked = [(each.source.alias, each.statement.sql, partial(opened, each)) for each in found]
+    asked = [Asked.of(each, partial(opened, each)) for each in found]
     return first_of(asked, measure, cancellation, lost), measure
 
 

@@ -1,14 +1,36 @@
-"""Many whole numbers that a column is compared with, as one node: an expression a number would take longer to build,
-to copy and to write than the rows take that it keeps away."""
+"""Keys that columns are compared with, as one node however many there are: an expression a key would take longer to
+build, to copy and to write than the rows take that it keeps away.
+
+``Keys`` are whole numbers, written into the statement. ``Members`` are combinations of any values, which travel beside
+it as a table that it alone sees (docs/decisions/0015).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import pyarrow as pa
 from sqlglot import exp
 
 from dqp.operators import column
 from dqp.selectivity import SELECTIVITY
+
+MOST_KEYS = 500_000
+"""Combinations that travel as a table."""
+MOST_BYTES = 8 << 20
+"""What such a table has at most: half of what a service takes unless it is told otherwise."""
+TABLE_KEY = {"postgresql": 3e-6, "mariadb": 4e-6, "sqlite": 8e-6, "duckdb": 3e-7}
+"""Seconds that one costs by dialect, from here to the source's table of hashes (docs/decisions/0015)."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeyTable:
+    """Combinations of keys, each once and none with a NULL; equal to nothing but itself. ``name`` is unique in the
+    query."""
+
+    name: str
+    data: pa.Table
 
 
 class Keys(exp.Expression, exp.Predicate):
@@ -22,8 +44,26 @@ class Keys(exp.Expression, exp.Predicate):
         return text
 
 
+class Members(exp.Expression, exp.Predicate):
+    """``expressions`` together are a row of ``table``."""
+
+    arg_types = {"expressions": True, "table": True}  # noqa: RUF012
+
+    @property
+    def key_table(self) -> KeyTable:
+        table: KeyTable = self.args["table"]
+        return table
+
+
 def among(name: str, numbers: Sequence[int], part: float) -> Keys:
     """``part``: of the rows for which it holds, by estimate."""
     made = Keys(this=column(name), text=",".join(map(str, numbers)))
+    made.meta[SELECTIVITY] = part
+    return made
+
+
+def members(names: Sequence[str], table: KeyTable, part: float) -> Members:
+    """``names`` of columns, in the order of the table's; ``part`` as of ``among``."""
+    made = Members(expressions=[column(each) for each in names], table=table)
     made.meta[SELECTIVITY] = part
     return made

@@ -19,7 +19,17 @@ import pyarrow as pa
 from dai.cancellation import Cancellation
 from dai.client import Options, Service, parted
 from dai.client.service import Resource
-from dai.drivers import Column, ColumnStatistics, Driver, ForeignKey, Index, Statistics, TableInfo, driver_for
+from dai.drivers import (
+    NO_TABLES,
+    Column,
+    ColumnStatistics,
+    Driver,
+    ForeignKey,
+    Index,
+    Statistics,
+    TableInfo,
+    driver_for,
+)
 from dai.errors import ConfigurationError, DatabaseUnavailableError, NotFoundError, UnreachableError
 from dai.stream import Stream
 from dqp.heartbeat import PATIENCE, Heartbeat
@@ -70,9 +80,14 @@ class Source(ABC):
         *,
         cancellation: Cancellation,
         batch_rows: int | None = None,
+        tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         """The tuples of a query in the source's dialect, as ``dai.drivers.Driver.query``: accepted when this returns;
         closing the stream or cancelling stops the statement in the database."""
+
+    def takes_tables(self) -> bool:
+        """Whether a query may bring tables along. Asks the source once."""
+        return False
 
     @abstractmethod
     def close(self) -> None:
@@ -113,8 +128,13 @@ class DriverSource(Source):
         *,
         cancellation: Cancellation,
         batch_rows: int | None = None,
+        tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
-        return readable(self.driver.query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows))
+        brought: dict[str, Any] = {"tables": tables} if tables else {}
+        return readable(self.driver.query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows, **brought))
+
+    def takes_tables(self) -> bool:
+        return self.driver.takes_tables()
 
     def close(self) -> None:
         if self._own:
@@ -166,6 +186,9 @@ class ServiceSource(Source):
         known = self.resource.properties
         return _dialect(str(known["dialect"]), str(known.get("product")))
 
+    def takes_tables(self) -> bool:
+        return bool(self.resource.properties.get("tables"))
+
     def tables(self) -> tuple[TableInfo, ...]:
         return self._schema(fresh=False)[1]
 
@@ -201,12 +224,13 @@ class ServiceSource(Source):
         *,
         cancellation: Cancellation,
         batch_rows: int | None = None,
+        tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         own = Cancellation()  # What ends this statement alone.
         with ExitStack() as stack:
             stack.enter_context(cancellation.on_cancel(lambda: own.cancel(cancellation.cause)))
             with self._heartbeat.waiting(own):
-                result = self.resource.query(sql, *parameters, blocksize=batch_rows, cancellation=own)
+                result = self.resource.query(sql, *parameters, blocksize=batch_rows, cancellation=own, tables=tables)
                 stack.callback(result.close)
                 # Bytes of an unknown kind could pass for a table without rows.
                 if result.form != "arrow":
@@ -264,6 +288,7 @@ class DescribedSource(Source):
         *,
         cancellation: Cancellation,
         batch_rows: int | None = None,
+        tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         raise DatabaseUnavailableError(f"The source {self.alias!r} is only described: there is no database behind it.")
 

@@ -25,10 +25,13 @@ Columns = tuple[tuple[str, str], ...]
 @dataclass(frozen=True)
 class RemoteInput:
     """The rows of one statement: at the first of ``places`` that answers, each (alias, address of the resource, SQL).
-    ``columns``: what they are called and cast to."""
+    ``columns``: what they are called and cast to; ``tables``: what the first ``bringing`` of the
+    statements bring along, by name."""
 
     places: tuple[tuple[str, str, str], ...]
     columns: Columns
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    bringing: int = 0
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,14 @@ def _body_of(found: Mapping[str, Any]) -> Body:
 
 def _input(given: Input) -> dict[str, Any]:
     if isinstance(given, RemoteInput):
-        return {"kind": "remote", "places": given.places, "columns": given.columns}
+        tables = {name: base64.b64encode(_ipc(each)).decode() for name, each in given.tables.items()}
+        return {
+            "kind": "remote",
+            "places": given.places,
+            "columns": given.columns,
+            "tables": tables,
+            "bringing": given.bringing,
+        }
     if isinstance(given, Received):
         tickets = [[address, asdict(ticket)] for address, ticket in given.tickets]
         return {"kind": "received", "tickets": tickets, "columns": given.columns, "whole": given.whole}
@@ -166,14 +176,13 @@ def _input_of(found: Mapping[str, Any]) -> Input:
     kind = found["kind"]
     if kind == "remote":
         places = tuple((str(alias), str(address), str(sql)) for alias, address, sql in found["places"])
-        return RemoteInput(places, _columns_of(found["columns"]) or ())
+        tables = {str(name): _table_of(each) for name, each in found["tables"].items()}
+        return RemoteInput(places, _columns_of(found["columns"]) or (), tables, int(found["bringing"]))
     if kind == "received":
         tickets = tuple((str(address), Ticket(**ticket)) for address, ticket in found["tickets"])
         return Received(tickets, _columns_of(found["columns"]), bool(found["whole"]))
     if kind == "tuples":
-        data = pa.ipc.open_stream(base64.b64decode(found["data"], validate=True)).read_all()
-        data.validate(full=True)
-        return Tuples(data, _columns_of(found["columns"]))
+        return Tuples(_table_of(found["data"]), _columns_of(found["columns"]))
     if kind != "called":
         raise ValueError(kind)
     given = found["operation"]
@@ -192,6 +201,12 @@ def _ipc(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _table_of(text: str) -> pa.Table:
+    data = pa.ipc.open_stream(base64.b64decode(text, validate=True)).read_all()
+    data.validate(full=True)
     return data
 
 

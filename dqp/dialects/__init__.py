@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dai.loading import Table
 from dqp.dialects.typing import NotPushed
+from dqp.keys import KeyTable
 
 if TYPE_CHECKING:
     from dqp.operators import Operator
@@ -40,16 +41,19 @@ DIALECTS = Table(
 class Statement:
     """One query for a source. ``columns`` are (identifier, DuckDB type), in order: what arrives can be cast to that
     type without loss. ``parameters`` in the order of the ``?`` in ``sql``: none so far; constants are literals that can
-    hold nothing but the value, since bound values cost the fast paths of the drivers (docs/decisions/0007, 0008)."""
+    hold nothing but the value, since bound values cost the fast paths of the drivers (docs/decisions/0007, 0008).
+    ``tables``: keys that travel beside it."""
 
     sql: str
     parameters: tuple[Any, ...]
     columns: tuple[tuple[str, str], ...]
+    tables: tuple[KeyTable, ...] = ()
 
 
 def statement(tree: Operator, dialect: str) -> Statement:
     """The tree as one statement of the dialect. Raises NotPushed where any part of it is not on the dialect's list."""
     if dialect not in DIALECTS:
         raise NotPushed(f"nothing is known of the SQL of {dialect}")
-    sql, columns = DIALECTS[dialect]().statement(tree)
-    return Statement(sql, (), columns)
+    writing = DIALECTS[dialect]()
+    sql, columns = writing.statement(tree)
+    return Statement(sql, (), columns, tuple(writing.tables))

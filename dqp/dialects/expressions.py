@@ -40,14 +40,14 @@ from dqp.dialects.typing import (
     of_integer,
     parsed,
 )
-from dqp.keys import Keys
+from dqp.keys import Keys, KeyTable, Members
 from dqp.render import Columns, Renderer
 
 SIMPLE = re.compile(r'(?:\w+\.)?(?:\w+|"[^"]*"|`[^`]*`)')
 _CALL = re.compile(r"[A-Z_]+\([^()]*(?:\([^()]*\)[^()]*)*\)")
 _ARGUMENTS = frozenset(
     "this expression expressions low high ifs default true false start length to is_string unit quoted kind plan"
-    " operator negate big_int safe coalesce typed text".split()
+    " operator negate big_int safe coalesce typed text table".split()
 )
 """Of nodes of sqlglot, those that are looked at or change nothing: any other (``symmetric``, ``zone``) may change the
 meaning."""
@@ -105,6 +105,8 @@ class Expressions(Renderer):
         """Of those whose types do not say it."""
         self.opaque: dict[str, str] = {}
         """Columns that cannot be computed with, and why."""
+        self.tables: dict[KeyTable, None] = {}
+        """What the statement brings along."""
         self._atoms: set[str] = set()
         """Texts that may stand as operands without parentheses."""
 
@@ -369,6 +371,21 @@ class Expressions(Renderer):
     def listed(self, value: Value, numbers: str) -> str:
         """Whether a whole number is one of very many, which are separated by commas."""
         return f"{self.operand(value)} IN ({numbers})"
+
+    def _on_members(self, node: Members, columns: Columns) -> Value:
+        given, names = [], []
+        for each, name in zip(node.expressions, node.key_table.data.column_names, strict=True):
+            value = self.value(each, columns)
+            self.written("=", value.type, value, value)
+            given.append(self.member(value))
+            names.append(self.quoted(name))
+        self.tables[node.key_table] = None
+        one = given[0] if len(given) == 1 else f"({', '.join(given)})"
+        return Value(f"{one} IN (SELECT {', '.join(names)} FROM {self.quoted(node.key_table.name)})", BOOLEAN)
+
+    def member(self, value: Value) -> str:
+        """A value that is looked for in a table that the statement brings along."""
+        return self.operand(value)
 
     def membership(self, type: Type, value: Value, members: Sequence[Value]) -> str:
         return f"{self.operand(value)} IN ({', '.join(each.text for each in members)})"

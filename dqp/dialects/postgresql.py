@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from dqp.dialects.dialect import Dialect
 from dqp.dialects.expressions import Value, expanded
-from dqp.dialects.typing import BIGINT, HUGEINT, NULL, Type, is_decimal
+from dqp.dialects.typing import BIGINT, HUGEINT, NULL, VARCHAR, Type, is_decimal
 from dqp.operators import Scan
 from dqp.render import Select
 
@@ -135,6 +135,11 @@ class PostgreSQL(Dialect):
             return text
         own = f"numeric({type.width},{type.scale})" if is_decimal(type) else _NAMES.get(type.name, type.name)
         return f"CAST({text} AS {own})" if type != NULL else text
+
+    def member(self, value: Value) -> str:
+        # A column with a collation of its own could not be compared with a table that has none.
+        text = super().member(value)
+        return f"{text} {_ORDERED}" if value.type == VARCHAR else text
 
     def listed(self, value: Value, numbers: str) -> str:
         # Read three times as fast as a list of literals.

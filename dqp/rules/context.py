@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from dai.errors import DaiError
 from dqp.cost import Estimator
 from dqp.operators import (
     Aggregate,
@@ -56,6 +57,15 @@ class Context:
         if known is not None:
             return known
         return "duckdb" if self.catalog is None else self.catalog.dialect(source)
+
+    def takes_tables(self, source: str) -> bool:
+        """Whether a statement of the source may bring keys along as a table."""
+        if self.catalog is None or source not in self.catalog.sources:
+            return False
+        try:
+            return self.catalog.sources[source].takes_tables()
+        except DaiError:
+            return False
 
     def remark(self, text: str) -> None:
         if text not in self.remarks:

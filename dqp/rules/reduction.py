@@ -23,6 +23,7 @@ from dqp.operators import Filter, Inline, Operator, Remote, Sort, column, conjun
 from dqp.rules.conditions import order_conditions
 from dqp.rules.context import Context
 from dqp.rules.filters import push_filters
+from dqp.rules.forms import in_words, together
 from dqp.rules.implode import refused
 from dqp.rules.program import BITS, LARGEST_PART, MOST_LISTED, NUMBER, Reduction, most_listed, share
 
@@ -36,17 +37,35 @@ def reduced(tree: Operator, reduction: Reduction, keys: pa.Table, context: Conte
         conditions = [
             made for one, other in reduction.pairs for made in _conditions(keys.column(one), other, probe, context)
         ]
-        condition = conjunction(conditions)
-        if condition is None:
-            return tree
-        smaller = order_conditions(push_filters(Filter(probe.tree, condition), context), context)
+        form = together(reduction, keys, conditions, context)
+        made = None if form is None else _filtered(tree, reduction, form, keys.num_rows, context)
+        if made is None and conditions:
+            made = _filtered(tree, reduction, conditions, keys.num_rows, context)
+        return made or tree
+    return _with(tree, reduction, smaller, keys.num_rows, "no row is left", context) or tree
+
+
+def _filtered(
+    tree: Operator, reduction: Reduction, conditions: list[exp.Expression], rows: int, context: Context
+) -> Operator | None:
+    """None where the source cannot do it."""
+    condition = conjunction(conditions)
+    assert condition is not None
+    smaller = order_conditions(push_filters(Filter(reduction.probe.tree, condition), context), context)
+    return _with(tree, reduction, smaller, rows, in_words(conditions), context)
+
+
+def _with(
+    tree: Operator, reduction: Reduction, smaller: Operator, rows: int, form: str, context: Context
+) -> Operator | None:
+    probe = reduction.probe
     reason = refused(smaller, probe.source, context)
     if reason is not None:
         context.remark(f"{probe.source}: {reason}")
-        return tree
+        return None
     instead = replace(probe, tree=smaller)
     by = reduction.build.source if isinstance(reduction.build, Remote) else "tuples at hand"
-    context.remark(f"{probe.source}: reduced by {keys.num_rows:,} rows of {by}")
+    context.remark(f"{probe.source}: reduced by {rows:,} rows of {by}: {form}")
     return rewritten(tree, lambda each: instead if each == probe else each)
 
 

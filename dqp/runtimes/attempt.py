@@ -210,8 +210,11 @@ class Attempt:
         if remote not in self._readings.begun:
             found = places(remote, self._runtime.catalog, self._lost)
             if all(isinstance(each.source, ServiceSource) for each in found):
+                found = tuple(sorted(found, key=lambda each: not each.statement.tables))
                 asked = tuple((each.source.alias, each.source.address, each.statement.sql) for each in found)
-                return RemoteInput(asked, found[0].statement.columns)
+                tables = {each.name: each.data for each in found[0].statement.tables}
+                bringing = sum(bool(each.statement.tables) for each in found)
+                return RemoteInput(asked, found[0].statement.columns, tables, bringing)
         return self._read_here(remote)
 
     def _read_here(self, remote: Remote) -> Received:

@@ -210,7 +210,7 @@ def test_with_real_databases(postgres_module_url: str, mariadb_module_url: str) 
     )
     running = execution()
     found = run(catalog, tree, running)
-    assert running.remarks == ("pg: reduced by 50 rows of maria",)
+    assert running.remarks == ("pg: reduced by 50 rows of maria: a range of a",)
     assert found == [(each, each * 10, each, each * 10) for each in range(40_000, 40_050)]
     fetched = {each.where: each.rows for each in running.measurements()}
     assert fetched == {"maria": 50, "pg": 50, "here": 50}
