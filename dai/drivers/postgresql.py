@@ -4,7 +4,8 @@ there; one limit of connections for all.
 The parts: ``postgresql_wire`` sends statements, ``postgresql_types`` says what each column becomes,
 ``postgresql_read`` describes queries and reads few rows (made arrays by ``postgresql_decode``), ``postgresql_rows``
 reads many, or ``postgresql_bulk`` does, ``postgresql_write`` changes, calls and loads (by the CSV of
-``postgresql_copy``), ``postgresql_catalog`` reflects, ``postgresql_errors`` translates what the database has against it.
+``postgresql_copy``), ``postgresql_catalog`` reflects, ``postgresql_errors`` translates what the database has against
+it.
 """
 
 from __future__ import annotations
