@@ -29,7 +29,7 @@ from dqp.binder import Bound, bind
 from dqp.catalog import Catalog
 from dqp.cost import Estimator
 from dqp.execution import Execution
-from dqp.explain import asked_first, fragments_of, missing, node_of
+from dqp.explain import asked_first, fragments_of, node_of, remarks_of
 from dqp.explanation import Explanation, Figures
 from dqp.functions import MOMENTS
 from dqp.operations import operations_of
@@ -269,7 +269,7 @@ class Coordinator:
         root = node_of(placement, context, calls, execution)
         if root.actual is None:
             root = replace(root, actual=Figures(rows=rows))
-        remarks = (*running.remarks, *missing(placement, execution))
+        remarks = (*running.remarks, *remarks_of(placement, execution))
         return Explanation(root, sql, remarks, seconds, fragments_of(placement, execution))
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from dqp import dialects
 from dqp.dialects import NotPushed
@@ -26,6 +27,7 @@ HELD = 0.001
 """Seconds from which on it is said that something waited for its reader."""
 MISSING = "what its engine did is not known: the evaluator has not sent it"
 AGAIN = "runs once: it is shown above"
+OTHERWISE = "the operators of its engine are not those of the plan one by one; what they did stands below the tree"
 LEFT = "it was stopped before its end, since nobody wanted more of its rows"
 
 
@@ -64,10 +66,18 @@ def fragments_of(placement: Placement, execution: Execution) -> tuple[Node, ...]
     return tuple(each for each in found if each is not None)
 
 
-def missing(placement: Placement, execution: Execution) -> tuple[str, ...]:
-    """Remarks: evaluators that did not say what their engines did."""
-    nodes = fragments_of(placement, execution)
-    return tuple(f"{each.title} at {each.where}: {MISSING}" for each in nodes if MISSING in each.details)
+def remarks_of(placement: Placement, execution: Execution) -> Iterator[str]:
+    """Why nothing was measured of some operators: an evaluator did not say what its engine did, or the engine did
+    something else."""
+    for each in fragments_of(placement, execution):
+        if MISSING in each.details:
+            yield f"{each.title} at {each.where}: {MISSING}"
+    measured = _measured(execution)
+    for fragment in placement.plan.fragments:
+        found = measured.get(Plan.name(fragment.id))
+        profiles = [] if found is None else _profiles(found)
+        if any(each is not None and matched(fragment.tree, each) is None for each in profiles):
+            yield f"{Plan.name(fragment.id).capitalize()}: {OTHERWISE}"
 
 
 def _measured(execution: Execution | None) -> dict[Hashable, Measurement]:
@@ -178,8 +188,7 @@ def _did(fragment: Fragment, found: Measurement | None) -> Mapping[Operator, Fig
 
 def _together(tree: Operator, found: Measurement, instances: int) -> Mapping[Operator, Figures]:
     """What the operators did in all instances; nothing where that is not known of one of them."""
-    of_each = [each.profile for each in found.parts.values()] if found.parts else [found.profile]
-    parts = [None if profile is None else matched(tree, profile) for profile in of_each]
+    parts = [None if each is None else matched(tree, each) for each in _profiles(found)]
     if len(parts) < instances or not all(each is not None for each in parts):
         return {}
     together: dict[Operator, Figures] = {}
@@ -188,6 +197,10 @@ def _together(tree: Operator, found: Measurement, instances: int) -> Mapping[Ope
             other = together.get(key)
             together[key] = one if other is None else _added(one, other)
     return together
+
+
+def _profiles(found: Measurement) -> list[Mapping[str, Any] | None]:
+    return [each.profile for each in found.parts.values()] if found.parts else [found.profile]
 
 
 def _added(one: Figures, other: Figures) -> Figures:
@@ -272,8 +285,7 @@ def _from(key: Hashable, producers: Mapping[Exchange | None, str]) -> str:
 def _below(found: Measurement) -> Node:
     """What was read for an operation call."""
     assert isinstance(found.key, tuple)
-    profiles = [each.profile for each in found.parts.values()] if found.parts else [found.profile]
-    engines = [node for each in profiles if each is not None for node in operators_of(each)]
+    engines = [node for each in _profiles(found) if each is not None for node in operators_of(each)]
     title = f"Below call {found.key[-1].function}"
     return Node(title, (), found.where, Figures(), _figures(found), found.statements, tuple(engines))
 

@@ -16,7 +16,7 @@ from dai.stream import Stream
 from dqp.coordinator import Coordinator
 from dqp.cost import Estimator
 from dqp.execution import Execution, ExecutionOptions, Measurement, figures_of
-from dqp.explain import AGAIN, MISSING, fragments_of, missing, node_of
+from dqp.explain import AGAIN, MISSING, OTHERWISE, fragments_of, node_of, remarks_of
 from dqp.explanation import Explanation, Figures, Node, duration, measured, shortened, size, wrong
 from dqp.operators import Exchange, Join, Names, Project, Receive, column
 from dqp.partition import Fragment, Output, Plan, Thresholds, cut
@@ -122,6 +122,8 @@ def test_where_the_engine_changed_the_tree_nobody_guesses(coordinator: Coordinat
     assert inner
     assert all(each.actual is None for each in inner)
     assert any("join" in each.title for each in nodes(*found.fragments))
+    assert f"Fragment 1: {OTHERWISE}" in found.remarks
+    assert not [each for each in coordinator.explain(JOINED, analyze=True).remarks if OTHERWISE in each]
 
 
 def test_engines_that_measure_are_used_again(coordinator: Coordinator) -> None:
@@ -203,7 +205,7 @@ def test_rows_that_move_between_evaluators() -> None:
         execution.measure("fragment 1").told(("one", first.task(0), ""), {**figures, "rows": 14, "profile": profile})
         node = node_of(placement, context(), {}, execution)
         beside = fragments_of(placement, execution)
-        remarks = missing(placement, execution)
+        remarks = list(remarks_of(placement, execution))
         parts = {each.name: each.rows for each in execution.parts()}
     finally:
         execution.close()
