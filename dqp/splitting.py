@@ -35,7 +35,8 @@ BESIDES = 0.3
 
 def scanned(remote: Remote) -> Scan | None:
     """The scan whose parts are parts of the remote result; None where its rows cannot be told apart by one table (below
-    an aggregate, a limit, a set operation), or where every part would read too much besides it."""
+    an aggregate whose groups have rows in several parts, a limit, a set operation), or where every part would read too
+    much besides it."""
     scan = _below(remote.tree)
     if scan is None or _range(scan) is None:
         return None
@@ -82,7 +83,7 @@ def _below(node: Operator) -> Scan | None:
 
 def _side(node: Operator) -> int | None:
     """The input each of whose rows makes rows of the node by itself, the larger one of two."""
-    if isinstance(node, Filter) or (isinstance(node, Aggregate) and node.partial):
+    if isinstance(node, Filter) or (isinstance(node, Aggregate) and (node.partial or _whole_groups(node))):
         return 0
     if isinstance(node, Project) and not any(each.find(exp.Window) for each in node.expressions):
         return 0
@@ -93,6 +94,16 @@ def _side(node: Operator) -> int | None:
         rows = [-1.0 if each is None else each.table.rows for each in scans]
         return None if max(rows) < 0 else rows.index(max(rows))
     return None
+
+
+def _whole_groups(node: Aggregate) -> bool:
+    """Whether no group has rows in two parts: they are grouped by the key that the parts are ranges of."""
+    scan = _below(node.input) if node.sets is None else None
+    found = None if scan is None else _range(scan)
+    if scan is None or found is None:
+        return False
+    keys = {identifier for identifier, name in scan.items if name == found[0]}
+    return any(isinstance(each, exp.Column) and each.name in keys for _, each in node.keys)
 
 
 def _range(scan: Scan) -> tuple[str, int, int] | None:

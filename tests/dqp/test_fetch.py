@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlglot import exp
 
 import dqp
 from dai.cancellation import Cancellation
@@ -26,10 +27,10 @@ from dai.errors import (
 )
 from dai.stream import Stream
 from dqp.buffer import Buffer
-from dqp.catalog import Catalog
+from dqp.catalog import Catalog, Column, Table
 from dqp.execution import Execution
 from dqp.fetch import Lost, Reading, direct, places, read
-from dqp.operators import Operator, Remote, Scan
+from dqp.operators import Aggregate, Filter, Operator, Remote, Scan, column
 from dqp.settings import FederationSettings
 from dqp.sources import DriverSource
 from dqp.splitting import parts
@@ -119,6 +120,33 @@ def test_the_parts_are_the_whole(keys: list[int | None], low: int, width: int, n
             row for part in parts(remote(table), number) for row in connection.execute(duckdb_sql(part.tree)).fetchall()
         ]
     assert sorted(found, key=repr) == sorted(((each, each) for each in keys), key=repr)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=40), st.integers(2, 5))
+def test_groups_by_the_key_of_the_parts_are_whole(rows: list[tuple[int, int]], number: int) -> None:
+    """A condition on them too; groups by another column have rows in several parts."""
+    import duckdb
+
+    from dqp.render import duckdb_sql
+
+    columns = [Column(name, "INTEGER", "int4", low=0, high=20) for name in ("k", "v")]
+    scan = Scan(Table("db", "t", tuple(columns), keys=(("k", "v"),), rows=1e6), (("k1", "k"), ("v1", "v")))
+
+    def groups(by: str) -> Remote:
+        counted = Aggregate(scan, (("key", column(by)),), (("n", exp.Count(this=exp.Star(), big_int=True)),))
+        return Remote("db", Filter(counted, exp.GT(this=column("n"), expression=exp.Literal.number(1))))
+
+    assert parts(groups("v1"), number) == (groups("v1"),)
+    divided = parts(groups("k1"), number)
+    assert len(divided) == number
+    with duckdb.connect() as connection:
+        connection.execute("ATTACH ':memory:' AS db")
+        connection.execute("CREATE TABLE db.t (k INTEGER, v INTEGER)")
+        if rows:
+            connection.executemany("INSERT INTO db.t VALUES (?, ?)", rows)
+        found = [row for each in divided for row in connection.execute(duckdb_sql(each.tree)).fetchall()]
+        expected = connection.execute("SELECT k, count(*) FROM db.t GROUP BY k HAVING count(*) > 1").fetchall()
+    assert sorted(found) == sorted(expected)
 
 
 def test_a_failure_names_its_source_and_keeps_what_it_said() -> None:
