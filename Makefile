@@ -26,8 +26,8 @@ format: $(VENV)/.installed-test ## put the source in order
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-fuzz: $(VENV)/.installed-test ## generated queries against one DuckDB, until Ctrl-C or for SECONDS=…
-	$(BIN)/python -m tests.dqp.generated fuzz $(if $(SECONDS),--seconds $(SECONDS))
+fuzz: $(VENV)/.installed-test ## generated queries against one DuckDB, until Ctrl-C or for SECONDS=…; RUNTIME=service
+	$(BIN)/python -m tests.dqp.generated fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(RUNTIME),--runtime $(RUNTIME))
 
 bench: $(VENV)/.installed-bench ## tables and plots of perf/, on real databases
 	$(BIN)/python -m perf

@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -35,7 +35,8 @@ def until(condition: Callable[[], Any], seconds: float = SECONDS) -> float:
 @dataclass
 class ServiceProcess:
     """A service in front of ``resources`` (name to URL), with its files in ``directory``, its temporary ones included.
-    ``federations``: by name, alias to what its source is (``resource`` or ``url``). ``roles``: by name, their keys.
+    ``federations``: by name, alias to what its source is (``resource`` or ``url``), with ``evaluators``.
+    ``roles``: by name, their keys.
 
     Killed or stopped it can be started again: the same port, the same state. ``largest_file``: bytes after which it
     finds the disk full, 0 for no such limit.
@@ -49,6 +50,7 @@ class ServiceProcess:
     pool_size: int = 16
     largest_file: int = 0
     federations: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    evaluators: Sequence[str] = ("local",)
     roles: Mapping[str, str] = field(default_factory=dict)
     port: int = field(init=False, default_factory=free_port)
     process: psutil.Popen | None = field(init=False, default=None)
@@ -78,7 +80,7 @@ class ServiceProcess:
         for name, url in self.resources.items():
             lines += [f"[resources.{name}]", f'url = "{url}"', f"pool_size = {self.pool_size}"]
         for name, sources in self.federations.items():
-            lines.append(f"[federations.{name}]")
+            lines += [f"[federations.{name}]", f"evaluators = {list(self.evaluators)}"]
             for alias, source in sources.items():
                 lines += [f"[[federations.{name}.sources]]", f'alias = "{alias}"']
                 lines += [f'{key} = "{value}"' for key, value in source.items()]

@@ -47,6 +47,16 @@ def oracles() -> Iterator[tuple[Oracle, Oracle]]:
         yield forwards, backwards
 
 
+@pytest.fixture(scope="module")
+def spread(federation: Connected, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
+    """The same databases, all that can be spread over two evaluators."""
+    with (
+        differential.served(tmp_path_factory.mktemp("served"), federation.urls) as (urls, evaluators),
+        Connected(urls, evaluators) as made,
+    ):
+        yield made
+
+
 def failures(seeds: range, oracles: tuple[Oracle, Oracle], federation: Connected) -> str:
     """What is to be said of the seeds whose answers differ; nothing where none does."""
     found = {}
@@ -79,6 +89,15 @@ def test_steps_that_are_to_pay_change_no_answer(
     assert not found, found
     explained = (federation.lab.explain(query(seed), analyze=True).text for seed in seeds if runs(seed, oracles[0]))
     assert any("reduced by" in text for text in explained)
+
+
+@pytest.mark.parametrize("batch", range(3))
+def test_on_evaluators(batch: int, oracles: tuple[Oracle, Oracle], spread: Connected) -> None:
+    seeds = range(3000 + 50 * batch, 3000 + 50 * (batch + 1))
+    found = failures(seeds, oracles, spread)
+    assert not found, found
+    explained = [spread.lab.explain(query(seed), analyze=True).text for seed in seeds[:10] if runs(seed, oracles[0])]
+    assert any("Exchange hash" in text for text in explained)
 
 
 @pytest.mark.parametrize("seed", range(2500, 2600))

@@ -24,10 +24,11 @@ def main() -> int:
     parser.add_argument("seed", help="the seed of a query, or the word fuzz")
     parser.add_argument("--seconds", type=float, default=math.inf, help="how long (default: until Ctrl-C)")
     parser.add_argument("--first", type=int, default=None, help="the first seed (default: of the clock)")
+    parser.add_argument("--runtime", choices=["local", "service"], default="local", help="where plans run")
     parser.add_argument("--sql", help="ask this instead of generated queries, once")
     arguments = parser.parse_args()
     if arguments.seed == "fuzz":
-        return fuzz(arguments.seconds, arguments.first, arguments.sql)
+        return fuzz(arguments.seconds, arguments.first, arguments.sql, arguments.runtime)
     return show(int(arguments.seed))
 
 
@@ -42,15 +43,19 @@ def show(seed: int) -> int:
     return 0
 
 
-def fuzz(seconds: float, first: int | None, sql: str | None) -> int:
+def fuzz(seconds: float, first: int | None, sql: str | None, runtime: str) -> int:
     """Prints every failing seed with both answers and a smaller query. 1 if any failed."""
     with ExitStack() as stack:
-        urls = differential.files(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        urls = differential.files(directory)
+        evaluators: list[str] = []
         urls["pg"] = stack.enter_context(PostgresServer()).create_database("generated")
         urls["maria"] = stack.enter_context(MariaServer()).create_database("generated")
         differential.load(urls)
+        if runtime == "service":
+            urls, evaluators = stack.enter_context(differential.served(directory, urls))
         oracle, other = stack.enter_context(Oracle()), stack.enter_context(Oracle(backwards=True))
-        federation = stack.enter_context(differential.Connected(urls))
+        federation = stack.enter_context(differential.Connected(urls, evaluators))
         if sql is not None:
             found = differential.difference(sql, oracle, federation)
             print("no difference" if found is None else f"{found.kind}\n{found.detail}")

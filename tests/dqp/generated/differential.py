@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -18,8 +19,11 @@ from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import DaiError
 from dai.stream import Stream
+from dqp.partition import Thresholds
+from dqp.runtimes.distributed import Distributed
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.schema import TABLES, create, data
+from tests.processes import ServiceProcess
 
 RELATIVE = 1e-9
 SMALLEST = 1e-12
@@ -62,11 +66,22 @@ def load(urls: Mapping[str, str]) -> None:
             driver.close()
 
 
-class Connected:
-    """A federation in this process over the databases at these URLs (alias to URL)."""
+ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=0.0, spread_seconds=0.0)
+"""Whatever can be spread over evaluators is: by hash, as nothing is small enough to be sent to all."""
 
-    def __init__(self, urls: Mapping[str, str]) -> None:
-        self.lab = dqp.connect({"sources": dict(urls)})
+
+class Connected:
+    """A federation in this process over the databases at these URLs (alias to URL), on evaluators where there are
+    some: then everything has several fragments that can have."""
+
+    def __init__(self, urls: Mapping[str, str], evaluators: Sequence[str] = ()) -> None:
+        self.urls = urls
+        self.lab = dqp.connect({"sources": dict(urls), "evaluators": [*evaluators] or ["local"]})
+        if evaluators:
+            coordinator = self.lab._coordinator
+            assert coordinator is not None
+            assert isinstance(coordinator.runtime, Distributed)
+            coordinator.runtime._thresholds = ALWAYS
 
     def answer(self, sql: str) -> pa.Table:
         return self.lab.sql(sql).arrow()
@@ -76,6 +91,22 @@ class Connected:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.lab.close()
+
+
+@contextmanager
+def served(directory: Path, urls: Mapping[str, str]) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """A data service in front of the databases and two evaluators: the URLs of its resources, and theirs."""
+    with ExitStack() as stack:
+        made = []
+        for name, resources in (("data", urls), ("one", {}), ("two", {})):
+            place = directory / name
+            place.mkdir()
+            roles = {} if resources else {"evaluator": f'directory = "{place / "spill"}"'}
+            service = ServiceProcess(place, resources, {"concurrent": 64}, pool_size=24, roles=roles)
+            stack.callback(service.stop)
+            made.append(service.start())
+        data, *evaluators = made
+        yield {alias: f"{data.url}/resources/{alias}" for alias in urls}, [each.url for each in evaluators]
 
 
 def files(directory: Path) -> dict[str, str]:

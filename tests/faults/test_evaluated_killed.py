@@ -1,0 +1,50 @@
+"""An evaluator, a data service or a database is killed or stopped while a query runs on evaluators.
+
+The points, victims and checks are those of ``evaluated``, which goes through all combinations when it is run by itself.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from tests.faults.evaluated import POINTS, World, run, world
+from tests.faults.federation import Side
+
+
+@pytest.fixture(scope="module")
+def evaluated(both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    for each in both.values():
+        each.begin()
+    with world(tmp_path_factory.mktemp("evaluated"), both) as made:
+        yield made
+
+
+RIGHT, CLEAR, EITHER = "right", "clear", "either"
+CASES = [
+    ("planning", "database pg", "stopped", CLEAR),
+    ("describing", "evaluator 1", "stopped", RIGHT),
+    ("planned", "database maria", "killed", CLEAR),
+    ("build fetched", "evaluator 2", "stopped", RIGHT),
+    ("statement started", "evaluator 2", "killed", RIGHT),
+    ("first batch", "evaluator 1", "stopped", RIGHT),
+    ("mid-scan", "database pg", "killed", CLEAR),
+    ("mid-scan", "service pg", "stopped", EITHER),
+    ("exchange filled", "evaluator 1", "killed", RIGHT),
+    ("outbox spilling", "database maria", "killed", EITHER),
+    ("last batch", "evaluator 2", "stopped", EITHER),
+    ("handing out", "service pg", "killed", EITHER),
+    ("closing", "evaluator 1", "stopped", RIGHT),
+]
+"""Every point, and every kind of victim killed and stopped. Whether the rows that were on their way are all that the
+answer needs is not known beforehand."""
+
+
+@pytest.mark.usefixtures("temporary")
+@pytest.mark.parametrize(("point", "who", "how", "expected"), CASES)
+def test_killed_or_stopped(evaluated: World, point: str, who: str, how: str, expected: str) -> None:
+    found = run(evaluated, point, who, how)
+    assert expected == EITHER or (found == "right") is (expected == RIGHT), found
+
+
+def test_every_point_is_there() -> None:
+    assert {each for each, *_ in CASES} == set(POINTS)

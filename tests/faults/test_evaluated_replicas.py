@@ -1,0 +1,81 @@
+"""A source with a replica dies while evaluators read it: the answer is right, or rows have been handed out."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+
+import pytest
+
+from dai.cancellation import Cancellation
+from tests.faults.databases import postgres_database
+from tests.faults.evaluated import BIG, Asked, Victim, World, at_rest, world
+from tests.faults.federation import POSTGRES_CONTENT, SOON, Side, large, rest, right_or_clear, streamed
+from tests.processes import ServiceProcess, until
+from tests.servers import PostgresServer
+
+
+@pytest.fixture(scope="module")
+def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service over another database, which has the same tables."""
+    with PostgresServer() as server, ExitStack() as stack:
+        postgres_database(server).run(*POSTGRES_CONTENT)
+        service = ServiceProcess(tmp_path_factory.mktemp("replica"), {"copy": server.url})
+        stack.callback(service.stop)
+        yield service.start()
+
+
+@pytest.fixture(scope="module")
+def evaluated(both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    for each in both.values():
+        each.begin()
+    with world(tmp_path_factory.mktemp("evaluated"), both) as made:
+        yield made
+
+
+def sources(evaluated: World, replica: ServiceProcess) -> dict[str, object]:
+    urls = evaluated.urls()
+    return {"pg": {"url": urls["pg"], "replicas": [f"{replica.url}/resources/copy"]}, "maria": urls["maria"]}
+
+
+@pytest.mark.usefixtures("temporary")
+@pytest.mark.parametrize(
+    ("kind", "how", "after"),
+    [("service", "killed", 0), ("database", "killed", BIG // 2), ("database", "stopped", BIG // 2)],
+)
+def test_before_a_row_was_handed_out(
+    evaluated: World, replica: ServiceProcess, kind: str, how: str, after: int
+) -> None:
+    evaluated.begin()
+    victim = Victim(evaluated, kind, "pg", how)
+    gate = evaluated.gates["pg"]
+    try:
+        with evaluated.federation(sources(evaluated, replica)) as coordinator:
+            asked = Asked(evaluated, coordinator, large("pg", "maria"))
+            reached = gate.shut("/query ", "big", after=after)
+            asked.begin()
+            assert reached.wait(SOON)
+            victim()
+            gate.open()
+            assert asked.query.right(asked.answer.result(2 * SOON))
+        until(lambda: not victim.left(), SOON)
+    finally:
+        gate.open()
+        victim.back()
+    until(lambda: all(map(at_rest, evaluated.evaluators)) and replica.at_rest(), SOON)
+
+
+@pytest.mark.usefixtures("temporary")
+def test_after_rows_were_handed_out(evaluated: World, replica: ServiceProcess) -> None:
+    evaluated.begin()
+    victim, query = Victim(evaluated, "service", "pg", "killed"), streamed("pg", "maria")
+    try:
+        with evaluated.federation(sources(evaluated, replica)) as coordinator:
+            stream = coordinator.query(query.sql, cancellation=Cancellation())
+            first = next(stream)
+            assert first.num_rows
+            victim()
+            right_or_clear(lambda: rest(first, stream), query, "pg")
+            again = coordinator.query(query.sql, cancellation=Cancellation())
+            assert query.right(again.table())
+    finally:
+        victim.back()
+    until(lambda: all(map(at_rest, evaluated.evaluators)) and replica.at_rest(), SOON)
