@@ -261,8 +261,10 @@ class Renderer:
         )
 
     def _semi(self, node: Join) -> Select:
-        left = self._opened(node.left)
-        right = self._opened(node.right)
+        return self._kept(node, self._opened(node.left), self._opened(node.right))
+
+    def _kept(self, node: Join, left: Select, right: Select) -> Select:
+        """The left side of a semi-join or an anti-join with what keeps its rows."""
         conditions = list(right.where)
         if node.condition is not None:
             scope = {**self.outer, **left.columns, **right.columns}

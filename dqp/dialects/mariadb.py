@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from sqlglot import exp
@@ -17,8 +18,8 @@ from sqlglot import exp
 from dqp.dialects.dialect import Dialect
 from dqp.dialects.expressions import Value, expanded, magnitude
 from dqp.dialects.functions import MOST_ROWS
-from dqp.dialects.typing import HUGEINT, VARCHAR, Magnitude, Type, as_decimal, is_decimal, is_exact
-from dqp.operators import Join, Nested, Scan, free, used
+from dqp.dialects.typing import BOOLEAN, HUGEINT, VARCHAR, Magnitude, Type, as_decimal, common, is_decimal, is_exact
+from dqp.operators import Join, Nested, Scan, conjuncts, free, used
 from dqp.render import Columns, Select
 
 _WHOLE = "tinyint smallint integer bigint utinyint usmallint uinteger ubigint"
@@ -30,6 +31,7 @@ _MEAN_OF = Magnitude(-10, 35 - MOST_ROWS)
 """The numbers that have room in it."""
 _PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")
 """Printable ASCII without quotes and backslashes."""
+_DEPENDS = "a subquery that depends on a text"
 NO_LIMIT = "18446744073709551615"
 
 
@@ -87,6 +89,10 @@ class MariaDB(Dialect):
             "as bigint": {"tinyint smallint integer": "CAST({a} AS SIGNED)"},
             "as double": {_EXACT: "CAST({a} AS DOUBLE)"},
             "as timestamp": {"date": "CAST({a} AS DATETIME)"},
+            "as varchar": {
+                "date": "DATE_FORMAT({a}, '%Y-%m-%d')",
+                "timestamp": "TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM DATE_FORMAT({a}, '%Y-%m-%d %H:%i:%s.%f')))",
+            },
             "sum": {f"{_WHOLE} decimal double": "SUM({a})"},
             "avg": {f"{_WHOLE} decimal": _MEAN, "double": "(SUM({a}) / COUNT({a}))"},
             "avg distinct": {f"{_WHOLE} decimal": _MEAN.replace("{a}", "DISTINCT {a}")},
@@ -146,23 +152,51 @@ class MariaDB(Dialect):
         """A column that is compared by its bytes as it is."""
         return self._collations.get(identifier) == self.BYTES
 
-    def _semi(self, node: Join) -> Select:
-        left = frozenset(node.left.columns)
-        made = super()._semi(node)
-        if node.condition is not None:
-            self._no_text(used(node.condition) & left)
-        return made
+    def _kept(self, node: Join, left: Select, right: Select) -> Select:
+        outer = used(node.condition) & frozenset(node.left.columns) if node.condition is not None else frozenset()
+        if not self._cached(outer):
+            return super()._kept(node, left, right)
+        # A subquery that depends on nothing is right.
+        one, other, rest = self._key(node)
+        value = self.value(one, {**self.outer, **left.columns})
+        inner = self.value(other, right.columns)
+        self.comparison("=", common(value.type, inner.type), value, inner)
+        where = [*right.where, *(self.condition(each, right.columns) for each in rest)]
+        key = self.operand(inner)
+        if node.kind == "anti":
+            where.append(f"{key} IS NOT NULL")
+        text = f"IN ({self.text(replace(right, where=where), (), f'SELECT {key}')})"
+        kept = f"{self.operand(value)} {text}"
+        if node.kind == "anti":
+            kept = f"({self.enclosed(value)} IS NULL OR {self.operand(value)} NOT {text})"
+        self._found[id(node.condition)] = Value(kept, BOOLEAN)
+        return replace(left, where=[*left.where, kept])
+
+    def _key(self, node: Join) -> tuple[exp.Expression, exp.Expression, list[exp.Expression]]:
+        """The one equality of both sides, and what else is asked of the right one."""
+        left, right = frozenset(node.left.columns), frozenset(node.right.columns)
+        parts = conjuncts(node.condition)
+        rest = [each for each in parts if used(each) <= right]
+        equal = next((each for each in parts if type(each) is exp.EQ and each not in rest), None)
+        if equal is None or len(rest) + 1 != len(parts) or free(node.right):
+            raise self.refuse(_DEPENDS)
+        one, other = equal.this, equal.expression
+        if not used(one) <= left:
+            one, other = other, one
+        if not (used(one) and used(one) <= left and used(other) <= right):
+            raise self.refuse(_DEPENDS)
+        return one, other, rest
 
     def _on_nested(self, node: Nested, columns: Columns) -> Value:
         made = super()._on_nested(node, columns)
-        self._no_text(free(node.plan))
+        if self._cached(free(node.plan)):
+            raise self.refuse(_DEPENDS)
         return made
 
-    def _no_text(self, outer: Iterable[str]) -> None:
+    def _cached(self, outer: Iterable[str]) -> bool:
         """MariaDB keeps the results of a correlated subquery by the values of the outer columns, which it compares in
         the columns' own collations (subquery_cache): 'e' would get the result of 'é', whatever the condition says."""
-        if any(self.types[each] == VARCHAR and not self._exact(each) for each in outer):
-            raise self.refuse("a subquery that depends on a text")
+        return any(self.types[each] == VARCHAR and not self._exact(each) for each in outer)
 
     def quoted(self, name: str) -> str:
         return "`" + name.replace("`", "``") + "`"

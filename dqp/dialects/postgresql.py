@@ -31,6 +31,12 @@ _INFINITY = "CASE WHEN CAST({1} AS text) = '-0' THEN '-Infinity'::float8 ELSE 'I
 _YEAR = "CAST(EXTRACT(YEAR FROM {a}) + CASE WHEN {a} < '0001-01-01' THEN 1 ELSE 0 END AS bigint)"
 
 
+def _shown(rest: str) -> str:
+    """The text of a day and of the rest of a moment, whatever DateStyle is; what is infinite has one too."""
+    day = "TO_CHAR({a}, 'YYYY-MM-DD') || CASE WHEN {a} < '0001-01-01' THEN ' (BC)' ELSE '' END"
+    return f"CASE WHEN ISFINITE({{a}}) THEN {day}{rest} ELSE CAST({{a}} AS text) END"
+
+
 class PostgreSQL(Dialect):
     product = "PostgreSQL"
     JOINS = frozenset({"inner", "left", "right", "full", "semi", "anti"})
@@ -46,6 +52,7 @@ class PostgreSQL(Dialect):
         "varchar": frozenset({"varchar"}),
         "date": frozenset({"date"}),
         "timestamp": frozenset({"timestamp"}),
+        "time": frozenset({"time"}),
         # The names of the standard, where a table is described without its database.
         "boolean": frozenset({"boolean"}),
         "smallint": frozenset({"smallint"}),
@@ -92,6 +99,11 @@ class PostgreSQL(Dialect):
             "as integer": {"smallint": "CAST({a} AS integer)"},
             "as double": {_EXACT: "CAST({a} AS double precision)"},
             "as timestamp": {"date": "CAST({a} AS timestamp)"},
+            "as varchar": {
+                "date": _shown(""),
+                "timestamp": _shown(" || RTRIM(RTRIM(TO_CHAR({a}, ' HH24:MI:SS.US'), '0'), '.')"),
+                "time": "CAST({a} AS text)",
+            },
             "sum": {
                 "smallint integer bigint decimal": "SUM({a})",
                 # The sum of negative zeros alone is zero.

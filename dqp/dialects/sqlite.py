@@ -2,8 +2,8 @@
 
 Its columns may hold values of any type, whatever was declared. So every column that a statement computes with is
 guarded: a row whose value is not of the declared type, as the driver reads it, makes the statement fail (as reading the
-column would). Whole numbers that overflow become floating, so nothing is added or summed here; decimals are stored as
-floating numbers, so they are only handed out. Dates are texts that order as dates do.
+column would). Whole numbers that overflow become floating, so those of 64 bits are not added here; decimals are stored
+as floating numbers, so they are only handed out. Dates are texts that order as dates do.
 """
 
 from __future__ import annotations
@@ -70,6 +70,11 @@ class SQLite(Dialect):
             "year": {"date": "CAST(SUBSTR({a}, 1, 4) AS INTEGER)"},
             "month": {"date": "CAST(SUBSTR({a}, 6, 2) AS INTEGER)"},
             "day": {"date": "CAST(SUBSTR({a}, 9, 2) AS INTEGER)"},
+            "as double": {"integer bigint": "CAST({a} AS REAL)"},
+            **{operator: {"bounded": f"{{0}} {operator} {{1}}"} for operator in ("+", "-", "*")},
+            "/ constant": {"bounded": "{0} / {1}"},
+            # More than 2**31 rows would have to be added for their total to need more than 64 bits.
+            "sum": {"integer": "SUM({a})"},
             "min": {f"{_COMPARED.removeprefix('boolean ')} varchar": "MIN({0})"},
             "max": {f"{_COMPARED.removeprefix('boolean ')} varchar": "MAX({0})"},
             "logicaland": {"boolean": "MIN({a})"},

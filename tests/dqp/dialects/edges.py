@@ -69,7 +69,7 @@ TYPES: dict[str, dict[str, str]] = {
     "postgresql": {
         "boolean": "boolean", "smallint": "smallint", "integer": "integer", "bigint": "bigint",
         "decimal": "numeric(15,2)", "float": "real", "double": "double precision", "varchar": "varchar(400)",
-        "date": "date", "timestamp": "timestamp",
+        "date": "date", "timestamp": "timestamp", "time": "time",
     },
     "mariadb": {
         "tinyint": "tinyint", "smallint": "smallint", "integer": "int", "bigint": "bigint",

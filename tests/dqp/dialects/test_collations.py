@@ -9,6 +9,8 @@ import dqp
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.drivers.collations import declared
+from dqp import dialects
+from dqp.operators import Remote
 
 TEXTS = ("e", "é", "E", "e ", "ss", "ß", "", " ")
 MARIADB = {
@@ -63,6 +65,11 @@ def agrees(url: str, column: str) -> str:
         first = f"SELECT {column} FROM there.collated WHERE id = 0"
         semi = f"SELECT count(*) FROM there.collated a WHERE {column} IN ({first})"
         assert lab.sql(semi).arrow().column(0).to_pylist() == [1]
+        others = f"SELECT 1 FROM there.collated b WHERE b.{column} = a.{column} AND b.id"
+        anti = f"SELECT a.id FROM there.collated a WHERE NOT EXISTS ({others} IN (1, 3)) ORDER BY a.id"
+        assert lab.sql(anti).arrow().column(0).to_pylist() == [0, 2, *range(4, len(TEXTS))]
+        nobody = f"SELECT count(*) FROM there.collated a WHERE NOT EXISTS ({others} > 99)"
+        assert lab.sql(nobody).arrow().column(0).to_pylist() == [len(TEXTS)]
         return str(lab.explain(groups))
 
 
@@ -73,6 +80,20 @@ def test_mariadb(mariadb_module_url: str, column: str) -> None:
     explained = agrees(mariadb_module_url, column)
     assert ("COLLATE" in explained) == (column != "c_exact")
     assert ("CONVERT" in explained) == (column in ("c_latin", "c_three"))
+
+
+@pytest.mark.parametrize("negated", ["", "NOT "])
+def test_mariadb_keeps_no_results_of_a_subquery(mariadb_module_url: str, negated: str) -> None:
+    """A correlated subquery's results would be kept by a text in the collation of its column."""
+    made(mariadb_module_url, (), MARIADB, "varchar(10)")
+    same = "SELECT 1 FROM there.collated b WHERE b.c_ci = a.c_ci"
+    sql = f"SELECT a.id FROM there.collated a WHERE {negated}EXISTS ({same})"
+    with dqp.connect({"sources": {"there": mariadb_module_url}}) as lab:
+        tree = lab.coordinator.plan(sql).tree
+        assert isinstance(tree, Remote)
+        sent = dialects.statement(tree.tree, "mariadb").sql
+        assert f"{negated}IN (SELECT" in sent
+        assert lab.sql(sql).arrow().num_rows == (0 if negated else len(TEXTS))
 
 
 @pytest.mark.parametrize("column", POSTGRESQL)

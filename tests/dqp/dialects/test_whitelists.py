@@ -105,7 +105,7 @@ def cases(operation: str, kind: str, of: list[str]) -> list[str]:
         "day": [f"day({x})"],
         "quarter": [f"quarter({x})"],
         **{f"trunc to {part}": [f"date_trunc('{part}', {x})"] for part in ("year", "quarter", "month", "week", "day")},
-        **{f"as {to}": [f"cast({x} as {to})"] for to in ("integer", "bigint", "double", "timestamp")},
+        **{f"as {to}": [f"cast({x} as {to})"] for to in ("integer", "bigint", "double", "timestamp", "varchar")},
     }  # fmt: skip
     if operation == "/" and kind == "bounded":
         return [*simple[operation], f"{x} / ({y} * -1.5)", f"1 / (0.5 - {x})"]
