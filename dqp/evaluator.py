@@ -257,13 +257,13 @@ class _Run:
                 stream.close()
                 raise
         except DaiError as error:
-            for partition in range(task.partitions):
+            for reader in range(task.partitions * task.copies):
                 with suppress(DaiError):
-                    port.publish(task.ticket(partition), partial(_raise, error))
+                    port.publish(task.ticket(reader), partial(_raise, error))
             raise
         try:
-            for partition in range(task.partitions):
-                port.publish(task.ticket(partition), partial(outbox.stream, partition))
+            for reader in range(outbox.readers):
+                port.publish(task.ticket(reader), partial(outbox.stream, reader))
             distribute(stream, outbox, cancellation, buckets=None if task.bucket is None else BUCKET)
             outbox.wait(cancellation)
         finally:
@@ -277,8 +277,9 @@ class _Run:
         return Outbox(
             schema,
             task.partitions,
+            copies=task.copies,
             memory_bytes=self._evaluator.settings.exchange_bytes,
-            directory=self._execution.directory() if task.partitions > 1 else None,
+            directory=self._execution.directory() if task.partitions * task.copies > 1 else None,
             broadcast=task.broadcast,
             abandoned=self._abandoned,
             measure=self._measure,

@@ -69,7 +69,7 @@ class Leaves:
             return self._once_more(name, node)
         assert isinstance(node, Remote)
         if node not in self._names:
-            key = self._key(node)
+            key = asked(node, self._catalog) if node.source in self._shared else node
             name = self._same.setdefault(key, f"r{len(self.remotes) + 1}")
             self._names[node] = name
             self.remotes.setdefault(name, node)
@@ -88,16 +88,15 @@ class Leaves:
     def several(self, name: str) -> bool:
         return self._read.get(name, 0) > 1
 
-    def _key(self, remote: Remote) -> object:
-        """Equal for equal statements."""
-        if remote.source not in self._shared:
-            return remote
-        items = tuple((f"c{at}", column(each)) for at, each in enumerate(remote.columns))
-        try:
-            same = dialects.statement(Project(remote.tree, items), self._catalog.dialect(remote.source))
-        except dialects.NotPushed:
-            return remote
-        return (remote.source, same)
+
+def asked(remote: Remote, catalog: Catalog) -> object:
+    """Equal for equal statements of one source, whatever their columns are called here."""
+    items = tuple((f"c{at}", column(each)) for at, each in enumerate(remote.columns))
+    try:
+        same = dialects.statement(Project(remote.tree, items), catalog.dialect(remote.source))
+    except dialects.NotPushed:
+        return remote
+    return (remote.source, same)
 
 
 def remotes(tree: Operator) -> Iterator[Remote]:

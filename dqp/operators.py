@@ -311,10 +311,12 @@ class Exchange(_Unary):
 
 @dataclass(frozen=True)
 class Receive(Operator):
-    """What a fragment sends to this one: a cut exchange, a leaf. ``names`` are the identifiers."""
+    """What a fragment sends to this one: a cut exchange, a leaf. ``names`` are the identifiers; ``reader``: which of
+    those fragments that read it this is."""
 
     fragment: int
     names: tuple[str, ...]
+    reader: int = 0
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -113,7 +113,9 @@ class _Sequence:
 
 class Outbox:
     """What a producing fragment writes and its consumers read: ``partitions`` sequences with one reader each, or with
-    ``broadcast`` one sequence that each of ``partitions`` readers reads whole, without copies.
+    ``broadcast`` one sequence that each of ``partitions`` readers reads whole, without copies. With ``copies`` all of
+    this is there several times, for as many consumers, without copies too: partition i of n is read by the readers i,
+    n + i, 2n + i ...
 
     Of the batches that wait at most ``memory_bytes`` are in memory, one batch always fits, and each reader may have
     one more in its hands. ``directory`` is where others may go, None for nowhere. ``abandoned`` is called, once, when
@@ -126,6 +128,7 @@ class Outbox:
         schema: pa.Schema,
         partitions: int,
         *,
+        copies: int = 1,
         memory_bytes: int = MEMORY_BYTES,
         directory: Path | None = None,
         disk_bytes: int = DISK_BYTES,
@@ -137,16 +140,17 @@ class Outbox:
     ) -> None:
         self.schema, self.partitions, self.broadcast = schema, partitions, broadcast
         self._memory_bytes, self._disk_bytes = memory_bytes, disk_bytes
-        self._directory = directory if partitions > 1 else None
+        self.readers = partitions * copies
+        self._directory = directory if self.readers > 1 else None
         self._grace, self._patience, self._abandoned = grace, patience, abandoned
         self._measure = measure
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
         self._spilling = threading.Lock()
-        readers = [range(partitions)] if broadcast else [[each] for each in range(partitions)]
-        self._sequences = [_Sequence(each, self._lock) for each in readers]
-        self._unclaimed = set(range(partitions))
-        self._reading = set(range(partitions))
+        readers = range(self.readers)
+        of = [readers] if broadcast else [readers[each::partitions] for each in range(partitions)]
+        self._sequences = [_Sequence(each, self._lock) for each in of]
+        self._unclaimed, self._reading = set(readers), set(readers)
         self._memory = self._disk = 0
         self._taken = 0.0
         self._finished = False
@@ -336,21 +340,24 @@ class Outbox:
 
     # the readers' side
 
-    def stream(self, partition: int, cancellation: Cancellation | None = None) -> Stream:
-        """What is put into the partition, for its only reader. Pulling raises the producer's failure, the
-        cancellation's cause, ClosedError when the outbox was closed before the end. Raises ConflictError for a
-        partition that has its reader, NotFoundError for one that does not exist."""
+    def stream(self, reader: int, cancellation: Cancellation | None = None) -> Stream:
+        """What is put into the partition of the reader, who is the only one of this number. Pulling raises the
+        producer's failure, the cancellation's cause, ClosedError when the outbox was closed before the end. Raises
+        ConflictError for a reader who is there already, NotFoundError for one who does not exist."""
         with self._lock:
-            if not 0 <= partition < self.partitions:
-                raise NotFoundError(f"There is no partition {partition} of {self.partitions}.")
-            if partition not in self._unclaimed:
-                raise ConflictError(f"Partition {partition} has its reader already.")
-            self._unclaimed.remove(partition)
-        batches = self._read(partition, cancellation or Cancellation())
-        return Stream(self.schema, batches, lambda: self._leave(partition))
+            if not 0 <= reader < self.readers:
+                raise NotFoundError(f"There is no partition {reader} of {self.readers}.")
+            if reader not in self._unclaimed:
+                raise ConflictError(f"Partition {reader} has its reader already.")
+            self._unclaimed.remove(reader)
+        batches = self._read(reader, cancellation or Cancellation())
+        return Stream(self.schema, batches, lambda: self._leave(reader))
+
+    def _of(self, reader: int) -> _Sequence:
+        return self._sequences[reader % len(self._sequences)]
 
     def _read(self, reader: int, cancellation: Cancellation) -> Iterator[pa.RecordBatch]:
-        sequence = self._sequences[0 if self.broadcast else reader]
+        sequence = self._of(reader)
         while True:
             with self._lock:
                 waits = self._pending(sequence, reader)
@@ -408,7 +415,7 @@ class Outbox:
     def _leave(self, reader: int) -> None:
         with self._lock:
             self._reading.discard(reader)
-            sequence = self._sequences[0 if self.broadcast else reader]
+            sequence = self._of(reader)
             sequence.positions.pop(reader, None)
             self._forget(sequence)
             self._room.notify_all()

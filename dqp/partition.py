@@ -14,7 +14,7 @@ call that is dear is spread over all evaluators.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sqlglot import exp
@@ -42,6 +42,7 @@ from dqp.operators import (
 from dqp.render import expression_sql
 from dqp.rules.aggregates import mean, numeric
 from dqp.rules.context import EXACT, Context
+from dqp.sharing import Alike, alike
 from dqp.splitting import scanned
 
 _MERGED: dict[Any, Any] = {
@@ -101,7 +102,8 @@ class Output:
 class Fragment:
     """What one evaluator runs at once: a tree whose leaves are remote statements, tuples at hand and other fragments'
     rows. ``instances``: how many run; of n, the i-th reads the i-th part of the scans named in ``parted``. ``exchange``
-    is what its rows go through and ``output`` how; both are None for the root."""
+    is what its rows go through and ``output`` how; both are None for the root. ``readers``: the fragments that read all
+    of them."""
 
     id: int
     tree: Operator
@@ -109,6 +111,7 @@ class Fragment:
     exchange: Exchange | None
     output: Output | None
     parted: tuple[Remote, ...] = ()
+    readers: int = 1
 
     def task(self, instance: int) -> str:
         """The name of what one evaluator has to do for it."""
@@ -116,7 +119,7 @@ class Fragment:
 
     @property
     def producers(self) -> tuple[int, ...]:
-        return tuple(node.fragment for node in walk(self.tree) if isinstance(node, Receive))
+        return tuple(dict.fromkeys(node.fragment for node in walk(self.tree) if isinstance(node, Receive)))
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ class Plan:
         return f"fragment {fragment + 1}"
 
     def consumer(self, fragment: Fragment) -> Fragment | None:
-        """Who reads the fragment's rows."""
+        """Who reads the fragment's rows; the first, where several do: all have as many instances."""
         return next((each for each in self.fragments if fragment.id in each.producers), None)
 
 
@@ -393,8 +396,12 @@ class _Cutting:
     def __init__(self, evaluators: int, split: set[Remote], types: Mapping[str, str]) -> None:
         self._evaluators, self._split, self._types = evaluators, split, types
         self._made: list[Fragment] = []
+        self._same: Alike = {}
+        self._sent: dict[tuple[int, int], int] = {}
 
     def fragments(self, root: Operator) -> list[Fragment]:
+        """Exchanges of the same rows are one fragment, which several may read."""
+        self._same = alike([each for each in walk(root) if isinstance(each, Exchange)])
         self._fragment(root, None)
         return self._made
 
@@ -402,20 +409,33 @@ class _Cutting:
         leaves = list(_leaves(tree))
         parted = tuple(each for each in leaves if isinstance(each, Remote) and each in self._split)
         wide = bool(parted) or any(isinstance(each, Exchange) and each.kind in ("hash", "spread") for each in leaves)
-        body = self._cut(tree)
+        instances = self._evaluators if wide else 1
+        body = self._cut(tree, instances, {})
         number = len(self._made)
         output = None if exchange is None else self._output(exchange)
-        self._made.append(Fragment(number, body, self._evaluators if wide else 1, exchange, output, parted))
+        self._made.append(Fragment(number, body, instances, exchange, output, parted))
         return number
 
     def _output(self, exchange: Exchange) -> Output:
         keys = tuple((each.name, hashed_as(self._types[each.name]) or "") for each in exchange.keys)
         return Output(exchange.kind, keys, tuple(map(expression_sql, exchange.heavy)), exchange.copied)
 
-    def _cut(self, node: Operator) -> Operator:
-        if isinstance(node, Exchange):
-            return Receive(self._fragment(node.input, node), node.columns)
-        return node.with_inputs(*(self._cut(each) for each in node.inputs))
+    def _cut(self, node: Operator, instances: int, received: dict[int, Receive]) -> Operator:
+        """``received``: what the fragment receives already, by producer."""
+        if not isinstance(node, Exchange):
+            return node.with_inputs(*(self._cut(each, instances, received) for each in node.inputs))
+        first, names = self._same.get(id(node), (node, None))
+        assert isinstance(first, Exchange)
+        producer = self._sent.get((id(first), instances))
+        if producer is None:
+            producer = self._sent[id(first), instances] = self._fragment(first.input, first)
+            received[producer] = Receive(producer, first.columns)
+        elif producer not in received:
+            made = self._made[producer]
+            self._made[producer] = replace(made, readers=made.readers + 1)
+            received[producer] = Receive(producer, first.columns, made.readers)
+        receive = received[producer]
+        return receive if names is None else Project(receive, tuple((one, column(names[one])) for one in node.columns))
 
 
 def _leaves(tree: Operator) -> Iterator[Operator]:

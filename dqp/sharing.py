@@ -11,7 +11,7 @@ Calls of operations and queries taken as they were written, in which all volatil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -20,6 +20,7 @@ from dqp.cost import Estimator
 from dqp.operators import (
     Aggregate,
     Distinct,
+    Exchange,
     Filter,
     Inline,
     Join,
@@ -88,6 +89,26 @@ class Sharing:
                     gone += group[1:]
                     break
         self.tables = tuple(reversed(found))
+
+
+Alike = Mapping[int, tuple[Operator, Mapping[str, str]]]
+"""By the id of a subtree another one that gives its rows, and what its columns are called there."""
+
+
+def alike(trees: Sequence[Operator]) -> Alike:
+    """The trees for which another one of them can stand, by id, with that one."""
+    found: dict[int, tuple[Operator, dict[str, str]]] = {}
+    if len(trees) < 2:
+        return found
+    forms = _Forms()
+    kinds: dict[int, list[_Place]] = {}
+    for at, tree in enumerate(trees):
+        form = forms.tree(tree)
+        kinds.setdefault(form.rows, []).append(_Place(tree, form, at, at + 1))
+    for places in kinds.values():
+        for first, *others in filter(None, [_group(places)]):
+            found |= {id(each.node): (first.node, each.form.named_as(first.form)) for each in others}
+    return found
 
 
 @dataclass(frozen=True)
@@ -170,6 +191,11 @@ class _Forms:
         ]
         rows = self.number("set", node.kind, node.all, left.rows, right.rows, frozenset(pairs))
         return _Form(rows, {name: self.number(rows, pair) for name, pair in zip(node.names, pairs, strict=True)})
+
+    def _exchange(self, node: Exchange, below: _Form) -> _Form:
+        keys = tuple(self.held(each, below) for each in node.keys)
+        heavy = tuple(map(expression_sql, node.heavy))
+        return _Form(self.number("exchange", node.kind, below.rows, keys, heavy, node.copied), below.columns)
 
     def tree(self, node: Operator) -> _Form:
         return self.of(node, tuple(map(self.tree, node.inputs)))

@@ -79,8 +79,9 @@ class Body:
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """``name`` of the fragment's instance, unique in the attempt. Its rows go to ``partitions`` readers, each of which
-    presents a ticket with the token: to the one that ``bucket`` (SQL) says, or all to each (``broadcast``). ``types``:
-    what the columns are cast to, where it is the answer. ``profiled``: what each operator did is measured."""
+    presents a ticket with the token: to the one that ``bucket`` (SQL) says, or all to each (``broadcast``); and so
+    ``copies`` times, see ``Outbox``. ``types``: what the columns are cast to, where it is the answer. ``profiled``:
+    what each operator did is measured."""
 
     query: str
     attempt: int
@@ -88,6 +89,7 @@ class Task:
     token: str = field(repr=False)
     body: Body
     partitions: int = 1
+    copies: int = 1
     broadcast: bool = False
     bucket: str | None = None
     types: tuple[str, ...] | None = None
@@ -121,6 +123,7 @@ _PLAIN: Mapping[str, Any] = {
     "name": str,
     "token": str,
     "partitions": int,
+    "copies": int,
     "broadcast": bool,
     "bucket": str | None,
     "profiled": bool,

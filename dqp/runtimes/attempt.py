@@ -18,7 +18,7 @@ from dai.errors import DaiError
 from dai.stream import Stream
 from dqp.errors import EvaluatorLostError
 from dqp.execution import Execution
-from dqp.fetch import Lost, Reading, places
+from dqp.fetch import Lost, places
 from dqp.flight import Opener, Ticket, fetch, new_token
 from dqp.leaves import Leaves
 from dqp.operators import Call, Operator, Project, Receive, Remote, column
@@ -56,7 +56,6 @@ class Attempt:
         self._runtime, self._plan, self._evaluators, self._execution = runtime, plan, evaluators, execution
         self._readings, self._at_hand, self._lost = readings, at_hand, lost
         self._query, self._token = uuid.uuid4().hex, new_token()
-        self._streamed: set[Remote] = set()
         self._keys: dict[tuple[str, str], Hashable] = {}
         self._conducting = 0
         self._over = False
@@ -155,6 +154,7 @@ class Attempt:
             token=self._token,
             body=self._body(fragment.tree, fragment, instance, ""),
             partitions=partitions,
+            copies=fragment.readers,
             broadcast=output is not None and output.kind == "broadcast",
             bucket=None if output is None else output.bucket(partitions),
             types=types if output is None else None,
@@ -182,8 +182,11 @@ class Attempt:
 
     def _received(self, receive: Receive, instance: int) -> Received:
         producer = self._plan.fragments[receive.fragment]
+        consumer = self._plan.consumer(producer)
         assert producer.output is not None
+        assert consumer is not None
         partition = 0 if producer.output.kind == "gather" else instance
+        partition += receive.reader * consumer.instances
         return Received(
             tuple(
                 (self._evaluators[place][1], self._ticket(producer, number, partition))
@@ -219,11 +222,7 @@ class Attempt:
 
     def _read_here(self, remote: Remote) -> Received:
         """What only this process can read, or has begun to."""
-        if remote in self._streamed:  # a reading gives its rows once
-            reading = Reading(remote, self._runtime.catalog, self._execution, self._lost)
-        else:
-            reading = self._readings.read(remote)
-        self._streamed.add(remote)
+        reading = self._readings.take(remote)
         return self._publish(lambda _: reading.stream(), reading.columns)
 
     def _tuples(self, data: pa.Table, columns: Columns | None) -> Input:

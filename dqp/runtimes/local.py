@@ -18,7 +18,7 @@ from dqp.cost import Estimator
 from dqp.execution import Execution, ExecutionOptions, Measure
 from dqp.fetch import LOST, Lost, Reading, direct, places
 from dqp.fragment import Engine, arrow_field
-from dqp.leaves import Leaves, over, quoted, read_as, remotes, restored
+from dqp.leaves import Leaves, asked, over, quoted, read_as, remotes, restored
 from dqp.operations import Operation, calling
 from dqp.operators import Call, Operator, Project, Remote, column
 from dqp.partition import Plan
@@ -204,7 +204,7 @@ class Local(Runtime):
         body = leaves.sql()
         execution.remarks += leaves.remarks
         inputs: dict[str, Stream | pa.Table] = dict(leaves.tables)
-        begun = {name: readings.read(remote) for name, remote in leaves.remotes.items()}
+        begun = {name: readings.take(remote) for name, remote in leaves.remotes.items()}
         called = {name: self._called(call, execution, readings) for name, call in leaves.calls.items()}
         inputs |= called
         tables = []
@@ -231,17 +231,65 @@ class Local(Runtime):
 
 
 class Readings:
-    """The remote subtrees of one attempt, each fetched once."""
+    """The remote subtrees of one attempt, each fetched once; those with equal statements together."""
 
     def __init__(self, catalog: Catalog, execution: Execution, lost: Lost) -> None:
         self._catalog, self._execution, self._lost = catalog, execution, lost
-        self.begun: dict[Remote, Reading] = {}
+        self._asked: dict[Remote, object] = {}
+        self._taken: set[Remote] = set()
+        self.begun: dict[Remote, Reading | Renamed] = {}
 
-    def read(self, remote: Remote) -> Reading:
+    def read(self, remote: Remote) -> Reading | Renamed:
         """Begins to fetch where that has not begun."""
         if remote not in self.begun:
-            self.begun[remote] = Reading(remote, self._catalog, self._execution, self._lost)
+            same = self._same(remote)
+            self.begun[remote] = self._begin(remote) if same is None else Renamed(same, remote.columns)
         return self.begun[remote]
+
+    def take(self, remote: Remote) -> Reading | Renamed:
+        """As ``read``, to be streamed: where somebody else has taken the rows, they are fetched again."""
+        found = self.read(remote)
+        if found.remote in self._taken:
+            return self._begin(remote)
+        self._taken.add(found.remote)
+        return found
+
+    def _begin(self, remote: Remote) -> Reading:
+        return Reading(remote, self._catalog, self._execution, self._lost)
+
+    def _same(self, remote: Remote) -> Reading | None:
+        """What was begun with an equal statement."""
+        others = [each for each in self.begun.values() if isinstance(each, Reading)]
+        for each in others:
+            if each.remote.source == remote.source and self._statement(each.remote) == self._statement(remote):
+                return each
+        return None
+
+    def _statement(self, remote: Remote) -> object:
+        if remote not in self._asked:
+            self._asked[remote] = asked(remote, self._catalog)
+        return self._asked[remote]
+
+
+class Renamed:
+    """The rows of a reading, their columns called as those of an equal statement."""
+
+    def __init__(self, reading: Reading, names: Sequence[str]) -> None:
+        self._reading, self._names = reading, list(names)
+        self.remote = reading.remote
+        self.columns = tuple((name, type) for name, (_, type) in zip(names, reading.columns, strict=True))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema(list(zip(self._names, self._reading.schema.types, strict=True)))
+
+    def whole(self, limit: int) -> pa.Table | None:
+        found = self._reading.whole(limit)
+        return None if found is None else found.rename_columns(self._names)
+
+    def stream(self) -> Stream:
+        stream, schema = self._reading.stream(), self.schema
+        return stream.map(lambda batch: pa.RecordBatch.from_arrays(batch.columns, schema=schema), schema)
 
 
 def alone(tree: Operator) -> Remote | None:

@@ -285,6 +285,52 @@ def test_broadcast_gives_every_reader_the_same_batches(tmp_path):
     assert outbox.counters.rows == 500
 
 
+@pytest.mark.parametrize("broadcast", [False, True])
+def test_several_consumers_read_all_partitions(pool, tmp_path, broadcast):
+    outbox = Outbox(SCHEMA, 2, copies=3, broadcast=broadcast, memory_bytes=3 * SIZE, directory=tmp_path, grace=0.01)
+    fast = [pool.submit(ids, outbox.stream(reader)) for reader in (0, 1, 2, 3)]
+    for number, each in enumerate(batches(20)):
+        outbox.put(0 if broadcast else number % 2, each, Cancellation())
+    outbox.finish()
+    odd = [[each + row for each in range(1000 + 100 * part, 3000, 200) for row in range(100)] for part in (0, 1)]
+    expected = [list(range(1000, 3000))] * 2 if broadcast else odd
+    assert [each.result() for each in fast] == expected * 2
+    # the third one, who comes late, finds everything on disk or in memory
+    assert outbox.counters.spilled_bytes > 0
+    assert not outbox.drained
+    assert [ids(outbox.stream(reader)) for reader in (4, 5)] == expected
+    assert outbox.drained
+    assert outbox.counters.rows == 2000
+    assert outbox.held == (0, 0)
+    with pytest.raises(NotFoundError):
+        outbox.stream(6)
+    assert not files_of(tmp_path)
+
+
+def test_a_partition_with_nearly_all_rows_neither_grows_nor_holds_the_others(pool, tmp_path):
+    """The reader of the heavy partition comes when all others have read theirs to the end."""
+    outbox = Outbox(SCHEMA, 4, memory_bytes=4 * SIZE, directory=tmp_path, grace=0.01)
+    light = [pool.submit(ids, outbox.stream(partition)) for partition in (1, 2, 3)]
+    most = []
+
+    def rows():
+        for first in range(0, 40_000, 500):
+            most.append(outbox.held[0])
+            numbers = pa.array([0 if each % 40 else 1 + each // 40 % 3 for each in range(first, first + 500)])
+            yield batch(first, 500).append_column("bucket", numbers)
+
+    schema = SCHEMA.append(pa.field("bucket", pa.int64()))
+    distribute(Stream(schema, rows()), outbox, Cancellation(), buckets="bucket", block=BlockSize(bytes=SIZE // 2))
+    for partition, reader in enumerate(light, 1):
+        expected = [each for each in range(0, 40_000, 40) if 1 + each // 40 % 3 == partition]
+        assert reader.result() == expected
+    assert max(most) <= 4 * SIZE
+    assert outbox.held[0] <= 4 * SIZE
+    assert outbox.counters.spilled_bytes > 100 * SIZE
+    assert ids(outbox.stream(0)) == [each for each in range(40_000) if each % 40]
+    assert not files_of(tmp_path)
+
+
 def test_broadcast_spills_for_the_reader_that_is_behind(pool, tmp_path):
     outbox = Outbox(SCHEMA, 2, broadcast=True, memory_bytes=3 * SIZE, directory=tmp_path, grace=0.01)
     fast = pool.submit(ids, outbox.stream(0))

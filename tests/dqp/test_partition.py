@@ -19,6 +19,7 @@ from dqp.operators import (
     Join,
     Names,
     Operator,
+    Receive,
     Remote,
     Scan,
     column,
@@ -264,6 +265,39 @@ def test_a_heavy_key_is_dealt_out(kind: str, whole: tuple[Catalog, duckdb.DuckDB
         most = max(rows_of(plan, connection, 4)[joined.id])
         plain = cut(join, context, 4, thresholds=NEVER_BROADCAST)
         assert most < 0.4 * right.num_rows < 0.6 * right.num_rows < max(rows_of(plain, connection, 4)[joined.id])
+
+
+SUMMED = "SELECT f.k, sum(f.v) AS s FROM pg.facts f JOIN maria.kinds g USING (k) GROUP BY f.k"
+JOINED = "SELECT f.k, f.id, g.s FROM pg.facts f JOIN maria.kinds g USING (k)"
+
+
+@pytest.mark.parametrize(
+    ("sql", "readers"),
+    [
+        pytest.param(
+            f"WITH r AS ({SUMMED}) SELECT k, s FROM r WHERE s = (SELECT max(s) FROM r)", 2, id="two consumers"
+        ),
+        pytest.param(f"WITH r AS ({JOINED}) SELECT k FROM r UNION ALL SELECT id FROM r", 1, id="one, twice"),
+    ],
+)
+@pytest.mark.parametrize(("evaluators", "how"), [(2, ALWAYS), (3, NEVER_BROADCAST)])
+def test_what_is_sent_twice_is_one_fragment(
+    sql: str, readers: int, evaluators: int, how: Thresholds, whole: tuple[Catalog, duckdb.DuckDBPyConnection]
+) -> None:
+    plan = checked(sql, whole[0], whole[1], evaluators, how)
+    assert max(each.readers for each in plan.fragments) == readers
+    read = Counter((each.fragment, each.reader) for one in plan.fragments for each in _received(one.tree))
+    assert len(read) == sum(each.readers for each in plan.fragments[:-1])
+    sent = Counter(node.source for each in plan.fragments for node in walk(each.tree) if isinstance(node, Remote))
+    assert sent["pg"] <= (1 if how is NEVER_BROADCAST or readers == 2 else 2)
+    for each in plan.fragments[:-1]:
+        consumers = [one for one in plan.fragments if each.id in one.producers]
+        assert len(consumers) == each.readers
+        assert len({one.instances for one in consumers}) == 1
+
+
+def _received(tree: Operator) -> set[Receive]:
+    return {node for node in walk(tree) if isinstance(node, Receive)}
 
 
 def test_rows_for_a_dear_call_are_spread() -> None:

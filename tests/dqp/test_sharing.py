@@ -254,3 +254,13 @@ def test_rows_that_are_far_more_than_what_they_are_made_of_are_not_kept() -> Non
 
     assert _tables(_both(crossed("x"), least("y"))) == []
     assert [type(each) for each in _tables(_both(crossed("x"), crossed("y")))] == [Aggregate]
+
+
+def test_equal_statements_are_sent_once_when_one_of_them_is_read_first(
+    lab: Lab, whole: duckdb.DuckDBPyConnection, sent: list[str]
+) -> None:
+    """The few rows of ``a`` become filters of ``b`` in both uses: read as a build side, and as an input."""
+    few = "SELECT y.v AS v, x.k AS k FROM (SELECT * FROM a.t WHERE v = 1) x JOIN b.t y ON x.id = y.id"
+    sql = f"SELECT (SELECT sum(v) FROM ({few})), (SELECT max(k) FROM ({few})), (SELECT min(v + k) FROM ({few}))"
+    assert _rows(lab.sql(sql).arrow()) == _rows(whole.sql(sql).to_arrow_table())
+    assert sorted(sent) == ["a", "b"]
