@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from dai.cancellation import Cancellation
@@ -42,7 +43,7 @@ from dqp.execution import Execution, ExecutionOptions, Slots
 from dqp.fetch import LOST, Lost
 from dqp.flight import FlightPort, health
 from dqp.fragment import arrow_field
-from dqp.leaves import remotes
+from dqp.leaves import asked, remotes
 from dqp.operations import Operation
 from dqp.operators import (
     Aggregate,
@@ -81,6 +82,8 @@ QUERIES = 12
 SAMPLE_ROWS = 20_000
 """First rows of a statement in which values are looked for that most rows have."""
 COUNT = "rows with the key"
+Heavy = tuple[exp.Expression, ...]
+"""Literals."""
 
 
 class Evaluator(Protocol):
@@ -300,26 +303,42 @@ class Distributed(Local):
             whole=frozenset(readings.begun),
         )
         plan = cutting()
-        heavy = {
-            key: values
-            for key, remote in skewable(plan, context, self._least)
-            if remote not in readings.begun and (values := self._heavy(remote, key, evaluators, execution))
-        }
+        known: dict[object, Heavy] = {}
+        heavy: dict[str, Heavy] = {}
+        for key, remote in skewable(plan, context, self._least):
+            if remote in at_hand:
+                found = frequent(at_hand[remote].column(key), evaluators)
+            elif remote in readings.begun:
+                continue
+            else:
+                # What stands twice in the plan is asked once, and has the same answer.
+                same = asked(Remote(remote.source, Project(remote.tree, ((key, column(key)),))), self._catalog)
+                if same not in known:
+                    known[same] = self._heavy(remote, key, evaluators, execution)
+                found = known[same]
+            if found:
+                heavy[key] = found
         return cutting(heavy=heavy) if heavy else plan
 
-    def _heavy(self, remote: Remote, key: str, evaluators: int, execution: Execution) -> tuple[exp.Expression, ...]:
+    def _heavy(self, remote: Remote, key: str, evaluators: int, execution: Execution) -> Heavy:
         """Values of a column that so many of its first rows have that one evaluator would get far more than others."""
         sample = Sort(Project(remote.tree, ((key, column(key)),)), (), SAMPLE_ROWS)
         counted = Aggregate(sample, ((key, column(key)),), ((COUNT, exp.Count(this=exp.Star(), big_int=True)),))
         most = exp.Ordered(this=column(COUNT), desc=True, nulls_first=False)
-        asked = Remote(remote.source, Sort(counted, (most,), 2 * evaluators))
         try:
-            found = self.fetch(asked, execution)
+            found = self.fetch(Remote(remote.source, Sort(counted, (most,), 2 * evaluators)), execution)
         except NotPushed:
             return ()
         limit = SAMPLE_ROWS / (2 * evaluators)
         counts = zip(found.column(key).to_pylist(), found.column(COUNT).to_pylist(), strict=True)
         return tuple(literal(value) for value, count in counts if value is not None and count >= limit)
+
+
+def frequent(values: pa.ChunkedArray, evaluators: int) -> Heavy:
+    """Those that so many rows have that one evaluator would get far more than others."""
+    counted = pc.value_counts(values)
+    most = pc.greater_equal(counted.field("counts"), max(1.0, len(values) / (2 * evaluators)))
+    return tuple(literal(each) for each in counted.field("values").filter(most).to_pylist() if each is not None)
 
 
 def skewable(plan: Plan, context: Context, rows: float) -> Iterator[tuple[str, Remote]]:

@@ -18,6 +18,7 @@ from dai.cancellation import Cancellation
 from dai.errors import CancelledError, ConfigurationError, DataError
 from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
+from dqp.operators import Remote, Sort
 from dqp.partition import Thresholds
 from dqp.runtimes.service import Service
 from dqp.settings import load
@@ -185,6 +186,24 @@ def test_heavy_keys_are_found_and_dealt_out(lab: Coordinator, whole: duckdb.Duck
     text = lab.explain(qualified(sql, PLACEMENT), analyze=True).text
     assert "heavy" in text, text
     assert ask(lab, qualified(sql, PLACEMENT)).to_pydict() == whole.sql(sql).to_arrow_table().to_pydict()
+
+
+def test_what_stands_twice_is_sent_to_both_of_its_readers(
+    lab: Coordinator, whole: duckdb.DuckDBPyConnection, evaluators: list[ServiceProcess]
+) -> None:
+    sql = """WITH r AS (SELECT l_suppkey AS k, sum(o_totalprice) AS s FROM lineitem
+             JOIN orders ON l_orderkey = o_orderkey GROUP BY l_suppkey)
+             SELECT k, s FROM r WHERE s >= (SELECT max(s) * 0.9 FROM r)"""
+    right = whole.sql(sql).to_arrow_table()
+    running = lab.run(lab.plan(qualified(sql, PLACEMENT)), cancellation=Cancellation())
+    with running.stream as stream:
+        found = stream.table()
+    assert compared(right, found, order(sql, right.schema.names)) is None
+    read = [each.key for each in running.execution.measurements() if isinstance(each.key, Remote) and each.statements]
+    counted = [each for each in read if isinstance(each.tree, Sort)]  # in search of heavy keys
+    assert [each.source for each in counted] == ["pg"]
+    assert sorted(each.source for each in read if each not in counted) == ["maria", "pg"]
+    until(lambda: at_rest(evaluators))
 
 
 def test_a_service_without_the_role_is_named(data: ServiceProcess) -> None:
