@@ -11,7 +11,9 @@ disturbs nobody until a query needs it.
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -32,6 +34,10 @@ from dqp.table import UNKNOWN_ROWS, Column, Table, list_type, named, table_of
 
 __all__ = ["UNKNOWN_ROWS", "Catalog", "Column", "Table"]
 
+PRIVATE = re.compile(r"([^\W\d]\w{0,127})_[0-9a-f]{32}")
+"""The name of an uploaded table that only who loaded it knows."""
+_EMPTY = 60.0
+
 
 class Catalog:
     """Thread-safe. ``resolve`` gives the driver of a resource of this service."""
@@ -50,6 +56,7 @@ class Catalog:
         self._views = {name.casefold(): name for name in self.views}
         self._reflection = Reflection(given, lifetime=settings.lifetime)
         self._uploads: dict[str, tuple[str, pa.Table]] = {}
+        self._last_used: dict[str, float] = {}
         self._lock = threading.Lock()
         self._uploaded = 0
         self._shadow: tuple[int, Shadow] | None = None
@@ -164,7 +171,10 @@ class Catalog:
     def inline(self, name: str) -> pa.Table | None:
         """An uploaded table."""
         found = self._uploads.get(name.casefold())
-        return None if found is None else found[1]
+        if found is None:
+            return None
+        self._last_used[name.casefold()] = time.monotonic()
+        return found[1]
 
     def upload(self, name: str, table: pa.Table) -> None:
         """Makes a table known as ``name``; one of the same name before is replaced. ParameterError for columns whose
@@ -178,7 +188,17 @@ class Catalog:
             raise ParameterError(f"Columns of the table {name!r} have the same name: {', '.join(twice)}.")
         with self._lock:
             self._uploads[name.casefold()] = (name, table)
+            self._last_used[name.casefold()] = time.monotonic()
             self._uploaded += 1
+
+    def forget(self, unused: float) -> None:
+        """Drops the uploaded tables that no query has named for ``unused`` seconds; empty ones after a minute."""
+        now = time.monotonic()
+        with self._lock:
+            for name, (_, table) in list(self._uploads.items()):
+                if now - self._last_used[name] >= (unused if table.num_rows else min(unused, _EMPTY)):
+                    del self._uploads[name], self._last_used[name]
+                    self._uploaded += 1
 
     def check_name(self, name: str) -> None:
         """ParameterError where an uploaded table cannot have the name."""
@@ -316,7 +336,7 @@ class Catalog:
 
     def _nearest(self, name: str) -> str | None:
         self._reflection.need(self._reflection.aliases)
-        known = [*self.views, *(each for each, _ in self._uploads.values())]
+        known = [*self.views, *(each for each, _ in self._uploads.values() if not PRIVATE.fullmatch(each))]
         known += [f"{each.alias}.{info.name}" for each in self._reflection.loaded() for info in each.tables]
         bare = {each.rpartition(".")[2].casefold(): each for each in known}
         if name.casefold() in bare:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -31,12 +30,11 @@ from dai.drivers.ddl import like
 from dai.errors import ConfigurationError, DatabaseUnavailableError, LimitError, NotAQueryError, ParameterError
 from dai.stream import Stream
 from dqp import types
-from dqp.catalog import Table
+from dqp.catalog import PRIVATE, Table
 from dqp.coordinator import Coordinator
 from dqp.execution import Execution
 from dqp.settings import FederationSettings, load, parse
 
-_NAME = re.compile(r"[^\W\d]\w{0,127}")
 _MOST_LOADED = 1_000
 _HINT = "Send it to the resource that has the table."
 
@@ -92,6 +90,7 @@ class Federation(Driver):
     ) -> Stream:
         if tables:
             raise refused()
+        self.catalog.forget(self.settings.upload_seconds)
         told = self._begun
 
         def begun(execution: Execution) -> None:
@@ -122,18 +121,24 @@ class Federation(Driver):
         create: bool = False,
         transactional: bool = True,
     ) -> int:
-        """Keeps the tuples as a table ``table`` of the federation, in memory, for everybody who asks it and until the
-        service ends; one of the same name before is replaced at once. The tables of sources are never written.
+        """Keeps the tuples as a table ``table`` of the federation, in memory, until no query has named it for
+        ``upload_seconds``; one of the same name before is replaced at once. The name ends in ``_`` and 32 random
+        hexadecimal digits and is listed nowhere, so that nobody else reads or replaces the table. The tables of sources
+        are never written.
 
-        Raises ParameterError for a name that means something else, LimitError beyond ``upload_bytes``.
+        Raises ParameterError for another name and for one that without its digits means something else, LimitError
+        beyond ``upload_bytes``.
         """
         with stream:
-            if not _NAME.fullmatch(table):
+            private = PRIVATE.fullmatch(table)
+            if private is None:
                 raise ParameterError(
-                    f"{table!r} cannot be the name of a table of a federation.",
-                    hint="A letter and then letters, digits or '_'. The tables of sources cannot be written.",
+                    f"{table!r} cannot be the name of a table loaded into a federation: who knows it could replace it.",
+                    hint="A name, '_' and 32 random hexadecimal digits; Lab.upload sees to it. The tables of sources "
+                    "cannot be written.",
                 )
-            self.catalog.check_name(table)
+            self.catalog.check_name(private[1])
+            self.catalog.forget(self.settings.upload_seconds)
             limit, count = self.settings.upload_bytes, _MOST_LOADED
             others = {name: each for name, each in self.catalog.uploads.items() if name.casefold() != table.casefold()}
             size = sum(each.nbytes for each in others.values())
@@ -155,11 +160,6 @@ class Federation(Driver):
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
         """The tables of all sources that answer, with the alias as their schema, and the views."""
         found = [_described(each) for each in self.catalog.tables()]
-        for name, table in self.catalog.uploads.items():
-            columns = tuple(
-                ColumnInfo(each.name, types.duckdb_type(each.type).lower(), str(each.type)) for each in table.schema
-            )
-            found.append(TableInfo(name=name, columns=columns, rows=table.num_rows))
         for name, shape in self.catalog.shapes_of_views().items():
             columns = tuple(ColumnInfo(each, type.lower(), str(types.arrow_type(type))) for each, type in shape)
             found.append(TableInfo(name=name, kind="view", columns=columns))

@@ -23,18 +23,19 @@ import pyarrow as pa
 
 import dai
 from dai.cancellation import Cancellation
-from dai.client.documents import activity, document, element
 from dai.client.progress import Asked, Meter
 from dai.client.result import SHOWN_COLUMNS, SHOWN_ROWS, first_rows, shown
-from dai.errors import ConfigurationError, DaiError, MissingDependencyError, ParameterError, StatementError
+from dai.errors import ClosedError, ConfigurationError, DaiError, MissingDependencyError, ParameterError
 from dai.stream import Stream
 from dqp.coordinator import Begun, Coordinator
 from dqp.execution import Execution
 from dqp.explanation import Explanation
 from dqp.explanation import count as count_of
+from dqp.frames import table_of
 from dqp.operators import Remote
 from dqp.parameters import read
 from dqp.settings import FederationSettings, load
+from dqp.uploads import Uploads
 
 _WAIT = 0.1
 """Seconds between looks at whether somebody pressed Ctrl-C."""
@@ -49,7 +50,9 @@ class Lab:
 
     def __init__(self, federation: Any, *, progress: Asked = None) -> None:
         self._progress = progress
+        self._running: set[Cancellation] = set()
         self._remote: Any = None
+        self._uploads: Any = None
         self._coordinator: Coordinator | None = None
         if isinstance(federation, str) and federation.startswith(("http://", "https://")):
             self._remote = dai.connect(federation)
@@ -57,6 +60,7 @@ class Lab:
                 raise ConfigurationError(
                     f"{federation} names no resource.", hint="It looks like http://host:port/lab; see dai resources."
                 )
+            self._uploads = Uploads(self._remote)
         elif isinstance(federation, FederationSettings):
             self._coordinator = Coordinator(federation)
         elif isinstance(federation, str | os.PathLike):
@@ -88,17 +92,18 @@ class Lab:
         """Makes a table of one's own known as ``name``: an Arrow table, a pandas or polars data frame, a mapping of
         columns. One of the same name before is replaced. How many rows it has.
 
-        Of a federation that runs here it is this program's own. A federation of a service keeps it in the service's
-        memory: everybody who asks that federation can read it, under its name, until the service ends.
+        It is this lab's own: a federation of a service keeps it in the service's memory under a name that nobody can
+        guess, until the lab is closed or has not used it for ``upload_seconds``; it is then sent again when a query
+        names it.
 
         ParameterError for what is no table and for a name that means something else, LimitError where the service keeps
         no more.
         """
-        table = _table(data)
+        table = table_of(data)
         if self._coordinator is not None:
             self._coordinator.catalog.upload(name, table)
         else:
-            _loaded(self._remote, name, table)
+            self._uploads.upload(name, table)
         return int(table.num_rows)
 
     def tables(self) -> pa.Table:
@@ -122,10 +127,11 @@ class Lab:
                 }
                 for each in self._coordinator.catalog.tables()
             ]
-            rows += [
-                {"source": None, "table": name, "rows": table.num_rows, "columns": table.column_names}
-                for name, table in self._coordinator.catalog.uploads.items()
-            ]
+        uploads = self._uploads.tables if self._coordinator is None else self._coordinator.catalog.uploads
+        rows += [
+            {"source": None, "table": name, "rows": table.num_rows, "columns": table.column_names}
+            for name, table in uploads.items()
+        ]
         kinds = [
             ("source", pa.string()),
             ("table", pa.string()),
@@ -140,9 +146,13 @@ class Lab:
         return {} if self._coordinator is None else self._coordinator.catalog.problems
 
     def close(self) -> None:
+        """Ends what is still running: its readers get a ClosedError."""
+        for each in list(self._running):
+            each.cancel(ClosedError("The lab was closed while the query ran."))
         if self._coordinator is not None:
             self._coordinator.close()
         if self._remote is not None:
+            self._uploads.close()
             self._remote.close()
 
     def __enter__(self) -> Self:
@@ -188,7 +198,7 @@ class Query:
                 self.text, self.parameters, cancellation=cancellation, batch_rows=blocksize, begun=begun
             )[0]
 
-        return _interruptible(start, Meter(lab._progress))
+        return _interruptible(start, Meter(lab._progress), lab._running)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """For libraries that take whatever streams Arrow: ``polars.from_arrow(query)``, ``pa.table(query)``."""
@@ -256,19 +266,17 @@ class Query:
             )
             return Stream(pa.schema([]), [])
 
-        _interruptible(start, Meter(lab._progress)).table()
+        _interruptible(start, Meter(lab._progress), lab._running).table()
         return found[0]
 
     def _asked(self, before: str, blocksize: int | None, progress: Asked) -> Stream:
         """The answer of the service; parameters go as the literals that stand for them."""
         statement = read(self.text, self.parameters)
         head = before or ("" if statement.kind == "query" else f"{statement.kind} ")
-        try:
-            result = self._lab._remote.query(head + statement.text, blocksize=blocksize, progress=progress)
-        except StatementError as error:
-            if error.position is not None:
-                error.position = max(1, error.position - len(head))
-            raise statement.error(error) from error
+        lab = self._lab
+        result = lab._uploads.asked(
+            statement, head, lambda sql: lab._remote.query(sql, blocksize=blocksize, progress=progress)
+        )
         found: Stream = result.stream()
         return found
 
@@ -289,9 +297,11 @@ class Query:
         return _drawn(*self._first, "the first rows; .arrow() reads all")
 
 
-def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter) -> Stream:
-    """The stream that ``start`` gives, read by a thread, so that the caller's can be interrupted while it waits."""
+def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter, running: set[Cancellation]) -> Stream:
+    """The stream that ``start`` gives, read by a thread, so that the caller's can be interrupted while it waits.
+    ``running`` has its cancellation meanwhile."""
     cancellation = Cancellation()
+    running.add(cancellation)
     opened: queue.Queue[Any] = queue.Queue(1)
     batches: queue.Queue[Any] = queue.Queue(2)
     stopped = threading.Event()
@@ -307,7 +317,8 @@ def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter)
         try:
             stream = start(cancellation, begun.append)
         except BaseException as error:  # noqa: BLE001
-            opened.put(error)
+            running.discard(cancellation)
+            opened.put(cancellation.cause or error)
             return
         opened.put(stream.schema)
         try:
@@ -318,7 +329,9 @@ def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter)
                         return
             put(None)
         except BaseException as error:  # noqa: BLE001
-            put(error)
+            put(cancellation.cause or error)
+        finally:
+            running.discard(cancellation)
 
     thread = threading.Thread(target=reading, name="dqp-query", daemon=True)
     thread.start()
@@ -366,58 +379,6 @@ def _going_on(execution: Execution) -> str:
     """What has not ended yet: ``pg 1,200,000 rows, maria 0 rows``."""
     parts = [each for each in execution.parts() if each.state in ("waiting", "running")]
     return ", ".join(f"{each.name} {each.rows:,} rows" for each in parts)
-
-
-def _loaded(remote: Any, name: str, table: pa.Table) -> None:
-    """Pushes a table into the memory of a service's federation."""
-    into = document(
-        activity("inputStream", element("toLocal", name="tuples"), name="upload"),
-        activity(
-            "sqlBulkLoadRowSet",
-            element("webRowSetStream", from_="tuples"),
-            element("loadIntoTable", tableName=name, transactionally=True),
-            element("resultStream", name="count"),
-            name="load",
-        ),
-    )
-    with remote.session() as session:
-        job = remote.submit(into, session=session.id)
-        failure: DaiError | None = None
-        try:
-            session.push("upload", table, format="arrow")
-        except DaiError as error:
-            # Nobody reads on: the job says why.
-            failure = error
-            if not job.refresh(wait=5).finished:
-                job.abort()
-        job.wait()
-        if job.error is not None:
-            raise job.error from failure
-        if failure is not None:
-            raise failure
-
-
-def _table(data: Any) -> pa.Table:
-    """An Arrow table of whatever holds one."""
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if isinstance(data, pa.RecordBatchReader):
-        return data.read_all()
-    try:
-        if hasattr(data, "__arrow_c_stream__"):
-            return pa.table(data)
-        if type(data).__module__.partition(".")[0] == "pandas":
-            return pa.Table.from_pandas(data, preserve_index=False)
-        if isinstance(data, Mapping):
-            return pa.table(dict(data))
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ParameterError(f"This cannot be a table: {error}.") from error
-    raise ParameterError(
-        f"A table cannot be made of a {type(data).__name__}.",
-        hint="Give an Arrow table, a pandas or polars data frame, or a mapping of columns.",
-    )
 
 
 def _needed(package: str) -> Any:

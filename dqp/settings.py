@@ -46,7 +46,8 @@ class FederationSettings:
     of one evaluator hold before they spill to disk, at least ``LEAST_MEMORY`` (0: DuckDB's own limit). ``lifetime``:
     seconds that statistics are taken for the present ones. ``silence``: that a service may not say that it lives, while
     a statement waits for its rows, before it counts as gone. ``upload_bytes``: of tables that were loaded into a
-    service's federation, all together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other tables with
+    service's federation, all together (0: nothing may be loaded), each kept until it was not used for
+    ``upload_seconds``. ``replicas``: ``alias.table`` to other tables with
     the same rows. ``functions``: operation calls by name, as they are configured; relative paths in them count from
     ``base``."""
 
@@ -56,6 +57,7 @@ class FederationSettings:
     lifetime: float = 300.0
     silence: float = 10.0
     upload_bytes: int = 256_000_000
+    upload_seconds: float = 3600.0
     sources: tuple[SourceSettings, ...] = ()
     views: Mapping[str, str] = field(default_factory=dict)
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -137,6 +139,8 @@ def parse(
     plain = {key: value for key, value in document.items() if key not in parts}
     made: FederationSettings = config.section(FederationSettings, where, plain, base, name=name)
     check_memory(made.memory_bytes, f"{dot}memory_bytes")
+    if made.upload_seconds <= 0:
+        raise ConfigurationError(f"{dot}upload_seconds must be more than 0, not {made.upload_seconds}.")
     if made.upload_bytes < 0:
         raise ConfigurationError(f"{dot}upload_bytes must be 0 or more, not {made.upload_bytes}.")
     for key in ("lifetime", "silence"):

@@ -24,7 +24,6 @@ from dai.config import parse
 from dai.drivers import driver_for
 from dai.errors import (
     ConfigurationError,
-    LimitError,
     ParameterError,
     StatementError,
 )
@@ -184,18 +183,6 @@ def test_names_that_mean_something_else(lab: Lab, name: str, says: str) -> None:
     assert lab.sql("select count(*) as n from shop_orders").arrow().to_pylist() == [{"n": ROWS}]
 
 
-def test_a_service_keeps_so_much(service: Background) -> None:
-    with dqp.connect(f"{service.url}/lab") as lab, dqp.connect(f"{service.url}/lab") as other:
-        lab.upload("kept", {"a": list(range(1_000))})
-        with pytest.raises(LimitError, match="at most 100,000 bytes"):
-            lab.upload("large", {"a": list(range(1_000_000))})
-        with pytest.raises(ParameterError, match="cannot be the name"):
-            lab.upload("shop.orders", {"a": [1]})
-        assert other.sql("select count(*) as n from kept").arrow().to_pylist() == [{"n": 1_000}]
-        lab.upload("kept", {"a": []})
-        assert other.sql("select count(*) as n from kept").arrow().to_pylist() == [{"n": 0}]
-
-
 def test_what_is_no_table_or_federation(urls: dict[str, str], service: Background) -> None:
     with dqp.connect({"sources": urls}) as lab:
         for data in (3, "text", {"a": [1, 2], "b": [1]}):
@@ -289,3 +276,21 @@ def test_ctrl_c_ends_the_statement_in_the_database(
             assert out.split() == ["asking", "interrupted"], err
             assert process.returncode == 130
             until(lambda: not asleep(), 10)
+
+
+def test_a_lab_that_is_closed_says_so_to_its_queries(urls: dict[str, str]) -> None:
+    lab = dqp.connect({"sources": urls})
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            lab.sql("select count(*) from range(1_000_000_000_000) t(i) where i % 7 = 3").arrow()
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    until(lambda: bool(lab._running))
+    lab.close()
+    thread.join(30)
+    assert [str(each) for each in failures] == ["The lab was closed while the query ran."]

@@ -1,0 +1,137 @@
+"""Tables of one's own in a federation of a service are private: neither read, nor replaced, nor listed by others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dai
+import dqp
+from dai.api.serve import Background, background
+from dai.cancellation import Cancellation
+from dai.config import parse
+from dai.drivers import driver_for
+from dai.errors import DaiError, LimitError, ParameterError, StatementError
+from dai.stream import Stream
+from dqp.driver import Federation
+from dqp.notebook import Lab
+from dqp.settings import load
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
+    directory = tmp_path_factory.mktemp("service")
+    book = driver_for(f"sqlite:///{directory}/book.db")
+    book.load("people", Stream.of(pa.table({"id": [1, 2, 3]})), cancellation=Cancellation(), create=True)
+    book.close()
+    document: dict[str, Any] = {
+        "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": "results", "grace": 0.2},
+        "resources": {"book": {"url": f"sqlite:///{directory}/book.db"}},
+        "federations": {"lab": {"sources": [{"alias": "book", "resource": "book"}], "upload_bytes": 100_000}},
+    }
+    with background(parse(document, directory, {})) as running:
+        yield running
+
+
+@pytest.fixture
+def two(service: Background) -> Iterator[tuple[Lab, Lab]]:
+    with dqp.connect(f"{service.url}/lab") as one, dqp.connect(f"{service.url}/lab") as other:
+        yield one, other
+
+
+def rows(lab: Lab, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
+    return [tuple(each.values()) for each in lab.sql(sql, **parameters).arrow().to_pylist()]
+
+
+def test_uploads_of_two_people_do_not_meet(two: tuple[Lab, Lab], service: Background) -> None:
+    one, other = two
+    one.upload("mine", {"a": [1]})
+    other.upload("mine", {"a": [2], "b": ["x"]})
+    assert rows(one, "from mine") == [(1,)]
+    assert rows(other, "select mine.b, a from Mine") == [("x", 2)]
+    one.upload("mine", {"a": [3]})
+    assert rows(one, "from mine") == [(3,)]
+    assert rows(other, "select a from mine") == [(2,)]
+    third = dai.connect(f"{service.url}/lab")
+    with pytest.raises(StatementError) as caught:
+        third.query("from mine").table()
+    assert "mine_" not in str(caught.value)
+    assert not [each for each in third.schema(fresh=True) if each["name"].startswith("mine")]
+    assert ("mine", 1) in [(each["table"], each["rows"]) for each in one.tables().to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("sql", "answer"),
+    [
+        ("with x as (select id from book.people) select count(*) from x join mine on mine.a = x.id", [(2,)]),
+        (
+            "with recursive r as (select 1 n union all select n + 1 from r where n < 3) select max(a + n) from r, mine",
+            [(5,)],
+        ),
+        ("with mine as (select 7 as a) from mine", [(7,)]),
+        ("select count(*) from book.people where id in (select a from mine where a < $most)", [(1,)]),
+        ("values ((select max(a) from mine))", [(2,)]),
+        ("(select a from mine) union all select 9 order by 1 desc limit 1", [(9,)]),
+        ("from mine a positional join mine b select count(*)", [(2,)]),
+        ("select 'mine' as mine", [("mine",)]),
+    ],
+)
+def test_a_query_of_any_form_reads_them(two: tuple[Lab, Lab], sql: str, answer: list[Any]) -> None:
+    lab = two[0]
+    lab.upload("mine", {"a": [1, 2]})
+    given = {"most": 2} if "$most" in sql else {}
+    assert rows(lab, sql, **given) == answer
+    assert lab.explain(sql, **given).text
+
+
+@pytest.mark.parametrize("sql", ["select nope from mine", "with x as (select 1) select nope from mine, x"])
+def test_mistakes_stand_where_they_were_made(two: tuple[Lab, Lab], sql: str) -> None:
+    lab = two[0]
+    lab.upload("mine", {"a": [1, 2]})
+    with pytest.raises(StatementError, match="nope") as caught:
+        lab.sql(sql).arrow()
+    assert caught.value.position == sql.index("nope") + 1
+    assert "mine_" not in str(caught.value)
+
+
+def test_what_the_service_forgot_is_sent_again(two: tuple[Lab, Lab], service: Background) -> None:
+    lab = two[0]
+    lab.upload("mine", {"a": [1, 2]})
+    federation: Any = service.service.resources["lab"].driver
+    federation.catalog.forget(0)
+    assert not federation.catalog.uploads
+    assert rows(lab, "select sum(a) from mine") == [(3,)]
+
+
+def test_a_service_keeps_so_much(two: tuple[Lab, Lab]) -> None:
+    lab, other = two
+    lab.upload("kept", {"a": list(range(1_000))})
+    with pytest.raises(LimitError, match="at most 100,000 bytes"):
+        other.upload("large", {"a": list(range(1_000_000))})
+    for name in ("shop.orders", "book", ""):
+        with pytest.raises(ParameterError) as caught:
+            lab.upload(name, {"a": [1]})
+        assert lab._uploads._token not in str(caught.value)
+    other.upload("half", {"a": list(range(8_000))})
+    with pytest.raises(LimitError):
+        lab.upload("half", {"a": list(range(8_000))})
+    other.close()
+    lab.upload("half", {"a": list(range(8_000))})
+
+
+def test_a_name_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
+    federation = Federation(load({"sources": {}}))
+    for name in ("mine", "mine_1234", "mine_" + "G" * 32):
+        with pytest.raises(ParameterError, match="cannot be the name"):
+            federation.load(name, Stream.of(pa.table({"a": [1]})), cancellation=Cancellation())
+    private = "mine_" + "0" * 32
+    federation.load(private, Stream.of(pa.table({"a": [1]})), cancellation=Cancellation())
+    assert federation.tables() == ()
+    with pytest.raises(DaiError) as caught:
+        federation.query("from mine_0", cancellation=Cancellation())
+    assert private not in str(caught.value)
+    federation.close()
