@@ -93,7 +93,8 @@ class MariaDB(Dialect):
                 "date": "DATE_FORMAT({a}, '%Y-%m-%d')",
                 "timestamp": "TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM DATE_FORMAT({a}, '%Y-%m-%d %H:%i:%s.%f')))",
             },
-            "sum": {f"{_WHOLE} decimal double": "SUM({a})"},
+            # An infinite total alone would arrive as zero; computed with, it is an error.
+            "sum": {f"{_WHOLE} decimal": "SUM({a})", "double": "(SUM({a}) + 0e0)"},
             "avg": {f"{_WHOLE} decimal": _MEAN, "double": "(SUM({a}) / COUNT({a}))"},
             "avg distinct": {f"{_WHOLE} decimal": _MEAN.replace("{a}", "DISTINCT {a}")},
             "sum distinct": {f"{_WHOLE} decimal": "SUM(DISTINCT {a})"},

@@ -77,5 +77,17 @@ def means(edges: Edge, rows: Rows, type: pa.DataType, scale: int) -> None:
             assert mine == theirs or math.nextafter(theirs, mine) == mine
 
 
+@pytest.mark.parametrize("aggregate", ["sum", "avg"])
+def test_a_total_that_is_too_large_is_no_other_number(edges: Edge, aggregate: str) -> None:
+    table = pa.table({"v": [1e308, 1e308, 1.5]})
+    tree = Aggregate(Inline("hand", (("v", "v"),), table), (), (("made", expression(f"{aggregate}(v)")),))
+    try:
+        found = edges.pushed(statement(tree, edges.dialect))
+    except NotPushed:
+        assert edges.dialect == "sqlite"
+        return
+    assert found is None or found.to_pylist() == [{"made": math.inf}]
+
+
 REFUSED = {("mariadb", "decimal128(38, 10)")}
 """More than 65 digits on the way."""
