@@ -196,7 +196,15 @@ class Estimator:
 
     def _join(self, tree: Join) -> Estimate:
         left, right = self.of(tree.left), self.of(tree.right)
-        return joined(left, right, tree.kind, conjuncts(tree.condition))
+        found = joined(left, right, tree.kind, conjuncts(tree.condition))
+        columns = dict(found.columns)
+        for side in (left, right):
+            for name in side.columns:
+                # The join may have more rows than the side, not more values.
+                known = columns.get(name)
+                if known is not None and known.distinct is not None and known.distinct > side.rows:
+                    columns[name] = replace(known, most=min(side.rows, known.most or side.rows))
+        return replace(found, columns=columns)
 
     def _setoperation(self, tree: SetOperation) -> Estimate:
         left, right = self.of(tree.left), self.of(tree.right)

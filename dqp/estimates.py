@@ -25,7 +25,8 @@ FAR = 6.0
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
     """``low`` and ``high`` as numbers on a line (``dqp.constants.number``), None for text or where unknown. ``bell``:
-    mean and standard deviation, where the values lie around a mean and not evenly between the ends."""
+    mean and standard deviation, where the values lie around a mean and not evenly between the ends. ``most``: how many
+    different values are left, where that is known to be less than ``distinct``."""
 
     distinct: float | None = None
     null_fraction: float = 0.0
@@ -33,6 +34,7 @@ class ColumnStatistics:
     high: float | None = None
     width: float = WIDTH
     bell: tuple[float, float] | None = None
+    most: float | None = None
 
 
 UNKNOWN = ColumnStatistics()
@@ -65,6 +67,17 @@ class Estimate:
             if product >= self.rows:
                 return max(1.0, self.rows)
         return max(1.0, min(product, self.rows))
+
+    def values(self, identifier: str, part: float = 1.0) -> float:
+        """How many different values of a column that part of the rows is expected to hold: of a key one a row, of
+        others as many as that many draws find (A. Cardenas, "Analysis and performance of inverted data base
+        structures", 1975)."""
+        rows = max(1.0, self.rows * part)
+        known = self.columns.get(identifier, UNKNOWN)
+        distinct = known.distinct if known.most is None else known.most
+        if distinct is None or frozenset((identifier,)) in self.keys:
+            return rows
+        return max(1.0, min(rows, distinct * -math.expm1(-rows / max(1.0, distinct))))
 
     def renamed(self, items: Iterable[tuple[str, exp.Expression]]) -> Estimate:
         """Of as many rows with the columns that the items make."""

@@ -276,7 +276,8 @@ class _Order:
     def _step(self, build: _Sent, here: str, probe: _Sent, there: str, owner: int) -> tuple[float, float]:
         """Seconds that a reduction saves, and the rows that it leaves."""
         types, dialect, of = self.context.types, self.context.dialect(probe.where), self._costs(probe.where)
-        keys = min(build.rows, self.rows[build.relations].columns[here].distinct or build.rows)
+        known = self.rows[build.relations]
+        keys = known.values(here, build.rows / known.rows)
         values = self.rows[probe.relations].columns[there].distinct or 0.5 * self.rows[probe.relations].rows
         part = keys / max(1.0, values)
         if part > LARGEST_PART or keys > most_listed(types.get(there, ""), dialect):

@@ -36,7 +36,7 @@ from dqp.rules.context import EXACT, Context, same_values
 
 LARGEST_PART = 0.8
 """The part of the probe's rows that may be left where a filter is to pay."""
-NUMBER = 3e-6
+NUMBER = 2e-6
 """Seconds that a key of a list costs, from here to the source's plan."""
 MOST_LISTED = 1_000
 """Keys that are written as a list: what every source compares a row with fast."""
@@ -178,9 +178,7 @@ class _Program:
         return seconds + self._wait * len({each.build for each in steps} - self._free)
 
     def _keys(self, step: _Step, name: str, left: Sequence[float]) -> float:
-        estimate = self._estimates[step.build]
-        rows = estimate.rows * left[step.build]
-        return min(rows, estimate.columns.get(name, UNKNOWN).distinct or rows)
+        return self._estimates[step.build].values(name, left[step.build])
 
     def _part(self, step: _Step, left: Sequence[float]) -> float:
         """Of the probe's rows that are left."""
