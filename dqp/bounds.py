@@ -20,6 +20,7 @@ from dqp import dialects
 from dqp.constants import literal
 from dqp.dialects import NotPushed
 from dqp.operators import (
+    SELECTIVITY,
     Aggregate,
     Distinct,
     Filter,
@@ -34,7 +35,6 @@ from dqp.operators import (
     used,
 )
 from dqp.rules.context import Context
-from dqp.selectivity import SELECTIVITY
 from dqp.splitting import parts
 
 MOST = 1_000

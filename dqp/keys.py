@@ -13,15 +13,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-from dqp.operators import column
-from dqp.selectivity import SELECTIVITY
+from dqp.operators import SELECTIVITY, column
 
 MOST_KEYS = 500_000
 """Combinations that travel as a table."""
 MOST_BYTES = 8 << 20
 """What such a table has at most: half of what a service takes unless it is told otherwise."""
-TABLE_KEY = {"postgresql": 3e-6, "mariadb": 4e-6, "sqlite": 8e-6, "duckdb": 3e-7}
+TABLE_KEY = {"postgresql": 3e-6, "mariadb": 2.5e-6, "sqlite": 6e-6, "duckdb": 3e-7}
 """Seconds that one costs by dialect, from here to the source's table of hashes (docs/decisions/0015)."""
+TABLE_ROW = {"postgresql": 3e-7, "mariadb": 4e-7, "sqlite": 6e-7, "duckdb": 1e-8}
+"""Seconds that it costs to look for a row there."""
 
 
 @dataclass(frozen=True, eq=False)

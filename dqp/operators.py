@@ -30,6 +30,8 @@ SetKind = Literal["union", "intersect", "except"]
 ExchangeKind = Literal["gather", "hash", "broadcast", "spread"]
 Item = tuple[str, exp.Expression]
 """A column made by an expression: identifier, expression."""
+SELECTIVITY = "selectivity"
+"""In the ``meta`` of a predicate: the part of the rows for which it holds, where whoever made it knows."""
 
 
 class Nested(exp.Expression):

@@ -15,6 +15,7 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB as _DuckDBDialect
 from sqlglot.generators.duckdb import DuckDBGenerator
 
+from dqp.keys import Keys, Members
 from dqp.operators import (
     Aggregate,
     Block,
@@ -454,6 +455,8 @@ class _Short(DuckDBGenerator):
         exp.Column: lambda self, node: node.name,
         exp.GroupConcat: _Generator.TRANSFORMS[exp.GroupConcat],
         exp.WithinGroup: _Generator.TRANSFORMS[exp.WithinGroup],
+        Keys: lambda self, node: f"{self.sql(node, 'this')} IN ({node.text_of_numbers})",
+        Members: lambda self, node: f"({self.expressions(node, flat=True)}) IN {node.key_table.name}",
     }
 
 

@@ -15,10 +15,8 @@ from sqlglot import exp
 
 from dqp.constants import number, value
 from dqp.estimates import UNKNOWN, ColumnStatistics, Estimate, common, made
-from dqp.operators import Nested, conjuncts
+from dqp.operators import SELECTIVITY, Nested, conjuncts
 
-SELECTIVITY = "selectivity"
-"""In the ``meta`` of a predicate: the part of the rows for which it holds, where whoever made it knows."""
 _DEFAULTS = {
     "equal": 0.05,
     "range": 1 / 3,

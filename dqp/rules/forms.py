@@ -12,7 +12,7 @@ from sqlglot import exp
 from dqp.constants import number
 from dqp.cost import ROUND_TRIP, costs
 from dqp.estimates import UNKNOWN, Estimate
-from dqp.keys import MOST_BYTES, MOST_KEYS, TABLE_KEY, Keys, KeyTable, Members, members
+from dqp.keys import MOST_BYTES, MOST_KEYS, TABLE_KEY, TABLE_ROW, Keys, KeyTable, Members, members
 from dqp.operators import Filter, Remote, Scan, conjunction, walk
 from dqp.rules.context import Context
 from dqp.rules.program import LARGEST_PART, NUMBER, Reduction, share
@@ -25,9 +25,10 @@ def together(
     """The conditions with a table of the keys; None where ``single``, those of each column alone, cost less or the
     source takes no tables."""
     probe = reduction.probe
-    if not context.takes_tables(probe.source):
+    dialect = context.dialect(probe.source)
+    if dialect not in TABLE_KEY or not context.takes_tables(probe.source):
         return None
-    estimate, dialect = context.estimator.of(probe), context.dialect(probe.source)
+    estimate = context.estimator.of(probe)
     pairs = _independent(reduction, context)
     table = _combinations(keys, pairs, context)
     if table is None:
@@ -35,7 +36,7 @@ def together(
     part = _part(table, [other for _, other in pairs], estimate)
     of = costs(dialect)
     rows = estimate.rows * (of.row + of.byte * estimate.width)
-    seconds = part * rows + table.num_rows * TABLE_KEY.get(dialect, TABLE_KEY["mariadb"]) + ROUND_TRIP
+    seconds = part * rows + table.num_rows * TABLE_KEY[dialect] + estimate.rows * TABLE_ROW[dialect] + ROUND_TRIP
     if part > LARGEST_PART or seconds >= _seconds(single, reduction, rows, context):
         return None
     name = _name(probe, context)

@@ -22,8 +22,12 @@ EAGER = {
     ("dqp.bounds", "GAIN"): 0.0,
     ("dqp.rules.aggregates", "FEWER"): 1e9,
     ("dqp.rules.narrow", "GAIN"): 0.0,
+    ("dqp.rules.forms", "LARGEST_PART"): 1e9,
+    ("dqp.rules.forms", "ROUND_TRIP"): -1e9,
+    ("dqp.rules.program", "LARGEST_PART"): 1e9,
+    ("dqp.rules.program", "NUMBER"): 0.0,
+    ("dqp.rules.program", "ROUND_TRIP"): 0.0,
     ("dqp.rules.reduction", "LARGEST_PART"): 1e9,
-    ("dqp.rules.reduction", "ROUND_TRIP"): 0.0,
     ("dqp.rules.semijoins", "FEWER"): 1e9,
     ("dqp.rules.semijoins", "ROWS"): 0,
 }

@@ -201,7 +201,8 @@ def test_a_federated_query_uses_it_and_the_answer_is_the_same(
     lab: Lab, dialect: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The tables here are too small for it to pay everywhere.
-    monkeypatch.setattr(forms, "TABLE_KEY", dict.fromkeys(DIALECTS, 0.0))
+    for name in ("TABLE_KEY", "TABLE_ROW"):
+        monkeypatch.setattr(forms, name, dict.fromkeys(DIALECTS, 0.0))
     for module in (forms, program):
         monkeypatch.setattr(module, "ROUND_TRIP", 0.0)
     monkeypatch.setattr(program, "NUMBER", 0.0)
@@ -225,7 +226,8 @@ def test_a_federated_query_uses_it_and_the_answer_is_the_same(
 
 
 def test_a_source_that_refuses_the_keys_is_asked_without(urls: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "TABLE_KEY", dict.fromkeys(DIALECTS, 0.0))
+    for name in ("TABLE_KEY", "TABLE_ROW"):
+        monkeypatch.setattr(forms, name, dict.fromkeys(DIALECTS, 0.0))
     text, few, _ = QUERIES["texts"]
     sql = text.format("postgresql")
     asked: list[bool] = []

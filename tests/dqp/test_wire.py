@@ -19,7 +19,14 @@ OPERATION = Operation(
 names = st.text(min_size=1, max_size=12)
 columns = st.lists(st.tuples(names, st.sampled_from(["BIGINT", "DECIMAL(12,2)", "VARCHAR"])), max_size=3).map(tuple)
 tickets = st.builds(Ticket, names, st.integers(1, 9), names, st.integers(0, 99), names)
-remotes = st.builds(RemoteInput, st.lists(st.tuples(names, names, names), max_size=2).map(tuple), columns)
+keys = st.lists(st.integers(-5, 5), max_size=3).map(lambda values: pa.table({"k1": pa.array(values, pa.int64())}))
+remotes = st.builds(
+    RemoteInput,
+    st.lists(st.tuples(names, names, names), max_size=2).map(tuple),
+    columns,
+    st.dictionaries(names, keys, max_size=2),
+    st.integers(0, 2),
+)
 received = st.builds(
     Received, st.lists(st.tuples(names, tickets), max_size=3).map(tuple), st.none() | columns, st.booleans()
 )
