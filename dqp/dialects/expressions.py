@@ -2,9 +2,9 @@
 of it for the types at hand, and ``NotPushed`` otherwise.
 
 ``OPERATIONS`` is the whitelist: operation, then the kinds of operand (names of types in lower case; ``decimal`` for any
-precision), then how it is written. ``{0}`` is the first operand, ``{a}`` the same without what the dialect puts around
-operands that are compared (a collation). The kind is that of the type in which DuckDB computes: of a comparison the
-common type of both sides, of a function its first operand's.
+precision, ``bounded`` for floating numbers of a known size), then how it is written. ``{0}`` is the first operand,
+``{a}`` the same without what the dialect puts around operands that are compared (a collation). The kind is that of the
+type in which DuckDB computes: of a comparison the common type of both sides, of a function its first operand's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 from sqlglot import exp
@@ -25,7 +25,6 @@ from dqp.dialects.typing import (
     DATE,
     DOUBLE,
     NULL,
-    TIMESTAMP,
     VARCHAR,
     WHOLE,
     Magnitude,
@@ -86,13 +85,27 @@ def expanded(operations: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str
     }
 
 
+def collated(compared: str) -> dict[str, dict[str, str]]:
+    """Comparing, grouping, ordering and the extremes of these kinds where booleans are numbers, and texts have the
+    collation that ``operand`` gives them."""
+    every = f"boolean {compared} varchar"
+    return {
+        **{operator: {every: f"{{0}} {operator} {{1}}"} for operator in ("=", "<>", "<", "<=", ">", ">=")},
+        **{place: {every: "{0}"} for place in ("group", "order")},
+        "min": {f"{compared} varchar": "MIN({0})"},
+        "max": {f"{compared} varchar": "MAX({0})"},
+        "logicaland": {"boolean": "MIN({a})"},
+        "logicalor": {"boolean": "MAX({a})"},
+    }
+
+
 @lru_cache(256)
 def kind(type: Type) -> str:
     return type.name.strip('"').lower()
 
 
 class Expressions(Renderer):
-    """Expressions of one statement: constants, comparisons, logic, arithmetic, alternatives."""
+    """Expressions of one statement: constants, comparisons, logic."""
 
     product: ClassVar[str]
     OPERATIONS: ClassVar[Mapping[tuple[str, str], str]]
@@ -402,65 +415,6 @@ class Expressions(Renderer):
     def like(self, value: Value, pattern: str) -> str:
         raise self.refuse("LIKE")
 
-    # Alternatives.
-
-    def _alternatives(self, values: Sequence[Value]) -> tuple[list[Value], Type]:
-        """In their common type; a text among other types would be converted, which is not for us."""
-        type = NULL
-        for each in sorted(values, key=lambda value: value.is_constant):
-            own = each.type
-            if each.is_constant and isinstance(each.constant, int) and type in WHOLE and fits(each.constant, type):
-                own = type
-            if each.is_constant and each.type == VARCHAR and type in (DATE, TIMESTAMP):
-                own = type
-            type = common(type, own)
-        made = [
-            self.known(constants.cast(each.constant, each.type, type), type) if each.is_constant else each
-            for each in values
-        ]
-        if any(each.type not in (type, NULL) and not (is_exact(each.type) and is_exact(type)) for each in made):
-            raise self.refuse("alternatives of several types")
-        return made, type
-
-    def _on_case(self, node: exp.Case, columns: Columns) -> Value:
-        subject = None if node.this is None else self.value(node.this, columns)
-        conditions = []
-        for each in node.args["ifs"]:
-            value = self.value(each.this, columns)
-            conditions.append(self._truth(value) if subject is None else self._compare("=", subject, value).text)
-        default = node.args.get("default")
-        results = [self.value(each.args["true"], columns) for each in node.args["ifs"]]
-        results.append(self.known(None, NULL) if default is None else self.value(default, columns))
-        return self._choice(conditions, results)
-
-    def _on_if(self, node: exp.If, columns: Columns) -> Value:
-        default = node.args.get("false")
-        results = [self.value(node.args["true"], columns)]
-        results.append(self.known(None, NULL) if default is None else self.value(default, columns))
-        return self._choice([self.condition(node.this, columns)], results)
-
-    def _choice(self, conditions: Sequence[str], results: Sequence[Value]) -> Value:
-        made, type = self._alternatives(results)
-        self.written("case", type, made[0])
-        parts = [f"WHEN {one} THEN {self.operand(two)}" for one, two in zip(conditions, made, strict=False)]
-        if made[-1].constant is not None or not made[-1].is_constant:
-            parts.append(f"ELSE {self.operand(made[-1])}")
-        return Value(f"CASE {' '.join(parts)} END", type, True, magnitude=_widest(made))
-
-    def _on_coalesce(self, node: exp.Coalesce, columns: Columns) -> Value:
-        values, type = self._alternatives([self.value(each, columns) for each in (node.this, *node.expressions)])
-        self.written("case", type, values[0])
-        text = f"COALESCE({', '.join(map(self.operand, values))})"
-        return Value(text, type, True, magnitude=_widest(values))
-
-    def _on_nullif(self, node: exp.Nullif, columns: Columns) -> Value:
-        left, right = self.value(node.this, columns), self.value(node.expression, columns)
-        same = self._compare("=", left, right).text
-        self.written("case", left.type, left)
-        return Value(f"CASE WHEN {same} THEN NULL ELSE {self.operand(left)} END", left.type, True)._replace(
-            magnitude=left.magnitude
-        )
-
 
 def named(node: exp.Expression) -> str:
     if isinstance(node, exp.Anonymous):
@@ -480,12 +434,6 @@ _CHAIN = 500
 
 def _parts(node: exp.Expression) -> list[exp.Expression]:
     return list(node.flatten())  # type: ignore[arg-type]
-
-
-def _widest(values: Sequence[Value]) -> Magnitude | None:
-    found = [magnitude(each) for each in values if not (each.is_constant and each.constant is None)]
-    known = [each for each in found if each is not None]
-    return reduce(Magnitude.united, known) if known and len(known) == len(found) else None
 
 
 def _midnight(value: datetime) -> bool:

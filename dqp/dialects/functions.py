@@ -1,14 +1,19 @@
-"""Functions, aggregates and subqueries in expressions."""
+"""Functions, alternatives, aggregates and subqueries in expressions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 from sqlglot import exp
 
+from dqp.dialects import constants
 from dqp.dialects.arithmetic import Operators
 from dqp.dialects.expressions import Value, magnitude, named
 from dqp.dialects.typing import (
     BIGINT,
     BOOLEAN,
+    DATE,
     DOUBLE,
     FLOAT,
     HUGEINT,
@@ -21,6 +26,7 @@ from dqp.dialects.typing import (
     NotPushed,
     Type,
     common,
+    fits,
     is_decimal,
     is_exact,
 )
@@ -75,6 +81,65 @@ class Functions(Operators):
         )
 
     _on_datetrunc = _on_timestamptrunc
+
+    # Alternatives.
+
+    def _alternatives(self, values: Sequence[Value]) -> tuple[list[Value], Type]:
+        """In their common type; a text among other types would be converted, which is not for us."""
+        type = NULL
+        for each in sorted(values, key=lambda value: value.is_constant):
+            own = each.type
+            if each.is_constant and isinstance(each.constant, int) and type in WHOLE and fits(each.constant, type):
+                own = type
+            if each.is_constant and each.type == VARCHAR and type in (DATE, TIMESTAMP):
+                own = type
+            type = common(type, own)
+        made = [
+            self.known(constants.cast(each.constant, each.type, type), type) if each.is_constant else each
+            for each in values
+        ]
+        if any(each.type not in (type, NULL) and not (is_exact(each.type) and is_exact(type)) for each in made):
+            raise self.refuse("alternatives of several types")
+        return made, type
+
+    def _on_case(self, node: exp.Case, columns: Columns) -> Value:
+        subject = None if node.this is None else self.value(node.this, columns)
+        conditions = []
+        for each in node.args["ifs"]:
+            value = self.value(each.this, columns)
+            conditions.append(self._truth(value) if subject is None else self._compare("=", subject, value).text)
+        default = node.args.get("default")
+        results = [self.value(each.args["true"], columns) for each in node.args["ifs"]]
+        results.append(self.known(None, NULL) if default is None else self.value(default, columns))
+        return self._choice(conditions, results)
+
+    def _on_if(self, node: exp.If, columns: Columns) -> Value:
+        default = node.args.get("false")
+        results = [self.value(node.args["true"], columns)]
+        results.append(self.known(None, NULL) if default is None else self.value(default, columns))
+        return self._choice([self.condition(node.this, columns)], results)
+
+    def _choice(self, conditions: Sequence[str], results: Sequence[Value]) -> Value:
+        made, type = self._alternatives(results)
+        self.written("case", type, made[0])
+        parts = [f"WHEN {one} THEN {self.operand(two)}" for one, two in zip(conditions, made, strict=False)]
+        if made[-1].constant is not None or not made[-1].is_constant:
+            parts.append(f"ELSE {self.operand(made[-1])}")
+        return Value(f"CASE {' '.join(parts)} END", type, True, magnitude=_widest(made))
+
+    def _on_coalesce(self, node: exp.Coalesce, columns: Columns) -> Value:
+        values, type = self._alternatives([self.value(each, columns) for each in (node.this, *node.expressions)])
+        self.written("case", type, values[0])
+        text = f"COALESCE({', '.join(map(self.operand, values))})"
+        return Value(text, type, True, magnitude=_widest(values))
+
+    def _on_nullif(self, node: exp.Nullif, columns: Columns) -> Value:
+        left, right = self.value(node.this, columns), self.value(node.expression, columns)
+        same = self._compare("=", left, right).text
+        self.written("case", left.type, left)
+        return Value(f"CASE WHEN {same} THEN NULL ELSE {self.operand(left)} END", left.type, True)._replace(
+            magnitude=left.magnitude
+        )
 
     # Aggregates.
 
@@ -147,6 +212,12 @@ class Functions(Operators):
         finally:
             self.outer = before
         return Value(f"{self.operand(value)} IN ({text})", BOOLEAN)
+
+
+def _widest(values: Sequence[Value]) -> Magnitude | None:
+    found = [magnitude(each) for each in values if not (each.is_constant and each.constant is None)]
+    known = [each for each in found if each is not None]
+    return reduce(Magnitude.united, known) if known and len(known) == len(found) else None
 
 
 def _when(condition: str | None, text: str) -> str:

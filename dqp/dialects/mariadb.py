@@ -16,7 +16,7 @@ from typing import ClassVar
 from sqlglot import exp
 
 from dqp.dialects.dialect import Dialect
-from dqp.dialects.expressions import Value, expanded, magnitude
+from dqp.dialects.expressions import Value, collated, expanded, magnitude
 from dqp.dialects.functions import MOST_ROWS
 from dqp.dialects.typing import BOOLEAN, HUGEINT, VARCHAR, Magnitude, Type, as_decimal, common, is_decimal, is_exact
 from dqp.operators import Join, Nested, Scan, conjuncts, free, used
@@ -24,7 +24,7 @@ from dqp.render import Columns, Select
 
 _WHOLE = "tinyint smallint integer bigint utinyint usmallint uinteger ubigint"
 _EXACT = f"{_WHOLE} hugeint decimal"
-_COMPARED = f"boolean {_WHOLE} hugeint decimal double date timestamp"
+_COMPARED = f"{_WHOLE} hugeint decimal double date timestamp"
 # Of 65 digits 30 are behind the point: enough to be rounded once, to a DOUBLE.
 _MEAN = "CAST(CAST(SUM({a}) AS DECIMAL(65,30)) / COUNT({a}) AS DOUBLE)"
 _MEAN_OF = Magnitude(-10, 35 - MOST_ROWS)
@@ -64,14 +64,9 @@ class MariaDB(Dialect):
     }
     OPERATIONS = expanded(
         {
-            **{
-                operator: {f"{_COMPARED} varchar": f"{{0}} {operator} {{1}}"}
-                for operator in ("=", "<>", "<", "<=", ">", ">=")
-            },
+            **collated(_COMPARED),
             "like": {"varchar": "{0} LIKE {1}"},
-            "case": {f"{_COMPARED} varchar": ""},
-            "group": {f"{_COMPARED} varchar": "{0}"},
-            "order": {f"{_COMPARED} varchar": "{0}"},
+            "case": {f"boolean {_COMPARED} varchar": ""},
             "+": {"bigint decimal bounded": "{0} + {1}"},
             "-": {"bigint decimal bounded": "{0} - {1}"},
             "*": {"bigint decimal bounded": "{0} * {1}"},
@@ -98,10 +93,6 @@ class MariaDB(Dialect):
             "avg": {f"{_WHOLE} decimal": _MEAN, "double": "(SUM({a}) / COUNT({a}))"},
             "avg distinct": {f"{_WHOLE} decimal": _MEAN.replace("{a}", "DISTINCT {a}")},
             "sum distinct": {f"{_WHOLE} decimal": "SUM(DISTINCT {a})"},
-            "min": {f"{_COMPARED.removeprefix('boolean ')} varchar": "MIN({0})"},
-            "max": {f"{_COMPARED.removeprefix('boolean ')} varchar": "MAX({0})"},
-            "logicaland": {"boolean": "MIN({a})"},
-            "logicalor": {"boolean": "MAX({a})"},
         }
     )
 

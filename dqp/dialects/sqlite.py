@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 from dqp.dialects.dialect import Dialect
-from dqp.dialects.expressions import Value, expanded
+from dqp.dialects.expressions import Value, collated, expanded
 from dqp.dialects.typing import DATE, DOUBLE, VARCHAR, Type
 from dqp.operators import Aggregate, Distinct, Nested, Operator, Project, Scan, SetOperation, Sort, used, walk
 from dqp.render import Columns, Select, members
@@ -22,7 +22,7 @@ from dqp.render import Columns, Select, members
 _WHOLE = frozenset({"bigint"})
 _TEXT = frozenset({"varchar"})
 _REAL = frozenset({"double"})
-_COMPARED = "boolean bigint double date"
+_COMPARED = "bigint double date"
 _DIGITS = 15
 _MOST_UNITED = 500
 _GUARDS = {
@@ -56,14 +56,9 @@ class SQLite(Dialect):
     }
     OPERATIONS = expanded(
         {
-            **{
-                operator: {f"{_COMPARED} varchar": f"{{0}} {operator} {{1}}"}
-                for operator in ("=", "<>", "<", "<=", ">", ">=")
-            },
+            **collated(_COMPARED),
             "like": {"varchar": "{a} GLOB {1}"},
-            "case": {f"{_COMPARED} integer varchar": ""},
-            "group": {f"{_COMPARED} varchar": "{0}"},
-            "order": {f"{_COMPARED} varchar": "{0}"},
+            "case": {f"boolean {_COMPARED} integer varchar": ""},
             "substring": {"varchar": "SUBSTR({a}, {b}, {c})"},
             "substring from": {"varchar": "SUBSTR({a}, {b})"},
             "||": {"varchar": "{a} || {b}"},
@@ -75,10 +70,6 @@ class SQLite(Dialect):
             "/ constant": {"bounded": "{0} / {1}"},
             # More than 2**31 rows would have to be added for their total to need more than 64 bits.
             "sum": {"integer": "SUM({a})"},
-            "min": {f"{_COMPARED.removeprefix('boolean ')} varchar": "MIN({0})"},
-            "max": {f"{_COMPARED.removeprefix('boolean ')} varchar": "MAX({0})"},
-            "logicaland": {"boolean": "MIN({a})"},
-            "logicalor": {"boolean": "MAX({a})"},
         }
     )
 
