@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import tempfile
 import threading
 import time
@@ -238,7 +237,6 @@ class Execution:
         self.cancellation = Cancellation()
         self._given, self._parent = cancellation, directory
         self._lock = threading.Lock()
-        self._directory: Path | None = None
         self._measures: dict[tuple[Hashable, int], Measure] = {}
         self._threads: list[threading.Thread] = []
         self._slots: dict[str, Slots] = {}
@@ -258,13 +256,11 @@ class Execution:
     # --- what belongs to it ---
 
     def directory(self) -> Path:
-        """For temporary files; made when it is first asked for, removed at the end."""
+        """Where temporary files may be made: without names, so that none is left however the process ends."""
         with self._lock:
             if self._closed:
                 raise ClosedError("The query has ended.")
-            if self._directory is None:
-                self._directory = Path(tempfile.mkdtemp(prefix="dqp-", dir=self._parent))
-            return self._directory
+        return Path(self._parent or tempfile.gettempdir())
 
     def start(self, work: Callable[[], None], name: str) -> None:
         """Run ``work`` in a thread. What it raises fails the attempt."""
@@ -333,8 +329,6 @@ class Execution:
             self.stop()
         finally:
             self._outer.close()
-            if self._directory is not None:
-                shutil.rmtree(self._directory, ignore_errors=True)
 
     def stop(self) -> None:
         """Ends the attempt under way: statements are cancelled, threads have ended when this returns."""

@@ -77,12 +77,12 @@ class Heartbeat:
             self._ask()
         except DatabaseUnavailableError:
             return DatabaseUnavailableError(
-                f"{self._what} accepted a statement, and its database no longer answers.",
+                f"{self._what} took what was asked, and its database no longer answers.",
                 hint="Is the database's process stopped, or the network between?",
             )
         except UnreachableError:
             return UnreachableError(
-                f"{self._what} accepted a statement and no longer answers.",
+                f"{self._what} took what was asked and no longer answers.",
                 hint="Is its process stopped, or its network gone?",
             )
         except DaiError:

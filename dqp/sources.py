@@ -38,6 +38,8 @@ from dqp.types import readable
 
 SMALL_SECONDS = 30.0
 """How long a service may take to describe a resource."""
+SMALL_AFTER, SMALL_PATIENCE = 2.0, 3.0
+"""When it is asked meanwhile whether it lives, and how long it may not say so."""
 ALIVE_SECONDS = 5.0
 """How long it may take to say that it lives: asked before it is waited for longer."""
 _DIALECTS = {"postgres": "postgresql"}
@@ -168,6 +170,9 @@ class ServiceSource(Source):
         self._described = Service(base, replace(options, read=min(options.read, SMALL_SECONDS), retries=1))
         self._alive = Service(base, replace(options, read=min(options.read, ALIVE_SECONDS), retries=0))
         self._heartbeat = Heartbeat(self._lives, f"The source at {self.address}", patience=silence)
+        self._small = Heartbeat(
+            self._lives, f"The source at {self.address}", patience=SMALL_PATIENCE, after=SMALL_AFTER
+        )
         self._name = name
         self._resource: Resource | None = None
         self._connecting = threading.Lock()
@@ -177,7 +182,7 @@ class ServiceSource(Source):
     def resource(self) -> Resource:
         with self._connecting:
             if self._resource is None:
-                properties = self._described.resource(self._name).properties
+                properties = json.loads(self._told(self._path)[2])
                 self._resource = Resource(self._service, self._name, properties)
             return self._resource
 
@@ -204,16 +209,22 @@ class ServiceSource(Source):
         if fresh:
             headers["Cache-Control"] = "no-cache"
         self._lives()
-        reply = self._described.transport.send("GET", f"{self._path}/schema", headers=headers)
-        with reply.body:
-            content = reply.body.read_all()
-        if reply.status != 304 or known is None:
+        status, tag, content = self._told(f"{self._path}/schema", headers)
+        if status != 304 or known is None:
             tables = tuple(map(_table, json.loads(content)["tables"]))
-            known = self._known = (str(reply.headers.get("etag")), tables)
+            known = self._known = (tag, tables)
         return known
 
+    def _told(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str, bytes]:
+        """What the service says of itself: status, entity tag, content."""
+        own = Cancellation()
+        with self._small.waiting(own):
+            reply = self._described.transport.send("GET", path, headers=headers, cancellation=own)
+            with reply.body:
+                return reply.status, str(reply.headers.get("etag")), bytes(reply.body.read_all())
+
     def statistics(self, table: str) -> Statistics:
-        found = self._described.get(f"/resources/{quote(self._name, safe='')}/statistics?table={quote(table, safe='')}")
+        found = json.loads(self._told(f"{self._path}/statistics?table={quote(table, safe='')}")[2])
         columns = {name: _known(ColumnStatistics, each) for name, each in found["columns"].items()}
         return Statistics(rows=found["rows"], size_bytes=found["size_bytes"], columns=columns)
 

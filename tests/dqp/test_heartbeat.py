@@ -38,7 +38,7 @@ def test_what_waits_for_a_service_that_is_gone_fails() -> None:
     with beat(Health(UnreachableError("gone"))).waiting(cancellation), cancellation.on_cancel(ended.set):
         assert ended.wait(30)
     assert isinstance(cancellation.cause, UnreachableError)
-    assert "The service at x accepted a statement and no longer answers" in str(cancellation.cause)
+    assert "The service at x took what was asked and no longer answers" in str(cancellation.cause)
 
 
 @pytest.mark.parametrize("answer", [None, BusyError("later")])
