@@ -20,6 +20,7 @@ from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
 from dqp.operators import Remote, Sort
 from dqp.partition import Thresholds
+from dqp.rules import forms
 from dqp.runtimes.service import Service
 from dqp.settings import load
 from tests.dqp.generated.differential import compared, order
@@ -132,6 +133,19 @@ def test_tpch(query: str, lab: Coordinator, whole: duckdb.DuckDBPyConnection) ->
     right = whole.sql(QUERIES[query]).to_arrow_table()
     found = compared(right, ask(lab, qualified(QUERIES[query], PLACEMENT)), order(QUERIES[query], right.schema.names))
     assert found is None, f"{found.kind}\n{found.detail}"
+
+
+@pytest.mark.parametrize("query", ["q05", "q09", "q20"])
+def test_keys_travel_as_tables(
+    query: str, lab: Coordinator, whole: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forms, "ROUND_TRIP", -1e9)
+    right = whole.sql(QUERIES[query]).to_arrow_table()
+    running = lab.run(lab.plan(qualified(QUERIES[query], PLACEMENT)), cancellation=Cancellation())
+    with running.stream as stream:
+        found = stream.table()
+    assert compared(right, found, order(QUERIES[query], right.schema.names)) is None
+    assert any("as a temporary table" in each for each in running.remarks)
 
 
 SKEWED = """SELECT count(*), sum(o.o_totalprice), sum(l.l_quantity) FROM pg.lineitem l JOIN maria.orders o
