@@ -133,7 +133,7 @@ def common(one: Type, other: Type) -> Type:
 
 
 class Magnitude(NamedTuple):
-    """The size of a number: it is zero (or NULL), or ``10**low <= abs(number) < 10**high``."""
+    """The size of a number: it is zero (or NULL), or ``10**low <= abs(number) <= 10**high``; what is exact is less."""
 
     low: int
     high: int
@@ -161,9 +161,9 @@ class Magnitude(NamedTuple):
             case "+" | "-":  # a difference is at least one bit of the smaller of both
                 made = Magnitude(min(self.low, other.low) - 17, max(self.high, other.high) + 1)
             case "*":
-                made = Magnitude(self.low + other.low - 1, self.high + other.high + 1)
+                made = Magnitude(self.low + other.low, self.high + other.high)
             case "/":
-                made = Magnitude(self.low - other.high - 1, self.high - other.low + 1)
+                made = Magnitude(self.low - other.high, self.high - other.low)
             case _:
                 return None
         return made if made.low > -300 and made.high < 300 else None
