@@ -155,6 +155,20 @@ def test_a_chain_from_small_to_large() -> None:
     assert ">= 3" in large.asked[0]
 
 
+def test_a_step_that_saves_little_is_taken_for_what_it_saves_later() -> None:
+    """The large leaf waits for it, although the whole middle one would leave all of its rows."""
+
+    def middle(sql: str, cancellation: Cancellation) -> Stream:
+        return keys(3, 4)(sql, cancellation) if ">= 1" in sql else keys(*range(1, 1_001))(sql, cancellation)
+
+    small, medium, large = Double("s", keys(1, 2, 3, 4)), Double("m", middle), Double("l", probing)
+    tree = joined(joined(leaf("l", 200_000, 1_000), leaf("m", 1_000, 1_000)), leaf("s", 4, 1_000))
+    tree = Join(tree.left, tree.right, "inner", exp.EQ(this=column("m_v"), expression=column("s_k")))
+    assert [each[0] for each in run(catalog_of(small, medium, large), tree)] == [3, 4]
+    assert ">= 1" in medium.asked[0]
+    assert ">= 3" in large.asked[0]
+
+
 def test_a_build_that_turns_out_large_is_read_once() -> None:
     many = Double(
         "s",

@@ -11,6 +11,7 @@ from dqp.binder import bind
 from dqp.catalog import Catalog, Column, Table
 from dqp.constants import literal, number, value
 from dqp.cost import FETCH, ROUND_TRIP, Estimator, costs
+from dqp.estimates import Estimate
 from dqp.operators import Aggregate, Inline, Names, Operator, Remote, Scan, Sort, column
 from dqp.rules import Context, optimise
 
@@ -119,6 +120,61 @@ def test_a_key_of_two_columns_is_not_two_keys() -> None:
     over = Catalog.of([pair, other])
     tree = bind("select 1 from pg.pair p join pg.other o on p.a = o.a and p.b = o.b", over).tree
     assert Estimator().rows(tree) == pytest.approx(5000, rel=0.01)  # those of other are among those of pair
+
+
+LINES = Table(
+    "pg",
+    "lines",
+    (
+        Column("o", "INTEGER", distinct=400.0),
+        Column("n", "INTEGER", distinct=5.0),
+        Column("supplier", "INTEGER", distinct=50.0),
+        Column("late", "BOOLEAN", distinct=2.0),
+    ),
+    keys=(("o", "n"),),
+    rows=5000.0,
+)
+"""Five lines an order; the sample saw fewer orders."""
+
+
+def _lines(sql: str) -> Estimate:
+    return Estimator().of(bind(sql, Catalog.of([LINES, ORDERS, CUSTOMERS])).tree)
+
+
+def test_the_columns_of_a_key_have_as_many_values_as_it_needs() -> None:
+    (known,) = _lines("select o from pg.lines").columns.values()
+    assert known.distinct == 1000
+
+
+def test_equalities_that_follow_from_others_select_nothing_more() -> None:
+    both = "select 1 from pg.orders a join pg.orders b on a.customer = b.customer"
+    once = _lines(f"{both} join maria.customers c on c.id = a.customer")
+    twice = _lines(f"{both} join maria.customers c on c.id = a.customer and c.id = b.customer")
+    assert twice.rows == once.rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("semi", 5000),  # one of five others has another supplier, nearly always
+        ("anti", 500),
+    ],
+)
+def test_one_partner_of_several_is_enough(kind: str, expected: float) -> None:
+    made = _lines(f"select 1 from pg.lines a {kind} join pg.lines b on a.o = b.o and a.supplier <> b.supplier")
+    assert made.rows == pytest.approx(expected, rel=0.01)
+
+
+def test_rows_hold_as_many_values_as_chance_gives_them() -> None:
+    made = _lines("select customer, id from pg.orders")
+    values = {name.split("_")[0]: made.values(name, 0.1) for name in made.columns}
+    assert values == {"customer": pytest.approx(63.2, rel=0.01), "id": 100}
+
+
+def test_a_join_makes_no_new_values() -> None:
+    made = _lines("select c.name, l.n from (select * from maria.customers where id <= 3) c, pg.lines l")
+    name = next(iter(made.columns))
+    assert made.values(name) == pytest.approx(2, rel=0.02)
 
 
 def test_tuples_at_hand_are_known_exactly() -> None:
