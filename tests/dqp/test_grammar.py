@@ -3,6 +3,7 @@
 A difference is seen, and a failing query becomes a small one.
 """
 
+import random
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.dqp.generated.differential import compared, difference, order
+from tests.dqp.generated.forms import FORMS, filled
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.report import determined, report
@@ -183,6 +185,11 @@ def test_every_construct_is_generated() -> None:
         counts.update(name for name, pattern in CONSTRUCTS.items() if re.search(pattern, text))
     missing = [name for name in CONSTRUCTS if counts[name] < 2]
     assert not missing
+
+
+def test_every_form_runs(oracles: tuple[Oracle, Oracle]) -> None:
+    for number, each in enumerate(FORMS):
+        assert determined(filled(each, random.Random(number)), oracles)
 
 
 def test_answers_are_determined(oracles: tuple[Oracle, Oracle]) -> None:
