@@ -12,7 +12,7 @@ from sqlglot import exp
 from dqp.constants import number
 from dqp.cost import ROUND_TRIP, costs
 from dqp.estimates import UNKNOWN, Estimate
-from dqp.keys import MOST_BYTES, MOST_KEYS, TABLE_KEY, TABLE_ROW, Keys, KeyTable, Members, members
+from dqp.keys import LARGE, MOST_BYTES, MOST_KEYS, TABLE_KEY, TABLE_ROW, Keys, KeyTable, Members, members
 from dqp.operators import Filter, Remote, Scan, conjunction, walk
 from dqp.rules.context import Context
 from dqp.rules.program import LARGEST_PART, NUMBER, Reduction, share
@@ -36,7 +36,8 @@ def together(
     part = _part(table, [other for _, other in pairs], estimate)
     of = costs(dialect)
     rows = estimate.rows * (of.row + of.byte * estimate.width)
-    seconds = part * rows + table.num_rows * TABLE_KEY[dialect] + estimate.rows * TABLE_ROW[dialect] + ROUND_TRIP
+    looking = estimate.rows * TABLE_ROW[dialect] * min(1.0, table.num_rows / LARGE)
+    seconds = part * rows + table.num_rows * TABLE_KEY[dialect] + looking + ROUND_TRIP
     if part > LARGEST_PART or seconds >= _seconds(single, reduction, rows, context):
         return None
     name = _name(probe, context)
