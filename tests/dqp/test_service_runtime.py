@@ -1,7 +1,6 @@
 """Queries on evaluators that are processes of their own, over databases behind a data service."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -227,24 +226,20 @@ def test_a_service_without_the_role_is_named(data: ServiceProcess) -> None:
     lab.close()
 
 
-@pytest.mark.parametrize("seconds", [None, 0.1, 0.5, 1.2])
 def test_a_killed_evaluator(
-    seconds: float | None,
     data: ServiceProcess,
     evaluators: list[ServiceProcess],
     busy: Callable[[], int],
     whole: duckdb.DuckDBPyConnection,
 ) -> None:
-    """A right answer from the one that is left; never a short one. None: as soon as it has something to do."""
+    """As soon as it has something to do: a right answer from the one that is left. Other points of a query are in
+    tests/faults."""
     lab = coordinator_of(data, evaluators)
     other, victim = evaluators
     ask(lab, "SELECT count(*) FROM pg.nation a, maria.part b")
 
     def kill() -> None:
-        if seconds is None:
-            until(lambda: not at_rest([victim]))
-        else:
-            time.sleep(seconds)
+        until(lambda: not at_rest([victim]))
         victim.kill()
 
     killing = threading.Thread(target=kill)
@@ -257,8 +252,7 @@ def test_a_killed_evaluator(
         victim.start()
     assert [tuple(each.values()) for each in found.to_pylist()] == whole.sql(SLOW_WHOLE).fetchall()
     assert running is not None
-    assert running.execution.attempt <= 2
-    assert seconds is not None or running.execution.attempt == 2
+    assert running.execution.attempt == 2
     until(lambda: at_rest([other]) and not busy())
     lab.close()
 
