@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dai.cancellation import Cancellation
+from dai.drivers import NO_TABLES
 from dai.errors import DaiError
 from dai.stream import Stream
 from dqp.coordinator import Coordinator
@@ -164,10 +165,11 @@ class Watched(DescribedSource):
         *,
         cancellation: Cancellation,
         batch_rows: int | None = None,
+        tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
         if self._asked is not None:
             self._asked(sql)
-        stream = self._inner.query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows)
+        stream = self._inner.query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows, tables=tables)
         return Stream(stream.schema, self._counted(stream), stream.close)
 
     def _counted(self, stream: Stream) -> Iterator[pa.RecordBatch]:
