@@ -10,8 +10,6 @@ never less than ``LEAST``.
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ import pyarrow as pa
 from dai.cancellation import Cancellation
 from dai.errors import LimitError
 from dqp.execution import Measure
+from dqp.spool import Place, Spool
 
 TOTAL = 256 << 20
 LEAST = 16 << 20
@@ -63,7 +62,7 @@ class Buffer:
         self._changed = threading.Condition()
         self._batches: deque[pa.RecordBatch] = deque()
         self._bytes = 0
-        self._spool: _Spool | None = None
+        self._spool: _Waiting | None = None
         self._read = self._closed = False
         _ROOM.enter()
         self._registered = cancellation.on_cancel(self._wake)
@@ -85,7 +84,7 @@ class Buffer:
             self._cancellation.check()
             if self._spool is not None or self._full(size):
                 if self._spool is None:
-                    self._spool = _Spool(self._directory())
+                    self._spool = _Waiting(self._directory())
                 self._spool.write(batch)
                 self._measure.spooled(size)
             else:
@@ -157,44 +156,26 @@ class Buffer:
             self._changed.notify_all()
 
 
-class _Spool:
-    """A file without a name: written at its end, read once from its beginning."""
+class _Waiting:
+    """Batches in a file, to be read once, in their order."""
 
     def __init__(self, directory: Path) -> None:
-        self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
-        self._lengths: deque[int] = deque()
-        self._written = self._taken = 0
-        self._schema: pa.Schema | None = None
+        self._spool = Spool(directory)
+        self._places: deque[Place] = deque()
 
     @property
     def left(self) -> int:
         """Batches that were not read yet."""
-        return len(self._lengths)
+        return len(self._places)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._schema = batch.schema
-        data = memoryview(batch.serialize())
-        at = self._written
         try:
-            while at < self._written + len(data):
-                at += os.pwrite(self._file.fileno(), data[at - self._written :], at)
+            self._places.append(self._spool.write(batch))
         except OSError as error:
             raise LimitError("There is no room on the disk for rows that have to wait.") from error
-        self._lengths.append(len(data))
-        self._written += len(data)
 
     def read(self) -> pa.RecordBatch:
-        length = self._lengths.popleft()
-        buffer = pa.allocate_buffer(length)
-        view = memoryview(buffer).cast("B")
-        done = 0
-        while done < length:
-            count = os.preadv(self._file.fileno(), [view[done:]], self._taken + done)
-            if not count:
-                raise LimitError("The file for rows that have to wait was cut short.")
-            done += count
-        self._taken += length
-        return pa.ipc.read_record_batch(buffer, self._schema)
+        return self._spool.read(self._places.popleft())
 
     def close(self) -> None:
-        self._file.close()
+        self._spool.close()

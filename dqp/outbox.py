@@ -18,22 +18,21 @@ batches by reference, forgets what was taken, and has a lost reader repaired by 
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from dai.cancellation import Cancellation
-from dai.errors import ClosedError, ConflictError, DaiError, DataError, InternalError, LimitError, NotFoundError
+from dai.errors import ClosedError, ConflictError, DaiError, DataError, LimitError, NotFoundError
 from dai.stream import Stream
 from dqp.execution import Measure
+from dqp.spool import Place, Spool
 
 MEMORY_BYTES = 64 << 20
 DISK_BYTES = 16 << 30
@@ -56,43 +55,20 @@ class Counters:
     """Rows of each sequence: shows skew."""
 
 
-class _Run:
-    """A temporary file without a name: it is gone with its descriptor, even when the process is killed."""
+class _Run(Spool):
+    """``holders``: batches that stand in it, and reads under way. It is closed with the last one."""
 
-    def __init__(self, directory: Path) -> None:
-        self.file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed with its last batch
-        self.size = 0
-        self.holders = 0  # batches that stand in it, and reads under way
-
-    def write(self, batch: pa.RecordBatch) -> tuple[int, int]:
-        """Appends the batch as an Arrow stream of its own (dictionaries travel along); its offset and length."""
-        offset = self.file.tell()
-        with pa.ipc.new_stream(pa.PythonFile(self.file, "w"), batch.schema) as writer:
-            writer.write_batch(batch)
-        self.file.flush()
-        self.size = self.file.tell()
-        return offset, self.size - offset
-
-    def read(self, offset: int, length: int) -> pa.RecordBatch:
-        data = pa.allocate_buffer(length)
-        view = memoryview(data).cast("B")
-        while view:
-            count = os.preadv(self.file.fileno(), [view], offset)
-            if not count:
-                raise InternalError("A temporary file of an exchange was cut short.")
-            view, offset = view[count:], offset + count
-        with pa.ipc.open_stream(data) as reader:
-            return reader.read_next_batch()
+    holders = 0
 
 
 @dataclass(slots=True, eq=False)
 class _Item:
-    """One batch: in memory, or in ``run`` at ``place`` (offset, length)."""
+    """One batch: in memory, or in ``run`` at ``place``."""
 
     batch: pa.RecordBatch | None
     size: int
     run: _Run | None = None
-    place: tuple[int, int] = (0, 0)
+    place: Place = (0, 0)
 
 
 class _Sequence:
@@ -302,8 +278,7 @@ class Outbox:
     def _let_go(self, run: _Run) -> None:
         run.holders -= 1
         if not run.holders:
-            with suppress(OSError):  # of what a full disk did not take
-                run.file.close()
+            run.close()
             self._disk -= run.size
             for sequence in self._sequences:
                 if sequence.run is run:
@@ -381,7 +356,7 @@ class Outbox:
                 self._forget(sequence)
             if run is not None:
                 try:
-                    batch = run.read(*place)
+                    batch = run.read(place)
                 finally:
                     with self._lock:
                         self._let_go(run)
