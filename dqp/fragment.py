@@ -36,6 +36,8 @@ from dqp.leaves import TYPE
 Input: TypeAlias = "Stream | pa.Table"
 _PROFILED = 32
 """Fragments that are measured at once; others run without."""
+_PROFILE_BYTES = 16_000_000
+"""Memory for each of them: with more cursors that measure, idle ones too, DuckDB gives up where it should spill."""
 _THREAD_BYTES = 100_000_000
 _BROKEN = re.compile(r"(INTERNAL|FATAL) Error: (?!.*No space left)", re.DOTALL)
 _VECTOR_ROWS = 2048
@@ -54,6 +56,7 @@ class Engine:
             threads = threads or max(1, min(os.cpu_count() or 1, memory_bytes // _THREAD_BYTES))
         if threads:
             self._settings["threads"] = threads
+        self._measured = min(_PROFILED, max(1, memory_bytes // _PROFILE_BYTES)) if memory_bytes else _PROFILED
         self._directory = directory
         self._root: DuckDBPyConnection | None = None
         self._opening = threading.Lock()
@@ -109,7 +112,7 @@ class Engine:
                 with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
                     root.execute("SET GLOBAL TimeZone = 'UTC'")
                 root.execute("SET GLOBAL enable_external_access = false")
-                self._profiling = [_profiling(root) for _ in range(_PROFILED)]
+                self._profiling = [_profiling(root) for _ in range(self._measured)]
                 root.execute("SET GLOBAL lock_configuration = true")
                 self._root = root
             return self._root.cursor()
