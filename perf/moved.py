@@ -26,7 +26,7 @@ from dai.drivers import driver_for
 from dqp.coordinator import Coordinator, Planned, Running
 from dqp.execution import Measurement
 from dqp.fetch import scans_of
-from dqp.keys import Keys
+from dqp.keys import Keys, Members
 from dqp.leaves import remotes
 from dqp.operators import Filter, Operator, Remote, Scan, Sort, conjuncts, walk
 from dqp.rules import applied
@@ -57,6 +57,8 @@ SHOWN = 0.1
 """The part of what a query moves too much from which a leaf is listed."""
 SMALL = 10_000
 """Bytes below which it is not."""
+PACKING = 0.01
+"""What the same rows may be larger by in other batches."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,10 @@ def _filtered(before: Operator, after: Operator) -> str:
     if isinstance(after, Sort) and after.limit == 0 and not isinstance(before, Sort):
         return "no key at all"
     found = [f"{_keys(each):,} keys of {each.this.name}" for each in new if isinstance(each, exp.In | Keys)]
+    for each in new:
+        if isinstance(each, Members):
+            names = " and ".join(part.name for part in each.expressions)
+            found.append(f"a table of {each.key_table.data.num_rows:,} keys of {names}")
     found += [f"one key of {each.this.name}" for each in new if isinstance(each, exp.EQ)]
     found += sorted({f"a range of {each.this.name}" for each in new if isinstance(each, exp.GTE | exp.LTE)})
     return ", ".join(found) or ("another filter" if new else "–")
@@ -234,7 +240,7 @@ def written(report: Report, found: Mapping[str, Figures]) -> None:
     report.plot("moved", lambda panels: _draw(panels, found), "bytes moved a query", panels=(len(found), 1))
     for title, queries in found.items():
         ratios = [each.moved.bytes / each.everything.bytes for each in queries.values()]
-        report.goal(f"{title}: the largest moved / everything", max(ratios), 1.0)
+        report.goal(f"{title}: the largest moved / everything", max(ratios), 1 + PACKING)
     report.text(
         "Geometric means of moved / minimum: "
         + "; ".join(f"{title}: {_mean(queries):.2f}" for title, queries in found.items())
@@ -282,22 +288,12 @@ def _draw(panels: Any, found: Mapping[str, Figures]) -> None:
     legend_below(panels[0])
 
 
-WHY = """What the gap is made of, by kind, with the queries of scale 0.1 that showed it when this was written. Reasons
-are read from the plans, their estimates and the constants of the cost model; remedies have not been tried:
+WHY = """What the gap is made of, by kind, with the queries of scale 0.1 that showed it when this was written:
 
 - Somebody is first. A reducer goes through the joins both ways, an execution one way: what is read first, to reduce the
-  rest, is not reduced by what is read later (q03, q05 and q08 of facts_apart, Q2, protein_join).
-- It does not pay, by the cost model. A leaf of a thousand rows costs less than waiting for a build (q15, q20,
-  `supplier` in q02 and q08), and a list of thousands of keys costs more than the rows that it saves (q09's `orders`,
-  q14, q22, `customer` in q10 of facts_apart).
-- A chain whose first step does not pay. In q11 of facts_apart one nation would leave 40 suppliers, and these a
-  twentieth of `partsupp`; reducing 1,000 suppliers alone saves less than a round trip, so neither step is made.
-- An estimate is far off. In q18 the groups with more than 300 parts are a handful, but are taken for more than the
-  tables they would reduce (at scale 1, PostgreSQL's sample sees a quarter of the different `l_orderkey`); in q21
-  what is left of `lineitem` is taken for almost nothing and so never reduced; in q05 of facts_in_postgres a join of
-  customers with suppliers by nation is left to MariaDB, which gives far more rows than its inputs have.
-- Lists are of single columns. Two lists for a key of two columns let through pairs that are not there (q20).
-- Not explained yet: `lineitem` in q07 of facts_apart, which is joined with few `orders` and sent without a filter.
+  rest, is not reduced by what is read later (q03, q05, q07 and q08; Q2, protein_join).
+- It does not pay, by the cost model: asking again with the keys of what was read costs more than the rows that it
+  would save (`orders` of q04 and q10 in facts_apart, of which most are needed).
 
 A ratio below 1: a bound for the first rows was asked first, which no semi-join knows of (Q3); sums of decimals arrive
 from MariaDB as text, which is shorter than a decimal of 16 bytes (q11)."""
