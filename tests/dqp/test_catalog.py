@@ -1,99 +1,24 @@
-"""The catalog: names, statistics, what SQL means, sources that change or are away."""
+"""The catalog: names, and what SQL means."""
 
 import re
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from datetime import date
-from decimal import Decimal
-from typing import Any
 
-import psycopg
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
-from dai.drivers import Column as ColumnInfo
-from dai.drivers import ColumnStatistics, ForeignKey, Index, Statistics, TableInfo, driver_for
+from dai.drivers import TableInfo
 from dai.errors import (
     ConfigurationError,
-    DatabaseUnavailableError,
     NotAQueryError,
     NotFoundError,
     ParameterError,
     StatementError,
-    UnreachableError,
 )
-from dai.stream import Stream
-from dqp import reflection
-from dqp.catalog import UNKNOWN_ROWS, Catalog
+from dqp.catalog import Catalog
 from dqp.settings import FederationSettings
-from dqp.sources import DriverSource, Source
 from tests.dqp.catalogs import catalog_of
-
-
-class Scripted(Source):
-    """A source that says what it was told to, and counts what it is asked."""
-
-    def __init__(self, alias: str, *tables: TableInfo, replica_of: str | None = None) -> None:
-        self.alias, self.address, self.replica_of = alias, f"scripted:{alias}", replica_of
-        self.infos = tables
-        self.known = Statistics(rows=5)
-        self.away = False
-        self.asked: list[str] = []
-        self.held = threading.Event()
-        self.held.set()
-
-    @property
-    def dialect(self) -> str:
-        return "sqlite"
-
-    def _answer(self, what: str) -> None:
-        self.asked.append(what)
-        assert self.held.wait(30)
-        if self.away:
-            raise UnreachableError("Nothing answers at http://10.0.0.1:80.")
-
-    def tables(self) -> tuple[TableInfo, ...]:
-        self._answer("tables")
-        return self.infos
-
-    def statistics(self, table: str) -> Statistics:
-        self._answer(f"statistics {table}")
-        return self.known
-
-    def fingerprint(self, *, fresh: bool = False) -> str:
-        self._answer("fingerprint")
-        return repr(self.infos)
-
-    def query(
-        self, sql: str, parameters: Sequence[Any] = (), *, cancellation: Cancellation, batch_rows: int | None = None
-    ) -> Stream:
-        raise AssertionError("A catalog runs no query.")
-
-    def close(self) -> None:
-        self.asked.append("close")
-
-
-def info(name: str, *columns: str, schema: str | None = None, **facts: Any) -> TableInfo:
-    made = tuple(ColumnInfo(*each.split(":")) for each in columns or ("id:int:int32", "name:text:string"))
-    return TableInfo(name=name, schema=schema, columns=made, **facts)
-
-
-@pytest.fixture
-def made() -> Iterator[Callable[..., Catalog]]:
-    catalogs = []
-
-    def make(*sources: Source, **settings: Any) -> Catalog:
-        catalog = Catalog(FederationSettings(**settings), sources=sources)
-        catalogs.append(catalog)
-        return catalog
-
-    yield make
-    for each in catalogs:
-        each.close()
+from tests.dqp.scripted import Scripted, info
 
 
 @pytest.fixture
@@ -115,13 +40,6 @@ def small() -> Iterator[Catalog]:
     )
     yield made
     made.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # --- names ---
@@ -209,96 +127,6 @@ def test_a_table_without_columns(made: Callable[..., Catalog]) -> None:
     assert catalog.problems["pg.bare"] == "It has no columns."
     with pytest.raises(StatementError, match=r"no table pg\.bare"):
         catalog.describe("from pg.bare")
-
-
-# --- what a table is ---
-
-
-def test_a_table_from_what_its_source_knows(made: Callable[..., Catalog]) -> None:
-    columns = (
-        ColumnInfo("id", "int", "int32", nullable=False),
-        ColumnInfo("code", "varchar", "string", nullable=False, length=3),
-        ColumnInfo("amt", "decimal", "decimal128(12, 2)"),
-        ColumnInfo("day", "date", "date32[day]"),
-        ColumnInfo("note", "text", "string"),
-        ColumnInfo("huge", "decimal", "decimal256(50, 2)"),
-    )
-    described = TableInfo(
-        name="t",
-        columns=columns,
-        primary_key=("id",),
-        indexes=(Index("a", ("code",), True), Index("b", ("amt",), True), Index("c", ("day",), False)),
-        foreign_keys=(ForeignKey(("id",), "other", ("id",)),),
-    )
-    source = Scripted("s", described)
-    source.known = Statistics(
-        rows=1000,
-        size_bytes=100_000,
-        columns={
-            "amt": ColumnStatistics(distinct=50, null_fraction=0.1, low="1.50", high="99.00", width=6),
-            "day": ColumnStatistics(low="2024-01-01", high="infinity"),
-        },
-    )
-    table = made(source).table("s", "t")
-    assert (table.rows, table.kind) == (1000.0, "table")
-    # A unique index of a column that may be NULL tells nothing: NULLs repeat.
-    assert table.keys == (("id",), ("code",))
-    assert table.foreign_keys == described.foreign_keys
-    assert table.column("id").distinct == 1000.0
-    assert table.column("id").null_fraction == 0.0
-    amount = table.column("amt")
-    assert (amount.type, amount.source_type, amount.distinct, amount.null_fraction) == (
-        "DECIMAL(12,2)",
-        "decimal",
-        50,
-        0.1,
-    )
-    assert (amount.low, amount.high, amount.width) == (Decimal("1.50"), Decimal("99.00"), 6)
-    assert (table.column("day").low, table.column("day").high) == (date(2024, 1, 1), None)
-    assert table.column("huge").type == "VARCHAR"
-    assert table.column("code").width == 3.0
-    assert 25 < table.column("note").width < 35
-    assert table.bytes == sum(each.width for each in table.columns) * 1000
-
-
-def test_a_source_that_knows_nothing(made: Callable[..., Catalog]) -> None:
-    source = Scripted("s", info("t"), info("v", kind="view"))
-    source.known = Statistics(rows=None)
-    catalog = made(source)
-    assert catalog.table("s", "t").rows == UNKNOWN_ROWS
-    assert catalog.table("s", "t").column("id").distinct is None
-    assert catalog.table("s", "v").kind == "view"
-
-
-def test_rows_that_nobody_counted_are_as_many_as_the_key_has_numbers(made: Callable[..., Catalog]) -> None:
-    source = Scripted("s", info("t", primary_key=("id",)))
-    source.known = Statistics(rows=None, columns={"id": ColumnStatistics(low="11", high="510")})
-    assert made(source).table("s", "t").rows == 500
-    source.known = Statistics(rows=None, columns={"id": ColumnStatistics(low="a", high="b")})
-    assert made(source).table("s", "t").rows == UNKNOWN_ROWS
-
-
-def test_a_database(made: Callable[..., Catalog], postgres_url: str) -> None:
-    with psycopg.connect(postgres_url) as connection:
-        connection.execute(
-            "create table t (id int primary key, k int not null unique, u uuid, n numeric, l text[], at timestamptz);"
-            "insert into t select i, i, null, 1, null, now() from generate_series(1, 500) i; analyze t"
-        )
-    catalog = made(DriverSource("pg", driver_for(postgres_url)))
-    table = catalog.table("pg", "t")
-    assert [each.type for each in table.columns] == [
-        "INTEGER",
-        "INTEGER",
-        "VARCHAR",
-        "DOUBLE",
-        "VARCHAR[]",
-        "TIMESTAMP WITH TIME ZONE",
-    ]
-    assert table.rows == 500
-    assert table.keys == (("id",), ("k",))
-    assert table.column("u").null_fraction == 1.0
-    assert (table.column("id").low, table.column("id").high) == (1, 500)
-    assert catalog.describe("from pg.t") == tuple((each.name, each.type) for each in table.columns)
 
 
 # --- what SQL means ---
@@ -466,160 +294,3 @@ def test_many_threads_describe_at_once(small: Catalog) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(small.describe, queries))
     assert found == [small.describe(each) for each in queries]
-
-
-# --- sources ---
-
-
-def test_a_source_is_asked_when_a_query_first_names_it(made: Callable[..., Catalog]) -> None:
-    one, two = Scripted("one", info("t")), Scripted("two", info("t"))
-    catalog = made(one, two)
-    assert one.asked == two.asked == []
-    catalog.describe("select * from one.t")
-    assert two.asked == []
-    assert one.asked[:2] == ["fingerprint", "tables"]
-    catalog.describe("select * from one_t, one.t")
-    catalog.table("one", "t")
-    assert sorted(one.asked) == ["fingerprint", "statistics t", "tables"]
-    assert [str(each) for each in catalog.tables()] == ["one.t", "two.t"]
-
-
-def test_sources_are_asked_at_once(made: Callable[..., Catalog]) -> None:
-    sources = [Scripted(f"s{number}", info("t")) for number in range(8)]
-    for each in sources:
-        each.held.clear()
-    catalog = made(*sources)
-    sql = "select 1 from " + ", ".join(f"s{number}.t" for number in range(8))
-    with ThreadPoolExecutor(1) as pool:
-        described = pool.submit(catalog.describe, sql)
-        until(lambda: all(each.asked for each in sources))
-        for each in sources:
-            each.held.set()
-        assert described.result(timeout=30) == (("1", "INTEGER"),)
-
-
-def test_a_source_that_is_away_is_missed_only_where_it_is_needed(
-    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reflection, "RETRY_SECONDS", 0.0)
-    one, two = Scripted("one", info("t")), Scripted("two", info("t"))
-    two.away = True
-    catalog = made(one, two, views={"joined": "select * from one.t, two.t"})
-    assert catalog.describe("select t.id as two from one.t") == (("two", "INTEGER"),)
-    assert [str(each) for each in catalog.tables()] == ["one.t"]
-    assert "Nothing answers" in catalog.problems["two"]
-    assert catalog.answering() == ["one"]
-    for ask in (
-        lambda: catalog.describe("select * from one.t, two.t"),
-        lambda: catalog.describe("select * from two_t"),
-        lambda: catalog.describe("from joined"),
-        lambda: catalog.table("two", "t"),
-    ):
-        with pytest.raises(DatabaseUnavailableError) as caught:
-            ask()
-        assert "'two'" in caught.value.detail
-        assert "10.0.0.1" not in str(caught.value)
-    two.away = False
-    assert len(catalog.describe("from joined")) == 4
-    assert catalog.problems == {}
-
-
-def test_a_source_that_is_away_is_not_asked_again_and_again(made: Callable[..., Catalog]) -> None:
-    source = Scripted("s", info("t"))
-    source.away = True
-    catalog = made(source)
-    for _ in range(5):
-        with pytest.raises(DatabaseUnavailableError):
-            catalog.describe("from s.t")
-    assert source.asked == ["fingerprint"]
-
-
-def test_a_replica_stands_in(made: Callable[..., Catalog]) -> None:
-    first, second = Scripted("s", info("t")), Scripted("s@1", info("t"), replica_of="s")
-    first.away = True
-    catalog = made(first, second, Scripted("other", info("u")), replicas={"s.t": ("other.u",)})
-    table = catalog.table("s", "t")
-    assert table.source == "s"
-    assert table.rows == 5.0
-    assert table.replicas == (("other", "u"), ("s@1", "t"))
-    assert [str(each) for each in catalog.tables()] == ["s.t", "other.u"]
-    assert catalog.sources["s@1"] is second
-    with pytest.raises(StatementError):
-        catalog.describe('from "s@1".t')
-
-
-def test_a_changed_source_is_noticed_in_the_background(
-    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = Scripted("s", info("t"))
-    catalog = made(source)
-    assert len(catalog.describe("from s.t")) == 2
-    before = catalog.version
-    source.infos = (info("t", "id:int:int64"),)
-    assert len(catalog.describe("from s.t")) == 2
-    monkeypatch.setattr(reflection, "CHECK_SECONDS", 0.0)
-    until(lambda: catalog.version != before)
-    assert catalog.describe("from s.t") == (("id", "BIGINT"),)
-    assert catalog.table("s", "t").columns[0].type == "BIGINT"
-
-
-def test_a_new_table_is_found_at_once(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflection, "FRESH_SECONDS", 0.0)
-    source = Scripted("s", info("t"))
-    catalog = made(source)
-    catalog.describe("from s.t")
-    source.infos = (info("t"), info("new"))
-    assert len(catalog.describe("from s.new")) == 2
-    source.infos = (info("t", "id:int:int32", "later:int:int32"),)
-    assert catalog.describe("select later from s.t") == (("later", "INTEGER"),)
-    with pytest.raises(StatementError, match=r"no table s\.new"):
-        catalog.describe("from s.new")
-
-
-def test_wrong_queries_keep_no_source_busy(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflection, "FRESH_SECONDS", 1000.0)
-    source = Scripted("s", info("t"))
-    catalog = made(source)
-    for _ in range(5):
-        with pytest.raises(StatementError):
-            catalog.describe("select nothing from s.t")
-    assert source.asked.count("fingerprint") == 2
-
-
-def test_row_estimates_change_no_version(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Scripted("s", info("t", rows=5))
-    catalog = made(source)
-    assert catalog.table("s", "t").rows == 5
-    before = catalog.version
-    source.infos = (replace(source.infos[0], rows=6),)
-    monkeypatch.setattr(reflection, "CHECK_SECONDS", 0.0)
-    until(lambda: catalog.version == before and source.asked.count("tables") == 2)
-    assert catalog.version == before
-
-
-def test_statistics_are_read_again_after_their_lifetime(
-    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = Scripted("s", info("t"), info("unused"))
-    catalog = made(source, lifetime=0.01)
-    assert catalog.table("s", "t").rows == 5
-    before = catalog.version
-    source.known = Statistics(rows=9)
-    monkeypatch.setattr(reflection, "CHECK_SECONDS", 0.0)
-    until(lambda: catalog.version != before)
-    assert catalog.table("s", "t").rows == 9
-    assert "statistics unused" not in source.asked
-
-
-def test_statistics_that_cannot_be_had_stop_nothing(made: Callable[..., Catalog]) -> None:
-    source = Scripted("s", info("t", rows=7))
-    catalog = made(source)
-    catalog.tables()
-    source.away = True
-    assert catalog.table("s", "t").rows == 7
-
-
-def test_closing_closes_the_sources(made: Callable[..., Catalog]) -> None:
-    source = Scripted("s", info("t"))
-    made(source).close()
-    assert source.asked == ["close"]
