@@ -1,0 +1,182 @@
+"""Cancelling, closing, and connections that are full, lost or refused."""
+
+import threading
+from collections.abc import Callable
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from dai.cancellation import Cancellation
+from dai.drivers import DriverOptions, driver_for
+from dai.drivers.postgresql import PostgreSQL
+from dai.errors import (
+    BusyError,
+    CancelledError,
+    ConfigurationError,
+    DaiError,
+    DatabaseUnavailableError,
+)
+from tests.drivers.postgresql.statements import execute, table
+from tests.servers import PostgresServer
+
+
+def running(driver_url: str, mark: str) -> int:
+    with psycopg.connect(driver_url, autocommit=True) as connection:
+        sql = (
+            "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE %s AND pid <> pg_backend_pid()"
+        )
+        row = connection.execute(sql, [f"%{mark}%"]).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def until(condition: Callable[[], bool], seconds: float = 1.0) -> bool:
+    pause = threading.Event()
+    for _ in range(int(seconds / 0.02)):
+        if condition():
+            return True
+        pause.wait(0.02)
+    return condition()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT pg_sleep(60) AS slow_{path}",
+        "SELECT count(*) AS count_{path} FROM generate_series(1, 100000000000) AS n",
+        "SELECT n, pg_sleep(0.05) AS trickle_{path} FROM generate_series(1, 10000) AS n",
+    ],
+)
+def test_cancelling_stops_the_statement(driver: PostgreSQL, postgres_module_url: str, path: str, sql: str) -> None:
+    mark = sql.split(" AS ")[1].split(" ")[0].format(path=path)
+    cancellation = Cancellation()
+    causes: list[DaiError] = []
+
+    def work() -> None:
+        try:
+            driver.query(sql.format(path=path), cancellation=cancellation).table()
+        except DaiError as error:
+            causes.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert until(lambda: running(postgres_module_url, mark) == 1, 10)
+    cancellation.cancel()
+    assert until(lambda: running(postgres_module_url, mark) == 0)
+    thread.join(10)
+    assert isinstance(causes[0], CancelledError)
+
+
+def test_cancelled_before_it_began(driver: PostgreSQL, path: str) -> None:
+    cancellation = Cancellation()
+    cancellation.cancel()
+    with pytest.raises(CancelledError):
+        driver.query("SELECT 1", cancellation=cancellation)
+
+
+def test_cancelled_between_batches(driver: PostgreSQL, path: str) -> None:
+    cancellation = Cancellation()
+    sql = "SELECT n, md5(n::text) AS between FROM generate_series(1, 10000000) AS n"
+    with driver.query(sql, cancellation=cancellation) as stream:
+        next(stream)
+        cancellation.cancel()
+        with pytest.raises(CancelledError):
+            list(stream)
+
+
+def test_closing_stops_the_statement(driver: PostgreSQL, postgres_module_url: str, path: str) -> None:
+    sql = f"SELECT n, md5(n::text) AS closing_{path} FROM generate_series(1, 100000000) AS n"
+    stream = driver.query(sql, cancellation=Cancellation())
+    assert next(stream).num_rows > 0
+    assert running(postgres_module_url, f"closing_{path}") == 1
+    stream.close()
+    assert until(lambda: running(postgres_module_url, f"closing_{path}") == 0)
+    state = driver.pool_state()
+    assert state["open"] == state["idle"]
+
+
+def test_a_stream_never_pulled_is_closed(driver: PostgreSQL, path: str) -> None:
+    driver.query("SELECT generate_series(1, 1000000)", cancellation=Cancellation()).close()
+
+
+def test_threads_may_take_turns(driver: PostgreSQL, path: str) -> None:
+    stream = driver.query("SELECT n FROM generate_series(1, 5000) AS n", cancellation=Cancellation(), batch_rows=1000)
+    rows: list[int] = []
+    while True:
+        found: list[pa.RecordBatch] = []
+        thread = threading.Thread(target=lambda into=found: into.extend([b] if (b := next(stream, None)) else []))
+        thread.start()
+        thread.join(10)
+        if not found:
+            break
+        rows += found[0].column(0).to_pylist()
+    assert rows == list(range(1, 5001))
+
+
+def test_a_full_pool_is_busy(postgres_url: str, path: str) -> None:
+    driver = driver_for(postgres_url, DriverOptions(pool_size=1, pool_wait=0.05))
+    sql = "SELECT n, pg_sleep(0) FROM generate_series(1, 9000000) AS n"
+    with driver.query(sql, cancellation=Cancellation()), pytest.raises(BusyError):
+        table(driver, "SELECT 1")
+    assert table(driver, "SELECT 1").num_rows == 1
+    driver.close()
+
+
+def test_a_restart_while_rows_come_is_no_short_answer(path: str, postgres: PostgresServer, postgres_url: str) -> None:
+    driver = driver_for(postgres_url, DriverOptions(batch_bytes=100_000))
+    try:
+        stream = driver.query("SELECT n, md5(n::text) FROM generate_series(1, 5000000) n", cancellation=Cancellation())
+        next(stream)
+        postgres.restart()
+        with pytest.raises(DatabaseUnavailableError) as lost:
+            list(stream)
+        assert "127.0.0.1" not in str(lost.value)
+        assert table(driver, "SELECT 1").num_rows == 1  # idle connections died too, and nobody notices
+    finally:
+        driver.close()
+
+
+@pytest.mark.parametrize(
+    "change", [("dai-secret", "wrong-word"), ("127.0.0.1", "127.0.0.9"), ("test_", "absent_"), ("dai:", "nobody:")]
+)
+def test_no_connection_says_neither_where_nor_who(postgres_url: str, change: tuple[str, str]) -> None:
+    driver = driver_for(postgres_url.replace(*change))
+    for attempt in (driver.check, lambda: table(driver, "SELECT 1"), driver.product):
+        with pytest.raises(DatabaseUnavailableError) as error:
+            attempt()
+        for secret in ("127.0.0", "dai-secret", "wrong-word", "nobody", "absent", "port"):
+            assert secret not in str(error.value)
+    assert driver.pool_state()["open"] == 0
+
+
+def test_a_url_that_cannot_be_read() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        driver_for("postgresql://me:secret@host:port/x?nonsense=1")
+    assert "secret" not in str(refused.value)
+
+
+def test_check_and_product(driver: PostgreSQL) -> None:
+    assert driver.check() > 0
+    assert driver.product().startswith("PostgreSQL ")
+
+
+def test_a_cancelled_update_changes_nothing(driver: PostgreSQL, postgres_module_url: str) -> None:
+    execute(driver, "CREATE TABLE kept AS SELECT 1 AS id")
+    cancellation = Cancellation()
+    causes: list[DaiError] = []
+
+    def work() -> None:
+        try:
+            driver.update("UPDATE kept SET id = 2 WHERE pg_sleep(60) IS NOT NULL", cancellation=cancellation)
+        except DaiError as error:
+            causes.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert until(lambda: running(postgres_module_url, "UPDATE kept") == 1, 10)
+    cancellation.cancel()
+    assert until(lambda: running(postgres_module_url, "UPDATE kept") == 0)
+    thread.join(10)
+    assert isinstance(causes[0], CancelledError)
+    assert table(driver, "SELECT id FROM kept").column(0).to_pylist() == [1]
