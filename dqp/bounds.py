@@ -43,6 +43,8 @@ SPARE = 2
 """How many times N values are asked for: some may have no row left in the end."""
 ROWS = 200_000.0
 """Estimated rows of the key's table from which it pays."""
+HOPELESS = 0.1
+"""The part of the rows asked for that must be expected with a bound: estimates may be wrong by as much."""
 GAIN = 20.0
 """How many times more values the key must have than are asked for."""
 SEEN = 2.0
@@ -77,6 +79,9 @@ def bound(tree: Operator, context: Context) -> Bound | None:
     estimated = context.estimator.of(different).rows
     rows = context.estimator.of(remote).rows
     if rows < ROWS or estimated < GAIN * wanted:
+        return None
+    if context.estimator.rows(top.input) * wanted / estimated < HOPELESS * (top.limit + top.offset):
+        # So few rows have a key that is not after the bound that the query would run again without it.
         return None
     descending = bool(key.args.get("desc"))
     pieces = parts(remote, int(rows / (SEEN * estimated)))
