@@ -168,6 +168,7 @@ class Reading:
         )
         execution.at_end(self._buffer.close)
         self._schema: pa.Schema | None = None
+        self._streamed = False
         self._known = threading.Condition()
         self._slots = execution.slots(remote.source)
         for number, part in enumerate(self._parts):
@@ -224,7 +225,11 @@ class Reading:
         return None if batches is None else pa.Table.from_batches(batches, self.schema)
 
     def stream(self) -> Stream:
-        """The rows as they arrive, once."""
+        """The rows as they arrive, once: raises InternalError the second time, when rows would be missing."""
+        with self._known:
+            if self._streamed:
+                raise InternalError("The rows of one input were to be read twice.")
+            self._streamed = True
         return Stream(self.schema, self._buffer)
 
 

@@ -79,6 +79,16 @@ def test_statements_run_at_once() -> None:
         assert [each.stream().table().num_rows for each in readings] == [2, 2]
 
 
+def test_rows_are_streamed_once() -> None:
+    with execution() as running:
+        reading = Reading(remote(numbers("pg")), catalog_of(Double("pg", answer(batch(1, 3)))), running, Lost())
+        assert reading.whole(1 << 20) == reading.whole(1 << 20)
+        stream = reading.stream()
+        with pytest.raises(InternalError, match="twice"):
+            reading.stream()
+        assert stream.table().num_rows == 3
+
+
 def test_a_large_scan_is_read_in_parts() -> None:
     def ranged(sql: str, cancellation: Cancellation) -> Stream:
         low = int(found[1]) if (found := re.search(r">= (\d+)", sql)) else 1
