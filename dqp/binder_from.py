@@ -15,7 +15,6 @@ from dqp.binder_blocks import Ctes, block, described, table_of
 from dqp.binder_expressions import Expressions
 from dqp.binder_scope import Merged, Output, Relation, Scope, Unmodelled
 from dqp.constants import value
-from dqp.functions import TABLE_FUNCTIONS
 from dqp.operators import Inline, Join, JoinKind, Operator
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ class _From:
         output = block(self.binder, query, self.ctes)
         name = _function_name(function)
         relation = Relation(node.alias or name, output.columns)
-        if name is not None and len(relation.columns) == 1:
+        if len(relation.columns) == 1:
             # An alias names the one column too, which keeps the function's name beside it.
             relation.index.setdefault(name, relation.columns[0][1])
         return output.tree, Scope([relation])
@@ -274,10 +273,9 @@ def renamed(columns: Iterable[tuple[str | None, str]], alias: exp.Expression | N
     return [*named, *known[len(given) :]]
 
 
-def _function_name(node: exp.Expr) -> str | None:
+def _function_name(node: exp.Expr) -> str:
     if isinstance(node, exp.Unnest):
         return "unnest"
     if isinstance(node, exp.GenerateSeries):
         return "range" if node.args.get("is_end_exclusive") else "generate_series"
-    name = node.name.lower()
-    return name if name in TABLE_FUNCTIONS else None
+    return node.name.lower()
