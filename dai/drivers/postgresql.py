@@ -52,6 +52,8 @@ from dai.stream import Stream
 
 MOST_ROWS = 1 << 31
 _NO_TABLE = "42P01"
+_AT_ONCE = 0.5
+"""Seconds."""
 _UNKNOWN = ("42", "0A")
 """Classes of SQLSTATE: a name that is not there, a plan that fits no more."""
 
@@ -129,6 +131,7 @@ class PostgreSQL(Driver):
         attempts = 0
         while True:
             attempts += 1
+            began = time.monotonic()
             try:
                 with self._suggesting(cancellation):
                     return self._query(text, parameters, cancellation, batch_rows or MOST_ROWS, brought)
@@ -138,8 +141,9 @@ class PostgreSQL(Driver):
                         "The tables of the query are being changed all the time.", hint="Try again."
                     ) from None
             except DatabaseUnavailableError:
-                # Nothing was handed over, and a query changes nothing: connections that died idle cost one retry.
-                if attempts > 1 or self._limit.closed:
+                # Nothing was handed over, and a query changes nothing: connections that died idle cost one retry. They
+                # say so at once; a statement that has run for a while was ended by somebody who means it.
+                if attempts > 1 or self._limit.closed or time.monotonic() - began > _AT_ONCE:
                     raise
                 self._connections.clear()
                 self._copiers.clear()

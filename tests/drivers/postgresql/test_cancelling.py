@@ -40,6 +40,32 @@ def until(condition: Callable[[], bool], seconds: float = 1.0) -> bool:
     return condition()
 
 
+def test_a_statement_that_somebody_ended_is_not_run_again(postgres_module_url: str, path: str) -> None:
+    driver = driver_for(postgres_module_url)
+    failures: list[DatabaseUnavailableError] = []
+
+    def ask() -> None:
+        try:
+            table(driver, f"SELECT 'ended_{path}' AS ended, pg_sleep(600)")
+        except DatabaseUnavailableError as error:
+            failures.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        with psycopg.connect(postgres_module_url, autocommit=True) as operator:
+            found = "FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid() AND state = 'active'"
+            late = f"{found} AND clock_timestamp() - query_start > interval '0.7 seconds'"
+            which = [f"%ended_{path}%"]
+            assert until(lambda: operator.execute(f"SELECT 1 {late}", which).fetchone())
+            operator.execute(f"SELECT pg_terminate_backend(pid) {found}", which)
+            asking.join(10)
+            assert len(failures) == 1
+            assert operator.execute(f"SELECT 1 {found}", which).fetchone() is None
+    finally:
+        driver.close()
+
+
 @pytest.mark.parametrize(
     "sql",
     [
