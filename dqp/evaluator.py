@@ -26,7 +26,8 @@ from dqp.buffer import Buffer
 from dqp.exchange import BLOCK_BYTES, distribute
 from dqp.execution import Execution, ExecutionOptions, Measure, Measurement, figures_of
 from dqp.fetch import Asked, Lost, brought, first_of
-from dqp.flight import FlightPort, fetch, is_loopback
+from dqp.flight import FlightPort, is_loopback
+from dqp.flight_client import fetch
 from dqp.fragment import Engine
 from dqp.leaves import over, read_as, restored
 from dqp.operations import calling

@@ -1,4 +1,4 @@
-"""Exchanges between processes: an evaluator's Arrow Flight port, and how its tuples are fetched.
+"""Exchanges between processes: an evaluator's Arrow Flight port. ``dqp.flight_client`` fetches its tuples.
 
 A consumer presents a ``Ticket``: which partition of which fragment of which attempt of which query, and the query's
 token, which nobody can guess. Each ticket is read once. It may be presented before the producer has started: the port
@@ -23,8 +23,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError as AbandonedError
-from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -33,7 +31,6 @@ import pyarrow as pa
 from pyarrow import flight
 
 from dai.cancellation import Cancellation
-from dai.client.problems import from_problem
 from dai.errors import (
     ConfigurationError,
     ConflictError,
@@ -54,11 +51,6 @@ Opener = Callable[[Cancellation], Stream]
 
 WAIT = 30.0
 """Seconds that a consumer waits for a producer to start."""
-TURN = 2.0
-"""Seconds after which it asks again: Flight cannot take back a call that has not been answered, and the port of a
-producer that never starts would keep the readers of a query that is over."""
-SLOW = 10.0
-"""Seconds longer than it was told to wait that a port may take to answer."""
 _LOOK = 0.05
 """Seconds between two looks whether a waiting consumer is still there."""
 _KEPT = ((-3, 32 << 20), (-1, 64 << 20))
@@ -103,9 +95,6 @@ class Ticket:
 def new_token() -> str:
     """For one query."""
     return secrets.token_urlsafe(32)
-
-
-# --- the producing side ------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -379,135 +368,3 @@ def _flight_error(error: BaseException) -> flight.FlightError:
         kept = {name: str(problem[name])[:length] for name, length in lengths.items() if name in problem}
         data = json.dumps(kept, ensure_ascii=False).encode()
     return flight.FlightServerError(problem["title"], extra_info=data)
-
-
-# --- the consuming side ------------------------------------------------------------------------------------------
-
-
-def fetch(address: str, ticket: Ticket, *, cancellation: Cancellation, timeout: float = WAIT) -> Stream:
-    """The tuples behind a ticket at the port with ``address`` (``host:port``); returns when the producer has opened
-    them, which has to be within ``timeout`` seconds.
-
-    Closing the stream and cancelling both end the producer's side too. Here and while pulling, raises what the
-    producer failed with, the cancellation's cause, or EvaluatorLostError when the evaluator is gone.
-    """
-    client = _connected(address)
-    deadline = time.monotonic() + timeout
-    try:
-        while True:
-            wait = max(0.0, min(TURN, deadline - time.monotonic()))
-            try:
-                reader = _opened(client, address, ticket.encode(wait), cancellation, wait)
-                break
-            except NotFoundError as error:
-                if error.extra.get("started") is not False:
-                    raise
-                if time.monotonic() >= deadline:
-                    text = (
-                        f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {timeout:g} s."
-                    )
-                    raise NotFoundError(text) from error
-        schema = reader.schema
-    except BaseException:
-        client.close()
-        raise
-
-    def close() -> None:
-        reader.cancel()
-        client.close()
-
-    return Stream(schema, _received(reader, address, cancellation), close)
-
-
-def health(address: str, *, timeout: float = 1.0) -> dict[str, Any]:
-    """What the port says of itself. Raises EvaluatorLostError when it does not answer within ``timeout`` seconds."""
-    client = _connected(address)
-    try:
-        results = list(client.do_action(flight.Action("health", b""), flight.FlightCallOptions(timeout=timeout)))
-        answer: dict[str, Any] = json.loads(results[0].body.to_pybytes())
-    except (pa.ArrowException, OSError) as error:
-        raise _received_error(error, address) from error
-    finally:
-        client.close()
-    return answer
-
-
-def _connected(address: str) -> flight.FlightClient:
-    # a proxy that the environment names is not meant for evaluators
-    return flight.FlightClient(f"grpc://{address}", generic_options=[("grpc.enable_http_proxy", 0)])
-
-
-def _opened(
-    client: flight.FlightClient, address: str, request: bytes, cancellation: Cancellation, timeout: float
-) -> flight.FlightStreamReader:
-    """Opening blocks until the producer has begun and cannot be interrupted: so it has a thread, which cancels what
-    nobody waits for any more."""
-    opening: Future[flight.FlightStreamReader] = Future()
-
-    def open_it() -> None:
-        try:
-            reader = client.do_get(flight.Ticket(request))
-        except BaseException as error:  # noqa: BLE001 - for the thread that waits
-            with suppress(InvalidStateError):
-                opening.set_exception(error)
-            return
-        try:
-            opening.set_result(reader)
-        except InvalidStateError:
-            reader.cancel()
-
-    def abandon() -> None:
-        opening.cancel()
-
-    cancellation.check()
-    threading.Thread(target=open_it, name="flight-open", daemon=True).start()
-    try:
-        with cancellation.on_cancel(abandon):
-            return opening.result(timeout + SLOW)
-    except TimeoutError:
-        raise EvaluatorLostError(
-            f"The evaluator with the port {address} did not answer within {timeout + SLOW:g} s.", address=address
-        ) from None
-    except AbandonedError:
-        cancellation.check()
-        raise
-    except (pa.ArrowException, OSError) as error:
-        cancellation.check()
-        raise _received_error(error, address) from error
-    finally:
-        abandon()  # without effect on what has come
-
-
-def _received(reader: flight.FlightStreamReader, address: str, cancellation: Cancellation) -> Iterator[pa.RecordBatch]:
-    batches = rows = 0
-    with cancellation.on_cancel(reader.cancel):
-        while True:
-            try:
-                chunk = reader.read_chunk()
-            except StopIteration:
-                raise EvaluatorLostError("An exchange ended before its end was seen.", address=address) from None
-            except (pa.ArrowException, OSError) as error:
-                cancellation.check()
-                raise _received_error(error, address) from error
-            if chunk.app_metadata is not None:
-                break
-            batches += 1
-            rows += chunk.data.num_rows
-            yield chunk.data
-    if json.loads(chunk.app_metadata.to_pybytes()) != {"batches": batches, "rows": rows}:
-        raise EvaluatorLostError(f"Of an exchange only {rows:,} rows in {batches:,} batches arrived.", address=address)
-
-
-def _received_error(error: Exception, address: str) -> DaiError:
-    problem = getattr(error, "extra_info", None)
-    if problem:
-        found = from_problem(json.loads(problem))
-        if isinstance(found, EvaluatorLostError):
-            found.extra.setdefault("address", address)
-        return found
-    lost = flight.FlightUnavailableError | flight.FlightCancelledError | flight.FlightTimedOutError
-    if isinstance(error, lost):
-        return EvaluatorLostError(
-            f"The evaluator with the port {address} went away while its tuples were wanted.", address=address
-        )
-    return InternalError(f"An exchange between evaluators failed ({type(error).__name__}).")

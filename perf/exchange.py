@@ -23,7 +23,8 @@ import pyarrow as pa
 from dai.cancellation import Cancellation
 from dai.stream import Stream
 from dqp.exchange import BlockSize, Outbox, distribute
-from dqp.flight import FlightPort, Ticket, fetch, health, new_token
+from dqp.flight import FlightPort, Ticket, new_token
+from dqp.flight_client import fetch, health
 from perf.harness import Report, measured, median, ratio, shown
 from perf.world import World
 

@@ -19,7 +19,8 @@ from dai.stream import Stream
 from dqp.errors import EvaluatorLostError
 from dqp.execution import Execution
 from dqp.fetch import Lost, places
-from dqp.flight import Opener, Ticket, fetch, new_token
+from dqp.flight import Opener, Ticket, new_token
+from dqp.flight_client import fetch
 from dqp.leaves import Leaves
 from dqp.operators import Call, Operator, Project, Receive, Remote, column
 from dqp.partition import Fragment, Plan

@@ -41,7 +41,8 @@ from dqp.dialects import NotPushed
 from dqp.errors import EvaluatorLostError
 from dqp.execution import Execution, ExecutionOptions, Slots
 from dqp.fetch import LOST, Lost
-from dqp.flight import FlightPort, health
+from dqp.flight import FlightPort
+from dqp.flight_client import health
 from dqp.fragment import arrow_field
 from dqp.leaves import asked, remotes
 from dqp.operations import Operation

@@ -15,7 +15,8 @@ from dai.resources import ROLES
 from dai.stream import Stream
 from dqp.errors import OperationError
 from dqp.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, _within
-from dqp.flight import Ticket, fetch
+from dqp.flight import Ticket
+from dqp.flight_client import fetch
 from dqp.operations import Operation
 from dqp.wire import Body, Called, Input, Received, RemoteInput, Task, Tuples
 from tests.processes import until

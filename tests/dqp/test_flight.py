@@ -23,7 +23,8 @@ from dai.errors import (
 )
 from dai.stream import Stream
 from dqp.exchange import BlockSize, Outbox, distribute
-from dqp.flight import FlightPort, Ticket, fetch, health, new_token
+from dqp.flight import FlightPort, Ticket, new_token
+from dqp.flight_client import fetch, health
 from tests.dqp.tickets import SCHEMA, TOKEN, batch, get, of, ticket
 from tests.processes import until
 

@@ -21,7 +21,8 @@ from dai.errors import (
 from dai.stream import Stream
 from dqp.errors import EvaluatorLostError
 from dqp.exchange import BlockSize, Outbox, distribute
-from dqp.flight import FlightPort, health
+from dqp.flight import FlightPort
+from dqp.flight_client import health
 from tests.dqp.tickets import SCHEMA, batch, get, of, ticket
 from tests.processes import until
 from tests.servers import free_port

@@ -4,7 +4,8 @@ import pyarrow as pa
 
 from dai.cancellation import Cancellation
 from dai.stream import Stream
-from dqp.flight import Ticket, fetch, new_token
+from dqp.flight import Ticket, new_token
+from dqp.flight_client import fetch
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), metadata={"dai.type": "bigint"}), ("text", pa.string())])
 TOKEN = new_token()

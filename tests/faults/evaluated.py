@@ -27,7 +27,7 @@ from dai.cancellation import Cancellation
 from dai.errors import DaiError
 from dqp.coordinator import Coordinator
 from dqp.execution import Execution
-from dqp.flight import health
+from dqp.flight_client import health
 from dqp.operators import Remote
 from dqp.partition import Thresholds
 from dqp.runtimes.service import Service
