@@ -38,6 +38,11 @@ def filled(guard: exp.Expression, part: exp.Expression) -> exp.Expression:
     return made
 
 
+def passing(condition: exp.Expression) -> Guard:
+    """For what only rows need for which the condition is true."""
+    return _guard([(condition, HOLE)])
+
+
 def _parts(
     node: exp.Expression, dear: Callable[[exp.Expression], bool]
 ) -> Iterator[tuple[exp.Expression, Guard | None]]:
@@ -66,7 +71,7 @@ def _parts(
     elif isinstance(node, exp.Filter):
         condition = node.expression.this
         yield condition, None
-        yield node.this, _guard([(condition, HOLE)])
+        yield node.this, passing(condition)
     else:
         for each in node.iter_expressions():
             yield each, None

@@ -30,7 +30,7 @@ from dqp.operators import (
     used,
     walk,
 )
-from dqp.rules.branches import Guards, filled, guarded
+from dqp.rules.branches import Guards, filled, guarded, passing
 from dqp.rules.context import Context
 from dqp.rules.predicates import rebuilt
 
@@ -105,10 +105,11 @@ def _found(expression: exp.Expression, context: Context) -> list[exp.Anonymous]:
 
 
 def _called(
-    below: Operator, expressions: tuple[exp.Expression, ...], known: _Known
+    below: Operator, expressions: tuple[exp.Expression, ...], known: _Known, outside: Guards = ()
 ) -> tuple[Operator, list[exp.Expression]]:
-    """The operator with a ``Call`` for each different call of the expressions, and the expressions that use them."""
-    extraction = _Extraction(below, expressions, known)
+    """The operator with a ``Call`` for each different call of the expressions, and the expressions that use them.
+    ``outside``: which rows need the expressions at all."""
+    extraction = _Extraction(below, expressions, known, outside)
     changed = [extraction(each) for each in expressions]
     return extraction.below, changed
 
@@ -116,7 +117,9 @@ def _called(
 class _Extraction:
     """The calls of one operator's expressions, put over its input: those first that others need."""
 
-    def __init__(self, below: Operator, expressions: tuple[exp.Expression, ...], known: _Known) -> None:
+    def __init__(
+        self, below: Operator, expressions: tuple[exp.Expression, ...], known: _Known, outside: Guards
+    ) -> None:
         self.below = below
         self._known, self._context = known, known.context
         self._made = {call: name for call, name in _made(below) if name in below.columns}
@@ -131,7 +134,7 @@ class _Extraction:
                     "An operation call cannot stand in a function of the elements of a list.",
                     hint="Call it over the rows of unnest(…) in a subquery in FROM.",
                 )
-            for call, guards in guarded(each, lambda node: _is_call(node, self._context)):
+            for call, guards in guarded(each, lambda node: _is_call(node, self._context), outside):
                 # A guard over columns that are not there: the call is made for more rows than need it.
                 count = next((at for at, guard in enumerate(guards) if not used(guard) <= columns), len(guards))
                 self._guards.setdefault(_plain(call), []).append(guards[:count])
@@ -239,22 +242,23 @@ def _filter(node: Filter, known: _Known) -> Operator:
 
 
 def _join(node: Join, known: _Known) -> Operator:
-    left, right = node.left, node.right
-    kept: list[exp.Expression] = []
+    sides = [node.left, node.right]
+    parts = conjuncts(node.condition)
+    kept = [each for each in parts if not _found(each, known.context)]
     after: list[exp.Expression] = []
-    for each in conjuncts(node.condition):
+    for each in parts:
         found = _found(each, known.context)
+        if not found:
+            continue
         needs = frozenset[str]().union(*map(used, found))
         if node.kind == "inner":  # which rows need it may be a matter of both sides
             calls = guarded(each, lambda part: _is_call(part, known.context))
             needs = needs.union(*(used(guard) for _, guards in calls for guard in guards))
-        if not found:
-            kept.append(each)
-        elif needs <= set(left.columns):
-            left, (changed,) = _called(left, (each,), known)
-            kept.append(changed)
-        elif needs <= set(right.columns):
-            right, (changed,) = _called(right, (each,), known)
+        side = next((at for at, below in enumerate(sides) if needs <= set(below.columns)), None)
+        if side is not None:
+            # A row for which another part is not true matches nothing.
+            outside = _of_side(kept, sides[side])
+            sides[side], (changed,) = _called(sides[side], (each,), known, outside)
             kept.append(changed)
         elif node.kind == "inner":
             after.append(each)
@@ -263,8 +267,14 @@ def _join(node: Join, known: _Known) -> Operator:
                 f"An operation call over both sides of a {node.kind} join cannot stand in its condition.",
                 hint="Call it in a subquery in FROM.",
             )
-    made: Operator = Join(left, right, node.kind, conjunction(kept))
+    made: Operator = Join(sides[0], sides[1], node.kind, conjunction(kept))
     rest = conjunction(after)
     if rest is not None:
         made = _extracted(Filter(made, rest), known)
     return _trimmed(made, node.columns)
+
+
+def _of_side(parts: list[exp.Expression], side: Operator) -> Guards:
+    """The parts of a join's condition that can be told from one side alone, without subqueries."""
+    columns = frozenset(side.columns)
+    return tuple(passing(each) for each in parts if used(each) and used(each) <= columns and not each.find(Nested))

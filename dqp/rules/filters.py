@@ -153,9 +153,6 @@ def _join(tree: Join, predicates: Predicates, context: Context) -> Operator:
     left, right = frozenset(tree.left.columns), frozenset(tree.right.columns)
     tree = _narrowed(tree, predicates, left, right)
     condition = conjuncts(tree.condition)
-    if any(changing(each, context.options.functions) for each in condition):
-        below = tree.with_inputs(*(_pushed(each, [], context) for each in tree.inputs))
-        return _kept(below, predicates)
     kind = tree.kind
     to_left: Predicates = []
     to_right: Predicates = []
@@ -176,7 +173,9 @@ def _join(tree: Join, predicates: Predicates, context: Context) -> Operator:
     for each in condition:
         names = used(each)
         of_left, of_right = not names.isdisjoint(left), not names.isdisjoint(right)
-        if of_left and not of_right and kind in ("inner", "right", "semi"):
+        if changing(each, context.options.functions):
+            here.append(each)
+        elif of_left and not of_right and kind in ("inner", "right", "semi"):
             to_left.append(each)
         elif of_right and not of_left and kind in ("inner", "left", "semi", "anti"):
             to_right.append(each)

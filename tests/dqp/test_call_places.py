@@ -31,19 +31,21 @@ def after(number: int) -> int:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A table t of 1 to 9, and k, the rest of division by 3."""
-    path = Path(tmp_path_factory.mktemp("calls")) / "lite.db"
+    """A table t of 1 to 9, and k, the rest of division by 3, in two sources."""
+    directory = Path(tmp_path_factory.mktemp("calls"))
+    sources = {"lite": f"sqlite:///{directory}/lite.db", "duck": f"duckdb:///{directory}/duck.db"}
     numbers = list(range(1, 10))
-    lite = driver_for(f"sqlite:///{path}")
     rows = pa.table({"id": numbers, "k": [each % 3 for each in numbers]})
-    lite.load("t", Stream.of(rows), cancellation=Cancellation(), create=True)
-    lite.close()
+    for url in sources.values():
+        driver = driver_for(url)
+        driver.load("t", Stream.of(rows), cancellation=Cancellation(), create=True)
+        driver.close()
     functions: dict[str, Any] = {
         name: {"python": f"{__name__}:{name}", "arguments": ["BIGINT"], "returns": "BIGINT"}
         for name in ("tenfold", "after")
     }
     views = {"tens": "select k, tenfold(id) as ten from lite.t where id < 4"}
-    given = {"sources": {"lite": f"sqlite:///{path}"}, "functions": functions, "views": views}
+    given = {"sources": sources, "functions": functions, "views": views}
     with dqp.connect(given) as made:
         yield made
 
@@ -105,6 +107,27 @@ NEEDED: dict[str, tuple[list[Any], list[int], list[int]]] = {
     "select a.id from lite.t a join lite.t b on a.id = b.id and (b.k = 1 or tenfold(a.id) > 70)": (
         [1, 4, 7, 8, 9],
         [2, 3, 5, 6, 8, 9],
+        [],
+    ),
+    # in ON, for the rows that WHERE and the other conditions of the ON leave
+    "select a.id from lite.t a join duck.t b on tenfold(a.id) = b.id * 10 where a.id < 4": ([1, 2, 3], [1, 2, 3], []),
+    "select a.id from lite.t a join duck.t b on tenfold(a.id) = b.id * 10 and after(b.id) < 4 and b.id > 1 "
+    "where a.id < 4": ([2], [1, 2, 3], [2, 3, 4, 5, 6, 7, 8, 9]),
+    "select a.id, b.id from lite.t a left join duck.t b on a.id = b.id and b.id < 3 and tenfold(b.id) > 10 "
+    "where a.id < 4": ([None, 2, None], [1, 2], []),
+    "select a.id, b.id from lite.t a left join duck.t b on a.id = b.id and a.id < 3 and tenfold(a.id) > 10 "
+    "where a.id < 4": ([None, 2, None], [1, 2], []),
+    "select a.id, b.id from lite.t a left join duck.t b on a.id = b.id and a.id < 4 and tenfold(a.id) > 10 "
+    "and after(a.id) > 3": ([None, None, 3, *[None] * 6], [1, 2, 3], [2, 3]),
+    "select coalesce(a.id, b.id + 10), b.id from lite.t a full join duck.t b on a.id = b.id and a.id < 3 "
+    "and b.id < 5 and tenfold(a.id) > 10 and after(b.id) < 9 where a.id < 3 or b.id < 2": (
+        [None, 2, 1],
+        [1, 2],
+        [1, 2, 3, 4],
+    ),
+    "select a.id from lite.t a left join duck.t b on a.id = b.id and tenfold(b.id) > 20 where b.k = 0 and a.id < 7": (
+        [3, 6],
+        [3, 6],
         [],
     ),
     "select k, case when count(*) > 2 then tenfold(k) end from lite.t where id > 2 group by k": (
