@@ -135,6 +135,12 @@ class Stream(_Pulled[pa.RecordBatch]):
             return pa.Table.from_batches(list(self), self.schema)
 
 
+def size_of(tuples: pa.RecordBatch | pa.Table) -> int:
+    """Bytes of plain tuples. Each value counts as 4 at least: Arrow needs none for a null and a bit for a boolean, but
+    whatever they become next needs some."""
+    return sum(max(int(column.nbytes), 4 * len(column)) for column in tuples.columns)
+
+
 def _rebatched(stream: Stream, rows: int) -> Iterator[pa.RecordBatch]:
     held: list[pa.RecordBatch] = []
     have = 0

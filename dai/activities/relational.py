@@ -20,7 +20,7 @@ from dai.drivers import CallResult
 from dai.drivers.brought import MOST_BYTES
 from dai.errors import DataError, EncodingError, LimitError, ParameterError
 from dai.formats import format_named
-from dai.stream import Block, ByteStream, Stream
+from dai.stream import Block, ByteStream, Stream, size_of
 
 Converted = Literal["string", "integer", "double", "decimal", "boolean", "date", "time", "timestamp", "binary", "null"]
 
@@ -136,7 +136,7 @@ class BroughtTable(Element):
         with context.tuples(self.source) as stream:
             for batch in stream:
                 batches.append(batch)
-                size += batch.nbytes
+                size += size_of(batch)
                 if size > MOST_BYTES:
                     raise LimitError(
                         f"The table {self.name!r} has more than {MOST_BYTES:,} bytes.",

@@ -67,14 +67,19 @@ async def post_query(call: Call) -> Reply | None:
     limits = service.config.limits
     body = await call.body(QUERY_BYTES + limits.table_bytes * 4 // 3)
 
-    def read() -> tuple[dict[str, Any], Perform]:
-        asked = _checked_query(call.parsed(body), limits.block_rows)
+    def read() -> dict[str, Any]:
+        return _checked_query(call.parsed(body), limits.block_rows)
+
+    def made() -> Perform:
         tables = tables_of(asked, limits.table_bytes)
         if len(body) - sum(map(len, (asked.get("tables") or {}).values())) > QUERY_BYTES:
             raise TooLargeError(f"The body has more than {QUERY_BYTES:,} bytes besides the tables.")
-        return asked, query(asked["sql"], asked.get("parameters") or (), tables)
+        return query(asked["sql"], asked.get("parameters") or (), tables)
 
-    asked, perform = await _off_loop(service, read) if len(body) > PARSE_AT_ONCE else read()
+    large = len(body) > PARSE_AT_ONCE
+    asked = await _off_loop(service, read) if large else read()
+    # A few bytes of a table may be many rows.
+    perform = await _off_loop(service, made) if large or asked.get("tables") else made()
     accept = call.header(b"accept")
     blocksize = asked.get("blocksize") or call.query.get("blocksize")
     if _asynchronous(call):

@@ -11,11 +11,13 @@ import re
 from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as types
 
 from dai.drivers.ddl import quoted
 from dai.drivers.statements import tokens
 from dai.errors import DataError, LimitError, NotAQueryError, ParameterError
+from dai.stream import size_of
 
 Tables = Mapping[str, pa.Table]
 MOST_TABLES, MOST_COLUMNS = 16, 64
@@ -30,10 +32,20 @@ def checked(tables: Tables) -> Tables:
     of them share, LimitError for more than may travel."""
     if len(tables) > MOST_TABLES:
         raise LimitError(f"A query brings along at most {MOST_TABLES} tables.")
-    if sum(each.nbytes for each in tables.values()) > MOST_BYTES:
-        raise LimitError(f"The tables of a query have more than {MOST_BYTES:,} bytes.", hint="Load them as tables.")
+    _check_size(sum(size_of(each) + sum(map(_decoded_size, each.columns)) for each in tables.values()))
     _different("tables", tables)
-    return {name: _plain(name, table) for name, table in tables.items()}
+    found: dict[str, pa.Table] = {}
+    size = 0
+    for name, table in tables.items():
+        found[name] = _plain(name, table)
+        size += size_of(found[name])
+        _check_size(size)
+    return found
+
+
+def _check_size(size: int) -> None:
+    if size > MOST_BYTES:
+        raise LimitError(f"The tables of a query have more than {MOST_BYTES:,} bytes.", hint="Load them as tables.")
 
 
 def _plain(name: str, table: pa.Table) -> pa.Table:
@@ -49,30 +61,42 @@ def _plain(name: str, table: pa.Table) -> pa.Table:
     for field, column in zip(table.schema, table.columns, strict=True):
         if not field.name or "\0" in field.name or len(field.name.encode()) > 63:
             raise ParameterError(f"A column of the table {name!r} has no name that a database takes.")
-        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-        wanted = _wanted(array.type)
-        columns.append(array if wanted is None else array.cast(wanted))
-        if not any(fits(columns[-1].type) for fits in _PLAIN):
+        wanted = _wanted(field.type) or field.type
+        if not any(fits(wanted) for fits in _PLAIN):
             raise DataError(
                 f"The column {field.name!r} is a {field.type}, which a query cannot bring along.",
                 hint="Cast it to text.",
                 column=field.name,
             )
+        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        columns.append(array if wanted == array.type else array.cast(wanted))
         fields.append(field.with_type(columns[-1].type).remove_metadata())
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _wanted(type: pa.DataType) -> pa.DataType | None:
-    """The plain type of the same values; no unsigned ones, which few databases have."""
+    """The plain type of the same values; no unsigned ones, which few databases have, and no views, whose size nobody
+    knows before they are copied."""
     if pa.types.is_dictionary(type):
         return _wanted(type.value_type) or type.value_type
-    if pa.types.is_large_string(type) or pa.types.is_string_view(type) or pa.types.is_null(type):
+    if pa.types.is_large_string(type) or pa.types.is_null(type):
         return pa.string()
     if pa.types.is_uint64(type):
         return pa.decimal128(20)
     if pa.types.is_unsigned_integer(type):
         return pa.int32() if type.bit_width < 32 else pa.int64()
     return None
+
+
+def _decoded_size(column: pa.ChunkedArray) -> int:
+    """Bytes of the texts that a dictionary stands for; other values are small."""
+    type = column.type
+    if not types.is_dictionary(type) or not (
+        types.is_string(type.value_type) or types.is_large_string(type.value_type)
+    ):
+        return 0
+    sizes = (pc.sum(pc.binary_length(each.dictionary).take(each.indices)).as_py() for each in column.chunks)
+    return sum(int(each or 0) for each in sizes)
 
 
 def _different(what: str, names: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -66,6 +67,10 @@ _LOST = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR", "
 _WAITED_FOR_SECONDS = 0.05
 _BROUGHT_ROWS = 10_000
 """Of a table that a query brings along, put in at once."""
+
+
+def _reserved(name: str) -> bool:
+    return name.lower().startswith("sqlite_")
 
 
 class _Connection:
@@ -213,13 +218,18 @@ class SQLite(PooledDriver[_Connection]):
 
     def _bring(self, connection: _Connection, tables: Tables, cancellation: Cancellation) -> None:
         """Temporary tables of the connection's own: the database itself is open for reading only."""
+        if reserved := next(filter(_reserved, tables), None):
+            raise ParameterError(
+                f"SQLite takes no table {reserved!r}: names that begin with 'sqlite_' are its own.",
+                hint="Give the table another name.",
+            )
         connection.run("PRAGMA temp_store = MEMORY")
         session = _Session(self, connection, cancellation)
         for name, table in tables.items():
             made = create_table(name, table.schema, self.dialect).removeprefix("CREATE TABLE")
             types = {each.name: column_type(each, self.dialect) for each in table.schema}
             statement = f"INSERT INTO temp.{quoted(name, self.dialect)} VALUES ({', '.join('?' * len(types))})"
-            with connection.owning():
+            with self._translated(connection), connection.owning():
                 connection.raw.execute(f"CREATE TEMP TABLE{made}")
                 connection.raw.execute("BEGIN")
                 for batch in table.to_batches(_BROUGHT_ROWS):
@@ -231,7 +241,7 @@ class SQLite(PooledDriver[_Connection]):
     def _forget(self, connection: _Connection, names: Sequence[str]) -> None:
         if connection.raw.in_transaction:
             connection.run("ROLLBACK")
-        for name in names:
+        for name in filterfalse(_reserved, names):
             connection.run(f"DROP TABLE IF EXISTS temp.{quoted(name, self.dialect)}")
 
     def _release(self, connection: _Connection, broken: bool) -> None:

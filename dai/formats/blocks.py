@@ -219,7 +219,8 @@ def plain_type(type: pa.DataType) -> pa.DataType:
 
 
 def plain(stream: Stream) -> Stream:
-    """The same tuples without dictionary or run-end encoding; takes over ``stream``.
+    """The same tuples without dictionary or run-end encoding; takes over ``stream``. A batch that would become much
+    larger than BLOCK_BYTES is decoded in pieces.
 
     Raises EncodingError naming the column that Arrow cannot decode.
     """
@@ -235,12 +236,54 @@ def plain(stream: Stream) -> Stream:
         for field, column in zip(schema, batch.columns, strict=True):
             try:
                 whole = pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column
+                if whole.type != field.type and not pa.types.is_dictionary(whole.type):
+                    # the cast of a slice of lists is one of all items before it too
+                    whole = pa.concat_arrays([whole])
                 columns.append(whole.cast(field.type))
             except pa.ArrowException as error:
                 raise EncodingError(f"A {column.type} cannot be decoded: {error}", column=field.name) from error
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    return stream.map(decoded, schema)
+    def pieces() -> Iterator[pa.RecordBatch]:
+        for batch in stream:
+            for piece in _expandable(batch):
+                yield decoded(piece)
+
+    return Stream(schema, pieces(), stream.close)
+
+
+def _expandable(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Slices that become about BLOCK_BYTES at most, or one row."""
+    if batch.num_rows > 1 and sum(map(_expanded, batch.columns)) > BLOCK_BYTES:
+        half = batch.num_rows // 2
+        yield from _expandable(batch.slice(0, half))
+        yield from _expandable(batch.slice(half))
+    else:
+        yield batch
+
+
+def _expanded(column: pa.Array) -> int:
+    """Bytes of the values that a dictionary or run ends stand for, those of runs at most; of other columns 0."""
+    if pa.types.is_dictionary(column.type):
+        sizes = _sizes(column)
+        return 16 * len(column) if sizes is None else int(pc.sum(sizes).as_py() or 0)
+    if pa.types.is_run_end_encoded(column.type):
+        runs = column.values.slice(column.find_physical_offset(), column.find_physical_length())
+        sizes = _sizes(runs)
+        return len(column) * (16 if sizes is None else 16 + int(pc.max(sizes).as_py() or 0))
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return _expanded(column.flatten())
+    return 0
+
+
+def _sizes(values: pa.Array) -> pa.Array | None:
+    """Bytes of each value, where they differ."""
+    type = values.type
+    if pa.types.is_dictionary(type):
+        sizes = _sizes(values.dictionary)
+        return None if sizes is None else sizes.take(values.indices)
+    known = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return pc.binary_length(values) if any(fits(type) for fits in known) else None
 
 
 def closing(source: Iterable[Any]) -> Callable[[], None]:

@@ -1,4 +1,9 @@
-"""A small table inside a document: an Arrow IPC stream in base64."""
+"""A small table inside a document: an Arrow IPC stream in base64.
+
+Only types whose values take about as many bytes in memory as on the wire may travel: dictionaries, run ends and views
+say a value once that stands in any number of rows, so that a few bytes would become gigabytes. A column of nulls has no
+bytes at all; its rows are counted.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +14,52 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as types
 
 from dai.errors import DataError, TooLargeError, TruncatedError
 from dai.formats.arrow import Arrow
-from dai.stream import Stream
+from dai.stream import Stream, size_of
 
 _COMPRESSION = 3
 """The number of the field in RecordBatch of https://github.com/apache/arrow/blob/main/format/Message.fbs."""
 _HEADER = 2
+_PLAIN = (
+    types.is_primitive,
+    types.is_string,
+    types.is_large_string,
+    types.is_decimal128,
+    types.is_decimal256,
+    types.is_null,
+)
 
 
 def text_of(table: pa.Table) -> str:
-    """The table as text; its buffers are not compressed."""
-    blocks = Arrow().encode(Stream.of(table))
+    """The table as text: its buffers are not compressed, and its values are plain."""
+    columns = [column.cast(pa.string()) if _is_text(column.type) else column for column in table.columns]
+    blocks = Arrow().encode(Stream.of(pa.Table.from_arrays(columns, names=table.column_names)))
     return base64.b64encode(b"".join(bytes(memoryview(each.data)) for each in blocks)).decode()
 
 
 def table_of(text: str, most: int) -> pa.Table:
-    """The table that ``text`` is. Raises DataError for what is none, and for compressed buffers, whose size nobody
-    knows before they are unpacked; TooLargeError beyond ``most`` bytes."""
+    """The table that ``text`` is. Raises DataError for what is none, and, before anything of it is decoded, for
+    compressed buffers and types whose size nobody knows before they are unpacked; TooLargeError beyond ``most`` bytes,
+    of the text or of the tuples, as soon as that many are read."""
     if len(text) // 4 * 3 > most + 2:
-        raise TooLargeError(f"A table has more than the {most:,} bytes allowed.", hint="Load it as a table.")
+        raise _too_large(most)
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise DataError("A table is an Arrow stream in base64; this is no base64.") from error
     _check_plain(data)
     try:
+        batches, size = [], 0
         with Arrow().decode([data]) as stream:
-            return stream.table()
+            for batch in stream:
+                size += size_of(batch)
+                if size > most:
+                    raise _too_large(most)
+                batches.append(batch)
+            return pa.Table.from_batches(batches, stream.schema)
     except TruncatedError as error:
         raise DataError(f"A table is an Arrow stream in base64. {error.detail}") from error
 
@@ -50,29 +72,48 @@ def tables_of(document: Mapping[str, Any], most: int) -> dict[str, pa.Table]:
     found: dict[str, pa.Table] = {}
     for name, text in given.items():
         found[name] = table_of(text, most)
-        most -= len(text) // 4 * 3
+        most -= max(len(text) // 4 * 3, size_of(found[name]))
     return found
+
+
+def _is_text(type: pa.DataType) -> bool:
+    """Which a database takes for text, but which do not travel as they are."""
+    return bool(types.is_null(type) or types.is_string_view(type))
+
+
+def _too_large(most: int) -> TooLargeError:
+    return TooLargeError(f"A table has more than the {most:,} bytes allowed.", hint="Load it as a table.")
 
 
 def _check_plain(data: bytes) -> None:
     try:
         reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
+        for field in pa.ipc.read_schema(reader.read_next_message()):
+            if not any(fits(field.type) for fits in _PLAIN):
+                raise DataError(
+                    f"The column {field.name!r} is a {_short(field.type)}, which a query cannot bring along.",
+                    hint="Send numbers, dates, times and texts, without dictionaries, run ends and views.",
+                    column=field.name,
+                )
         while True:
             message = reader.read_next_message()
-            if message.type in ("record batch", "dictionary") and _is_compressed(message):
+            if message.type == "record batch" and _is_compressed(message):
                 raise DataError("The buffers of a table must not be compressed.")
     except StopIteration:
         return
-    except (pa.ArrowException, OSError, struct.error) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, struct.error) as error:
         raise DataError("A table is an Arrow stream in base64; this is no Arrow stream.") from error
 
 
+def _short(type: pa.DataType) -> str:
+    text = str(type)
+    return text if len(text) <= 100 else f"{text[:100]}…"
+
+
 def _is_compressed(message: pa.ipc.Message) -> bool:
-    """By the FlatBuffers table that describes the message; a dictionary's batch lies one level further down."""
+    """By the FlatBuffers table that describes the message."""
     data = message.metadata.to_pybytes()
     header = _table(data, _field(data, _at(data, 0), _HEADER))
-    if message.type == "dictionary":
-        header = _table(data, _field(data, header, 1))
     return header is not None and _field(data, header, _COMPRESSION) is not None
 
 

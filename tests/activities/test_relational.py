@@ -1,13 +1,17 @@
 import datetime
 import decimal
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from dai.activities.relational import SqlParameter, in_order
+from dai.activities.relational import BroughtTable, SqlParameter, in_order
+from dai.activity import Input
 from dai.drivers.memory import Memory, Script
-from dai.errors import DaiError, DataError, NotAQueryError, ParameterError
+from dai.errors import DaiError, DataError, LimitError, NotAQueryError, ParameterError
+from dai.stream import Stream
 from tests.documents import answer, error_of, query, results, running, statuses, table
 
 ONE = Script(pa.table({"x": [1]}))
@@ -219,3 +223,17 @@ def test_a_procedure_that_fails_half_way_is_rolled_back():
         work.finish()
     assert driver.committed == []
     assert driver.open_streams == 0
+
+
+def test_a_table_that_a_query_brings_along_is_counted_as_it_comes() -> None:
+    pulled: list[int] = []
+
+    def batches() -> Any:
+        for at in range(100):
+            pulled.append(at)
+            yield pa.record_batch([pa.nulls(10_000_000)], names=["a"])
+
+    context: Any = SimpleNamespace(tuples=lambda _: Stream(pa.schema([("a", pa.null())]), batches()))
+    with pytest.raises(LimitError, match="has more than"):
+        BroughtTable(name="given", source=Input("few")).read(context)
+    assert pulled == [0, 1]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -10,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 import dai
+from dai.api import perform
 from dai.client import documents as d
 from dai.errors import DataError, ParameterError, TooLargeError
-from dai.formats.inline import table_of, text_of
+from dai.formats.inline import table_of, tables_of, text_of
 from tests.api.conftest import Serve
 
 GIVEN = pa.table({"i": pa.array([3, 5, 7, 10**9], pa.int32()), "s": ["number 3", "no", None, "x"]})
@@ -103,10 +107,8 @@ def compressed(codec: str, table: pa.Table) -> str:
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_nothing_is_unpacked_whose_size_nobody_knows(codec: str) -> None:
     plain = pa.table({"a": pa.array([0] * 100_000)})
-    words = pa.table({"a": pa.array(["x" * 1000] * 1000).dictionary_encode()})
-    for table in (plain, words):
-        with pytest.raises(DataError, match="compressed"):
-            table_of(compressed(codec, table), 1 << 30)
+    with pytest.raises(DataError, match="compressed"):
+        table_of(compressed(codec, plain), 1 << 30)
     assert table_of(text_of(plain), 1 << 30).equals(plain)
 
 
@@ -120,3 +122,120 @@ def test_limits(serve: Serve) -> None:
             book.query("select 1", tables=tables)
     with pytest.raises(TooLargeError):
         book.query("select 1 /* " + "x" * (5 << 20) + " */")
+
+
+_POOLS: list[pa.MemoryPool] = []
+"""Those of ``peak``: a buffer may live longer than the test."""
+
+
+@contextmanager
+def peak() -> Iterator[pa.MemoryPool]:
+    """What Arrow allocates meanwhile."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    _POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    try:
+        yield pool
+    finally:
+        pa.set_memory_pool(before)
+
+
+def written(*arrays: pa.Array, end: bool = True) -> str:
+    """A stream with a batch for each array, as anybody may write it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("a", arrays[0].type)])) as writer:
+        for each in arrays:
+            writer.write_batch(pa.record_batch([each], names=["a"]))
+    data = sink.getvalue().to_pybytes()
+    return base64.b64encode(data if end else data[:-8]).decode()
+
+
+def dictionary(rows: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(bytes(rows), pa.int8()), pa.array(["x" * 1000]))
+
+
+def refused() -> dict[str, pa.Array]:
+    words = dictionary(30_000)
+    offsets = pa.array([0, len(words)], pa.int32())
+    return {
+        "dictionary": words,
+        "dictionary of nulls": pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.nulls(1)),
+        "run ends": pa.RunEndEncodedArray.from_arrays(pa.array([1_500_000], pa.int64()), pa.array(["x" * 1000])),
+        "view": pa.array(["x" * 1000] * 40, pa.string_view()),
+        "binary view": pa.array([b"x" * 1000] * 40, pa.binary_view()),
+        "list": pa.ListArray.from_arrays(offsets, words),
+        "struct": pa.StructArray.from_arrays([words], ["s"]),
+        "list of structs": pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays([words], ["s"])),
+        "no fields": pa.Array.from_buffers(pa.struct([]), 2_000_000_000, [None]),
+        "no items": pa.FixedSizeListArray.from_buffers(
+            pa.list_(pa.null(), 0), 2_000_000_000, [None], children=[pa.nulls(0)]
+        ),
+        "no bytes": pa.Array.from_buffers(pa.binary(0), 2_000_000_000, [None, pa.py_buffer(b"")]),
+    }
+
+
+@pytest.mark.parametrize("kind", refused())
+def test_types_that_may_be_much_larger_in_memory_are_refused_undecoded(client: httpx.Client, kind: str) -> None:
+    text = written(refused()[kind])
+    with peak() as pool:
+        with pytest.raises(DataError, match=r"The column 'a' is a .*which a query cannot bring along"):
+            table_of(text, 16 << 20)
+        assert pool.max_memory() < 2 * len(text) + (1 << 16)
+    answer = ask(client, {"given": text}, "select 1 as one")
+    assert answer.status_code == 400
+    assert answer.json()["column"] == "a"
+
+
+def test_rows_without_bytes_are_counted(client: httpx.Client) -> None:
+    text = written(pa.nulls(500_000_000))
+    assert len(text) < 1000
+    with peak() as pool:
+        with pytest.raises(TooLargeError):
+            table_of(text, 16 << 20)
+        assert pool.max_memory() < 1 << 16
+    assert ask(client, {"given": text}, "select 1 as one").status_code == 413
+    few = written(pa.nulls(3))
+    assert ask(client, {"given": few}, "select count(*) as n, max(a) as a from given").text.split() == ["n,a", "3,"]
+    many = written(pa.nulls(3_000_000))
+    assert tables_of({"tables": {"a": many}}, 16 << 20)["a"].num_rows == 3_000_000
+    with pytest.raises(TooLargeError):
+        tables_of({"tables": {"a": many, "b": many}}, 16 << 20)
+
+
+def test_nothing_is_read_behind_the_limit() -> None:
+    small, large = pa.nulls(10), pa.nulls(1_000_000)
+    with pytest.raises(DataError, match="end-of-stream marker"):
+        table_of(written(small, small, end=False), 1 << 20)
+    with pytest.raises(TooLargeError):
+        table_of(written(small, large, end=False), 1 << 20)
+
+
+def test_what_the_client_sends_is_plain(serve: Serve) -> None:
+    """Categories, views and nulls, as data frames make them."""
+    given = pa.table(
+        {
+            "d": pa.array(["x", None, "y"]).dictionary_encode(),
+            "v": pa.array(["p", None, "a text that is longer than a view"], pa.string_view()),
+            "n": pa.nulls(3),
+            "r": pa.RunEndEncodedArray.from_arrays(pa.array([3], pa.int32()), pa.array(["q"])),
+        }
+    )
+    assert table_of(text_of(given), 1 << 20).schema.types == [pa.string()] * 4
+    book = dai.connect(f"{serve().url}/resources/book")
+    found = book.query("select d, v, n, r from given", tables={"given": given}).arrow().to_pylist()
+    assert sorted(found, key=repr) == sorted(given.to_pylist(), key=repr)
+
+
+def test_a_small_body_is_decoded_beside_the_event_loop_too(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def watched(asked: Mapping[str, Any], most: int) -> dict[str, pa.Table]:
+        threads.append(threading.current_thread().name)
+        return tables_of(asked, most)
+
+    monkeypatch.setattr(perform, "tables_of", watched)
+    book = dai.connect(f"{serve().url}/resources/book")
+    assert book.query("select 1 as one from given", tables={"given": {"a": [1]}}).arrow().num_rows == 1
+    (name,) = threads
+    assert name.startswith("control")

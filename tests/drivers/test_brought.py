@@ -15,9 +15,9 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from dai.cancellation import Cancellation
-from dai.drivers import Driver, driver_for
-from dai.drivers.brought import MOST_BYTES, preceded
-from dai.errors import CancelledError, DaiError, LimitError, NotAQueryError, ParameterError, StatementError
+from dai.drivers import Driver, brought, driver_for
+from dai.drivers.brought import MOST_BYTES, checked, preceded
+from dai.errors import CancelledError, DaiError, DataError, LimitError, NotAQueryError, ParameterError, StatementError
 
 KINDS = ("postgres", "mariadb", "sqlite", "duckdb")
 ODD = ["", " ", "a", "A", "é", "e", "it's", 'say "no"', "back\\slash", "{1,NULL}", "tab\tnew\nline", "𝄞", "?", "NULL"]
@@ -164,6 +164,55 @@ def test_what_is_no_table_is_refused(driver: Driver, tables: dict[str, Any], kin
     with pytest.raises(kind):
         ask(driver, "SELECT 1", tables)
     assert driver.pool_state()["open"] == driver.pool_state()["idle"]
+
+
+def test_names_that_a_database_has_for_itself(driver: Driver) -> None:
+    given = pa.table({"id": [5]})
+    mark = "`" if driver.dialect == "mysql" else '"'
+    for name in ("sqlite_x", "SQLITE_master", "pg_class", "dual", "temp", "main"):
+        sql = f"SELECT id FROM {mark}{name}{mark}"
+        if driver.dialect == "sqlite" and name.lower().startswith("sqlite_"):
+            with pytest.raises(ParameterError, match="begin with 'sqlite_'") as caught:
+                ask(driver, sql, {"fine": given, name: given})
+            assert caught.value.hint == "Give the table another name."
+            nothing_left(driver, "fine")
+        else:
+            assert ask(driver, sql, {name: given}) == [(5,)]
+
+
+def test_a_name_of_with_that_is_a_tables_too(driver: Driver) -> None:
+    """As docs/decisions/0015 says."""
+    sql, tables = "WITH given AS (SELECT 99 AS id) SELECT id FROM given", {"given": pa.table({"id": [5]})}
+    if driver.dialect in ("sqlite", "duckdb"):
+        assert ask(driver, sql, tables) == [(99,)]
+    else:
+        with pytest.raises(StatementError, match=r"given.*more than once|Duplicate query name"):
+            ask(driver, sql, tables)
+
+
+def test_what_stands_for_more_is_counted_before_it_is_copied() -> None:
+    rows = 1_000
+    words = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int8()), pa.array(["x" * 1_000_000]))
+    before = pa.total_allocated_bytes()
+    for column, kind in (
+        (words, LimitError),
+        (pa.nulls(500_000_000), LimitError),
+        (pa.array(["x"], pa.string_view()), DataError),
+        (pa.array([["x"]]), DataError),
+    ):
+        with pytest.raises(kind):
+            checked({"given": pa.table({"a": column})})
+    assert pa.total_allocated_bytes() - before < 1 << 20
+    few = checked({"given": pa.table({"a": words.slice(0, 2), "n": pa.nulls(2)})})["given"]
+    assert few.schema.types == [pa.string(), pa.string()]
+
+
+def test_tables_are_counted_after_their_casts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brought, "MOST_BYTES", 1_000)
+    numbers = pa.array(range(100), pa.uint64())
+    assert checked({"given": pa.table({"a": numbers.cast(pa.int64())})})["given"].num_rows == 100
+    with pytest.raises(LimitError):
+        checked({"given": pa.table({"a": numbers})})
 
 
 def test_quotes_in_a_column_name_are_quotes(driver: Driver) -> None:

@@ -140,3 +140,17 @@ def test_run_ends_deep_inside_are_refused_by_name() -> None:
     with pytest.raises(EncodingError) as caught:
         document(pa.table({"deep": inner}))
     assert caught.value.extra["column"] == "deep"
+
+
+def test_what_stands_for_much_is_decoded_in_pieces() -> None:
+    words = pa.DictionaryArray.from_arrays(pa.array([0] * 3_000, pa.int16()), pa.array(["x" * 100_000]))
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([300_000], pa.int32()), pa.array(["x" * 1_000]))
+    lists = pa.ListArray.from_arrays(pa.array(range(3_001), pa.int32()), words)
+    for column in (words, runs, lists):
+        data = written_by_pyarrow(pa.table({"a": column}))
+        before, most, rows = pa.total_allocated_bytes(), 0, 0
+        with ARROW.decode([data]) as stream:
+            for batch in stream:
+                most, rows = max(most, pa.total_allocated_bytes() - before), rows + batch.num_rows
+        assert rows == len(column)
+        assert most < 40 << 20
