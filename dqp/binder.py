@@ -22,7 +22,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from dai.errors import NotAQueryError, StatementError
+from dai.errors import LimitError, NotAQueryError, StatementError
 from dqp.binder_blocks import Cte, Ctes, Shape, block
 from dqp.binder_expressions import IN_LIST, Expressions
 from dqp.binder_from import values
@@ -34,6 +34,8 @@ from dqp.functions import TELLING
 from dqp.operators import Names, Operator, SetOperation, Sort, column
 from dqp.parameters import Parameters, Statement, read, tokens
 
+DEEPEST = 60
+"""Lists in lists in a column of an answer: Arrow takes 64 levels of anything."""
 _SET = frozenset("with_ this expression distinct order limit offset".split())
 _SUBQUERY = frozenset("with_ this alias order limit offset".split())
 _KINDS: dict[type[exp.Expression], Any] = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
@@ -42,12 +44,13 @@ _KINDS: dict[type[exp.Expression], Any] = {exp.Union: "union", exp.Intersect: "i
 @dataclass(frozen=True)
 class Bound:
     """``names`` are the columns as the user gets them (a name may repeat), ``types`` DuckDB's; the tree's columns match
-    by position. ``statement``: ``query``, ``explain`` or ``explain analyze``."""
+    by position. ``statement``: ``query``, ``explain`` or ``explain analyze``; ``form`` of the plan that these give."""
 
     tree: Operator
     names: tuple[str, ...]
     types: tuple[str, ...]
     statement: str
+    form: str | None = None
 
 
 def bind(sql: str, catalog: Catalog, parameters: Parameters = ()) -> Bound:
@@ -71,6 +74,7 @@ def _bound(statement: Statement, catalog: Catalog) -> Bound:
     try:
         _nothing_telling(statement.tokens, statement.text)
         shape = catalog.describe(statement.text)
+        _not_too_deep(shape)
         parsed = _parsed(statement.tokens, statement.text)
         output = Binder(catalog, statement.lists).statement(parsed, shape)
     except StatementError as error:
@@ -78,7 +82,16 @@ def _bound(statement: Statement, catalog: Catalog) -> Bound:
             raise
         raise statement.error(error) from error
     names, types = (tuple(each) for each in zip(*shape, strict=True))
-    return Bound(output.tree, names, types, statement.kind)
+    return Bound(output.tree, names, types, statement.kind, statement.form)
+
+
+def _not_too_deep(shape: Shape) -> None:
+    for number, (_, type) in enumerate(shape, 1):
+        if (depth := type[len(type.rstrip("[]")) :].count("[]")) > DEEPEST:
+            raise LimitError(
+                f"Column {number} of the answer has lists in lists, {depth} levels deep; {DEEPEST} can travel.",
+                hint="Take the lists apart with unnest, or CAST the column AS VARCHAR.",
+            )
 
 
 def _nothing_telling(found: tuple[Token, ...], sql: str) -> None:

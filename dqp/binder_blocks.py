@@ -18,6 +18,7 @@ from dqp.binder_scope import Output, Unmodelled
 from dqp.catalog import Catalog
 from dqp.functions import TABLE_FUNCTIONS, is_volatile, moment_type
 from dqp.operators import Block, Inline, Operator, Scan
+from dqp.private import shown
 
 if TYPE_CHECKING:
     from dqp.binder import Binder
@@ -75,7 +76,7 @@ def _made(binder: Binder, closed: exp.Expression, given: tuple[tuple[str, str], 
     for (table, output), alias in zip(tables, aliases, strict=True):
         known = [(name, identifier) for name, identifier in output.columns if name is not None]
         kept = [each for each in known if words is None or each[0].lower() in words] or known[:1]
-        name = binder.names.new(f"part_{table.name}")
+        name = binder.names.new(f"part_{shown(table.name)}")
         placeholder = exp.Table(**{**table.args, "this": exp.Identifier(this=name, quoted=True), "alias": alias})
         placeholder.set("db", None)
         placeholder.set("catalog", None)
@@ -107,7 +108,7 @@ def table_of(binder: Binder, node: exp.Table) -> Output:
             data = catalog.inline(name)
         if data is not None:
             items = tuple((names.new(each), each) for each in data.column_names)
-            return Output(Inline(names.new(name), items, data), tuple((each, made) for made, each in items))
+            return Output(Inline(names.new(shown(name)), items, data), tuple((each, made) for made, each in items))
         output = binder.view(name)
         if output is not None:
             return output

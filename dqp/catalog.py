@@ -11,7 +11,6 @@ disturbs nobody until a query needs it.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from dai.errors import DaiError, NotFoundError, ParameterError, StatementError
 from dai.loading import nearest
 from dqp import types
 from dqp.diagnosis import explained
+from dqp.private import PRIVATE
 from dqp.reflection import Reflected, Reflection
 from dqp.settings import FederationSettings
 from dqp.shadow import Fault, Refused, Shadow, Shape, Signature, dollars, path_of, words
@@ -34,8 +34,6 @@ from dqp.table import UNKNOWN_ROWS, Column, Table, list_type, named, table_of
 
 __all__ = ["UNKNOWN_ROWS", "Catalog", "Column", "Table"]
 
-PRIVATE = re.compile(r"([^\W\d]\w{0,127})_[0-9a-f]{32}")
-"""The name of an uploaded table that only who loaded it knows."""
 _EMPTY = 60.0
 
 

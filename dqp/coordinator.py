@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from dai.cancellation import Cancellation
 from dai.drivers import Driver
-from dai.errors import LimitError, StatementError
-from dai.loading import nearest
+from dai.errors import LimitError
 from dai.stream import Stream
 from dqp import bounds
 from dqp.binder import Bound, bind
@@ -36,14 +35,12 @@ from dqp.operations import operations_of
 from dqp.operators import Names, Operator, identifiers
 from dqp.parameters import Parameters
 from dqp.placement import Placement
+from dqp.private import Plain
 from dqp.rules import Context, Options, optimise
 from dqp.runtimes import Runtime, runtime_of
 from dqp.settings import FederationSettings
 
 _WORD = re.compile(r"\w+")
-_FORMAT = re.compile(r"(?P<head>\s*explain\b(?:\s+analy[sz]e\b)?)\s*\(\s*format\s+(?P<form>\w+)\s*\)", re.I)
-FORMS = ("text", "json", "svg")
-"""Of a plan."""
 Begun = Callable[[Execution], None]
 PLANS = 256
 """Plans kept, of the queries asked last."""
@@ -174,15 +171,18 @@ class Coordinator:
     ) -> tuple[Stream, Running | None]:
         """As ``query``, with the query under way; None for an EXPLAIN. ``begun`` is called before anything is asked,
         with the execution that says how far it is."""
-        sql, form = _formatted(sql)
-        planned = self.plan(sql, parameters)
-        if planned.bound.statement != "query":
-            analyze = planned.bound.statement == "explain analyze"
-            found = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation, begun=begun)
-            lines = {"text": found.text, "json": found.json, "svg": found.svg}[form].split("\n")
-            return table_stream(pa.table({"plan": pa.array(lines, pa.string())}), batch_rows), None
-        running = self.run(planned, cancellation=cancellation, batch_rows=batch_rows, begun=begun)
-        return running.stream, running
+        plain = Plain(sql, self.catalog.uploads)
+        with plain.errors():
+            planned = self.plan(sql, parameters)
+            form = planned.bound.form
+            if form is not None:
+                analyze = planned.bound.statement == "explain analyze"
+                found = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation, begun=begun)
+                lines = getattr(found, form).split("\n")
+                return table_stream(pa.table({"plan": pa.array(lines, pa.string())}), batch_rows), None
+            running = self.run(planned, cancellation=cancellation, batch_rows=batch_rows, begun=begun)
+        stream = running.stream
+        return Stream(stream.schema, _plainly(stream, plain), stream.close), running
 
     def run(
         self,
@@ -244,6 +244,14 @@ class Coordinator:
         begun: Begun = _unwatched,
     ) -> Explanation:
         """How the query would run; with ``analyze`` it runs, to its end, and how it did is said too."""
+        plain = Plain(sql, self.catalog.uploads)
+        with plain.errors():
+            found = self._explained(sql, parameters, analyze, cancellation, begun)
+        return replace(Explanation.of(plain(found.json)), sql=plain.sql) if plain.secret else found
+
+    def _explained(
+        self, sql: str, parameters: Parameters, analyze: bool, cancellation: Cancellation | None, begun: Begun
+    ) -> Explanation:
         planned = self.plan(sql, parameters)
         calls = {name: each.seconds / each.concurrent for name, each in self.operations.items()}
         if not analyze:
@@ -283,6 +291,11 @@ def _finishing(stream: Stream, execution: Execution) -> Iterator[pa.RecordBatch]
         yield from stream
 
 
+def _plainly(stream: Stream, plain: Plain) -> Iterator[pa.RecordBatch]:
+    with plain.errors(), stream:
+        yield from stream
+
+
 @contextmanager
 def _not_too_deep() -> Iterator[None]:
     """Trees are walked by recursion; one deeper than Python goes is refused before anything has been asked."""
@@ -294,18 +307,6 @@ def _not_too_deep() -> Iterator[None]:
             hint="Write a long chain of OR as IN (…), many UNION ALL as VALUES or an uploaded table, and name parts of "
             "it in WITH.",
         ) from error
-
-
-def _formatted(sql: str) -> tuple[str, str]:
-    """The statement without the format that its EXPLAIN asks for, and that format."""
-    found = _FORMAT.match(sql)
-    if found is None:
-        return sql, "text"
-    form = found["form"].lower()
-    if form not in FORMS:
-        raise StatementError(f"There is no format {form!r} of a plan.", sql=sql, hint=nearest(form, list(FORMS)))
-    blank = " " * (found.end() - found.end("head"))
-    return found["head"] + blank + sql[found.end() :], form
 
 
 def table_stream(table: pa.Table, batch_rows: int | None) -> Stream:

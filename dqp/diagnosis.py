@@ -53,12 +53,29 @@ def explained(
         return StatementError(
             f"There is no {found[1].lower()} function {found[2]!r}.", sql=sql, position=fault.position, hint=hint
         )
-    if fault.kind == "NO_MATCHING_FUNCTION" and fault.candidates and len(fault.candidates) < _ELLIPSIS:
+    if fault.kind == "NO_MATCHING_FUNCTION" or message.startswith("No function matches"):
         detail = message.partition(". You might")[0].replace("_LITERAL", "")
-        hint = f"There is: {fault.candidates}. Perhaps it needs a CAST."
-        return StatementError(f"{detail}.", sql=sql, position=fault.position, hint=hint)
+        return StatementError(f"{detail}.", sql=sql, position=fault.position, hint=_cast(written, fault, rest))
     hint = next((line.strip() for line in rest.splitlines() if line.startswith("Did you mean")), None)
     return StatementError(message[:_ELLIPSIS], sql=sql, position=fault.position, hint=hint)
+
+
+def _cast(written: str | None, fault: Fault, rest: str) -> str:
+    """What the function takes, and the call with its argument cast where it is clear how."""
+    listed = rest.partition("Candidate functions:")[2].splitlines()
+    known = [each.strip().replace(", /)", ")") for each in listed if each.strip()] or [fault.candidates or ""]
+    known = [re.sub(r"\bcol\d+ ", "", each) for each in known if each]
+    if not known or sum(map(len, known)) > _ELLIPSIS:
+        return "Cast the arguments to types that it takes."
+    there = f"There is: {'; '.join(known)}."
+    taken = re.fullmatch(r"\w+\((?:\w+ )?(\w+)\) -> .*", known[0]) if len(known) == 1 else None
+    call = re.fullmatch(r"(\w+)\s*\((.+)\)", written or "", re.S)
+    given = re.search(r"'\w+\((\w+)\)'", fault.message)
+    if taken is None or call is None or given is None:
+        return f"{there} Cast the arguments."
+    simple = re.fullmatch(r"\w+(?:\.\w+)*|\w+\([^()]*\)", call[2])
+    argument = f"{call[2]}::{taken[1]}" if simple else f"CAST({call[2]} AS {taken[1]})"
+    return f"{there} Cast the argument: {call[1]}({argument})."
 
 
 def _written(sql: str, fault: Fault) -> str | None:

@@ -30,9 +30,10 @@ from dai.drivers.ddl import like
 from dai.errors import ConfigurationError, DatabaseUnavailableError, LimitError, NotAQueryError, ParameterError
 from dai.stream import Stream
 from dqp import types
-from dqp.catalog import PRIVATE, Table
+from dqp.catalog import Table
 from dqp.coordinator import Coordinator
 from dqp.execution import Execution
+from dqp.private import PRIVATE, Plain, shown
 from dqp.settings import FederationSettings, load, parse
 
 _MOST_LOADED = 1_000
@@ -133,7 +134,8 @@ class Federation(Driver):
             private = PRIVATE.fullmatch(table)
             if private is None:
                 raise ParameterError(
-                    f"{table!r} cannot be the name of a table loaded into a federation: who knows it could replace it.",
+                    f"{shown(table)!r} cannot be the name of a table loaded into a federation: who knows it could "
+                    "replace it.",
                     hint="A name, '_' and 32 random hexadecimal digits; Lab.upload sees to it. The tables of sources "
                     "cannot be written.",
                 )
@@ -154,7 +156,8 @@ class Federation(Driver):
                     )
                 batches.append(batch)
             kept = pa.Table.from_batches(batches, stream.schema)
-            self.catalog.upload(table, kept)
+            with Plain("", [table]).errors():
+                self.catalog.upload(table, kept)
             return int(kept.num_rows)
 
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:

@@ -373,6 +373,11 @@ def _raise(error: Exception) -> NoReturn:
             "A HUGEINT has more than 38 digits, which no decimal column can hold.",
             hint="Cast the column AS VARCHAR to get it as text.",
         ) from error
+    if isinstance(error, pa.ArrowException) and "ecursion" in text:
+        raise LimitError(
+            "A column within the query has lists or structures too deep in each other to travel.",
+            hint="Take them apart with unnest, or CAST the column AS VARCHAR.",
+        ) from error
     if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException | duckdb.InvalidInputException):
         raise DataError(message) from error
     raise StatementError(message) from error

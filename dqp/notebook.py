@@ -272,7 +272,7 @@ class Query:
     def _asked(self, before: str, blocksize: int | None, progress: Asked) -> Stream:
         """The answer of the service; parameters go as the literals that stand for them."""
         statement = read(self.text, self.parameters)
-        head = before or ("" if statement.kind == "query" else f"{statement.kind} ")
+        head = before or ("" if statement.kind == "query" else f"{statement.kind} (format {statement.form})")
         lab = self._lab
         result = lab._uploads.asked(
             statement, head, lambda sql: lab._remote.query(sql, blocksize=blocksize, progress=progress)

@@ -22,11 +22,18 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dai.errors import NotAQueryError, ParameterError, StatementError
+from dai.loading import nearest
 from dqp.table import list_name
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
-_EXPLAIN = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*explain\b(?P<analyze>\s+analy[sz]e\b)?", re.I | re.S)
+_EXPLAIN = re.compile(
+    r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*explain\b(?P<analyze>\s+analy[sz]e\b)?"
+    r"(?:\s*\(\s*format\s+(?P<form>\w+)\s*\))?",
+    re.I | re.S,
+)
+FORMS = ("text", "json", "svg")
+"""Of a plan."""
 _ENDS = frozenset(
     {
         TokenType.VAR,
@@ -64,6 +71,8 @@ class Statement:
     """(start and end in ``written``, length of what stands there in ``text``), in order."""
     lists: Mapping[str, pa.Table] = field(default_factory=dict)
     """Long lists, by the names under which ``text`` reads them."""
+    form: str | None = None
+    """Of the plan that an EXPLAIN gives: one of FORMS."""
 
     def place(self, position: int | None) -> int | None:
         """The 1-based position in ``written`` of one in ``text``."""
@@ -102,6 +111,9 @@ def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS
     number of them. Raises StatementError, NotAQueryError, ParameterError."""
     prefix = _EXPLAIN.match(sql)
     kind = "query" if prefix is None else "explain analyze" if prefix["analyze"] else "explain"
+    form = (prefix["form"] or "text").lower() if prefix else None
+    if form is not None and form not in FORMS:
+        raise StatementError(f"There is no format {form!r} of a plan.", sql=sql, hint=nearest(form, list(FORMS)))
     start = prefix.end() if prefix else 0
     found = tokens(sql[start:], sql, start)
     while found and found[-1].token_type == TokenType.SEMICOLON:
@@ -118,7 +130,7 @@ def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS
     replaced = _replaced(found, sql[start:], parameters, lists, most)
     edits = [(start + first, start + last, text) for first, last, text in replaced]
     if not edits and not start and end == len(sql):
-        return Statement(sql, sql, kind, tuple(found))
+        return Statement(sql, sql, kind, tuple(found), form=form)
     parts, at = [], start
     for first, last, text in edits:
         parts += [sql[at:first], text]
@@ -126,7 +138,7 @@ def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS
     text = "".join([*parts, sql[at:end]])
     lengths = [(first, last, len(each)) for first, last, each in edits]
     known = ((0, start, 0), *lengths) if start else tuple(lengths)
-    return Statement(sql, text, kind, tuple(tokens(text)) if edits else tuple(found), known, lists)
+    return Statement(sql, text, kind, tuple(tokens(text)) if edits else tuple(found), known, lists, form)
 
 
 def _replaced(

@@ -35,7 +35,7 @@ _SETTINGS = (
     "lock_configuration = true",
 )
 _DESCRIBE = "DESCRIBE "
-_NOT_HERE = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE"})
+NOT_HERE = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE"})
 """To DuckDB these are queries; what they say of the shadow is not true of the sources."""
 Shape = tuple[tuple[str, str], ...]
 """Columns: name, DuckDB type."""
@@ -130,8 +130,14 @@ class Shadow:
         with self._cursor() as cursor:
             with _refusing("", sql):
                 statements = cursor.extract_statements(sql)
-            other = keyword(sql, "duckdb") in _NOT_HERE
-            if other or len(statements) != 1 or statements[0].type != StatementType.SELECT:
+            if (word := keyword(sql, "duckdb")) in NOT_HERE:
+                raise NotAQueryError(
+                    f"{word} is not known here; nothing was run.",
+                    sql=sql,
+                    hint="FROM t LIMIT 0 gives the names and types of the columns of t, and the schema lists all "
+                    "tables (lab.tables(), dqp tables).",
+                )
+            if len(statements) != 1 or statements[0].type != StatementType.SELECT:
                 raise NotAQueryError(
                     "This is not one single query: nothing was run." if statements else "The statement is empty.",
                     sql=sql,

@@ -18,6 +18,8 @@ from sqlglot.tokenizer_core import TokenType
 from dai.client.documents import activity, document, element
 from dai.errors import DaiError, StatementError
 from dqp.parameters import Statement
+from dqp.private import definitions
+from dqp.shadow import NOT_HERE
 
 
 class Uploads:
@@ -42,11 +44,13 @@ class Uploads:
         used = self._used(statement)
         at, text, last = _definitions(statement, {name: self._private(name) for name in used})
         sql = f"{head}{statement.text[:at]}{text}{statement.text[at:]}{last}"
+        begin = len(head) + at
         try:
             try:
                 return ask(sql)
             except StatementError as error:
-                if not any(self._private(name) in str(error) for name in used):
+                # A position within the definitions: the service does not know the table any more.
+                if error.position is None or not begin < error.position <= begin + len(text):
                     raise
                 for name in used:
                     self._send(*self._tables[name])
@@ -126,9 +130,9 @@ def _defined(statement: Statement) -> set[str]:
 
 def _definitions(statement: Statement, names: Mapping[str, str]) -> tuple[int, str, str]:
     """What defines the names at the beginning of the statement, where it has to stand, and what at the end."""
-    if not names:
+    if not names or statement.tokens[0].text.upper() in NOT_HERE:
         return 0, "", ""
-    made = ", ".join(f'"{name}" AS (FROM "{private}")' for name, private in names.items())
+    made = definitions(names)
     first, *others = statement.tokens
     if first.token_type == TokenType.VALUES:
         return first.start, f"WITH {made} FROM (", ")"

@@ -231,7 +231,7 @@ class Distributed(Local):
         except EvaluatorLostError:
             names = []
         remarks += [f"{each.name} does not answer" for each in self.evaluators() if each.name not in names]
-        names = names or [each.name for each in self.evaluators()]
+        names = names or [f"{each.name} does not answer" for each in self.evaluators()]
         plan = cut(tree, own, len(names), thresholds=self._thresholds, seconds=self._seconds)
         for key, remote in skewable(plan, own, self._least):
             remarks.append(f"{remote.source} is asked first which values of {key} most rows have: these are dealt out")

@@ -289,6 +289,32 @@ def test_operation_calls() -> None:
     taken.close()
 
 
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("select 1 from range(3) t(id) having ten(sum(id)) > 1", "Cast the argument: ten(sum(id)::BIGINT)."),
+        ("select ten(sum(id) + 1) from range(3) t(id)", "Cast the argument: ten(CAST(sum(id) + 1 AS BIGINT))."),
+        ("select ten(t.x) from (values ('x')) t(x)", "Cast the argument: ten(t.x::BIGINT)."),
+        ("select ten(1, 2)", "There is: ten(BIGINT) -> BIGINT. Cast the arguments."),
+        ("select two(1, sum(id)) from range(3) t(id)", "There is: two(BIGINT, VARCHAR) -> BIGINT. Cast the arguments."),
+        ("select date_part([1], [2])", "Cast the arguments"),
+    ],
+)
+def test_arguments_of_other_types_are_to_be_cast(sql: str, hint: str) -> None:
+    functions = {
+        name: {"url": "http://127.0.0.1:9/", "arguments": arguments, "returns": "BIGINT"}
+        for name, arguments in {"ten": ["BIGINT"], "two": ["BIGINT", "VARCHAR"]}.items()
+    }
+    catalog = Catalog(FederationSettings(functions=functions), sources=())
+    with pytest.raises(StatementError, match="No function matches") as caught:
+        catalog.describe(sql)
+    assert hint in str(caught.value.hint)
+    if "::BIGINT" in hint:
+        called = str(caught.value.hint).partition("argument: ")[2].rstrip(".")
+        catalog.describe(sql.replace("ten(sum(id))", called).replace("ten(t.x)", called))
+    catalog.close()
+
+
 def test_many_threads_describe_at_once(small: Catalog) -> None:
     queries = ["from pg.orders", "from busy", "from maria.regions", "from pg_people", 'from "above"'] * 8
     with ThreadPoolExecutor(8) as pool:

@@ -153,6 +153,20 @@ def test_an_unknown_format_names_the_known(coordinator: Coordinator) -> None:
     assert "json" in str(caught.value)
 
 
+@pytest.mark.parametrize("head", ["explain (format json)  ", "-- why\n EXPLAIN\tanalyze( FORMAT  JSON )"])
+def test_a_plan_shows_the_query_as_it_was_written(head: str, coordinator: Coordinator) -> None:
+    sql = f"{head} select ? as v from lite.items"
+    stream = coordinator.query(sql, (7,), cancellation=Cancellation())
+    assert json.loads("\n".join(stream.table().column(0).to_pylist()))["sql"] == sql
+    wrong = f"{head} select ?, nope from lite.items"
+    with pytest.raises(StatementError) as caught:
+        coordinator.query(wrong, (7,), cancellation=Cancellation())
+    assert caught.value.position == wrong.index("nope") + 1
+    line, caret = caught.value.extra["excerpt"].split("\n")
+    assert wrong.split("\n")[-1].replace("\t", " ") in line
+    assert caret.index("^") == line.index("nope")
+
+
 def test_what_was_measured_is_what_came(coordinator: Coordinator) -> None:
     found = coordinator.explain("select count(*) from duck.sales s join lite.items i on s.item = i.id", analyze=True)
     leaves = [each for each in _nodes(json.loads(found.json)["plan"]) if each["operator"].startswith("Remote")]

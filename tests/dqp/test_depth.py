@@ -103,6 +103,23 @@ def test_hopeless_queries_are_refused(lab: Lab, form: str) -> None:
     assert lab.sql("select 1 as one").arrow().to_pylist() == [{"one": 1}]
 
 
+@pytest.mark.parametrize("sql", ["select 1, {}", "select {} from lite.deep", "from (select {} x union all select {})"])
+def test_lists_too_deep_to_travel_are_refused_by_their_column(lab: Lab, sql: str) -> None:
+    for depth in (61, 200):
+        with pytest.raises(
+            LimitError, match=rf"Column \d of the answer has lists in lists, {depth} levels deep; 60 can"
+        ):
+            lab.sql(sql.replace("{}", nested("[", "1", "]", depth))).arrow()
+    assert lab.sql(sql.replace("{}", nested("[", "1", "]", 60))).arrow().num_rows
+    assert lab.sql(f"select len({nested('[', '1', ']', 200)})").arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("link", [" || 'a'", " + 1"])
+def test_chains_of_thousands_are_refused(lab: Lab, link: str) -> None:
+    with pytest.raises(LimitError, match="nested too deeply"):
+        lab.sql(f"select id{link * 5000} from lite.deep").arrow()
+
+
 SCRIPT = """
 import threading
 import dqp

@@ -136,6 +136,18 @@ def test_an_evaluator_that_does_not_answer_is_said(evaluators: list[ServiceProce
     assert {each.where for each in named(found.root, "Fragment")} == {evaluators[0].url}
 
 
+def test_where_no_evaluator_answers_the_nodes_say_so(evaluators: list[ServiceProcess]) -> None:
+    away = [f"http://127.0.0.1:{free_port()}" for _ in range(2)]
+    with closing(Coordinator(load({"sources": sources(evaluators), "evaluators": away}))) as lab:
+        found = lab.explain(JOINED)
+    fragments = named(found.root, "Fragment")
+    assert fragments
+    for each in fragments:
+        assert each.where
+        assert all(place.endswith(" does not answer") for place in each.where.split(", "))
+    assert {f"{each} does not answer" for each in away} <= set(found.remarks)
+
+
 def test_what_evaluators_did_travels_back(lab: Coordinator, evaluators: list[ServiceProcess]) -> None:
     found = lab.explain(JOINED, analyze=True)
     assert not [each for each in found.remarks if MISSING in each]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 
@@ -15,10 +18,11 @@ from dai.api.serve import Background, background
 from dai.cancellation import Cancellation
 from dai.config import parse
 from dai.drivers import driver_for
-from dai.errors import DaiError, LimitError, ParameterError, StatementError
+from dai.errors import DaiError, LimitError, NotAQueryError, ParameterError, StatementError
 from dai.stream import Stream
 from dqp.driver import Federation
 from dqp.notebook import Lab
+from dqp.private import Plain
 from dqp.settings import load
 
 
@@ -135,3 +139,84 @@ def test_a_name_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
         federation.query("from mine_0", cancellation=Cancellation())
     assert private not in str(caught.value)
     federation.close()
+
+
+READING = "select p.id, sum(m.a) from book.people p join mine m on p.id = m.a group by 1"
+
+
+def hidden(lab: Lab, *texts: str) -> None:
+    digits = lab._uploads._token
+    for each in texts:
+        assert digits not in each
+        assert not re.search("[0-9a-f]{24}", each)
+
+
+@pytest.mark.parametrize("sql", [READING, "from mine a positional join mine b", "values ((select max(a) from mine))"])
+@pytest.mark.parametrize("analyze", [False, True])
+def test_no_explanation_tells_the_private_name(two: tuple[Lab, Lab], sql: str, analyze: bool) -> None:
+    lab = two[0]
+    lab.upload("mine", {"a": [1, 2]})
+    found = lab.sql(sql).explain(analyze=analyze)
+    hidden(lab, found.text, found.json, found.svg, found._repr_html_(), *found.remarks)
+    assert found.sql == sql
+    word = "explain analyze" if analyze else "explain"
+    for form in ("", "(format text) ", "(format json) ", "(format svg) "):
+        lines = lab.sql(f"{word} {form}{sql}").arrow().column(0).to_pylist()
+        hidden(lab, *lines)
+        if "json" in form:
+            assert json.loads("\n".join(lines))["sql"] == f"{word} (format json) {sql}"
+    if sql is READING:
+        assert "Tuples mine" in found.text
+
+
+def test_nothing_else_of_a_service_tells_it(
+    two: tuple[Lab, Lab], service: Background, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab, other = two
+    caplog.set_level("DEBUG")
+    lab.upload("mine", {"a": [1, 2]})
+    rows(lab, READING)
+    private = lab._uploads._private("mine")
+    raw = dai.connect(f"{service.url}/lab")
+    padding = " " * 60
+    for sql in (
+        f"select {padding} nope from {private}",
+        f'with "mine" as (from "{private}") select nope from mine',
+        f"select nope, '{'x' * 40}' from {private} where {private}.a = 1",
+        f"select a + from {private}",
+        f"select nope.a from {private}",
+        f"select 'x'::date from {private}",
+        f'with mine as (from "nothing_{private[-32:]}") from mine',
+    ):
+        for head in ("", "explain analyze "):
+            with pytest.raises(DaiError) as caught:
+                raw.query(head + sql).stream().table()
+            hidden(lab, str(caught.value), repr(caught.value.extra))
+    jobs = httpx.get(f"{service.url}/jobs").text
+    hidden(lab, jobs, *(httpx.get(f"{service.url}/jobs/{each}").text for each in re.findall(r"[0-9a-f-]{36}", jobs)))
+    digits = lab._uploads._token
+    for record in caplog.records:
+        assert digits not in caplog.handler.format(record)
+    assert not [each for each in other.tables().to_pylist() if "mine" in each["table"]]
+
+
+def test_carets_of_plain_errors_stand_below_the_mistake() -> None:
+    sql = f"select a from mine_{'a1' * 16} where nope = 1"
+    place = sql.index("nope") + 1
+    with pytest.raises(StatementError) as caught, Plain(sql, [f"mine_{'a1' * 16}"]).errors():
+        raise StatementError("There is no column 'nope'.", sql=sql, position=place)
+    shown, below = caught.value.extra["excerpt"].split("\n")
+    assert shown == "line 1: select a from mine where nope = 1"
+    assert below.index("^") == shown.index("nope")
+    assert caught.value.position == place
+
+
+@pytest.mark.parametrize("sql", ["describe mine", "summarize mine", "show mine", "DESC mine", "explain describe mine"])
+def test_what_is_not_known_here_is_said_of_what_was_written(two: tuple[Lab, Lab], sql: str) -> None:
+    lab = two[0]
+    lab.upload("mine", {"a": [1, 2]})
+    with pytest.raises(NotAQueryError, match="is not known here") as caught:
+        lab.sql(sql).arrow()
+    assert "LIMIT 0" in str(caught.value)
+    assert "CTE" not in str(caught.value)
+    assert lab.sql("from mine limit 0").arrow().column_names == ["a"]
