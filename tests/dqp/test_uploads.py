@@ -220,3 +220,21 @@ def test_what_is_not_known_here_is_said_of_what_was_written(two: tuple[Lab, Lab]
     assert "LIMIT 0" in str(caught.value)
     assert "CTE" not in str(caught.value)
     assert lab.sql("from mine limit 0").arrow().column_names == ["a"]
+
+
+def test_no_job_tells_the_private_name(two: tuple[Lab, Lab], service: Background) -> None:
+    lab = two[0]
+    lab.upload("mine", {"a": [1, 2]})
+    private = lab._uploads._private("mine")
+    raw = dai.connect(f"{service.url}/lab")
+    for sql, part in (
+        (f"select count(*) from book.people p join {private} m on p.id = m.a", '"name":"book"'),
+        (f"explain analyze from {private}", '"name":"here"'),
+        (f"select nope from {private}", "select nope from mine"),
+    ):
+        with raw.session() as session:
+            job = raw.submit(sql, session=session.id)
+            job.wait()
+            told = httpx.get(f"{service.url}/jobs/{job.id}").text
+        assert part in told
+        hidden(lab, told)
