@@ -36,6 +36,8 @@ from dqp.parameters import Parameters, Statement, read, tokens
 
 DEEPEST = 60
 """Lists in lists in a column of an answer: Arrow takes 64 levels of anything."""
+MOST_READ = 2_000
+"""Names in FROM, of a name of WITH or a view those in its query as often as it is read."""
 _SET = frozenset("with_ this expression distinct order limit offset".split())
 _SUBQUERY = frozenset("with_ this alias order limit offset".split())
 _KINDS: dict[type[exp.Expression], Any] = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
@@ -183,8 +185,19 @@ class Binder:
         self.catalog = catalog
         self.lists = lists or {}
         self.names = Names()
+        self._read = 0
         self._now = datetime.now(UTC)
         self._views = {name.lower(): sql for name, sql in catalog.views.items()}
+
+    def reads(self) -> None:
+        """Counts a name in FROM. LimitError for one too many: queries that read others twice grow without an end."""
+        self._read += 1
+        if self._read > MOST_READ:
+            raise LimitError(
+                f"The query reads more than {MOST_READ:,} tables and queries; those in WITH and in views count each "
+                "time that they are named.",
+                hint="Run a part that is used often first, and upload its answer as a table.",
+            )
 
     def moment(self, kind: str) -> exp.Expression:
         """The literal of a function of the moment."""

@@ -145,6 +145,7 @@ class _From:
 
     def table(self, node: exp.Table) -> tuple[Output, tuple[str, ...]]:
         """What a name in FROM stands for, and its full name in lower case."""
+        self.binder.reads()
         name = node.name.lower()
         cte = self.ctes.get(name) if not node.db else None
         if cte is not None:

@@ -107,9 +107,10 @@ class Coordinator:
         self._version = 0
         self._lock = threading.Lock()
 
-    def plan(self, sql: str, parameters: Parameters = ()) -> Planned:
+    def plan(self, sql: str, parameters: Parameters = (), *, cancellation: Cancellation | None = None) -> Planned:
         """Raises StatementError with the position in ``sql``, NotAQueryError, ParameterError, and what a source that is
-        needed answers when it is asked for its tables, LimitError for a query nested too deeply."""
+        needed answers when it is asked for its tables, LimitError for a query nested too deeply or of too many tables,
+        and the cancellation's cause."""
         version = self.catalog.version
         key = (sql, repr(parameters), version)
         with self._lock:
@@ -122,7 +123,7 @@ class Coordinator:
                 self._plans.move_to_end(key)
                 return known
         with _not_too_deep():
-            made = self._planned(sql, parameters)
+            made = self._planned(sql, parameters, cancellation)
         if MOMENTS.keys().isdisjoint(_WORD.findall(sql.lower())):
             with self._lock:
                 self._plans[key] = made
@@ -130,23 +131,24 @@ class Coordinator:
                     self._plans.popitem(last=False)
         return made
 
-    def _planned(self, sql: str, parameters: Parameters) -> Planned:
+    def _planned(self, sql: str, parameters: Parameters, cancellation: Cancellation | None) -> Planned:
         begin = time.perf_counter()
         bound = bind(sql, self.catalog, parameters)
         middle = time.perf_counter()
-        tree, context = self._optimised(bound.tree)
+        tree, context = self._optimised(bound.tree, cancellation)
         first = bounds.bound(tree, context)
         seconds = {"binding": middle - begin, "optimising": time.perf_counter() - middle}
         return Planned(sql, bound, tree, context, first, seconds)
 
-    def _optimised(self, tree: Operator) -> tuple[Operator, Context]:
+    def _optimised(self, tree: Operator, cancellation: Cancellation | None) -> tuple[Operator, Context]:
         context = Context(
             catalog=self.catalog,
             estimator=Estimator(),
             names=Names(identifiers(tree)),
             options=Options(functions=frozenset(self.operations)),
+            cancellation=cancellation,
         )
-        return optimise(tree, context), context
+        return optimise(tree, context), replace(context, cancellation=None)
 
     def query(
         self,
@@ -173,7 +175,7 @@ class Coordinator:
         with the execution that says how far it is."""
         plain = Plain(sql, self.catalog.uploads)
         with plain.errors():
-            planned = self.plan(sql, parameters)
+            planned = self.plan(sql, parameters, cancellation=cancellation)
             form = planned.bound.form
             if form is not None:
                 analyze = planned.bound.statement == "explain analyze"
@@ -223,7 +225,7 @@ class Coordinator:
         smaller = bounds.bounded(planned.bound.tree, values, first)
         if smaller is None:
             return None
-        tree, context = self._optimised(smaller)
+        tree, context = self._optimised(smaller, execution.cancellation)
         running = self._run(planned, tree, context, execution, None)
         with running.stream as stream:
             table = stream.table()
@@ -252,7 +254,7 @@ class Coordinator:
     def _explained(
         self, sql: str, parameters: Parameters, analyze: bool, cancellation: Cancellation | None, begun: Begun
     ) -> Explanation:
-        planned = self.plan(sql, parameters)
+        planned = self.plan(sql, parameters, cancellation=cancellation)
         calls = {name: each.seconds / each.concurrent for name, each in self.operations.items()}
         if not analyze:
             # Estimates of its own: those of the plan are not for several threads at once.

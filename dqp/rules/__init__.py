@@ -53,6 +53,7 @@ def optimise(tree: Operator, context: Context) -> Operator:
     """The tree after every rule."""
     context.learn(tree)
     for rule in RULES:
+        context.check()
         tree = applied(rule, tree, context)
     return tree
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from dai.cancellation import Cancellation
 from dai.errors import DaiError
 from dqp.cost import Estimator
 from dqp.operators import (
@@ -41,7 +42,8 @@ class Options:
 @dataclass(frozen=True)
 class Context:
     """``remarks`` collects why something was not pushed, for EXPLAIN; ``types`` the DuckDB types of identifiers as far
-    as they are known without asking DuckDB; ``local`` the aliases whose tables DuckDB itself reads."""
+    as they are known without asking DuckDB; ``local`` the aliases whose tables DuckDB itself reads.
+    ``cancellation``: of the query that is being planned; a plan that is kept has none."""
 
     catalog: Catalog | None
     estimator: Estimator
@@ -50,6 +52,12 @@ class Context:
     remarks: list[str] = field(default_factory=list)
     types: dict[str, str] = field(default_factory=dict)
     dialects: Mapping[str, str] = field(default_factory=dict)
+    cancellation: Cancellation | None = None
+
+    def check(self) -> None:
+        """Raises what the planning was cancelled with, if it was."""
+        if self.cancellation is not None:
+            self.cancellation.check()
 
     def dialect(self, source: str) -> str:
         """The dialect of a source; ``duckdb`` where there is no catalog to say it."""

@@ -1,14 +1,17 @@
 """The order of inner joins, by cost: dynamic programming over all bushy orders of up to ``MOST`` relations, the
-cheapest next join (greedy) beyond. A plan is known for each place where a join's result can be: in a source, as long as
-all of it is there, or here. What is fetched from a source is paid when it leaves; so a join stays in its source as long
-as its result costs less to fetch than its inputs do. What is joined here with something small that was fetched before
-is expected to be reduced by its keys (``dqp.rules.program``), and to cost less by that. The side that is built is the
-smaller one and stands right."""
+cheapest next join (greedy) beyond, the order as it is written beyond ``MOST_ORDERED``.
+
+A plan is known for each place where a join's result can be: in a source, as long as all of it is there, or here. What
+is fetched from a source is paid when it leaves; so a join stays in its source as long as its result costs less to fetch
+than its inputs do. What is joined here with something small that was fetched before is expected to be reduced by its
+keys (``dqp.rules.program``), and to cost less by that. The side that is built is the smaller one and stands right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import combinations, islice
 
 from sqlglot import exp
 
@@ -32,6 +35,10 @@ from dqp.rules.program import LARGEST_PART, NUMBER, most_listed
 from dqp.selectivity import joined
 
 MOST = 10
+MOST_ORDERED = 128
+"""Relations of one join whose order is thought about at all."""
+PARTNERS = 16
+"""What a set of relations is tried with where the orders are too many: its smallest neighbours."""
 HERE = ""
 """The place that is no source."""
 HOPED = 0.7
@@ -70,7 +77,9 @@ def _ordered(tree: Operator, needed: frozenset[str], context: Context) -> Operat
         leaves: list[Operator] = []
         predicates: list[exp.Expression] = []
         _flatten(tree, leaves, predicates)
-        if not any(changing(each, context.options.functions) for each in predicates):
+        if len(leaves) > MOST_ORDERED:
+            context.remark(f"a join of {len(leaves)} inputs is made in the order in which it is written")
+        elif not any(changing(each, context.options.functions) for each in predicates):
             wanted = needed.union(*map(used, predicates))
             leaves = [_ordered(each, wanted & frozenset(each.columns), context) for each in leaves]
             return _Order(leaves, predicates, needed, context).best()
@@ -115,8 +124,38 @@ class _Way:
     sent: tuple[_Sent, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Predicate:
+    """``over``: the relations whose columns (``names``) it uses; ``pair``: the columns that it says are equal."""
+
+    condition: exp.Expression
+    over: int
+    names: frozenset[str]
+    pair: tuple[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """Columns that are all equal, with the relation of each; ``over``: all of these relations."""
+
+    owners: Mapping[str, int]
+    over: int
+
+    def first(self, relations: int) -> str:
+        """The first of its columns in a set that has one."""
+        return next(name for name, owner in self.owners.items() if owner & relations)
+
+    def link(self, one: int, other: int) -> exp.Expression:
+        """The equality of its first columns in two sets that both have one."""
+        return same(*sorted((self.first(one), self.first(other))))
+
+    def says(self, predicate: _Predicate) -> bool:
+        return predicate.pair is not None and all(each in self.owners for each in predicate.pair)
+
+
 class _Order:
-    """Sets of relations are bits of a number."""
+    """Sets of relations are bits of a number. What joins say is equal is kept as classes: all pairs of their columns
+    would be many."""
 
     def __init__(
         self, leaves: list[Operator], predicates: list[exp.Expression], needed: frozenset[str], context: Context
@@ -124,57 +163,52 @@ class _Order:
         self.leaves, self.needed, self.context = leaves, needed, context
         self.estimates = [context.estimator.of(each) for each in leaves]
         self.owners = {name: number for number, each in enumerate(leaves) for name in each.columns}
-        predicates = list(dict.fromkeys(predicates))
-        self.predicates = [(each, self._relations(each)) for each in (*predicates, *self._implied(predicates))]
-        self.given = len(predicates)
+        self.predicates = [
+            _Predicate(each, self._relations(names), names, equality(each))
+            for each in dict.fromkeys(predicates)
+            for names in (used(each),)
+        ]
+        self.classes = self._classes()
         self.neighbours = [0] * len(leaves)
-        for _, relations in self.predicates:
+        for over in {*(each.over for each in self.predicates), *(each.over for each in self.classes)}:
             for number in range(len(leaves)):
-                if relations >> number & 1:
-                    self.neighbours[number] |= relations & ~(1 << number)
+                if over >> number & 1:
+                    self.neighbours[number] |= over & ~(1 << number)
+        self.near: dict[int, int] = {}
         self.rows: dict[int, Estimate] = {}
         self.ways: dict[int, dict[str, _Way]] = {}
         self.widths: dict[int, float] = {}
-        self.edges = [
-            (1 << self.owners[one], one, 1 << self.owners[other], other)
-            for each, over in self.predicates
-            if (pair := equality(each)) is not None and pair[0] in self.owners and pair[1] in self.owners
-            for one, other in (pair, pair[::-1])
-            if over & (over - 1)
-        ]
         for number, leaf in enumerate(leaves):
             self.rows[1 << number] = self.estimates[number]
             where = place(leaf) or HERE
             self.ways[1 << number] = {where: _Way(self._work(leaf, where))}
             self._bring(1 << number)
 
-    def _relations(self, predicate: exp.Expression) -> int:
+    def _relations(self, names: Iterable[str]) -> int:
         bits = 0
-        for name in used(predicate):
+        for name in names:
             if name in self.owners:
                 bits |= 1 << self.owners[name]
         return bits
 
-    def _implied(self, predicates: list[exp.Expression]) -> list[exp.Expression]:
-        """a = c where a = b and b = c: more orders without a cross product."""
+    def _classes(self) -> list[_Class]:
+        """a, b and c where a = b and b = c: more orders without a cross product. Two columns of types that compare in
+        different ways are a class of their own."""
         groups: dict[str, set[str]] = {}
-        pairs = {frozenset(pair) for each in predicates if (pair := equality(each)) is not None}
-        types = self.context.types
-        for both in pairs:
-            one, other = sorted(both)
-            if same_values(types.get(one), types.get(other)):
-                group = groups.get(one, {one}) | groups.get(other, {other})
-                for name in group:
-                    groups[name] = group
-        implied = []
-        for group in {id(each): each for each in groups.values()}.values():
-            names = sorted(group)
-            for number, one in enumerate(names):
-                for other in names[number + 1 :]:
-                    apart = self.owners.get(one) != self.owners.get(other)
-                    if apart and frozenset((one, other)) not in pairs and one in self.owners and other in self.owners:
-                        implied.append(same(one, other))
-        return implied
+        alone: list[set[str]] = []
+        for each in self.predicates:
+            if each.pair is None or not self.owners.keys() >= each.names:
+                continue
+            if not same_values(*map(self.context.types.get, each.pair)):
+                alone.append(set(each.pair))
+                continue
+            one, other = (groups.get(name, {name}) for name in each.pair)
+            one |= other
+            groups.update(dict.fromkeys(one, one))
+        found = [*{id(each): each for each in groups.values()}.values(), *alone]
+        return [
+            _Class({name: 1 << self.owners[name] for name in sorted(each)}, self._relations(each)) for each in found
+        ]
 
     def _work(self, leaf: Operator, where: str) -> float:
         """Seconds that the leaf takes where it is."""
@@ -191,7 +225,8 @@ class _Order:
         found = self.widths.get(relations)
         if found is None:
             outside = self.needed.union(
-                *(used(each) for each, over in self.predicates if over & relations and over & ~relations)
+                *(each.names for each in self.predicates if each.over & relations and each.over & ~relations),
+                *(each.owners for each in self.classes if each.over & relations and each.over & ~relations),
             )
             found = 0.0
             for number, estimate in enumerate(self.estimates):
@@ -215,7 +250,13 @@ class _Order:
         """Enters the ways to join two sets."""
         both = one | other
         if both not in self.rows:
-            between = [each for each, over in self.predicates if over & one and over & other and not over & ~both]
+            given = self._between(one, other)
+            links = [
+                each.link(one, other)
+                for each in self.classes
+                if each.over & one and each.over & other and not any(map(each.says, given))
+            ]
+            between = [*(each.condition for each in given), *links]
             self.rows[both] = joined(self.rows[one], self.rows[other], "inner", between)
         ways = self.ways.setdefault(both, {})
         first, second = self.rows[one].rows, self.rows[other].rows
@@ -235,6 +276,11 @@ class _Order:
                 left, right = (one, other) if first >= second else (other, one)
                 ways[where] = _Way(seconds, (left, where), (right, where), sent)
 
+    def _between(self, one: int, other: int) -> list[_Predicate]:
+        """What the join of two sets is the first to have the columns for."""
+        outside = ~(one | other)
+        return [each for each in self.predicates if each.over & one and each.over & other and not each.over & outside]
+
     def _joining_there(self, one: int, other: int, rows: float, where: str) -> float:
         """Seconds that a source needs to join two sets. One that has no hash joins looks every row of one set up in an
         index of a table, or compares all rows of both."""
@@ -253,7 +299,13 @@ class _Order:
     def _indexed(self, relation: int, both: int) -> bool:
         """Whether a key of the table has one of the columns that it is joined by within the two sets."""
         keys = self.rows[relation].keys
-        return any(a == relation and b & both and any(name in key for key in keys) for a, name, b, _ in self.edges)
+        others = both & ~relation
+        return any(
+            owner == relation and any(name in key for key in keys)
+            for each in self.classes
+            if each.over & relation and each.over & others
+            for name, owner in each.owners.items()
+        )
 
     def _reduced(self, one: tuple[_Sent, ...], other: tuple[_Sent, ...]) -> tuple[float, tuple[_Sent, ...]]:
         """Seconds that are saved when what is small on one side of a join reduces what is large on the other, and what
@@ -264,10 +316,14 @@ class _Order:
             for build in builds:
                 if build.rows * self._width(build.relations) > MOST_BYTES:
                     continue
-                for small, here, large, there in self.edges:
+                for each in self.classes:
+                    if not each.over & build.relations:
+                        continue
+                    here = each.first(build.relations)
                     for number, probe in enumerate(probes):
-                        if build.relations & small and probe.relations & large and build.rows < probe.rows:
-                            seconds, rows = self._step(build, here, probe, there, large)
+                        if each.over & probe.relations and build.rows < probe.rows:
+                            there = each.first(probe.relations)
+                            seconds, rows = self._step(build, here, probe, there, each.owners[there])
                             if seconds > 0:
                                 saved += seconds
                                 probes[number] = _Sent(probe.relations, probe.where, rows)
@@ -288,7 +344,18 @@ class _Order:
         return HOPED * (1 - part) * saved - ROUND_TRIP - NUMBER * keys, part * probe.rows
 
     def _connected(self, one: int, other: int) -> bool:
-        return any(self.neighbours[number] & other for number in range(len(self.leaves)) if one >> number & 1)
+        return bool(self._near(one) & other)
+
+    def _near(self, relations: int) -> int:
+        """The relations that predicates connect with the set."""
+        found = self.near.get(relations)
+        if found is None:
+            found = 0
+            for number in range(len(self.leaves)):
+                if relations >> number & 1:
+                    found |= self.neighbours[number]
+            self.near[relations] = found
+        return found
 
     def best(self) -> Operator:
         every = (1 << len(self.leaves)) - 1
@@ -297,8 +364,8 @@ class _Order:
         if every not in self.ways:
             self._greedy()
         where = min(self.ways[every], key=lambda each: self._finished(every, each))
-        tree = self._tree(every, where, set())
-        constant = all_of(each for each, over in self.predicates[: self.given] if not over)
+        tree = self._tree(every, where)
+        constant = all_of(each.condition for each in self.predicates if not each.over)
         return tree if constant is None else Filter(tree, constant)
 
     def _finished(self, relations: int, where: str) -> float:
@@ -318,17 +385,35 @@ class _Order:
 
     def _greedy(self) -> None:
         """Joins the two sets whose join is the smallest, connected ones first, until one is left. Begins with the
-        largest connected sets that have a way."""
+        largest connected sets that have a way. Of more sets than ``PARTNERS`` each is tried with the smallest ones."""
         sets = self._components() if len(self.leaves) <= MOST else [1 << each for each in range(len(self.leaves))]
+        possible: dict[tuple[int, int], float] = {}
         while len(sets) > 1:
-            pairs = [(one, other) for number, one in enumerate(sets) for other in sets[number + 1 :]]
-            chosen = [each for each in pairs if self._connected(*each)] or pairs
-            for one, other in chosen:
-                if one | other not in self.ways:
-                    self._join(one, other)
-                    self._bring(one | other)
-            one, other = min(chosen, key=lambda each: (self.rows[each[0] | each[1]].rows, each))
-            sets = [each for each in sets if each not in (one, other)] + [one | other]
+            self.context.check()
+            if not possible:
+                near = {frozenset((one, other)) for one in sets for other in self._partners(one, sets)}
+                pairs = combinations(sets, 2)
+                possible = {each: self._possible(*each) for each in pairs if not near or frozenset(each) in near}
+            one, other = min(possible, key=lambda each: (possible[each], each))
+            sets = [each for each in sets if each not in (one, other)]
+            possible = {
+                each: rows for each, rows in possible.items() if not {one, other} & {*each} and self._connected(*each)
+            }
+            for each in self._partners(one | other, sets):
+                possible[each, one | other] = self._possible(each, one | other)
+            sets.append(one | other)
+
+    def _partners(self, one: int, sets: Iterable[int]) -> list[int]:
+        """The smallest of the sets that predicates connect with one."""
+        near = [each for each in sets if each != one and self._connected(one, each)]
+        return nsmallest(PARTNERS, near, key=lambda each: self.rows[each].rows)
+
+    def _possible(self, one: int, other: int) -> float:
+        """The rows of the join of two sets."""
+        if one | other not in self.ways:
+            self._join(one, other)
+            self._bring(one | other)
+        return self.rows[one | other].rows
 
     def _components(self) -> list[int]:
         """The sets of relations that predicates connect."""
@@ -342,29 +427,19 @@ class _Order:
             found.append(group)
         return found
 
-    def _tree(self, relations: int, where: str, done: set[int]) -> Operator:
+    def _tree(self, relations: int, where: str) -> Operator:
         way = self.ways[relations][where]
         if way.left is None:
             return self.leaves[relations.bit_length() - 1]
         if way.right is None:
-            return self._tree(*way.left, done)
-        left = self._tree(*way.left, done)
-        right = self._tree(*way.right, done)
+            return self._tree(*way.left)
         one, other = way.left[0], way.right[0]
-        between = [
-            number
-            for number, (_, over) in enumerate(self.predicates)
-            if over and not over & ~(one | other) and number not in done and (over & one and over & other)
-        ]
-        done.update(between)
-        return self._joining(left, right, between)
-
-    def _joining(self, left: Operator, right: Operator, between: list[int]) -> Operator:
-        conditions = [self.predicates[number][0] for number in between if number < self.given]
-        extra = [self.predicates[number][0] for number in between if number >= self.given]
-        if not any(equality(each) for each in conditions):
-            conditions += extra[:1]
-        return Join(left, right, "inner", all_of(conditions))
+        given = self._between(one, other)
+        conditions = [each.condition for each in given]
+        if not any(each.pair for each in given):
+            linked = (each.link(one, other) for each in self.classes if each.over & one and each.over & other)
+            conditions += islice(linked, 1)
+        return Join(self._tree(*way.left), self._tree(*way.right), "inner", all_of(conditions))
 
 
 def _halves(relations: int) -> Iterator[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,9 +13,11 @@ import pytest
 import dqp
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dai.errors import LimitError
+from dai.errors import CancelledError, LimitError
 from dai.stream import Stream
 from dqp.notebook import Lab
+from dqp.rules import joins
+from dqp.selectivity import joined
 
 OTHERS = ("pg", "maria", "duck")
 """SQLite's parser holds least, so that each form is asked of SQLite, and of one of these."""
@@ -118,6 +121,58 @@ def test_lists_too_deep_to_travel_are_refused_by_their_column(lab: Lab, sql: str
 def test_chains_of_thousands_are_refused(lab: Lab, link: str) -> None:
     with pytest.raises(LimitError, match="nested too deeply"):
         lab.sql(f"select id{link * 5000} from lite.deep").arrow()
+
+
+def doubled(levels: int) -> str:
+    """A query that reads one table 2 ** levels times."""
+    queries = [
+        f"a{each} as (select x.id from a{each - 1} x join a{each - 1} y using (id))" for each in range(1, levels + 1)
+    ]
+    return f"with a0 as (select id from lite.deep where id = 1), {', '.join(queries)} select id from a{levels}"
+
+
+def test_joins_over_one_key_are_planned_with_little_work(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def counted(*given: Any) -> Any:
+        tried.append(given[3])
+        return joined(*given)
+
+    monkeypatch.setattr(joins, "joined", counted)
+    lab.coordinator.plan(doubled(6))
+    assert 63 <= len(tried) <= 2 * 64 * joins.PARTNERS
+    assert max(map(len, tried)) < 64
+    assert lab.sql(doubled(6)).arrow().to_pylist() == [{"id": 1}]
+
+
+def test_joins_of_more_inputs_than_are_ordered_stay_as_they_are_written(lab: Lab) -> None:
+    planned = lab.coordinator.plan(doubled(8))
+    assert "a join of 256 inputs is made in the order in which it is written" in planned.context.remarks
+
+
+@pytest.mark.parametrize("levels", [12, 40])
+def test_a_query_that_doubles_without_an_end_is_refused(lab: Lab, levels: int) -> None:
+    with pytest.raises(LimitError, match="more than 2,000 tables") as caught:
+        lab.sql(doubled(levels)).arrow()
+    assert "upload" in str(caught.value.hint)
+
+
+def test_planning_notices_a_cancellation(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancellation = Cancellation()
+    tried = []
+
+    def cancelling(*given: Any) -> Any:
+        cancellation.cancel()
+        tried.append(given)
+        return joined(*given)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(joins, "joined", cancelling)
+        with pytest.raises(CancelledError):
+            lab.coordinator.query(doubled(5) + " order by id", cancellation=cancellation)
+    assert len(tried) <= 32 * joins.PARTNERS
+    stream = lab.coordinator.query(doubled(5) + " order by id", cancellation=Cancellation())
+    assert stream.table().to_pylist() == [{"id": 1}]
 
 
 SCRIPT = """
