@@ -95,6 +95,7 @@ def test_steps_that_are_to_pay_change_no_answer(
     assert any("reduced by" in text for text in explained)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("batch", range(3))
 def test_on_evaluators(batch: int, oracles: tuple[Oracle, Oracle], spread: Connected) -> None:
     seeds = range(3000 + 50 * batch, 3000 + 50 * (batch + 1))

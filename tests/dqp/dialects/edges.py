@@ -154,7 +154,7 @@ class Edge:
             return self.scan()
         whole = self.scan()
         if kind == "hugeint":
-            keys = tuple((each, column(each)) for each in whole.columns)
+            keys = tuple((each, column(each)) for each in ("id", "g"))
             return Aggregate(whole, keys, tuple((f"hugeint_{one}", expression(f"sum(bigint_{one})")) for one in "xy"))
         made = tuple((f"{kind}_{one}", expression(_MADE[kind].format(f"bigint_{one}"))) for one in "xy")
         return Project(whole, (*((each, column(each)) for each in whole.columns), *made))
