@@ -175,7 +175,7 @@ class Work:
         self._runs = [_Run(evaluator, each, self._cancellation, self._tell) for each in tasks]
         self._threads = [threading.Thread(target=each, name="dqp-fragment", daemon=True) for each in self._runs]
         self._changed = threading.Condition()
-        self._news = False
+        self._news = True  # that the work has begun: a coordinator waits for it
         self._registered = cancellation.on_cancel(self._stop)
 
     def begin(self) -> None:
@@ -193,9 +193,9 @@ class Work:
             self._changed.notify_all()
 
     def reports(self) -> Iterator[list[dict[str, Any]]]:
-        """How every task stands: when one has ended, and at least every BEAT seconds; at last when all have. After a
-        failure that is when the coordinator has ended the work: until then, readers are told the reason. Raises the
-        cancellation's cause."""
+        """How every task stands: at once, when one has ended, and at least every BEAT seconds; at last when all have.
+        After a failure that is when the coordinator has ended the work: until then, readers are told the reason. Raises
+        the cancellation's cause."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._news, BEAT)

@@ -103,6 +103,14 @@ def test_a_reader_that_leaves_ends_its_fragment(evaluator: Evaluator) -> None:
     work.close()
 
 
+def test_that_work_has_begun_is_said_at_once(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator waits for it before it asks the next evaluator."""
+    monkeypatch.setattr("dqp.evaluator.BEAT", 3600.0)
+    work = evaluator.begin([task("0.0", "SELECT k FROM i1", {"i1": numbers(2000)})], Cancellation())
+    assert not next(work.reports())[0]["ended"]  # nobody reads it
+    work.close()
+
+
 def test_cancelling_ends_everything(evaluator: Evaluator) -> None:
     cancellation = Cancellation()
     given = task("0.0", "SELECT k FROM i1", {"i1": numbers(2000)})  # nobody reads it
