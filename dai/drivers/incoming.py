@@ -52,6 +52,11 @@ class Incoming:
     def number(self, begin: int, end: int, order: str) -> int:
         return int.from_bytes(self.copy(begin, end), order)  # type: ignore[arg-type]
 
+    def drop(self) -> None:
+        """Lets go of the room for pieces, once nothing more is to come: who keeps a stream does not keep that."""
+        self._buffer = bytearray(SLACK)
+        self._begin = self._end = 0
+
     def skip(self, size: int) -> None:
         self._begin += size
 

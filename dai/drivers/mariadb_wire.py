@@ -138,7 +138,7 @@ class Answer:
             code = int.from_bytes(packet[1:3], "little")
             if code == _PROGRESS:
                 return
-            self.ended = True
+            self._end()
             state, message = (packet[4:9].decode(), packet[9:]) if packet[3:4] == b"#" else (None, packet[3:])
             raise ServerError(code, message.decode(errors="replace"), state)
         if packet[0] not in (_OK, _EOF):
@@ -150,7 +150,11 @@ class Answer:
             _, at = _number(packet, at)
             status = packet[at : at + 2]
         self.more = bool(int.from_bytes(status, "little") & _MORE_RESULTS)
+        self._end()
+
+    def _end(self) -> None:
         self.ended = True
+        self._incoming.drop()
 
     def _long_row(self) -> Bytes:
         """A row of several packets as if it were one, and SLACK."""

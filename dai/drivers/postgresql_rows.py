@@ -193,6 +193,7 @@ class _Copy:
             raise from_result(failure, self._sql)
         if kind == b"Z":
             self.ended = True
+            incoming.drop()
         elif kind not in (b"H", b"c", b"C", b"N", b"S", b"A") and not (kind == b"d" and body == b"\xff\xff"):
             raise unavailable()
 
