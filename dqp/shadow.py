@@ -13,7 +13,7 @@ import json
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import Parameter
@@ -149,10 +149,11 @@ class Shadow:
         return tuple((row[0], row[1]) for row in found)
 
     def close(self) -> None:
-        """What is being described fails."""
+        """What is being described fails, or ends; a connection that is busy at this moment goes when nobody has it."""
         with self._making:
             for each in (*self._idle, self._root):
-                each.close()
+                with suppress(duckdb.Error):
+                    each.close()
 
     @contextmanager
     def _cursor(self) -> Iterator[DuckDBPyConnection]:

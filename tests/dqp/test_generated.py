@@ -53,9 +53,12 @@ def oracles() -> Iterator[tuple[Oracle, Oracle]]:
 
 @pytest.fixture(scope="module")
 def spread(federation: Connected, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
-    """The same databases, all that can be spread over two evaluators."""
+    """The same databases, all that can be spread over two evaluators. Its files are its own: one process at a time has
+    a DuckDB file."""
+    files = differential.files(tmp_path_factory.mktemp("spread"))
+    differential.load(files)
     with (
-        differential.served(tmp_path_factory.mktemp("served"), federation.urls) as (urls, evaluators),
+        differential.served(tmp_path_factory.mktemp("served"), {**federation.urls, **files}) as (urls, evaluators),
         Connected(urls, evaluators) as made,
     ):
         yield made
