@@ -25,6 +25,7 @@ from sqlalchemy.exc import ArgumentError
 from dai.cancellation import Cancellation
 from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo, bulk
 from dai.drivers import mariadb_tables as schema_of
+from dai.drivers import mariadb_tls as tls
 from dai.drivers.brought import Tables, preceded
 from dai.drivers.ddl import matched, quoted, quoted_table
 from dai.drivers.interrupts import interruptible
@@ -64,6 +65,7 @@ class MariaDB(PooledDriver[Connection]):
     def __init__(self, url: URL, options: DriverOptions) -> None:
         super().__init__(options)
         self._url = url
+        self._tls = tls.options_of(url)
         self._takes_tables: bool | None = None
         self._pool = Pool(
             lambda: Connection(self._connection()),
@@ -172,14 +174,13 @@ class MariaDB(PooledDriver[Connection]):
 
     def _connection(self, seconds: float | None = None) -> Any:
         url = self._url
-        options = {name: str(url.query[name]) for name in ("unix_socket", "ssl_mode") if name in url.query}
-        secured: dict[str, Any] = {"ssl": {"ca": str(url.query["ssl_ca"])}} if "ssl_ca" in url.query else {}
+        options = {"unix_socket": str(url.query["unix_socket"])} if "unix_socket" in url.query else {}
         named = {"host": url.host, "user": url.username, "password": url.password, "database": url.database}
         try:
-            return MySQLdb.connect(
+            raw = MySQLdb.connect(
                 **{name: str(value) for name, value in named.items() if value},
                 **options,
-                **secured,
+                **self._tls,
                 port=url.port or 3306,
                 charset="utf8mb4",
                 use_unicode=False,
@@ -193,10 +194,13 @@ class MariaDB(PooledDriver[Connection]):
                 init_command=_SETUP,
             )
         except MySQLdb.Error as error:
-            found = error_of(*_parts(error), None, None, None)
+            code, message = _parts(error)
+            found = tls.refused() if code == tls.INSECURE else error_of(code, message, None, None, None)
             if not isinstance(found, StatementError):
                 raise found from error
             raise DatabaseUnavailableError("The database refuses the connection.") from error
+        tls.check(raw, self._tls)
+        return raw
 
     def kill(self, thread: int) -> None:
         with contextlib.closing(self._connection()) as raw:

@@ -1,0 +1,181 @@
+"""Databases behind TLS: a URL that asks for it never gets a plain connection, and encrypted ones read everything."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import MySQLdb
+import pyarrow as pa
+import pytest
+
+from dai.cancellation import Cancellation
+from dai.drivers import Driver, driver_for, mariadb, mariadb_wire, postgresql
+from dai.errors import CancelledError, ConfigurationError, DatabaseUnavailableError
+from tests.servers import MariaServer, PostgresServer, Server
+
+ROWS = 30_000
+"""More than either driver reads at once."""
+MODES = ["ssl_mode=REQUIRED", "ssl_mode=required", "ssl_mode=VERIFY_CA", "ssl_mode=VERIFY_IDENTITY", "ssl_ca={}"]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of 127.0.0.1, signed by itself; beside it its key and ``other.pem``, which has signed nothing."""
+    directory = tmp_path_factory.mktemp("tls")
+    for name in ("own", "other"):
+        key = ["-newkey", "rsa:2048", "-nodes", "-keyout", directory / f"{name}.key", "-out", directory / f"{name}.pem"]
+        names = ["-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
+        subprocess.run(["openssl", "req", "-x509", *key, *names], capture_output=True, check=True)
+    return directory / "own.pem"
+
+
+def with_tls(server: Server, certificate: Path, settings: dict[str, str], names: tuple[str, str]) -> Server:
+    """The server with a copy of the certificate and its key, which it alone may read."""
+    for name, source in zip(names, (certificate, certificate.with_suffix(".key")), strict=True):
+        copy = server._write(source.name, source.read_text())
+        copy.chmod(0o600)
+        settings[name] = str(copy)
+    server.settings = settings
+    return server
+
+
+@pytest.fixture(scope="module")
+def secure_mariadb(certificate: Path) -> Iterator[Server]:
+    with with_tls(MariaServer(), certificate, {}, ("ssl-cert", "ssl-key")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def secure_postgres(certificate: Path) -> Iterator[Server]:
+    with with_tls(PostgresServer(), certificate, {"ssl": "on"}, ("ssl_cert_file", "ssl_key_file")) as server:
+        yield server
+
+
+def table(driver: Driver, sql: str, *parameters: object) -> pa.Table:
+    return driver.query(sql, parameters, cancellation=Cancellation()).table()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_mariadb_without_tls_is_refused(mariadb_url: str, certificate: Path, mode: str) -> None:
+    driver = driver_for(f"{mariadb_url}?{mode.format(certificate)}")
+    with pytest.raises(DatabaseUnavailableError, match="encrypted connection") as caught:
+        table(driver, "SELECT 1 AS one")
+    assert caught.value.hint
+    assert driver.pool_state()["open"] == 0
+    driver.close()
+
+
+@pytest.mark.parametrize("mode", ["ssl_mode=REQUIRED", "ssl_ca={}", "ssl_mode=VERIFY_IDENTITY&ssl_ca={}"])
+def test_mariadb_with_tls(secure_mariadb: Server, certificate: Path, mode: str) -> None:
+    driver = driver_for(f"{secure_mariadb.url}?{mode.format(certificate)}")
+    status = table(driver, "SHOW SESSION STATUS LIKE 'Ssl_cipher'").to_pylist()
+    assert status[0]["Value"]
+    read = table(
+        driver, f"SELECT seq AS n, REPEAT('ä', seq % 100) AS t, NULL AS z FROM seq_1_to_{ROWS} WHERE seq > ?", 0
+    )
+    assert read.column("n").to_pylist() == list(range(1, ROWS + 1))
+    assert read.column("t").to_pylist() == ["ä" * (n % 100) for n in range(1, ROWS + 1)]
+    assert read.column("z").null_count == ROWS
+    driver.update("CREATE TABLE loaded (n INT)", cancellation=Cancellation())
+    assert driver.update("INSERT INTO loaded VALUES (?)", [(1,), (2,)], cancellation=Cancellation()) == 2
+    driver.update("DROP TABLE loaded", cancellation=Cancellation())
+    stopped(driver, f"SELECT a.seq AS n FROM seq_1_to_{ROWS} a, seq_1_to_{ROWS} b")
+
+
+def stopped(driver: Driver, sql: str) -> None:
+    """A stream that is left half-read, and one that is cancelled, leave nothing open."""
+    with driver.query(sql, cancellation=Cancellation()) as stream:
+        assert next(stream).num_rows
+    cancellation = Cancellation()
+    with pytest.raises(CancelledError), driver.query(sql, cancellation=cancellation) as stream:
+        next(stream)
+        cancellation.cancel()
+        for _ in stream:
+            continue
+    assert table(driver, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+    state = driver.pool_state()
+    assert state["open"] == state["idle"]
+    driver.close()
+
+
+def test_mariadb_behind_tls_is_not_read_from_the_socket(
+    secure_mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def readable(raw: object) -> bool:
+        seen.append(mariadb_wire.readable(raw))
+        return seen[-1]
+
+    monkeypatch.setattr(mariadb, "readable", readable)
+    for mode, plain in (("REQUIRED", False), ("DISABLED", True)):
+        driver = driver_for(f"{secure_mariadb.url}?ssl_mode={mode}")
+        assert table(driver, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+        driver.close()
+        assert set(seen) == {plain}
+        seen.clear()
+
+
+def test_mariadb_with_a_certificate_that_nobody_knows(secure_mariadb: Server, certificate: Path) -> None:
+    for mode in ("ssl_mode=VERIFY_CA", f"ssl_ca={certificate.with_name('other.pem')}"):
+        driver = driver_for(f"{secure_mariadb.url}?{mode}")
+        with pytest.raises(DatabaseUnavailableError, match="not trusted") as caught:
+            table(driver, "SELECT 1 AS one")
+        assert isinstance(caught.value.__cause__, MySQLdb.Error)
+        driver.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("ssl_mode=maybe", "unknown ssl_mode"),
+        ("ssl_mode=DISABLED&ssl_ca=a.pem", "asks for no TLS"),
+        ("ssl=true", "unknown option 'ssl'"),
+    ],
+)
+def test_mariadb_options_that_cannot_be_meant(options: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        driver_for(f"mariadb://u:p@127.0.0.1:1/d?{options}")
+
+
+def test_postgresql_without_tls_is_refused(postgres_url: str) -> None:
+    driver = driver_for(f"{postgres_url}?sslmode=require")
+    with pytest.raises(DatabaseUnavailableError):
+        table(driver, "SELECT 1 AS one")
+    driver.close()
+
+
+@pytest.mark.parametrize("mode", ["sslmode=require", "sslmode=verify-full&sslrootcert={}"])
+def test_postgresql_with_tls(secure_postgres: Server, certificate: Path, mode: str) -> None:
+    driver = driver_for(f"{secure_postgres.url}?{mode.format(certificate)}")
+    encrypted = "SELECT bool_and(ssl) AS ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE client_port > 0"
+    assert table(driver, encrypted).to_pylist() == [{"ssl": True}]
+    many = "SELECT n, repeat('ä', n % 100) AS t, null::int AS z FROM generate_series(1, 300000) AS n WHERE n > $1"
+    read = table(driver, many.replace("$1", "?"), 0)
+    assert read.column("n").to_pylist() == list(range(1, 300_001))
+    assert read.column("t").slice(0, 1000).to_pylist() == ["ä" * (n % 100) for n in range(1, 1001)]
+    assert read.column("z").null_count == 300_000
+    driver.update("CREATE TABLE loaded (n INT)", cancellation=Cancellation())
+    assert driver.update("INSERT INTO loaded VALUES (?)", [(1,), (2,)], cancellation=Cancellation()) == 2
+    driver.update("DROP TABLE loaded", cancellation=Cancellation())
+    stopped(driver, "SELECT a AS n FROM generate_series(1, 30000) AS a, generate_series(1, 30000) AS b")
+
+
+def test_postgresql_behind_tls_is_not_read_from_the_socket(
+    secure_postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copied(*_: object, **__: object) -> None:
+        raise AssertionError("read from the socket of an encrypted connection")
+
+    monkeypatch.setattr(postgresql, "copied", copied)
+    driver = driver_for(f"{secure_postgres.url}?sslmode=require")
+    assert table(driver, "SELECT n FROM generate_series(1, 300000) AS n").num_rows == 300_000
+    driver.close()
+
+
+def test_postgresql_with_a_certificate_that_nobody_knows(secure_postgres: Server, certificate: Path) -> None:
+    other = certificate.with_name("other.pem")
+    driver = driver_for(f"{secure_postgres.url}?sslmode=verify-ca&sslrootcert={other}")
+    with pytest.raises(DatabaseUnavailableError):
+        table(driver, "SELECT 1 AS one")
+    driver.close()
