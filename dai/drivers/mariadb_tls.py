@@ -1,7 +1,7 @@
 """TLS to MariaDB and MySQL: what the URL asks for holds, or there is no connection.
 
-``ssl_mode`` is REQUIRED, VERIFY_CA or VERIFY_IDENTITY (or DISABLED, PREFERRED, which ask for none); ``ssl_ca`` names the
-certificate to trust and asks for TLS by itself.
+``ssl_mode`` is REQUIRED, VERIFY_CA or VERIFY_IDENTITY (or DISABLED, PREFERRED, which ask for none); ``ssl_ca`` names
+the certificate to trust and asks for TLS by itself.
 """
 
 from __future__ import annotations
