@@ -30,7 +30,7 @@ from dqp.reflection import Reflected, Reflection
 from dqp.settings import FederationSettings
 from dqp.shadow import Fault, Refused, Shadow, Shape, Signature, dollars, path_of, words
 from dqp.sources import DescribedSource, Source, sources_of
-from dqp.table import UNKNOWN_ROWS, Column, Table, list_type, named, table_of
+from dqp.table import DEFAULT_SCHEMAS, UNKNOWN_ROWS, Column, Table, list_type, named, table_of
 
 __all__ = ["UNKNOWN_ROWS", "Catalog", "Column", "Table"]
 
@@ -379,7 +379,9 @@ def _replicas(
     named = {name.casefold(): places for name, places in settings.replicas.items()}
 
     def replicas(alias: str, info: TableInfo) -> tuple[tuple[str, str], ...]:
-        written = [f"{alias}.{info.name}"] if not info.schema else [f"{alias}.{info.schema}.{info.name}"]
+        written = [f"{alias}.{info.schema}.{info.name}"] if info.schema else []
+        if (info.schema or "") in DEFAULT_SCHEMAS:
+            written.append(f"{alias}.{info.name}")
         own = [place for name in written for place in named.get(name.casefold(), ())]
         found = [(place.partition(".")[0], place.partition(".")[2]) for place in own]
         return (*found, *((each, info.name) for each in whole.get(alias, ())))
