@@ -1,0 +1,121 @@
+"""docs/service.md and docs/federations.md name every key with its default, every call and option, and no other."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dai.__main__
+import dqp.__main__
+from dai.api.app import OPERATIONS
+from dai.config import LimitsConfig, ResourceConfig, ServiceConfig
+from dqp.evaluator import EvaluatorSettings
+from dqp.operations import Operation
+from dqp.settings import FederationSettings, SourceSettings
+
+ROOT = Path(__file__).parents[1]
+SERVICE = (ROOT / "docs" / "service.md").read_text()
+FEDERATIONS = (ROOT / "docs" / "federations.md").read_text()
+
+
+def _rows(text: str, heading: str) -> dict[str, str]:
+    """Of the table behind ``heading``: key to what is written as its default."""
+    _, found, after = text.partition(f"{heading}\n")
+    assert found, heading
+    table = re.split(r"\n\n(?!\|)", after.partition("\n#")[0].lstrip("\n"), maxsplit=1)[0]
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (?:`(.*?)` )?", table, re.MULTILINE)
+    return {key: default for keys, default in rows for key in re.findall(r"`(\w+)`", keys)}
+
+
+def _fields(kind: Any, *without: str) -> dict[str, Any]:
+    return {each.name: each.default for each in dataclasses.fields(kind) if each.name not in without}
+
+
+@pytest.mark.parametrize(
+    ("rows", "fields"),
+    [
+        pytest.param(_rows(SERVICE, "### `[service]`"), _fields(ServiceConfig), id="service"),
+        pytest.param(_rows(SERVICE, "### `[limits]`"), _fields(LimitsConfig), id="limits"),
+        pytest.param(_rows(SERVICE, "### `[resources.NAME]`"), _fields(ResourceConfig, "name"), id="resources"),
+        pytest.param(
+            _rows(FEDERATIONS, "### Keys of a federation"),
+            _fields(FederationSettings, "name", "base"),
+            id="federations",
+        ),
+        pytest.param(
+            _rows(FEDERATIONS, "### Keys of a function"),
+            {**_fields(Operation, "name", "types", "result"), "arguments": None, "returns": None},
+            id="functions",
+        ),
+        pytest.param(
+            _rows(FEDERATIONS, "### Keys of an evaluator"),
+            _fields(EvaluatorSettings),
+            id="evaluators",
+        ),
+    ],
+)
+def test_keys_and_their_defaults(rows: dict[str, str], fields: dict[str, Any]) -> None:
+    assert rows.keys() == fields.keys()
+    for key, written in rows.items():
+        default = fields[key]
+        if not written:
+            assert default in (None, ()) or default is dataclasses.MISSING, key
+            continue
+        expected = str(default) if isinstance(default, Path) else default
+        value = tomllib.loads(f"value = {written}")["value"]
+        assert (tuple(value) if isinstance(value, list) else value) == expected, key
+
+
+def test_keys_of_a_source() -> None:
+    written = _fields(SourceSettings).keys() | {"service", "password"}
+    assert _rows(FEDERATIONS, "### Keys of a source").keys() == written
+
+
+def test_every_call() -> None:
+    told = re.findall(r"^\| `((?:GET|POST|PUT|DELETE) [^`]*)` \|", SERVICE, re.MULTILINE)
+    assert sorted(told) == sorted(f"{each.method} {each.path}" for each in OPERATIONS)
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, set[str]]]:
+    """Each command with its options."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                given = (option for each in command._actions for option in each.option_strings)
+                yield f"{parser.prog} {name}", set(given) - {"-h", "--help"}
+
+
+@pytest.mark.parametrize(
+    ("text", "parser"),
+    [
+        pytest.param(SERVICE, dai.__main__.parser(), id="dai"),
+        pytest.param(FEDERATIONS, dqp.__main__.parser(), id="dqp"),
+    ],
+)
+def test_every_command_and_option(text: str, parser: argparse.ArgumentParser) -> None:
+    commands = dict(_options(parser))
+    told = {name: row for row, name in re.findall(r"^(\| `(d\w\w [\w-]+).*)$", text, re.MULTILINE)}
+    assert told.keys() == commands.keys()
+    shared = {"--server", "--format", "--output", "--blocksize"}
+    paragraphs = " ".join(line for line in text.splitlines() if not line.startswith("|"))
+    for name, options in commands.items():
+        for option in options:
+            assert option in told[name] or (option in shared and f"`{option}" in paragraphs), f"{name} {option}"
+    known = set().union(*commands.values(), {"--version", "--help", "--explain", "--analyze"})
+    assert {each for row in told.values() for each in re.findall(r"--[a-z-]+", row)} <= known
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("docs/**/*.md")) + [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE")]
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
