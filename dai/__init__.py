@@ -9,7 +9,8 @@ failure wins.
 Modules import downwards only::
 
     api        HTTP: one module a router; the only place that knows FastAPI
-    jobs sessions store      what outlives a request: UWS jobs, named streams, the state database
+    jobs sessions resources results store
+               what outlives a request: UWS jobs, named streams, drivers, files, the state database
     response pipeline        Perform -> running pipeline -> response document
     perform    bytes -> validated, frozen Perform; the XSD of the installed activities
     activities activity      what a document can do; each declared once

@@ -23,9 +23,7 @@ from perf.world import World
 TABLES = {"protein_goterm": 16_803, "protein_interaction": 4_716}
 SIZES = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000)
 MOST_BLOCKS = 1_000
-LEFT_OUT = (
-    "Left out: the experiment's modes through a federation. There is none yet; its curve joins this one with `dqp`."
-)
+LEFT_OUT = "Left out: the experiment's modes through a federation. federated_overhead has two of them."
 
 DIRECT = ("direct, local socket", "direct, TCP")
 PEER = "direct, TCP, fetchall"
