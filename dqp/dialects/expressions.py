@@ -30,6 +30,7 @@ from dqp.dialects.typing import (
     Magnitude,
     NotPushed,
     Type,
+    as_decimal,
     common,
     compared,
     fits,
@@ -42,6 +43,8 @@ from dqp.dialects.typing import (
 from dqp.keys import Keys, KeyTable, Members
 from dqp.render import Columns, Renderer
 
+EXACT_DIGITS = 15
+"""A DOUBLE holds every number of so many digits apart from every other one."""
 SIMPLE = re.compile(r'(?:\w+\.)?(?:\w+|"[^"]*"|`[^`]*`)')
 _CALL = re.compile(r"[A-Z_]+\([^()]*(?:\([^()]*\)[^()]*)*\)")
 _ARGUMENTS = frozenset(
@@ -317,10 +320,16 @@ class Expressions(Renderer):
         if is_exact(left.type) and is_exact(right.type):
             type = compared(left.type, right.type)
             return self._fitted(left, type), self._fitted(right, type), type
-        return left, right, common(left.type, right.type)
+        type = common(left.type, right.type)
+        return self._fitted(left, type), self._fitted(right, type), type
 
     def _fitted(self, value: Value, type: Type) -> Value:
-        """A number where DuckDB converts it to another type and may find that it does not fit."""
+        """A number where DuckDB converts it to another type, may round it, and may find that it does not fit."""
+        if type == DOUBLE and not value.is_constant and is_exact(value.type):
+            # Databases may compare exact numbers with floating ones exactly, DuckDB compares floating ones.
+            if as_decimal(value.type).width <= EXACT_DIGITS:
+                return value
+            return self.made(self.written("as double", value.type, value), DOUBLE)
         if value.is_constant or not is_decimal(type) or is_within(value.type, type):
             return value
         return self.made(self.checked(self.enclosed(value), type), type)
@@ -368,6 +377,8 @@ class Expressions(Renderer):
             raise self.refuse("IN with values that are not constants")
         types = {self._pair(value, each)[2] for each in members}
         paired = [self._pair(value, each)[1] for each in members]
+        if types == {DOUBLE}:
+            value = self._fitted(value, DOUBLE)
         for type in types:
             self.written("=", type, value, paired[0])
         if len(types) > 1 and not all(map(is_exact, types)) and types != {DATE}:

@@ -31,7 +31,7 @@ from dqp.operators import (
 from dqp.rules.context import EXACT, Context
 from dqp.rules.implode import refused
 from dqp.rules.joins import place
-from dqp.rules.predicates import bare, changing, replaced
+from dqp.rules.predicates import bare, changing, replaced, strict
 
 FEWER = 0.25
 """The first step has to leave at most this part of the rows."""
@@ -267,6 +267,8 @@ def _eager(tree: Aggregate, side: Operator, kind: str, context: Context) -> Oper
         argument, once = _argument(each)
         names = frozenset() if argument is None else used(argument)
         if names and names <= inside and not (once and not isinstance(each, exp.Min | exp.Max)):
+            if kind == "left" and argument is not None and not strict(argument, names):
+                return None  # It has a value where the side is filled with NULLs.
             of_side.append((name, each))
         else:
             others.append((name, each))

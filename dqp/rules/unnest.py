@@ -34,7 +34,7 @@ from dqp.operators import (
     used,
 )
 from dqp.rules.columns import in_order
-from dqp.rules.context import Context
+from dqp.rules.context import Context, same_values
 from dqp.rules.predicates import all_of, bare, changing, rebuilt
 
 Predicates = list[exp.Expression]
@@ -205,7 +205,8 @@ def _bound(expressions: Predicates, over: Operator) -> tuple[Predicates, Predica
 
 def _grouped(predicates: Predicates, over: Operator, context: Context) -> tuple[tuple[Item, ...], Predicates] | None:
     """Keys by which to group ``over`` such that the predicates can be asked of the groups; None where one of them is
-    not an equality of something inside with something outside."""
+    not an equality of something inside with something outside, or may hold for several groups: the numbers that '1' and
+    '01' are converted to are equal, the texts are not."""
     inside = frozenset(over.columns)
     keys: dict[exp.Expression, str] = {}
     changed: Predicates = []
@@ -216,6 +217,8 @@ def _grouped(predicates: Predicates, over: Operator, context: Context) -> tuple[
         if not used(one) <= inside:
             one, other = other, one
         if not used(one) or not used(one) <= inside or used(other) & inside:
+            return None
+        if not same_values(context.type_of(one), context.type_of(other)):
             return None
         name = keys.get(one)
         if name is None:

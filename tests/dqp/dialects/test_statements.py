@@ -135,6 +135,26 @@ def test_conditions_on_groups_and_alternatives(edges: Edge) -> None:
     assert not differences(Sort(kept, keys, 6), edges, ordered=True)
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "bigint_x = 9.007199254740992e15",
+        "bigint_x <> 9.007199254740992e15",
+        "bigint_x in (9.007199254740992e15, 5e0)",
+        "bigint_x between 9.007199254740992e15 and 9.007199254740992e15",
+        "bigint_x = double_y",
+        "bigint_x < double_y",
+    ],
+)
+def test_exact_numbers_are_compared_with_floating_ones_as_floating_ones(edges: Edge, condition: str) -> None:
+    scan = Scan(edges.table, tuple((each.name, each.name) for each in edges.table.columns))
+    tree = Project(Filter(scan, expression(condition)), (("id", column("id")),))
+    try:
+        assert not differences(tree, edges)
+    except NotPushed:
+        assert edges.dialect == "sqlite"
+
+
 # Constants
 
 

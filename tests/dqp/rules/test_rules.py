@@ -22,6 +22,8 @@ select substr(a.name,1,6) g, count(*), sum(a.amt) from pg.item a join maria.even
 select e.k, avg(i.amt), avg(i.id), count(i.d), count(*) from maria.event e left join pg.item i on e.k = i.k group by e.k
 select sum(t.amt), avg(t.s) from (select * from pg.item union all select * from duck.gauge) t group by t.k
 select i.id, (select count(*) from maria.event e where e.k = i.k) n from pg.item i
+select k, (select count(*) from (values ('1'), ('01'), ('2')) t(s) where t.s = i.k) n from (values (1), (2)) i(k)
+select n.id, sum(coalesce(i.amt, 1)), count(i.d is null) from lite.note n left join pg.item i on n.s = i.s group by n.id
 select i.id from pg.item i where i.k not in (select e.k from maria.event e)
 select i.id from pg.item i where i.id not in (select e.id from maria.event e where e.ok = 1)
 select i.id, e.d from pg.item i full join maria.event e on i.k = e.k where i.id > 3 and e.id < 20
