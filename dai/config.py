@@ -48,11 +48,13 @@ class ServiceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitsConfig:
-    """What one service does at most; 0 means no limit for ``rows``, ``bytes``, ``seconds`` and ``result_bytes``.
+    """What one service does at most; 0 means no limit for ``rows``, ``bytes``, ``seconds``, ``execution_seconds`` and
+    ``result_bytes``.
 
     ``concurrent`` requests run at once, ``queue`` more wait, at most ``queue_seconds``; ``jobs`` jobs run at once,
-    ``job_queue`` more wait. ``rows``, ``bytes`` and ``seconds`` are those of one synchronous request; a job
-    has only the limit on ``rows`` and the room for results. ``document_bytes``,
+    ``job_queue`` more wait. ``rows`` and ``bytes`` are those of one synchronous answer (before compression), or of all
+    that one job keeps; streams that clients pull are not counted. A synchronous request may take ``seconds``, a job
+    ``execution_seconds`` from when it leaves the queue. ``document_bytes``,
     ``document_depth`` and ``activities`` bound a perform document, ``table_bytes`` the tables that a query brings
     along. A client asks for at most ``block_rows`` rows a
     block, and pushes at most ``block_bytes`` a block. ``session_seconds`` after its last use a session ends,
@@ -67,6 +69,7 @@ class LimitsConfig:
     rows: int = 0
     bytes: int = 0
     seconds: float = 3600.0
+    execution_seconds: float = 0.0
     document_bytes: int = 4 << 20
     table_bytes: int = 16 << 20
     document_depth: int = 32
@@ -329,7 +332,10 @@ def _shown(value: Any) -> str:
 
 
 def _check_limits(limits: LimitsConfig) -> None:
-    may_be_zero = {"queue", "job_queue", "rows", "bytes", "seconds", "result_bytes", "sessions"}
+    may_be_zero = {
+        *("queue", "job_queue", "sessions"),
+        *("rows", "bytes", "seconds", "execution_seconds", "result_bytes"),
+    }
     for each in dataclasses.fields(limits):
         value = getattr(limits, each.name)
         if value < 0 or (value == 0 and each.name not in may_be_zero):

@@ -18,7 +18,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -88,6 +88,16 @@ def document_limits(limits: LimitsConfig) -> DocumentLimits:
     return DocumentLimits(bytes=limits.document_bytes, depth=limits.document_depth, activities=limits.activities)
 
 
+def exceeded(limits: LimitsConfig, rows: int, size: int) -> LimitError | None:
+    """What is wrong with a result of so many rows and bytes."""
+    for most, found, what in ((limits.rows, rows, "rows"), (limits.bytes, size, "bytes")):
+        if most and found > most:
+            return LimitError(
+                f"The result has more than the {most:,} {what} allowed.", hint="Ask for less, or in parts."
+            )
+    return None
+
+
 def _failed(running: Running) -> bool:
     return running.cause is not None
 
@@ -155,7 +165,7 @@ class Jobs:
             self.store.add(job)
             return job
         queued = dataclasses.replace(job, phase=QUEUED)
-        with self._admitted(perform, session) as live:
+        with self._admitted(perform, session) as live, self._lock:
             self.store.add(queued)
             self._enqueue(queued, live)
         return queued
@@ -166,7 +176,7 @@ class Jobs:
         if job.phase != PENDING:
             raise ConflictError(f"Job {id} is {job.phase}; only a PENDING job can be run.")
         session = self.sessions.get(job.session) if job.session else None
-        with self._admitted(self._parsed(job), session) as live:
+        with self._admitted(self._parsed(job), session) as live, self._lock:
             queued = self.store.change(job, {PENDING}, phase=QUEUED)
             if queued is None:
                 raise ConflictError(f"Job {id} has left the phase PENDING meanwhile.")
@@ -181,24 +191,13 @@ class Jobs:
             return job
         if job.phase not in MOVES:
             raise ConflictError(f"Job {id} is {job.phase} and cannot be aborted.")
-        live = self._live.get(id)
-        if live is not None:
-            live.aborted = True
-            live.cancellation.cancel(CancelledError("The job was aborted."))
-        changed = self.store.change(job, {PENDING, QUEUED}, phase=ABORTED, ended=time.time())
-        self._notify(id)
-        return changed or self.get(id)
+        return self._stopped(job, "The job was aborted.") or self.get(id)
 
     def delete(self, id: str) -> None:
         """Stops a job, forgets it and its results."""
-        self.get(id)
-        live = self._live.get(id)
-        if live is not None:
-            live.aborted = True
-            live.cancellation.cancel(CancelledError("The job was deleted."))
+        self._stopped(self.get(id), "The job was deleted.")
         self.store.remove(id)
         self.results.remove(id)
-        self._notify(id)
 
     def get(self, id: str) -> Job:
         """The job as it is now, progress included. NotFoundError when there is none."""
@@ -286,8 +285,7 @@ class Jobs:
             raise
 
     def _enqueue(self, job: Job, live: _Live) -> None:
-        with self._lock:
-            self._live[job.id] = live
+        """With the lock held since before the store says QUEUED: who stops the job finds it."""
 
         def work() -> None:
             try:
@@ -297,28 +295,49 @@ class Jobs:
             finally:
                 with self._lock:
                     self._live.pop(job.id, None)
-                if live.perform.session is not None and live.perform.session.end:
-                    self.sessions.end(live.session)
-                live.holding.close()
-                self._call(live)
+                self._release(live)
 
         try:
             self._workers.submit(work)
         except RuntimeError as error:
-            with self._lock:
-                self._live.pop(job.id, None)
             raise BusyError("The service stops.", retry_after=10) from error
+        self._live[job.id] = live
+
+    def _release(self, live: _Live) -> None:
+        """The request is over: who reads its streams hears of it. Once; again is harmless."""
+        with self._lock:
+            holding = live.holding.pop_all()
+        if live.perform.session is not None and live.perform.session.end:
+            self.sessions.end(live.session)
+        holding.close()
+        self._call(live)
+
+    def _stopped(self, job: Job, why: str) -> Job | None:
+        """Tells a job to stop. Where it had not begun it is over at once, though it keeps its place in the queue until
+        a worker passes by: the job as it is then."""
+        changed = self.store.change(job, {PENDING, QUEUED}, phase=ABORTED, ended=time.time())
+        with self._lock:
+            live = self._live.get(job.id)
+        if live is not None:
+            live.aborted = True
+            live.cancellation.cancel(CancelledError(why))
+            if changed is not None:
+                live.request.error = live.cancellation.cause
+                self._release(live)
+            else:
+                self._call(live)
+        return changed
 
     def _work(self, job: Job, live: _Live) -> None:
         started = self.store.change(job, {QUEUED}, phase=EXECUTING, started=time.time())
         if started is None:
-            live.request.error = live.cancellation.cause
+            live.request.error = live.cancellation.cause or CancelledError("The job was aborted.")
             return
         error: DaiError | None = None
         outputs: list[dict[str, Any]] = []
         try:
             live.cancellation.check()
-            with Running(live.perform, self._environment(job, live)) as running:
+            with self._in_time(live), Running(live.perform, self._environment(job, live)) as running:
                 live.running = running
                 self._call(live)
                 running.open()
@@ -348,6 +367,20 @@ class Jobs:
             self.results.remove(job.id)
         log.info("job ended", extra={"job": job.id, "phase": phase, "error": error.code if error else None})
 
+    @contextmanager
+    def _in_time(self, live: _Live) -> Iterator[None]:
+        """The work inside the block is stopped, in the database too, when it takes longer than a job may."""
+        seconds = self.limits.execution_seconds
+        error = LimitError(f"The job was at work for longer than the {seconds:g} seconds allowed.")
+        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), live.cancellation.cancel, [error])
+        timer.daemon = True
+        if seconds:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     def _environment(self, job: Job, live: _Live) -> Environment:
         driver = self._driver_of(job.resource)
         return Environment(driver, live.session, live.cancellation, job.blocksize, self._scratch)
@@ -362,24 +395,28 @@ class Jobs:
                 continue
             with source, self.results.writer(id, len(outputs)) as writer:
                 try:
-                    outputs.append(self._kept(end, source, writer))
+                    outputs.append(self._kept(end, source, writer, outputs))
                 except DaiError:
                     # what failed in the pipeline is known to it; what failed here stops the job
                     if not _failed(running):
                         raise
         return outputs
 
-    def _kept(self, end: EndPoint, source: Source, writer: Writer) -> dict[str, Any]:
+    def _kept(
+        self, end: EndPoint, source: Source, writer: Writer, before: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
         tabular = isinstance(source, Stream) or (isinstance(source, Encoded) and end.tabular)
         if isinstance(source, Stream):
             source = Encoded(source, format_named(STORED_FORM))
         if tabular and isinstance(source, Encoded):
             source = source.recoded(format_named(STORED_FORM), {"compression": "zstd"}).in_pieces()
         rows = 0
+        rows_before, bytes_before = (sum(each[counted] for each in before) for counted in ("rows", "bytes"))
         for block in source:
             rows += block.rows
-            if self.limits.rows and rows > self.limits.rows:
-                raise LimitError(f"The result has more than the {self.limits.rows:,} rows allowed.")
+            error = exceeded(self.limits, rows_before + rows, bytes_before + writer.written + len(block))
+            if error is not None:
+                raise error
             writer.write(block.data)
         writer.finish()
         return {
@@ -430,11 +467,6 @@ class Jobs:
         if live is None or live.running is None or job.phase != EXECUTING:
             return job
         return dataclasses.replace(job, activities=[report_values(each) for each in live.running.reports()])
-
-    def _notify(self, id: str) -> None:
-        live = self._live.get(id)
-        if live is not None:
-            self._call(live)
 
     def _call(self, live: _Live) -> None:
         for listener in list(live.listeners):

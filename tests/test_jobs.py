@@ -2,13 +2,15 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from dai.cancellation import Cancellation
 from dai.config import LimitsConfig
 from dai.drivers import Driver, driver_for
-from dai.errors import BusyError, ConflictError, GoneError, LimitError, NotFoundError
+from dai.errors import BusyError, CancelledError, ConflictError, GoneError, LimitError, NotFoundError
 from dai.jobs import ABORTED, COMPLETED, ERROR, EXECUTING, MOVES, PENDING, QUEUED, Jobs
 from dai.perform import parse, query
 from dai.results import Results
@@ -19,6 +21,11 @@ ENDLESS = "with recursive c(i) as (select 1 union all select i + 1 from c) selec
 TWO = """<gridDataServicePerform xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">
 <sqlQueryStatement name="a"><expression>select 1 as one</expression><webRowSetStream name="x"/></sqlQueryStatement>
 <sqlQueryStatement name="b"><expression>select {} as two</expression><webRowSetStream name="y"/></sqlQueryStatement>
+</gridDataServicePerform>"""
+
+FED = b"""<gridDataServicePerform xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">
+<sqlQueryStatement name="q"><expression>select 1 as one</expression><webRowSetStream name="x"/></sqlQueryStatement>
+<outputStream name="fed"><fromLocal from="x"/></outputStream>
 </gridDataServicePerform>"""
 
 
@@ -39,7 +46,8 @@ def jobs(tmp_path: Path, driver: Driver) -> Iterator[Jobs]:
     made.store.close()
 
 
-def jobs_in(directory: Path, driver: Driver, **limits: int) -> Jobs:
+def jobs_in(directory: Path, driver: Driver, **limits: float) -> Jobs:
+    directory.mkdir(exist_ok=True)
     store = Store(f"sqlite:///{directory / 'state.db'}", "test")
     results = Results(directory / "results")
     return Jobs(store, results, Sessions(10, 60, 1 << 20), LimitsConfig(**limits), lambda _: driver)  # type: ignore[arg-type]
@@ -156,12 +164,64 @@ def test_the_queue_is_bounded(tmp_path: Path, driver: Driver) -> None:
     jobs.stop(0)
 
 
-def test_too_many_rows_are_an_error(tmp_path: Path, driver: Driver) -> None:
-    jobs = jobs_in(tmp_path, driver, rows=100)
+@pytest.mark.parametrize("how", ["abort", "delete"])
+def test_a_queued_job_that_is_stopped_tells_who_reads_its_streams_at_once(
+    tmp_path: Path, driver: Driver, how: str
+) -> None:
+    jobs = jobs_in(tmp_path, driver, jobs=1)
+    first = submit(jobs, ENDLESS)
+    reached(jobs, first.id, EXECUTING)
+    session = jobs.sessions.create()
+    second = jobs.submit("data", "perform", FED, parse(FED), session)
+    mailbox = session.find_output("fed")
+    with ThreadPoolExecutor(1) as thread:
+        reading = thread.submit(mailbox.get, 0, Cancellation())
+        getattr(jobs, how)(second.id)
+        with pytest.raises(CancelledError, match=f"The job was {how}"):
+            reading.result(30)
+    assert jobs.get(first.id).phase == EXECUTING
+    third = jobs.submit("data", "perform", FED, parse(FED), session)
+    jobs.abort(first.id)
+    assert session.find_output("fed").get(0, Cancellation(), 30)
+    jobs.sessions.end(session)
+    ended(jobs, third.id)
+    jobs.stop(0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({"rows": 100}, "more than the 100 rows allowed"),
+        ({"bytes": 10_000}, "more than the 10,000 bytes allowed"),
+        ({"execution_seconds": 0.1}, "longer than the 0.1 seconds allowed"),
+    ],
+)
+def test_a_job_beyond_a_limit_is_stopped_and_keeps_nothing(
+    tmp_path: Path, driver: Driver, limits: dict[str, float], says: str
+) -> None:
+    jobs = jobs_in(tmp_path, driver, **limits)
     job = ended(jobs, submit(jobs, ENDLESS).id)
     assert job.phase == ERROR
     assert job.error is not None
     assert job.error["type"] == "limit-exceeded"
+    assert says in job.error["detail"]
+    assert not list(jobs.results.directory.glob("*/*"))
+    state = driver.pool_state()
+    assert state["open"] == state["idle"]
+    jobs.stop(0)
+
+
+def test_the_results_of_a_job_count_together(tmp_path: Path, driver: Driver) -> None:
+    document = TWO.format("2").encode()
+    for rows, phase in ((1, ERROR), (2, COMPLETED)):
+        jobs = jobs_in(tmp_path / str(rows), driver, rows=rows, execution_seconds=600)
+        assert ended(jobs, jobs.submit("data", "perform", document, parse(document)).id).phase == phase
+        jobs.stop(0)
+
+
+def test_the_seconds_of_a_request_do_not_end_a_job(tmp_path: Path, driver: Driver) -> None:
+    jobs = jobs_in(tmp_path, driver, seconds=1e-9)
+    assert ended(jobs, submit(jobs, "select 1 as one").id).phase == COMPLETED
     jobs.stop(0)
 
 

@@ -14,6 +14,7 @@ from dai.config import LimitsConfig
 from dai.errors import DaiError, InternalError, LimitError
 from dai.formats import Format, format_named
 from dai.formats.compression import IDENTITY, compress
+from dai.jobs import exceeded
 from dai.perform import EndPoint, Perform
 from dai.pipeline import Environment, Running
 from dai.progress import ERROR, overall
@@ -210,12 +211,4 @@ class Work:
             yield block.data
 
     def _beyond(self) -> LimitError | None:
-        if self.limits.rows and self.rows > self.limits.rows:
-            return LimitError(
-                f"The result has more than the {self.limits.rows:,} rows allowed.", hint="Ask for less, or in parts."
-            )
-        if self.limits.bytes and self.size > self.limits.bytes:
-            return LimitError(
-                f"The result has more than the {self.limits.bytes:,} bytes allowed.", hint="Ask for less, or in parts."
-            )
-        return None
+        return exceeded(self.limits, self.rows, self.size)

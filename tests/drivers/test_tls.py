@@ -23,9 +23,13 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of 127.0.0.1, signed by itself; beside it its key and ``other.pem``, which has signed nothing."""
     directory = tmp_path_factory.mktemp("tls")
     for name in ("own", "other"):
-        key = ["-newkey", "rsa:2048", "-nodes", "-keyout", directory / f"{name}.key", "-out", directory / f"{name}.pem"]
+        files = ["-keyout", str(directory / f"{name}.key"), "-out", str(directory / f"{name}.pem")]
         names = ["-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
-        subprocess.run(["openssl", "req", "-x509", *key, *names], capture_output=True, check=True)
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *files, *names],
+            capture_output=True,
+            check=True,
+        )
     return directory / "own.pem"
 
 
