@@ -45,7 +45,8 @@ Columns = Mapping[str, str]
 
 @dataclass
 class Select:
-    """A SELECT under construction. ``columns`` holds SQL by identifier; ``plain``: each is a column of a table."""
+    """A SELECT under construction. ``columns`` holds SQL by identifier; ``plain``: each is a column of a table;
+    ``tables``: in its FROM."""
 
     columns: dict[str, str]
     source: str = ""
@@ -57,6 +58,7 @@ class Select:
     plain: bool = True
     windows: bool = False
     composite: bool = False
+    tables: int = 1
 
     @property
     def open(self) -> bool:
@@ -259,6 +261,7 @@ class Renderer:
             left.where + right.where,
             plain=left.plain and right.plain,
             composite=True,
+            tables=left.tables + right.tables,
         )
 
     def _semi(self, node: Join) -> Select:

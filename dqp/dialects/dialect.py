@@ -51,6 +51,8 @@ class Dialect(Functions):
 
     DEEPEST: ClassVar[int] = 1_000
     """What the source's parser can hold, see ``depth``."""
+    MOST_TABLES: ClassVar[int] = 1_000
+    """That the source joins in one SELECT."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,6 +159,8 @@ class Dialect(Functions):
         if node.kind == "full" and not _is_equijoin(node):
             raise self.refuse("a full join on anything but equal columns of both sides")
         made = super()._join(node)
+        if made.tables > self.MOST_TABLES:
+            raise self.refuse(f"a join of more than {self.MOST_TABLES} tables")
         if node.condition is not None and self._found[id(node.condition)].type != BOOLEAN:
             raise self.refuse("a join on something that is not a condition")
         return made

@@ -39,6 +39,7 @@ class MariaDB(Dialect):
     product = "MariaDB"
     BYTES: ClassVar = "utf8mb4_nopad_bin"
     """The collation that compares bytes, all of them."""
+    MOST_TABLES = 61
     SETS = frozenset({"union", "intersect", "except"})
     COLUMNS: ClassVar = {
         "tinyint": frozenset({"tinyint"}),

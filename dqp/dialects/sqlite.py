@@ -45,6 +45,7 @@ def guarded(sql: str) -> tuple[str, ...]:
 class SQLite(Dialect):
     product = "SQLite"
     DEEPEST = 95
+    MOST_TABLES = 64
     JOINS = frozenset({"inner", "left", "semi", "anti"})
     COLUMNS: ClassVar = {
         **dict.fromkeys(("integer", "int", "bigint", "smallint", "tinyint", "mediumint", "int2", "int8"), _WHOLE),

@@ -65,6 +65,23 @@ def test_a_cross_join(edges: Edge) -> None:
     assert not differences(tree, edges)
 
 
+def test_as_many_tables_as_the_source_joins(edges: Edge) -> None:
+    """One more is refused where the source would refuse it."""
+    most = {"mariadb": 61, "sqlite": 64}.get(edges.dialect, 70)
+
+    tree: Operator = Filter(Scan(edges.table, (("id0", "id"),)), expression("id0 = 5"))
+    for number in range(1, most):
+        tree = Join(tree, Scan(edges.table, ((f"id{number}", "id"),)), "left", expression(f"id{number} = id0"))
+    assert not differences(tree, edges)
+    found = edges.pushed(statement(tree, edges.dialect))
+    assert found is not None
+    assert found.num_rows == 1
+    more = Join(tree, Scan(edges.table, (("more", "id"),)), "left", expression("more = id0"))
+    if most < 70:
+        with pytest.raises(NotPushed, match=f"a join of more than {most} tables"):
+            statement(more, edges.dialect)
+
+
 @pytest.mark.parametrize(("kind", "all"), SETS)
 @pytest.mark.parametrize("name", ["varchar", "bigint", "date"])
 def test_set_operations(edges: Edge, kind: SetKind, all: bool, name: str) -> None:
