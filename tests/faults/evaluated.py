@@ -326,8 +326,9 @@ POINTS: Mapping[str, tuple[Callable[[str, str], Query], Callable[[Asked, Victim]
 VICTIMS = ("evaluator 1", "evaluator 2", "service pg", "service maria", "database pg", "database maria")
 
 
-def run(world: World, point: str, who: str, how: str) -> str:
-    """Asks, ends the victim at the point, and checks all that has to hold. What came: "right", or the error."""
+def run(world: World, point: str, who: str, how: str, query: Callable[[str, str], Query] | None = None) -> str:
+    """Asks (the query of the point unless another is given), ends the victim at the point, and checks all that has to
+    hold. What came: "right", or the error."""
     kind, _, alias = who.partition(" ")
     victim = Victim(world, who if kind == "evaluator" else kind, alias, how)
     world.begin()
@@ -336,7 +337,7 @@ def run(world: World, point: str, who: str, how: str) -> str:
     began = time.monotonic()
     try:
         with world.federation() as coordinator:
-            asked = Asked(world, coordinator, make("pg", "maria"))
+            asked = Asked(world, coordinator, (query or make)("pg", "maria"))
             reach(asked, victim)
             ended = time.monotonic()
             assert victim.gone

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from dai.errors import DatabaseUnavailableError
 from dqp.coordinator import Coordinator
 from tests.faults.federation import (
     ROWS,
+    SOON,
     Once,
     Query,
     Side,
@@ -22,6 +24,7 @@ from tests.faults.federation import (
     right_or_clear,
     soon,
     streamed,
+    unending,
     watch,
 )
 from tests.processes import until
@@ -68,11 +71,11 @@ def run(
             assert victim.gone, "the point was never reached"
             assert answered is None or answered is (error is None), error
             assert not leftovers()
-            until(lambda: sides[victim.other].idle, 10)
+            until(lambda: sides[victim.other].idle, SOON)
         finally:
             victim.back()
         answered_again(coordinator)
-        until(lambda: all(each.idle for each in sides.values()), 10)
+        until(lambda: all(each.idle for each in sides.values()), SOON)
 
 
 def answered_again(coordinator: Coordinator) -> None:
@@ -119,7 +122,9 @@ def test_while_the_build_side_is_fetched(sides: Mapping[str, Side], victim: Vict
     def work(coordinator: Coordinator) -> None:
         watch(coordinator, victim.alias, passed=Once(victim, lambda rows: rows > 0))
 
-    run(sides, victim, large(victim.other, victim.alias), work, answered=False)
+    query = large(victim.other, victim.alias)
+    query = replace(query, sql=query.sql.replace(f"{victim.alias}.big", f"{victim.alias}.big_unending"))
+    run(sides, victim, query, work, answered=False)
 
 
 @ended("pg service killed", "maria database killed")
@@ -135,7 +140,17 @@ def test_at_the_first_batch(sides: Mapping[str, Side], victim: Victim) -> None:
     def work(coordinator: Coordinator) -> None:
         watch(coordinator, victim.alias, passed=Once(victim, lambda rows: rows > 0))
 
-    run(sides, victim, streamed(victim.alias, victim.other), work, answered=False)
+    run(sides, victim, unending(victim.alias, victim.other), work, answered=False)
+
+
+@ended("pg service killed", "maria service killed", "pg database killed", "maria database killed")
+def test_never_a_short_answer(sides: Mapping[str, Side], victim: Victim) -> None:
+    """The last rows are not there yet, wherever those before them are."""
+
+    def work(coordinator: Coordinator) -> None:
+        watch(coordinator, victim.alias, passed=Once(victim, lambda rows: rows > ROWS // 2))
+
+    run(sides, victim, unending(victim.alias, victim.other), work, answered=False)
 
 
 @ended("pg service killed", "maria database killed")
@@ -173,7 +188,7 @@ def test_when_the_first_rows_were_handed_out(sides: Mapping[str, Side], victim: 
             victim()
             right_or_clear(lambda: rest(first, stream), query, victim.alias)
             assert not leftovers()
-            until(lambda: sides[victim.other].idle, 10)
+            until(lambda: sides[victim.other].idle, SOON)
         finally:
             victim.back()
         answered_again(coordinator)
