@@ -7,7 +7,7 @@ gives the frozen ``Perform``. Pure functions on values.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Literal
@@ -69,7 +69,6 @@ class Perform:
     component: Mapping[str, int]
     documentation: str | None = None
     session: SessionRequest | None = None
-    sinks: bool = field(default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,6 @@ def link(
         _components(activities, root, producers),
         documentation,
         session,
-        any(not any(True for _ in activity.outputs()) for activity in activities),
     )
 
 

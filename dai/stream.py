@@ -29,7 +29,6 @@ T = TypeVar("T")
 TYPE_NAME = b"dai.type"
 """The source's own type name (``timestamptz``, ``bigint unsigned``, ``uuid``, ``numeric`` …)."""
 PRECISION = b"dai.precision"
-SCALE = b"dai.scale"
 TABLE = b"dai.table"
 SCHEMA_NAME = b"dai.schema"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dai.client.body import PIECE
+from dai.client.body import PIECE, filled
 from dai.client.result import Result
 from dai.commands import OK, table
 from dai.commands.output import UsageError, add_options, chosen, write
@@ -157,9 +157,7 @@ class _Bytes:
         return taken
 
     def readinto(self, buffer: memoryview) -> int:
-        taken = self.read1(len(buffer))
-        buffer[: len(taken)] = taken
-        return len(taken)
+        return filled(buffer, self.read1)
 
     def close(self) -> None:
         self._stream.close()

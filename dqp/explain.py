@@ -15,7 +15,7 @@ from dqp import dialects
 from dqp.dialects import NotPushed
 from dqp.execution import Execution, Measurement
 from dqp.explanation import Figures, Node
-from dqp.operators import Call, Exchange, Nested, Operator, Receive, Remote, walk
+from dqp.operators import Call, Exchange, Operator, Receive, Remote, plans_in, walk, walk_deep
 from dqp.partition import Fragment, Plan
 from dqp.placement import HERE, Placement
 from dqp.profile import matched, operators_of
@@ -60,7 +60,7 @@ def fragments_of(placement: Placement, execution: Execution) -> tuple[Node, ...]
             found.append(_instance(fragment, number, where, measured, producers, execution.profiled))
     below = [each for each in measured.values() if isinstance(each.key, tuple) and isinstance(each.key[-1], Call)]
     found += [_below(each) for each in below]
-    in_tree: set[Hashable] = set(_everywhere(plan.tree))
+    in_tree: set[Hashable] = set(walk_deep(plan.tree))
     asked = [each for each in measured.values() if isinstance(each.key, Remote) and each.key not in in_tree]
     found += [Node("Asked first", (), each.where, Figures(), _figures(each), each.statements) for each in asked]
     return tuple(each for each in found if each is not None)
@@ -141,7 +141,7 @@ class _Shown:
                 made, seconds = self._node(one, other, fragment)
                 inputs.append(made)
                 before = max(before, seconds)
-        for nested in _nested(tree):
+        for nested in plans_in(tree):
             made, seconds = self._node(nested, nested, fragment)
             inputs.append(Node("Subquery", inputs=(made,)))
             before = max(before, seconds)
@@ -209,20 +209,6 @@ def _added(one: Figures, other: Figures) -> Figures:
         return None if first is None or second is None else first + second
 
     return Figures(both("rows"), both("bytes"), max(one.seconds or 0.0, other.seconds or 0.0))
-
-
-def _nested(node: Operator) -> Iterator[Operator]:
-    """The plans in a node's expressions."""
-    for expression in node.expressions:
-        for nested in expression.find_all(Nested):
-            yield nested.plan
-
-
-def _everywhere(tree: Operator) -> Iterator[Operator]:
-    for node in walk(tree):
-        yield node
-        for each in _nested(node):
-            yield from _everywhere(each)
 
 
 def _figures(found: Measurement) -> Figures:

@@ -29,7 +29,7 @@ from dqp.dialects import NotPushed, Statement
 from dqp.dialects.sqlite import guarded
 from dqp.execution import Execution, Measure, named
 from dqp.keys import Members
-from dqp.operators import Filter, Nested, Operator, Remote, Scan, conjunction, conjuncts, rewritten, walk
+from dqp.operators import Filter, Nested, Operator, Remote, Scan, conjunction, conjuncts, rewritten, walk_deep
 from dqp.sources import Source
 from dqp.splitting import divided
 
@@ -122,12 +122,7 @@ def _statement(tree: Operator, source: Source) -> Statement:
 
 def scans_of(tree: Operator) -> Iterator[Scan]:
     """The scans of a tree, those of the plans in its expressions included."""
-    for node in walk(tree):
-        if isinstance(node, Scan):
-            yield node
-        for expression in node.expressions:
-            for nested in expression.find_all(Nested):
-                yield from scans_of(nested.plan)
+    return (node for node in walk_deep(tree) if isinstance(node, Scan))
 
 
 def _moved(tree: Operator, alias: str, tables: dict[Any, str]) -> Operator:

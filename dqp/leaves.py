@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from dqp import dialects
 from dqp.catalog import Catalog
-from dqp.operators import Block, Call, Inline, Nested, Operator, Project, Receive, Remote, column, walk
+from dqp.operators import Block, Call, Inline, Operator, Project, Receive, Remote, column, plans_in, walk_deep
 from dqp.render import DuckDB
 from dqp.sharing import Sharing
 from dqp.types import TEXT, duckdb_type
@@ -101,12 +101,7 @@ def asked(remote: Remote, catalog: Catalog) -> object:
 
 def remotes(tree: Operator) -> Iterator[Remote]:
     """The remote subtrees, those in the plans of expressions included."""
-    for node in walk(tree):
-        if isinstance(node, Remote):
-            yield node
-        for expression in node.expressions:
-            for nested in expression.find_all(Nested):
-                yield from remotes(nested.plan)
+    return (node for node in walk_deep(tree) if isinstance(node, Remote))
 
 
 def repeated(tree: Operator, inside: bool = False) -> Iterator[Operator]:
@@ -120,9 +115,8 @@ def repeated(tree: Operator, inside: bool = False) -> Iterator[Operator]:
         yield tree
     for each in tree.inputs:
         yield from repeated(each, inside)
-    for expression in tree.expressions:
-        for nested in expression.find_all(Nested):
-            yield from repeated(nested.plan, True)
+    for plan in plans_in(tree):
+        yield from repeated(plan, True)
 
 
 def _reads_once(block: Block) -> bool:

@@ -377,13 +377,25 @@ def walk(tree: Operator) -> Iterator[Operator]:
         yield from walk(each)
 
 
+def plans_in(node: Operator) -> Iterator[Operator]:
+    """The plans nested in a node's expressions."""
+    for expression in node.expressions:
+        for nested in expression.find_all(Nested):
+            yield nested.plan
+
+
+def walk_deep(tree: Operator) -> Iterator[Operator]:
+    """As ``walk``, and each node's nested plans after it."""
+    for node in walk(tree):
+        yield node
+        for plan in plans_in(node):
+            yield from walk_deep(plan)
+
+
 def identifiers(tree: Operator) -> Iterator[str]:
     """Every identifier that the tree makes, those of the plans in its expressions included."""
-    for node in walk(tree):
+    for node in walk_deep(tree):
         yield from node.columns
-        for expression in node.expressions:
-            for nested in expression.find_all(Nested):
-                yield from identifiers(nested.plan)
 
 
 def rewritten(tree: Operator, change: Callable[[Operator], Operator]) -> Operator:

@@ -16,7 +16,6 @@ from dqp.operators import (
     Aggregate,
     Filter,
     Join,
-    Nested,
     Operator,
     Project,
     Remote,
@@ -24,7 +23,7 @@ from dqp.operators import (
     column,
     conjunction,
     conjuncts,
-    walk,
+    walk_deep,
 )
 
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
@@ -45,13 +44,7 @@ def scanned(remote: Remote) -> Scan | None:
 
 def _rows(tree: Operator) -> float:
     """Of all tables that the tree reads, those of the plans in its expressions too."""
-    found = 0.0
-    for node in walk(tree):
-        if isinstance(node, Scan):
-            found += node.table.rows
-        for expression in node.expressions:
-            found += sum(_rows(each.plan) for each in expression.find_all(Nested))
-    return found
+    return sum(node.table.rows for node in walk_deep(tree) if isinstance(node, Scan))
 
 
 def parts(remote: Remote, number: int) -> tuple[Remote, ...]:

@@ -33,7 +33,6 @@ def test_what_is_parsed(dialect):
     assert [(each.position, each.constant()) for each in statement.parameters] == [(2, 7), (1, "")]
     assert perform.end_points == (EndPoint("e", "c", True),)
     assert perform.consumers == {"t": ("c",), "e": ()}
-    assert not perform.sinks
     assert perform.session is None
 
 
@@ -51,9 +50,8 @@ def test_end_points_that_are_no_tables():
     assert tabular == {"x": False, "y": False, "z": False, "w": True}
 
 
-def test_a_document_without_end_point_has_sinks():
+def test_a_document_without_end_point():
     perform = parse(written(query_activity("q", "x", "t") + SINK.format("t")))
-    assert perform.sinks
     assert perform.end_points == ()
 
 

@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 
 from dai.errors import NotAcceptableError, ParameterError
 from dai.formats import FORMATS, Format, format_named
+from dai.formats.compression import quality
 from dai.loading import nearest
 
 DOCUMENT = "application/xml"
@@ -28,18 +29,8 @@ def accepted(accept: str | None) -> tuple[tuple[str, float], ...]:
         media_range, *parameters = (part.strip().lower() for part in member.split(";"))
         if not media_range:
             continue
-        weight = 1.0
-        for parameter in parameters:
-            name, _, value = parameter.partition("=")
-            if name.strip() == "q":
-                try:
-                    weight = float(value)
-                except ValueError:
-                    weight = 0.0
-                if not 0.0 <= weight <= 1.0:
-                    weight = 0.0
         media_range = _ALIASES.get(media_range, media_range)
-        ranges[media_range] = max(weight, ranges.get(media_range, 0.0))
+        ranges[media_range] = max(quality(parameters), ranges.get(media_range, 0.0))
     return tuple(sorted(ranges.items(), key=lambda item: item[0].count("*")))
 
 

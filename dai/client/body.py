@@ -22,6 +22,15 @@ class Reading(Protocol):
     def read1(self, size: int = PIECE) -> bytes: ...
 
 
+def filled(buffer: memoryview, read1: Callable[[int], bytes]) -> int:
+    """``readinto`` of what has only ``read1``."""
+    count = 0
+    while count < len(buffer) and (piece := read1(len(buffer) - count)):
+        buffer[count : count + len(piece)] = piece
+        count += len(piece)
+    return count
+
+
 class Plain:
     """The bytes as they travel. At its end the connection is given back; closed before, after a failure or an
     interrupt, the connection is closed, which makes the service stop the work. ``interrupt`` wakes whoever reads when

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Self
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
-from dai.client.body import PIECE
+from dai.client.body import PIECE, filled
 from dai.client.problems import error_members, from_problem
 from dai.client.progress import Asked, Meter
 from dai.client.result import Result, Source
@@ -65,11 +65,7 @@ class _Part:
         return piece
 
     def readinto(self, buffer: memoryview) -> int:
-        count = 0
-        while count < len(buffer) and (piece := self.read1(len(buffer) - count)):
-            buffer[count : count + len(piece)] = piece
-            count += len(piece)
-        return count
+        return filled(buffer, self.read1)
 
     def close(self) -> None:
         self._closed = True

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from dai.client.body import PIECE
+from dai.client.body import PIECE, filled
 from dai.client.progress import Asked
 from dai.client.result import Result, media_type
 from dai.client.transport import Reply
@@ -76,11 +76,7 @@ class Pull:
         return taken
 
     def readinto(self, buffer: memoryview) -> int:
-        count = 0
-        while count < len(buffer) and (piece := self.read1(len(buffer) - count)):
-            buffer[count : count + len(piece)] = piece
-            count += len(piece)
-        return count
+        return filled(buffer, self.read1)
 
     def close(self) -> None:
         """Ask for no more. The stream stays in its session."""

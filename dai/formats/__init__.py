@@ -15,8 +15,6 @@ from dai.errors import NotAcceptableError
 from dai.loading import Table
 from dai.stream import Block, Stream
 
-BLOCK_ROWS = 10_000
-"""Rows a block where nobody asked for a number."""
 PIECE_BYTES = 1 << 22
 """A block larger than this may leave a synchronous response in pieces of about this many bytes."""
 

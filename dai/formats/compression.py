@@ -39,7 +39,7 @@ def negotiate(accept_encoding: str | None) -> str:
     for member in accept_encoding.split(","):
         coding, *parameters = (part.strip().lower() for part in member.split(";"))
         if coding:
-            weights[_ALIASES.get(coding, coding)] = _weight(parameters)
+            weights[_ALIASES.get(coding, coding)] = quality(parameters)
     rest = weights.get("*")
     offered = {coding: weights.get(coding, rest or 0.0) for coding in CODINGS}
     # Identity is acceptable unless it is excluded, but only asked for where it is named.
@@ -52,7 +52,7 @@ def negotiate(accept_encoding: str | None) -> str:
     return best
 
 
-def _weight(parameters: list[str]) -> float:
+def quality(parameters: list[str]) -> float:
     """The q-value among the parameters: 1 without one, 0 for one that is none."""
     for parameter in parameters:
         name, _, value = parameter.partition("=")
