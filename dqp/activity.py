@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,17 +13,17 @@ from dai import config
 from dai.activity import Activity, Context, Output, child, output
 from dai.cancellation import Cancellation
 from dai.config import RoleConfig
-from dai.drivers import NO_TABLES, CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import NO_TABLES, DriverOptions, Statistics, TableInfo
 from dai.drivers.brought import Tables
-from dai.errors import ConfigurationError, NotAQueryError, NotFoundError, ParameterError, RequestError
+from dai.errors import ConfigurationError, NotAQueryError, NotFoundError, RequestError
 from dai.stream import Stream
 from dqp.evaluator import Evaluator, EvaluatorSettings, Work
 from dqp.settings import check_memory
+from dqp.virtual import Virtual
 from dqp.wire import decoded
 
 ROLE = "evaluator"
 REPORTS = pa.schema([pa.field("report", pa.string(), nullable=False)])
-_HINT = "It runs fragments of distributed queries (runFragments), for the federations that name it as an evaluator."
 
 
 def configured(role: RoleConfig) -> EvaluatorDriver:
@@ -42,10 +41,14 @@ def configured(role: RoleConfig) -> EvaluatorDriver:
     return EvaluatorDriver(Evaluator(settings))
 
 
-class EvaluatorDriver(Driver):
+class EvaluatorDriver(Virtual):
     """A resource without tables."""
 
     dialect = "fragments"
+    called = "An evaluator"
+    instead = (
+        "It runs fragments of distributed queries (runFragments), for the federations that name it as an evaluator."
+    )
     role: ClassVar[str | None] = ROLE
 
     def __init__(self, evaluator: Evaluator) -> None:
@@ -72,15 +75,7 @@ class EvaluatorDriver(Driver):
         batch_rows: int | None = None,
         tables: Tables = NO_TABLES,
     ) -> Stream:
-        raise NotAQueryError("An evaluator answers no queries.", hint=_HINT)
-
-    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> AbstractContextManager[Session]:
-        raise NotAQueryError("An evaluator has no transactions.", hint=_HINT)
-
-    def call(
-        self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
-    ) -> AbstractContextManager[CallResult]:
-        raise ParameterError("An evaluator has no stored procedures.", hint=_HINT)
+        raise NotAQueryError("An evaluator answers no queries.", hint=self.instead)
 
     def load(
         self,
@@ -92,20 +87,16 @@ class EvaluatorDriver(Driver):
         transactional: bool = True,
     ) -> int:
         stream.close()
-        raise NotAQueryError("Nothing can be loaded into an evaluator.", hint=_HINT)
+        raise NotAQueryError("Nothing can be loaded into an evaluator.", hint=self.instead)
 
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
         return ()
 
     def statistics(self, table: str) -> Statistics:
-        raise NotFoundError("An evaluator has no tables.", hint=_HINT)
+        raise NotFoundError("An evaluator has no tables.", hint=self.instead)
 
     def check(self) -> float:
         return 0.0
-
-    def pool_state(self) -> dict[str, int]:
-        """It has no connections to a database of its own."""
-        return {"open": 0, "idle": 0, "limit": 0}
 
     def close(self) -> None:
         self.evaluator.close()

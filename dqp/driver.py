@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -15,19 +14,17 @@ from dai.cancellation import Cancellation
 from dai.config import FederationConfig
 from dai.drivers import (
     NO_TABLES,
-    CallResult,
     ColumnStatistics,
     Driver,
     DriverOptions,
     Parts,
-    Session,
     Statistics,
     TableInfo,
 )
 from dai.drivers import Column as ColumnInfo
 from dai.drivers.brought import Tables, refused
 from dai.drivers.ddl import like
-from dai.errors import ConfigurationError, DatabaseUnavailableError, LimitError, NotAQueryError, ParameterError
+from dai.errors import ConfigurationError, DatabaseUnavailableError, LimitError, ParameterError
 from dai.stream import Stream
 from dqp import types
 from dqp.catalog import Table
@@ -35,9 +32,9 @@ from dqp.coordinator import Coordinator
 from dqp.execution import Execution
 from dqp.private import PRIVATE, Plain, shown
 from dqp.settings import FederationSettings, load, parse
+from dqp.virtual import Virtual
 
 _MOST_LOADED = 1_000
-_HINT = "Send it to the resource that has the table."
 
 
 def configured(config: FederationConfig, resolve: Callable[[str], Driver]) -> Federation:
@@ -53,10 +50,12 @@ def configured(config: FederationConfig, resolve: Callable[[str], Driver]) -> Fe
     return Federation(settings, resolve)
 
 
-class Federation(Driver):
+class Federation(Virtual):
     """Tables are ``alias.table``; the SQL is DuckDB's. Read-only, except that tables can be loaded into its memory."""
 
     dialect = "duckdb"
+    called = "A federation"
+    instead = "Send it to the resource that has the table."
 
     def __init__(self, settings: FederationSettings, resolve: Callable[[str], Driver] | None = None) -> None:
         self.settings = settings
@@ -104,14 +103,6 @@ class Federation(Driver):
         seen = copy(self)
         seen._begun = begun
         return seen
-
-    def transaction(self, *, cancellation: Cancellation, read_only: bool = False) -> AbstractContextManager[Session]:
-        raise NotAQueryError("A federation is read-only: it has no transactions and changes nothing.", hint=_HINT)
-
-    def call(
-        self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
-    ) -> AbstractContextManager[CallResult]:
-        raise ParameterError("A federation has no stored procedures.", hint=_HINT)
 
     def load(
         self,
@@ -195,10 +186,6 @@ class Federation(Driver):
             away = ", ".join(self.catalog.problems)
             raise DatabaseUnavailableError(f"None of the federation's sources answers: {away}.")
         return time.perf_counter() - start
-
-    def pool_state(self) -> dict[str, int]:
-        """A federation has no connections of its own: its sources have."""
-        return {"open": 0, "idle": 0, "limit": 0}
 
     def close(self) -> None:
         self.coordinator.close()
