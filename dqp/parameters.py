@@ -47,6 +47,13 @@ _ENDS = frozenset(
 )
 """Tokens that end an operand: a colon after one begins no parameter, it is part of a slice, a struct or a lambda."""
 _NAME = re.compile(r"\w+")
+_DOLLARS = re.compile(
+    r"""(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)"""
+    r"""|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z)|(?P<parameter>(?<![\w$])\$(?=\w+(?![\w$])))""",
+    re.S,
+)
+"""What may hold a dollar that begins no parameter, or one that begins one: sqlglot takes ``$a,$`` for the begin of a
+string in dollars, so that it is shown ``?a,?b``, which is as long."""
 _LARGEST = 2**127
 MOST_LITERALS = 500
 """Values of a list behind IN that are written as literals."""
@@ -96,7 +103,7 @@ class Statement:
 def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
     """Raises StatementError for what has no end: a string, a comment."""
     try:
-        return list(DuckDB().tokenize(sql))
+        return list(DuckDB().tokenize(_DOLLARS.sub(lambda each: "?" if each["parameter"] else each[0], sql)))
     except TokenError as error:
         place = re.search(r"from (\d+):(\d+)", str(error.__cause__))
         position = len(sql.rstrip())
@@ -154,12 +161,13 @@ def _replaced(
         following = found[index + 1] if index + 1 < len(found) else None
         adjacent = following is not None and following.start == token.end + 1 and _NAME.fullmatch(following.text)
         key: str | int
-        if token.token_type == TokenType.PLACEHOLDER and token.text == "?":
+        first = sql[token.start]
+        if token.token_type == TokenType.PLACEHOLDER and first == "?":
             key, end = question, token.end + 1
             question += 1
         elif following is None or not adjacent:
             continue
-        elif token.token_type == TokenType.PARAMETER and token.text == "$":
+        elif token.token_type == TokenType.PLACEHOLDER and first == "$":
             key, end = int(following.text) - 1 if following.text.isdigit() else following.text, following.end + 1
         elif token.token_type == TokenType.COLON and (index == 0 or found[index - 1].token_type not in _ENDS):
             key, end = following.text, following.end + 1

@@ -61,6 +61,28 @@ def test_a_long_list_is_no_text_of_the_statement() -> None:
     assert not read("select 1 where 1 in $p", {"p": IDS[:MOST_LITERALS]}).lists
 
 
+@pytest.mark.parametrize(
+    ("sql", "text"),
+    [
+        ("select ($a,$b)", "select (1,2)"),
+        ("select $a+$b,$a", "select 1+2,1"),
+        ("select x<$a,y[$a:$b],$b::int", "select x<1,y[1:2],2::int"),
+        ("select 'it''s $a,$b', $a,$b", "select 'it''s $a,$b', 1,2"),
+        ("select e'\\'$a,$', $a,$b", "select e'\\'$a,$', 1,2"),
+        ("select date'2020-01-01', '\\', $a,$b", "select date'2020-01-01', '\\', 1,2"),
+        ("select $$it's $a,$b$$, $t$ $a $t$, $a,$b", "select $$it's $a,$b$$, $t$ $a $t$, 1,2"),
+        ('select "$a,$b", $a,$b -- $a', 'select "$a,$b", 1,2'),
+        ("select /* $a,$b ' */ $a,$b", "select /* $a,$b ' */ 1,2"),
+    ],
+)
+def test_names_stand_close_together(sql: str, text: str) -> None:
+    assert read(sql, {"a": 1, "b": 2}).text == text
+
+
+def test_numbers_stand_close_together() -> None:
+    assert read("select f($1,$2,$1)", [5, 6]).text == "select f(5,6,5)"
+
+
 def test_a_long_list_reduces_what_the_source_is_asked_for(lab: Lab) -> None:
     plan = lab.explain("SELECT count(*) FROM duck.t WHERE id IN $p", analyze=True, p=IDS[:2000]).text
     assert "reduced by 2,000 rows of tuples at hand" in plan
