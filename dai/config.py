@@ -130,6 +130,8 @@ class RoleConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
+    """The whole file; the sections by their names."""
+
     service: ServiceConfig = ServiceConfig()
     limits: LimitsConfig = LimitsConfig()
     resources: Mapping[str, ResourceConfig] = field(default_factory=dict)

@@ -19,6 +19,8 @@ from dqp.rules.reduction import at_hand, reduced
 
 
 class Fetched(Protocol):
+    """A remote subtree that is being read."""
+
     def whole(self, limit: int) -> pa.Table | None:
         """All rows where they are at most so many bytes: waits for them."""
 

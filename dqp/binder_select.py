@@ -33,6 +33,7 @@ _SELECT = frozenset(
 
 
 def only(node: exp.Expression, known: frozenset[str]) -> None:
+    """Unmodelled for a part of the node that is not ``known``."""
     for name, value in node.args.items():
         if value and name not in known:
             raise Unmodelled(name)
@@ -59,6 +60,7 @@ def _whole(node: exp.Expression) -> int:
 
 
 def position_of(node: exp.Expression, count: int) -> int | None:
+    """The place from 0 that a whole number in ORDER BY or GROUP BY means, of ``count``; None for anything else."""
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
         position = int(node.name)
         if not 1 <= position <= count:
@@ -68,10 +70,12 @@ def position_of(node: exp.Expression, count: int) -> int | None:
 
 
 def is_constant(node: exp.Expression) -> bool:
+    """A literal, NULL, true or false."""
     return isinstance(node, exp.Literal | exp.Null | exp.Boolean)
 
 
 def ordered(like: exp.Expression, value: exp.Expression) -> exp.Expression:
+    """``value`` in the direction of ``like``."""
     return exp.Ordered(this=value, desc=bool(like.args.get("desc")), nulls_first=bool(like.args.get("nulls_first")))
 
 

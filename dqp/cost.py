@@ -71,6 +71,7 @@ LOCAL_BUILD = 1e-7
 
 
 def costs(dialect: str) -> Costs:
+    """What fetching from a dialect costs; ``OTHER`` for one that was not measured."""
     return FETCH.get({"postgres": "postgresql", "mysql": "mariadb"}.get(dialect, dialect), OTHER)
 
 

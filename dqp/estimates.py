@@ -104,6 +104,7 @@ def common(one: ColumnStatistics, other: ColumnStatistics, rows: float) -> Colum
 
 
 def either(one: ColumnStatistics, other: ColumnStatistics) -> ColumnStatistics:
+    """Of a column that has the values of both."""
     distinct = None if one.distinct is None or other.distinct is None else one.distinct + other.distinct
     low = None if one.low is None or other.low is None else min(one.low, other.low)
     high = None if one.high is None or other.high is None else max(one.high, other.high)
@@ -112,6 +113,7 @@ def either(one: ColumnStatistics, other: ColumnStatistics) -> ColumnStatistics:
 
 
 def exact(values: Any) -> ColumnStatistics:
+    """Of values at hand, an Arrow array: counted."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

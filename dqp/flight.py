@@ -61,6 +61,8 @@ _PROBLEM_BYTES = 4000
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
+    """Who has it may read one partition of a fragment's rows in one attempt; ``token`` cannot be guessed."""
+
     query: str
     attempt: int
     fragment: str

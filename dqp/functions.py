@@ -57,10 +57,12 @@ def called(node: exp.Expr) -> str:
 
 
 def is_aggregate(node: exp.Expr) -> bool:
+    """Also those that sqlglot does not know."""
     return isinstance(node, exp.AggFunc) or called(node) in AGGREGATES
 
 
 def is_volatile(node: exp.Expr) -> bool:
+    """May give another result each time it is called."""
     return isinstance(node, _VOLATILE) or called(node) in VOLATILE
 
 

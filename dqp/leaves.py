@@ -143,6 +143,7 @@ def table_of(name: str) -> str:
 
 
 def quoted(name: str) -> str:
+    """As an identifier of DuckDB's."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -38,6 +38,8 @@ class QueryFailed(Exception):
 
 @magics_class
 class FederationMagics(Magics):
+    """``%dqp`` and ``%%dqp`` of one notebook; federations that were named by path or URL stay connected."""
+
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self._variables = shell.user_ns

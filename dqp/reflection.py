@@ -323,6 +323,7 @@ class Reflection:
 
 
 def unavailable(alias: str, error: DaiError) -> DatabaseUnavailableError:
+    """For a query that needs a source that is away; its ``__cause__`` is to be ``error``."""
     return DatabaseUnavailableError(
         f"The source {alias!r} is not available: {error.title[0].lower()}{error.title[1:]}.",
         hint="Queries of other sources go on. Try again when it is back.",

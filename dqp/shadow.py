@@ -62,6 +62,8 @@ class Fault:
 
 
 class Refused(Exception):
+    """DuckDB does not take the text; ``fault`` is what it says."""
+
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
         self.fault = fault

@@ -72,6 +72,7 @@ def tabular(accept: str | None, name: str | None) -> Format:
 
 
 def format_of_name(name: str) -> Format:
+    """ParameterError suggests the nearest name."""
     if name not in FORMATS:
         raise ParameterError(f"There is no format {name!r}.", hint=nearest(name, list(FORMATS)))
     return format_named(name)
@@ -83,4 +84,5 @@ def names_a_format(accept: str | None) -> bool:
 
 
 def not_acceptable(accept: str | None, offers: Sequence[str]) -> NotAcceptableError:
+    """Names what could be had instead."""
     return NotAcceptableError(f"{accept!r} is not possible here.", hint=f"Possible: {', '.join(offers)}.")

@@ -22,6 +22,8 @@ _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
 
 
 class Sendable(Protocol):
+    """An answer; ``send`` writes its head and body and notes both in the call."""
+
     async def send(self, call: Call) -> None: ...
 
 

@@ -47,6 +47,7 @@ class Reply:
 
 
 def json_reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Reply:
+    """``value`` as orjson writes it."""
     return Reply(orjson.dumps(value), JSON, status, headers)
 
 

@@ -73,6 +73,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
+    """``columns`` refer to ``referred_columns`` of ``table``, in order."""
+
     columns: tuple[str, ...]
     table: str
     referred_columns: tuple[str, ...]

@@ -66,6 +66,8 @@ _CONTROL = {
 
 
 class AnyDatabase(PooledDriver[sa.Connection]):
+    """``Driver`` over a SQLAlchemy engine; the pool is ours, as connections must be interrupted and thrown away."""
+
     def __init__(self, engine: sa.Engine, options: DriverOptions) -> None:
         super().__init__(options)
         self._engine = engine

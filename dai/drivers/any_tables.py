@@ -12,6 +12,7 @@ from dai.drivers.any_types import arrow_name
 
 
 def table_info(inspector: sa.Inspector, name: str, kind: str) -> TableInfo:
+    """One table or view, with what its dialect can say of it."""
     comment = None
     with contextlib.suppress(NotImplementedError, exc.SQLAlchemyError):
         comment = inspector.get_table_comment(name).get("text")

@@ -108,6 +108,7 @@ def _different(what: str, names: Iterable[str]) -> None:
 
 
 def refused() -> ParameterError:
+    """For a query that brings tables along to a resource that takes none."""
     return ParameterError(
         "A query of this resource cannot bring tables along.", hint="Its properties say so: tables is false."
     )

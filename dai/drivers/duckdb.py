@@ -65,6 +65,8 @@ _VECTOR_ROWS = 2048
 
 
 class DuckDB(PooledDriver[DuckDBPyConnection]):
+    """``Driver`` over one DuckDB database, opened when it is first used; each query has a cursor of its own."""
+
     dialect = "duckdb"
 
     def __init__(self, path: str, options: DriverOptions) -> None:

@@ -46,6 +46,7 @@ WHERE database_name = current_database()
 
 
 def tables(cursor: DuckDBPyConnection, pattern: str) -> tuple[TableInfo, ...]:
+    """Tables and views whose name, or schema.name, matches the LIKE ``pattern``."""
     columns, constraints, indexes = _by_table(cursor, _COLUMNS), _by_table(cursor, _CONSTRAINTS), _indexes(cursor)
     found = []
     for schema, name, kind, rows, comment, sql in cursor.execute(_NAMES).fetchall():
@@ -75,6 +76,7 @@ def tables(cursor: DuckDBPyConnection, pattern: str) -> tuple[TableInfo, ...]:
 
 
 def statistics(cursor: DuckDBPyConnection, table: str) -> Statistics:
+    """Of ``table`` or ``schema.table``; NotFoundError suggests the nearest name. Nothing is read but the catalog."""
     schema, name = _found(cursor, table)
     rows = cursor.execute(
         "SELECT estimated_size FROM duckdb_tables() WHERE schema_name = ? AND table_name = ? "

@@ -60,6 +60,8 @@ _STATEMENT_BYTES = 4 << 20
 
 
 class MariaDB(PooledDriver[Connection]):
+    """``Driver`` over mysqlclient; see the module."""
+
     dialect = "mysql"
 
     def __init__(self, url: URL, options: DriverOptions) -> None:

@@ -37,6 +37,7 @@ def definitions(tables: Tables) -> Iterator[str]:
 
 
 def variables(tables: Tables) -> list[str]:
+    """The names of the variables that hold the tables, in their order."""
     return [f"@dai_table{at}" for at in range(len(tables))]
 
 

@@ -37,6 +37,8 @@ class Connection:
 
 
 class MariaSession(PooledSession[Connection]):
+    """``Session`` on one connection; cancelling kills its statement from another."""
+
     _driver: MariaDB
 
     def begin(self, *, read_only: bool) -> None:
@@ -133,6 +135,7 @@ def _spooled(stream: Stream) -> Stream:
 
 
 def kinds_of(result: Any) -> list[Kind]:
+    """How each column of a result of the library's is read."""
     return [
         kind(name, wire, length, digits, flags, binary=mark is bytes)
         for (name, wire, _, _, length, digits, _), flags, mark in zip(
@@ -142,6 +145,8 @@ def kinds_of(result: Any) -> list[Kind]:
 
 
 def prepare(raw: Any, sql: str, parameters: Sequence[Any]) -> list[str]:
+    """Prepares ``dai_statement`` on the server and sets its values: the names of their variables. ParameterError for a
+    value that cannot be bound."""
     names = _set_variables(lambda statement: raw.query(encoded(statement)), parameters)
     raw.query(f"SET @dai_sql = {literal(sql, 0)}".encode())
     raw.query(b"PREPARE dai_statement FROM @dai_sql")
@@ -159,6 +164,7 @@ def _set_variables(run: Callable[[str], object], values: Sequence[Any]) -> list[
 
 
 def encoded(sql: str) -> bytes:
+    """As UTF-8; StatementError for what is not text."""
     try:
         return sql.encode()
     except UnicodeEncodeError as error:

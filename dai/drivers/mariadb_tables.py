@@ -80,6 +80,7 @@ def meant(run: Run, code: int, message: str, sql: str | None) -> str | None:
 
 
 def tables(run: Run, pattern: str, database: str) -> tuple[TableInfo, ...]:
+    """Tables and views of ``database`` whose name, or database.name, matches the LIKE ``pattern``."""
     columns, keys, indexes = _by_table(run(_COLUMNS)), _by_table(run(_KEYS)), _by_table(run(_INDEXES))
     return tuple(
         TableInfo(
@@ -158,6 +159,7 @@ def found(run: Run, table: str) -> str:
 
 
 def column_names(run: Run, table: str) -> list[str]:
+    """In their order; NotFoundError suggests the nearest table."""
     name = found(run, table)
     return [row["name"] for row in run(_COLUMNS) if row["tab"] == name]
 

@@ -146,6 +146,7 @@ class _Copy:
 
 
 def finished_batch(description: Description, read: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch as ADBC gives it with the types of the description. DataError names the column that cannot be cast."""
     shapes = description.many.shapes
     if not shapes:
         return read
@@ -154,6 +155,7 @@ def finished_batch(description: Description, read: pa.RecordBatch) -> pa.RecordB
 
 
 def storage(kind: pa.DataType) -> pa.DataType:
+    """What an extension type is made of; any other type itself."""
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 

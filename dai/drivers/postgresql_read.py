@@ -113,6 +113,8 @@ class Query:
 
 
 def prepared_query(sql: str, parameters: Parameters, tables: Tables = NO_TABLES) -> Query:
+    """The caller's statement with its markers and tables as PostgreSQL's ``$1``. ParameterError for another number of
+    values than markers."""
     if not tables:
         bound = bind_markers(sql, "dollar", DIALECT) if parameters.values else Bound(sql, 0)
         check_count(bound.count, len(parameters.values))
@@ -229,6 +231,7 @@ def _estimate(plan: bytes | None) -> tuple[float, float]:
 
 
 def is_small(description: Description, batch_bytes: int) -> bool:
+    """Whether psycopg reads it sooner than a COPY would, by the planner's guess of rows (docs/decisions/0006)."""
     cells = description.rows * max(len(description.columns), 1)
     return cells <= SMALL_CELLS and description.rows * description.width <= batch_bytes
 

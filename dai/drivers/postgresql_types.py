@@ -172,6 +172,7 @@ def array_refused(message: str) -> DataError | None:
 
 
 def bounds_refused(bounds: str) -> DataError:
+    """For an array that a list cannot stand for."""
     return DataError(
         f"The result holds an array with the bounds {bounds}; only arrays of one dimension that begin at 1 "
         "travel as lists.",
@@ -287,6 +288,7 @@ def check_range(shape: Shape, array: pa.Array) -> None:
 
 
 def out_of_range(shape: Shape, what: str) -> DataError:
+    """For a value that the column's Arrow type cannot carry: ``what`` it is."""
     return DataError(
         f"Column {shape.field.name!r} ({shape.wire}) holds {what}, which Arrow's {shape.field.type} cannot carry.",
         hint=f"Cast the column: {_quoted(shape)}::text.",

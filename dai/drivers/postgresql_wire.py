@@ -73,6 +73,7 @@ def _poll(connection: PGconn, events: int) -> None:
 
 
 def next_result(connection: PGconn) -> PGresult | None:
+    """Waits for the next result of what was sent; None at the end of a statement's."""
     _ready(connection)
     return connection.get_result()
 
@@ -121,6 +122,8 @@ def one_round_trip(
 
 
 class Described(NamedTuple):
+    """``plan``: what EXPLAIN (FORMAT JSON) gave, where it was asked."""
+
     columns: tuple[Wanted, ...]
     parameter_oids: tuple[int, ...]
     plan: bytes | None
@@ -169,6 +172,7 @@ def described(
 
 
 def columns_of(result: PGresult) -> tuple[Wanted, ...]:
+    """Name, type and modifier of each column."""
     return tuple(
         Wanted((result.fname(index) or b"").decode(), result.ftype(index), result.fmod(index))
         for index in range(result.nfields)

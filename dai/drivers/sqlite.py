@@ -117,6 +117,9 @@ class _Connection:
 
 
 class SQLite(PooledDriver[_Connection]):
+    """``Driver`` over the standard library's sqlite3. Queries have connections that are open for reading only;
+    ``temporary`` is the directory of a database in memory, removed when the driver is closed."""
+
     dialect = "sqlite"
 
     def __init__(self, path: Path, options: DriverOptions, temporary: tempfile.TemporaryDirectory[str] | None) -> None:

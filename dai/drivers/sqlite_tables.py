@@ -23,6 +23,7 @@ _NAMES = (
 
 
 def names(run: Run) -> list[str]:
+    """Of all tables and views, in order."""
     return [name for name, _ in run(f"{_NAMES} ORDER BY name")]
 
 
@@ -38,6 +39,7 @@ def declared_types(run: Run, table: str) -> dict[str, str]:
 
 
 def tables(run: Run, pattern: str) -> tuple[TableInfo, ...]:
+    """Tables and views whose name, or main.name, matches the LIKE ``pattern``."""
     return tuple(
         _table(run, name, kind)
         for name, kind in run(f"{_NAMES} ORDER BY name")

@@ -72,6 +72,7 @@ def declared_type(declared: str) -> pa.DataType | None:
 
 
 def has_text_affinity(declared: str) -> bool:
+    """Whether SQLite keeps numbers in a column of the ``declared`` type as text (sqlite.org/datatype3.html, 3.1)."""
     name = declared.upper()
     return "INT" not in name and any(part in name for part in ("CHAR", "CLOB", "TEXT"))
 

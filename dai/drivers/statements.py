@@ -24,6 +24,8 @@ Style = Literal["qmark", "format", "dollar", "numeric", "named"]
 
 
 class Token(NamedTuple):
+    """``start`` and ``end`` count characters of the statement from 0."""
+
     kind: Kind
     start: int
     end: int

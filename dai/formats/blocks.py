@@ -78,6 +78,7 @@ def bounded(stream: Stream, rows: int | None, nbytes: int) -> Iterator[pa.Record
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """At least one batch as one."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 

@@ -226,6 +226,7 @@ def _without_forbidden(text: pa.StringArray, column: Column, row: int, substitut
 
 
 def check_options(blocksize: int | None, on_invalid: str) -> None:
+    """DataError for what cannot be meant."""
     if blocksize is not None and blocksize < 1:
         raise DataError(f"A block has at least one row, not {blocksize}.")
     if on_invalid not in ("error", "replace"):

@@ -174,6 +174,7 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def restored_schema(columns: Sequence[Column]) -> pa.Schema:
+    """The Arrow schema that the metadata of a document stand for."""
     return pa.schema([restored(column) for column in columns])
 
 

@@ -42,6 +42,7 @@ def day(text: str) -> date:
 
 
 def moment(text: str) -> datetime:
+    """NotPushed for any other form than YYYY-MM-DD HH:MM:SS, where databases read differently."""
     if _DATE.fullmatch(text):
         return datetime.combine(day(text), datetime.min.time())
     if _MOMENT.fullmatch(text):

@@ -38,6 +38,8 @@ _PURE = frozenset(
 
 
 class DuckDB(Dialect):
+    """The whitelist; the module says on what grounds."""
+
     product = "DuckDB"
     JOINS = frozenset({"inner", "left", "right", "full", "semi", "anti"})
     COLUMNS: ClassVar = {

@@ -104,6 +104,7 @@ def collated(compared: str) -> dict[str, dict[str, str]]:
 
 @lru_cache(256)
 def kind(type: Type) -> str:
+    """The type's name as the whitelists have it: without precision, in lower case."""
     return type.name.strip('"').lower()
 
 
@@ -428,6 +429,7 @@ class Expressions(Renderer):
 
 
 def named(node: exp.Expression) -> str:
+    """An expression for people, in reasons."""
     if isinstance(node, exp.Anonymous):
         return f"{node.name}(…)"
     return type(node).__name__ if not isinstance(node, exp.Func) else f"{node.sql_name().lower()}(…)"

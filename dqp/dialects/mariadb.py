@@ -36,6 +36,8 @@ NO_LIMIT = "18446744073709551615"
 
 
 class MariaDB(Dialect):
+    """The whitelist; the module says on what grounds."""
+
     product = "MariaDB"
     BYTES: ClassVar = "utf8mb4_nopad_bin"
     """The collation that compares bytes, all of them."""

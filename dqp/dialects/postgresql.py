@@ -38,6 +38,8 @@ def _shown(rest: str) -> str:
 
 
 class PostgreSQL(Dialect):
+    """The whitelist; the module says on what grounds."""
+
     product = "PostgreSQL"
     JOINS = frozenset({"inner", "left", "right", "full", "semi", "anti"})
     COLUMNS: ClassVar = {

@@ -43,6 +43,8 @@ def guarded(sql: str) -> tuple[str, ...]:
 
 
 class SQLite(Dialect):
+    """The whitelist; the module says on what grounds."""
+
     product = "SQLite"
     DEEPEST = 95
     MOST_TABLES = 64

@@ -61,6 +61,7 @@ def parsed(text: str) -> Type:
 
 
 def is_decimal(type: Type) -> bool:
+    """With any width and scale."""
     return type.name == "DECIMAL"
 
 
@@ -70,10 +71,12 @@ def is_exact(type: Type) -> bool:
 
 
 def is_number(type: Type) -> bool:
+    """Exact or floating."""
     return is_exact(type) or type in (FLOAT, DOUBLE)
 
 
 def as_decimal(type: Type) -> Type:
+    """The decimal that has room for every value of an exact type."""
     return type if is_decimal(type) else Type("DECIMAL", _DIGITS[type], 0)
 
 
@@ -87,6 +90,7 @@ def fits(value: int, type: Type) -> bool:
 
 
 def of_integer(value: int) -> Type:
+    """The type that DuckDB gives to an integer literal."""
     return next((each for each in (INTEGER, BIGINT, HUGEINT) if fits(value, each)), DOUBLE)
 
 

@@ -38,6 +38,7 @@ FEWER = 0.25
 
 
 def split_aggregates(tree: Operator, context: Context) -> Operator:
+    """Rule: aggregates in two steps, the first in a source."""
     return rewritten(tree, lambda each: _split(each, context) if isinstance(each, Aggregate) else each)
 
 

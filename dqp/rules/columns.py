@@ -32,6 +32,7 @@ from dqp.rules.predicates import rebuilt
 
 
 def prune_columns(tree: Operator, context: Context) -> Operator:
+    """Rule: no column is made that nothing uses."""
     made = in_order(_pruned(tree, frozenset(tree.columns)), tree.columns)
     return everywhere(made, lambda each: rebuilt(each, _existing)) if nested_plans(made) else made
 

@@ -40,6 +40,7 @@ Predicates = list[exp.Expression]
 
 
 def push_filters(tree: Operator, context: Context) -> Operator:
+    """Rule: every condition as far down as it may go, and what follows from it across equalities."""
     return _pushed(tree, [], context)
 
 

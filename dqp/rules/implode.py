@@ -35,6 +35,7 @@ from dqp.rules.program import NUMBER, most_listed
 
 
 def implode(tree: Operator, context: Context) -> Operator:
+    """Rule: the largest subtrees of one source become ``Remote`` leaves."""
     needed = frozenset(tree.columns)
     return in_order(_whole(tree, needed, context) or _imploded(tree, needed, context), tree.columns)
 

@@ -18,6 +18,7 @@ MANY = 100_000
 
 
 def push_limits(tree: Operator, context: Context) -> Operator:
+    """Rule: the first N are taken below left joins, unions and operation calls, too."""
     return rewritten(tree, lambda each: _sort(each, context))
 
 

@@ -24,6 +24,7 @@ _VALUES = (
 
 
 def narrow(tree: Operator, context: Context) -> Operator:
+    """Rule: what is narrower than its columns is computed in the source."""
     return rewritten(tree, lambda each: _narrowed(each, context))
 
 

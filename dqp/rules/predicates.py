@@ -89,6 +89,7 @@ def any_of(parts: Iterable[exp.Expression]) -> exp.Expression | None:
 
 
 def disjuncts(condition: exp.Expression) -> list[exp.Expression]:
+    """The parts of an OR, however nested."""
     if isinstance(condition, exp.Paren):
         return disjuncts(condition.this)
     if isinstance(condition, exp.Or):
@@ -180,6 +181,7 @@ def comparison(node: exp.Expression) -> tuple[str, type[exp.Expression], exp.Exp
 
 
 def same(one: str, other: str) -> exp.Expression:
+    """Two columns, by identifier, are equal."""
     return exp.EQ(this=column(one), expression=column(other))
 
 
@@ -188,6 +190,7 @@ FALSE = exp.Boolean(this=False)
 
 
 def is_true(node: exp.Expression) -> bool:
+    """The constant: a condition that everything meets."""
     return isinstance(node, exp.Boolean) and bool(node.this)
 
 

@@ -18,10 +18,12 @@ ROWS = 1_000
 
 
 def push_semi_joins(tree: Operator, context: Context) -> Operator:
+    """Rule: semi- and anti-joins of tables of one source come before other joins."""
     return rewritten(tree, lambda each: _pushed(each, context))
 
 
 def thin_semi_joins(tree: Operator, context: Context) -> Operator:
+    """Rule: the source makes each key of a semi-join's second side one row, where these are few."""
     return rewritten(tree, lambda each: _thin(each, context))
 
 

@@ -44,6 +44,7 @@ _IMPLIED = 12
 
 
 def simplify(tree: Operator, context: Context) -> Operator:
+    """Rule: constants are folded, conditions that are always or never true disappear."""
     return rewritten(tree, lambda each: _operator(each, context))
 
 

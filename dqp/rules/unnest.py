@@ -41,6 +41,7 @@ Predicates = list[exp.Expression]
 
 
 def unnest(tree: Operator, context: Context) -> Operator:
+    """Rule: subqueries in expressions become joins."""
     return rewritten(tree, lambda each: _unnested(each, context))
 
 
