@@ -146,7 +146,7 @@ class Lab:
         return {} if self._coordinator is None else self._coordinator.catalog.problems
 
     def close(self) -> None:
-        """Ends what is still running: its readers get a ClosedError."""
+        """Ends what is still running, in the databases too: its readers get a ClosedError."""
         for each in list(self._running):
             each.cancel(ClosedError("The lab was closed while the query ran."))
         if self._coordinator is not None:
@@ -273,12 +273,18 @@ class Query:
         """The answer of the service; parameters go as the literals that stand for them."""
         statement = read(self.text, self.parameters)
         head = before or ("" if statement.kind == "query" else f"{statement.kind} (format {statement.form})")
-        lab = self._lab
-        result = lab._uploads.asked(
-            statement, head, lambda sql: lab._remote.query(sql, blocksize=blocksize, progress=progress)
-        )
-        found: Stream = result.stream()
-        return found
+        lab, cancellation = self._lab, Cancellation()
+        lab._running.add(cancellation)
+
+        def ask(sql: str) -> Any:
+            return lab._remote.query(sql, blocksize=blocksize, progress=progress, cancellation=cancellation)
+
+        try:
+            found: Stream = lab._uploads.asked(statement, head, ask).stream()
+        except BaseException:
+            lab._running.discard(cancellation)
+            raise
+        return Stream(found.schema, found, lambda: lab._running.discard(cancellation))
 
     def __repr__(self) -> str:
         state = "not read yet" if self._kept is None else count_of(self._kept.num_rows)

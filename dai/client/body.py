@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any, Protocol, Self
 
 from dai.cancellation import Cancellation
@@ -45,10 +46,16 @@ class Plain:
         interrupt: Callable[[], None],
     ) -> None:
         self._connection, self._response, self._give_back = connection, response, give_back
-        self._cancellation, self._interrupt = cancellation, interrupt
+        self._cancellation = cancellation
         self._open = True
         self.ended = False
         self.received = 0
+        self._listening = ExitStack()
+        try:
+            self._listening.enter_context(cancellation.on_cancel(interrupt))
+        except BaseException:
+            self.close()
+            raise
         if response.length == 0:
             self._finish()
 
@@ -74,8 +81,8 @@ class Plain:
         if not self._open:
             raise TruncatedError("This result was closed before it was read to its end.")
         try:
-            with self._cancellation.on_cancel(self._interrupt):
-                found = read(argument)
+            self._cancellation.check()
+            found = read(argument)
             self._cancellation.check()
             return found
         except TimeoutError as error:
@@ -101,6 +108,7 @@ class Plain:
         self._response.close()
         if self._open:
             self._open = False
+            self._listening.close()
             if self._response.will_close:
                 self._connection.close()
             else:
@@ -117,6 +125,7 @@ class Plain:
     def close(self) -> None:
         if self._open:
             self._open = False
+            self._listening.close()
             self._connection.close()
             self._response.close()
 

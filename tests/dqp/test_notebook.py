@@ -23,6 +23,7 @@ from dai.client.progress import Progress
 from dai.config import parse
 from dai.drivers import driver_for
 from dai.errors import (
+    ClosedError,
     ConfigurationError,
     ParameterError,
     StatementError,
@@ -294,3 +295,50 @@ def test_a_lab_that_is_closed_says_so_to_its_queries(urls: dict[str, str]) -> No
     lab.close()
     thread.join(30)
     assert [str(each) for each in failures] == ["The lab was closed while the query ran."]
+
+
+def test_a_lab_of_a_service_that_is_closed_ends_its_statements_in_the_database(
+    postgres_url: str, urls: dict[str, str], tmp_path: Path
+) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as database:
+        database.execute("create view slow as select 1 as id, pg_sleep(600)::text as s from generate_series(1, 1)")
+        database.execute("create view long as select generate_series(1, 1000000000) as n, repeat('x', 100) as t")
+
+        def busy() -> int:
+            found = database.execute(
+                "select count(*) from pg_stat_activity where datname = current_database() and state <> 'idle' "
+                "and pid <> pg_backend_pid()"
+            ).fetchone()
+            assert found is not None
+            return int(found[0])
+
+        document: dict[str, Any] = {
+            "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": "results", "grace": 0.2},
+            "resources": {"pg": {"url": postgres_url}},
+            "federations": {"lab": {"sources": [{"alias": "pg", "resource": "pg"}]}},
+        }
+        with background(parse(document, tmp_path, {})) as running:
+            lab = dqp.connect(f"{running.url}/lab")
+            lab.tables()
+            assert not busy()
+            stream = lab.sql("select n, t from pg.long").stream()
+            assert next(stream).num_rows
+            failures: list[BaseException] = []
+
+            def ask() -> None:
+                try:
+                    lab.sql("select s from pg.slow").arrow()
+                except BaseException as error:  # noqa: BLE001
+                    failures.append(error)
+
+            thread = threading.Thread(target=ask)
+            thread.start()
+            until(lambda: busy() >= 2)
+            lab.close()
+            thread.join(30)
+            assert [str(each) for each in failures] == ["The lab was closed while the query ran."]
+            # nobody reads or closes this one
+            until(lambda: not busy())
+            with pytest.raises(ClosedError, match="lab was closed"):
+                stream.table()
+            assert not lab._running
