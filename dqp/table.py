@@ -167,7 +167,9 @@ def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tupl
             )
         )
     nullable = {each.name for each in found if each.nullable}
-    unique = [each.columns for each in info.indexes if each.unique and not nullable & set(each.columns)]
+    # An index may have expressions where others have columns.
+    indexed = [each.columns for each in info.indexes if each.unique and names.keys() >= set(each.columns)]
+    unique = [each for each in indexed if each and not nullable & set(each)]
     given = [*([info.primary_key] if info.primary_key else []), *unique]
     keys = dict.fromkeys(tuple(names[each] for each in key) for key in given)
     return Table(

@@ -84,7 +84,8 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """``unique``: for all rows of the table, not only for those of a partial index."""
+    """``unique``: for all rows of the table, not only for those of a partial index, and by these columns alone, without
+    the expressions that some databases have no names for."""
 
     name: str
     columns: tuple[str, ...]

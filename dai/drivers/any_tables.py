@@ -17,8 +17,9 @@ def table_info(inspector: sa.Inspector, name: str, kind: str) -> TableInfo:
     with contextlib.suppress(NotImplementedError, exc.SQLAlchemyError):
         comment = inspector.get_table_comment(name).get("text")
     indexes = [
-        Index(index["name"] or "", tuple(column for column in index["column_names"] if column), bool(index["unique"]))
+        Index(index["name"] or "", tuple(filter(None, names)), bool(index["unique"]) and all(names))
         for index in inspector.get_indexes(name)
+        for names in (index["column_names"],)
     ]
     known = {index.name for index in indexes}
     with contextlib.suppress(NotImplementedError, exc.SQLAlchemyError):

@@ -219,6 +219,7 @@ def _indexes(rows: list[dict[str, Any]]) -> list[Index]:
         if row["name"] != "PRIMARY":
             grouped[row["name"]].append(row)
     return [
-        Index(name, tuple(row["col"] for row in same if row["col"] is not None), not same[0]["non_unique"])
+        Index(name, tuple(filter(None, columns)), not same[0]["non_unique"] and None not in columns)
         for name, same in grouped.items()
+        for columns in ([row["col"] for row in same],)
     ]

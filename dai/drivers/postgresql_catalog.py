@@ -22,7 +22,9 @@ Row = tuple[str | None, ...]
 
 _CHOSEN = """
 WITH chosen AS (
-  SELECT c.oid, n.nspname, c.relname, c.relkind, c.reltuples FROM pg_catalog.pg_class c
+  SELECT c.oid, n.nspname, c.relname, c.relkind, c.reltuples,
+    c.relkind = 'r' AND c.relhassubclass AS parent  -- its rows are those of its heirs too, which its keys are not for
+  FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
     AND n.nspname !~ '^pg_(toast|temp)' AND (c.relname LIKE $1 OR n.nspname || '.' || c.relname LIKE $1)
@@ -41,13 +43,14 @@ ORDER BY t.oid, a.attnum"""
 _KEYS = f"""{_CHOSEN}
 SELECT t.oid, k.conname, k.contype, f.relname, fn.nspname, a.attname, fa.attname
 FROM chosen t JOIN pg_catalog.pg_constraint k ON k.conrelid = t.oid AND k.contype IN ('p', 'f')
+  AND NOT (k.contype = 'p' AND t.parent)
 CROSS JOIN LATERAL unnest(k.conkey, k.confkey) WITH ORDINALITY AS u(own, other, place)
 JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum = u.own
 LEFT JOIN pg_catalog.pg_class f ON f.oid = k.confrelid LEFT JOIN pg_catalog.pg_namespace fn ON fn.oid = f.relnamespace
 LEFT JOIN pg_catalog.pg_attribute fa ON fa.attrelid = f.oid AND fa.attnum = u.other
 ORDER BY t.oid, k.conname, u.place"""
 _INDEXES = f"""{_CHOSEN}
-SELECT t.oid, i.relname, x.indisunique AND x.indisvalid AND x.indpred IS NULL,
+SELECT t.oid, i.relname, x.indisunique AND x.indisvalid AND x.indpred IS NULL AND NOT t.parent,
   pg_get_indexdef(x.indexrelid, place, true), a.attname
 FROM chosen t JOIN pg_catalog.pg_index x ON x.indrelid = t.oid JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
 CROSS JOIN LATERAL generate_series(1, x.indnkeyatts) AS place

@@ -112,15 +112,12 @@ def _table(run: Run, name: str, kind: str) -> TableInfo:
         primary_key=primary,
         foreign_keys=_foreign_keys(run, name),
         indexes=tuple(
-            Index(
-                index,
-                tuple(str(row[2]) for row in run("SELECT * FROM pragma_index_info(?)", (index,))),
-                bool(unique and not partial),
-            )
+            Index(index, tuple(map(str, filter(None, names))), bool(unique and not partial and None not in names))
             for index, unique, origin, partial in run(
                 'SELECT name, "unique", origin, partial FROM pragma_index_list(?)', (name,)
             )
             if origin != "pk"
+            for names in ([row[2] for row in run("SELECT * FROM pragma_index_info(?)", (index,))],)
         ),
         rows=_rows(run, name),
     )

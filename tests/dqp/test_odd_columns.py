@@ -1,12 +1,15 @@
-"""Columns that DuckDB could not tell apart or would take for texts, with a real PostgreSQL."""
+"""Columns that DuckDB could not tell apart or would take for texts, and indexes that are no keys."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import psycopg
 import pytest
 
 import dqp
-from dai.errors import StatementError
+from dai.cancellation import Cancellation
+from dai.drivers import driver_for
+from dai.errors import DataError, StatementError
 from dqp.notebook import Lab
 
 TABLES = """
@@ -15,7 +18,17 @@ INSERT INTO nums VALUES (1, 9, 9), (2, 10, 10), (3, 100.50, 100), (4, 'NaN', NUL
 CREATE VIEW totals AS SELECT id % 2 AS part, sum(n) AS total, avg(id) AS mean FROM nums WHERE n <> 'NaN' GROUP BY 1;
 CREATE TABLE letters ("A" int PRIMARY KEY, a int, a_1 text, b int);
 INSERT INTO letters VALUES (1, 10, 'x', 7), (2, 20, 'y', 8);
+CREATE TABLE parent (id int PRIMARY KEY, v int);
+CREATE TABLE heir () INHERITS (parent);
+INSERT INTO parent VALUES (1, 10), (2, 20);
+INSERT INTO heir VALUES (1, 11);
 """
+EXPRESSIONS = (
+    "CREATE TABLE t (a int NOT NULL, b varchar(9) NOT NULL)",
+    "INSERT INTO t VALUES (1, 'x'), (1, 'y'), (2, 'z')",
+    "CREATE UNIQUE INDEX one ON t (a, lower(b))",
+    "CREATE UNIQUE INDEX other ON t (lower(b))",
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +72,25 @@ def test_odd_columns(lab: Lab, sql: str, expected: list[tuple[object, ...]]) -> 
 def test_a_name_that_could_mean_two_columns_means_none(lab: Lab) -> None:
     with pytest.raises(StatementError, match="no column 'a'"):
         lab.sql('SELECT "a" FROM pg.letters').arrow()
+
+
+@pytest.mark.parametrize("database", ["postgres_url", "sqlite_url", "duckdb_url"])
+def test_an_index_of_expressions_is_no_key(database: str, request: pytest.FixtureRequest) -> None:
+    url: str = request.getfixturevalue(database)
+    with closing(driver_for(url)) as driver:
+        for each in EXPRESSIONS:
+            driver.update(each, cancellation=Cancellation())
+        (table,) = driver.tables("t")
+        assert [each.columns for each in table.indexes if each.unique and {*each.columns} <= {"a", "b"}] == []
+    with dqp.connect({"sources": {"one": url}}) as lab:
+        sql = "SELECT (SELECT t.b FROM one.t WHERE t.a = o.a) AS b FROM (VALUES ({})) o(a)"
+        assert rows(lab, sql.format(2)) == [("z",)]
+        with pytest.raises(DataError, match="than one row"):
+            rows(lab, sql.format(1))
+
+
+def test_a_key_of_a_table_with_heirs_is_no_key(lab: Lab) -> None:
+    sql = "SELECT (SELECT v FROM pg.parent p WHERE p.id = o.id) AS v FROM (VALUES ({})) o(id)"
+    assert rows(lab, sql.format(2)) == [(20,)]
+    with pytest.raises(DataError, match="than one row"):
+        rows(lab, sql.format(1))
