@@ -3,6 +3,8 @@
 Each task runs in a thread of its own, on one DuckDB for all queries. Its inputs are fetched by further threads, from
 data services, from the ports of other processes, through operation calls; its rows wait in an ``Outbox`` for readers.
 What it is told by a coordinator is bounded by its own settings: the services it may ask, the Python it may call.
+A coordinator whose connection breaks has gone; one that is silent is asked whether it lives, and its fragments end when
+it does not say so for long: nothing is kept for a process that has stopped, or is behind a network that has parted.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,15 +22,17 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from dai.cancellation import Cancellation
-from dai.errors import ClosedError, DaiError, DataError, DeniedError, InternalError
+from dai.errors import ClosedError, DaiError, DataError, DeniedError, InternalError, UnreachableError
 from dai.stream import Stream
 from dqp.buffer import Buffer
+from dqp.errors import EvaluatorLostError
 from dqp.exchange import BLOCK_BYTES, distribute
 from dqp.execution import Execution, ExecutionOptions, Measure, Measurement, figures_of
 from dqp.fetch import Asked, Lost, brought, first_of
 from dqp.flight import FlightPort, is_loopback
-from dqp.flight_client import fetch
+from dqp.flight_client import fetch, health
 from dqp.fragment import Engine
+from dqp.heartbeat import AFTER, Heartbeat
 from dqp.leaves import over, read_as, restored
 from dqp.operations import calling
 from dqp.outbox import Outbox
@@ -46,8 +50,10 @@ BUCKET = "bucket of the row"
 LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
 SPLIT_BLOCKS = 8
 """Of a batch that is split, at most."""
-_SOURCES = 256
-"""Resources whose connections are kept."""
+ANSWER = 3.0
+"""Seconds in which a coordinator has to answer when it is asked whether it lives."""
+_KEPT = 256
+"""Resources whose connections are kept, and coordinators."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +61,8 @@ class EvaluatorSettings:
     """``flight_host`` and ``flight_port`` (0: a free one): where exchanges are served. ``memory_bytes``: what DuckDB
     holds for all queries together before it spills (0: its own limit); ``exchange_bytes`` and ``buffer_bytes``: what
     one output and one input hold. ``directory``: for what does not fit; the system's place for temporary files unless
-    given. ``sources``: prefixes of the addresses of resources and operations that may be asked; ``python``: functions
+    given. ``silence``: seconds that a coordinator may not say that it lives, until its fragments end. ``sources``:
+    prefixes of the addresses of resources and operations that may be asked; ``python``: functions
     ``package.module:function`` that may be called."""
 
     flight_host: str = "127.0.0.1"
@@ -64,6 +71,7 @@ class EvaluatorSettings:
     exchange_bytes: int = 64 << 20
     buffer_bytes: int = 64 << 20
     directory: Path | None = None
+    silence: float = 60.0
     sources: tuple[str, ...] = LOOPBACK
     python: tuple[str, ...] = ()
 
@@ -77,6 +85,7 @@ class Evaluator:
         directory = None if settings.directory is None else str(settings.directory)
         self.engine = Engine(memory_bytes=settings.memory_bytes, directory=directory)
         self._sources: dict[str, ServiceSource] = {}
+        self._coordinators: dict[str, Heartbeat] = {}
         self._lock = threading.Lock()
         self._works: set[Work] = set()
 
@@ -84,11 +93,16 @@ class Evaluator:
         """Begins the tasks, which belong to one attempt of one query. DeniedError for what the settings do not allow;
         nothing has begun then."""
         for each in tasks:
+            self._check_port(each.coordinator)
             self._check(each.body)
         work = Work(self, tasks, cancellation)
         with self._lock:
             self._works.add(work)
-        work.begin()
+        try:
+            work.begin()
+        except DaiError:
+            self.ended(work)
+            raise
         return work
 
     def ended(self, work: Work) -> None:
@@ -105,9 +119,28 @@ class Evaluator:
         with self._lock:
             found = self._sources.get(address)
             if found is None:
-                while len(self._sources) >= _SOURCES:
+                while len(self._sources) >= _KEPT:
                     self._sources.pop(next(iter(self._sources))).close()
                 found = self._sources[address] = ServiceSource(alias, address)
+            return found
+
+    def coordinator(self, address: str) -> Heartbeat:
+        """The coordinator whose Flight port has the address."""
+
+        def ask() -> None:
+            try:
+                health(address, timeout=ANSWER)
+            except EvaluatorLostError as error:
+                raise UnreachableError(error.detail) from error
+
+        with self._lock:
+            found = self._coordinators.get(address)
+            if found is None:
+                while len(self._coordinators) >= _KEPT:
+                    self._coordinators.pop(next(iter(self._coordinators)))
+                after = min(AFTER, self.settings.silence)
+                found = Heartbeat(ask, "The coordinator", patience=self.settings.silence, after=after)
+                self._coordinators[address] = found
             return found
 
     def _check(self, body: Body) -> None:
@@ -117,8 +150,7 @@ class Evaluator:
                     self._check_address(address)
             elif isinstance(each, Received):
                 for address, _ in each.tickets:
-                    if not is_loopback(address.rpartition(":")[0].strip("[]")):
-                        raise DeniedError(f"An evaluator without TLS and identity does not read from {address}.")
+                    self._check_port(address)
             elif isinstance(each, Called):
                 self._check(each.below)
                 function = each.operation.python
@@ -129,6 +161,10 @@ class Evaluator:
                         f"This evaluator does not call the Python function {function}.",
                         hint="Who runs it may allow it: python in [roles.evaluator].",
                     )
+
+    def _check_port(self, address: str) -> None:
+        if not is_loopback(address.rpartition(":")[0].strip("[]")):
+            raise DeniedError(f"An evaluator without TLS and identity does not read from {address}.")
 
     def _check_address(self, address: str) -> None:
         if not any(_within(address, each) for each in self.settings.sources):
@@ -176,16 +212,29 @@ class Work:
         self._threads = [threading.Thread(target=each, name="dqp-fragment", daemon=True) for each in self._runs]
         self._changed = threading.Condition()
         self._news = True  # that the work has begun: a coordinator waits for it
-        self._registered = cancellation.on_cancel(self._stop)
+        self._held = ExitStack()
 
     def begin(self) -> None:
-        self._registered.__enter__()
+        self._held.enter_context(self._given.on_cancel(self._stop))
+        for address in {each.coordinator for each in self.tasks}:
+            silent = Cancellation()
+            self._held.enter_context(silent.on_cancel(self._forsaken))
+            self._held.enter_context(self._evaluator.coordinator(address).waiting(silent))
         for each in self._threads:
             each.start()
 
     def _stop(self) -> None:
         self._cancellation.cancel(self._given.cause)
         self._tell()
+
+    def _forsaken(self) -> None:
+        seconds = self._evaluator.settings.silence
+        self._given.cancel(
+            EvaluatorLostError(
+                f"The coordinator has not said for {seconds:g} s that it lives; its fragments were ended.",
+                hint="Ask again.",
+            )
+        )
 
     def _tell(self) -> None:
         with self._changed:
@@ -208,7 +257,7 @@ class Work:
 
     def close(self) -> None:
         self._cancellation.cancel(ClosedError("The query has ended."))
-        self._registered.__exit__(None, None, None)
+        self._held.close()
         for each in self._threads:
             each.join()
         for query, attempt in {(each.query, each.attempt) for each in self.tasks}:

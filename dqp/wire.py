@@ -81,12 +81,14 @@ class Task:
     """``name`` of the fragment's instance, unique in the attempt. Its rows go to ``partitions`` readers, each of which
     presents a ticket with the token: to the one that ``bucket`` (SQL) says, or all to each (``broadcast``); and so
     ``copies`` times, see ``Outbox``. ``types``: what the columns are cast to, where it is the answer. ``profiled``:
-    what each operator did is measured."""
+    what each operator did is measured. ``coordinator``: the address of its Flight port, which is asked whether it
+    lives."""
 
     query: str
     attempt: int
     name: str
     token: str = field(repr=False)
+    coordinator: str
     body: Body
     partitions: int = 1
     copies: int = 1
@@ -122,6 +124,7 @@ _PLAIN: Mapping[str, Any] = {
     "attempt": int,
     "name": str,
     "token": str,
+    "coordinator": str,
     "partitions": int,
     "copies": int,
     "broadcast": bool,

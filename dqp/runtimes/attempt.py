@@ -153,6 +153,7 @@ class Attempt:
             attempt=self._execution.attempt,
             name=name,
             token=self._token,
+            coordinator=self._runtime.port.address,
             body=self._body(fragment.tree, fragment, instance, ""),
             partitions=partitions,
             copies=fragment.readers,

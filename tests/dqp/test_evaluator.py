@@ -1,5 +1,6 @@
 """An evaluator in this process: what it runs, what it refuses, what it leaves behind."""
 
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,9 +14,9 @@ from dai.config import RoleConfig
 from dai.errors import CancelledError, ConfigurationError, DeniedError, NotAQueryError, StatementError
 from dai.resources import ROLES
 from dai.stream import Stream
-from dqp.errors import OperationError
+from dqp.errors import EvaluatorLostError, OperationError
 from dqp.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, _within
-from dqp.flight import Ticket
+from dqp.flight import FlightPort, Ticket
 from dqp.flight_client import fetch
 from dqp.operations import Operation
 from dqp.wire import Body, Called, Input, Received, RemoteInput, Task, Tuples
@@ -31,7 +32,8 @@ def evaluator() -> Iterator[Evaluator]:
 
 
 def task(name: str, sql: str, inputs: Mapping[str, Input] | None = None, **more: Any) -> Task:
-    return Task(query="q", attempt=1, name=name, token="secret", body=Body(sql, inputs or {}), **more)
+    given = {"coordinator": "127.0.0.1:1", **more}
+    return Task(query="q", attempt=1, name=name, token="secret", body=Body(sql, inputs or {}), **given)
 
 
 def numbers(count: int) -> Tuples:
@@ -124,6 +126,53 @@ def test_cancelling_ends_everything(evaluator: Evaluator) -> None:
     until(lambda: evaluator.state()["tickets"] == 0)
 
 
+def test_the_fragments_of_a_silent_coordinator_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has stopped: its kernel still takes what it is sent."""
+    monkeypatch.setattr("dqp.evaluator.ANSWER", 0.1)
+    evaluator = Evaluator(EvaluatorSettings(silence=0.2))
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        address = f"127.0.0.1:{stopped.getsockname()[1]}"
+        given = task("0.0", "SELECT unnest(range(100000)) AS v, k FROM i1", {"i1": numbers(2000)}, coordinator=address)
+        work = evaluator.begin([given], Cancellation())
+        with read(evaluator, given) as stream:
+            next(stream)
+            with pytest.raises(EvaluatorLostError, match="coordinator"):
+                list(work.reports())
+            with pytest.raises(EvaluatorLostError, match="coordinator"):
+                list(stream)
+        work.close()
+    until(lambda: not any(evaluator.state()[each] for each in ("tickets", "readers", "works")))
+    evaluator.close()
+
+
+def test_a_coordinator_that_lives_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[None] = []
+    with FlightPort() as port:
+        told = port.health
+
+        def health() -> dict[str, Any]:
+            asked.append(None)
+            return told()
+
+        monkeypatch.setattr(port, "health", health)
+        evaluator = Evaluator(EvaluatorSettings(silence=0.5))
+        given = task("0.0", "SELECT k FROM i1", {"i1": numbers(2000)}, coordinator=port.address)
+        work = evaluator.begin([given], Cancellation())
+        until(lambda: len(asked) > 2)
+        assert read(evaluator, given).table().num_rows == 2000
+        list(work.reports())
+        work.close()
+        evaluator.close()
+
+
+def test_work_that_was_cancelled_before_it_began_leaves_nothing(evaluator: Evaluator) -> None:
+    cancellation = Cancellation()
+    cancellation.cancel()
+    with pytest.raises(CancelledError):
+        evaluator.begin([task("0.0", "SELECT k FROM i1", {"i1": numbers(1)})], cancellation)
+    assert not evaluator.state()["works"]
+
+
 def test_what_is_not_allowed_is_refused(evaluator: Evaluator) -> None:
     ticket = Ticket("q", 1, "9.9", 0, "t")
     operation = Operation(name="root", types=(pa.float64(),), result=pa.float64(), python="os:system")
@@ -139,6 +188,8 @@ def test_what_is_not_allowed_is_refused(evaluator: Evaluator) -> None:
     ):  # fmt: skip
         with pytest.raises(DeniedError, match=text):
             evaluator.begin([task("0.0", "SELECT 1", {"x": given})], Cancellation())
+    with pytest.raises(DeniedError, match="does not read from"):
+        evaluator.begin([task("0.0", "SELECT 1", coordinator="192.0.2.1:99")], Cancellation())
     assert evaluator.state()["works"] == 0
 
 
@@ -180,6 +231,7 @@ def test_a_prefix_with_port_and_path(address: str, allowed: bool) -> None:
         ({"memory_bytes": 99_999_999}, "roles.evaluator.memory_bytes must be at least 100_000_000"),
         ({"memory": 1}, "has no key 'memory'"),
         ({"sources": [5]}, "list of texts"),
+        ({"silence": 0.0}, "more than 0 seconds"),
     ],
 )
 def test_a_role_that_cannot_be(content: Mapping[str, Any], text: str) -> None:

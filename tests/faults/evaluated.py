@@ -102,8 +102,8 @@ class World:
 
 
 @contextmanager
-def world(directory: Path, sides: Mapping[str, Side]) -> Iterator[World]:
-    """Evaluators with their files in ``directory``."""
+def world(directory: Path, sides: Mapping[str, Side], keys: str = "") -> Iterator[World]:
+    """Evaluators with their files in ``directory``, and with further keys."""
     with ExitStack() as stack:
         for each in sides.values():
             each.begin()
@@ -111,7 +111,7 @@ def world(directory: Path, sides: Mapping[str, Side]) -> Iterator[World]:
         evaluators = []
         for number in (1, 2):
             place = directory / f"evaluator{number}"
-            role = {"evaluator": f'directory = "{place / "spill"}"\n{ROLE}'}
+            role = {"evaluator": f'directory = "{place / "spill"}"\n{ROLE}\n{keys}'}
             started = ServiceProcess(place, {}, roles=role)
             place.mkdir()
             stack.callback(started.stop)
