@@ -14,7 +14,7 @@ from dqp.adaptive import adapt
 from dqp.catalog import Catalog, Column, Table
 from dqp.cost import Estimator
 from dqp.execution import Execution
-from dqp.operators import Aggregate, Filter, Join, Names, Operator, Remote, Scan, Sort, column
+from dqp.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, Sort, column
 from dqp.rules import Context
 from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
@@ -127,6 +127,24 @@ def test_which_side_of_which_join(kind: str, left: str, reduced: bool) -> None:
 def test_not_through_what_looks_at_all_rows() -> None:
     catalog = catalog_of(Double("s", keys(3, 4)), large := Double("l", probing))
     run(catalog, joined(Sort(leaf("l", 2_000_000), (), 10), leaf("s", 100)))
+    assert ">=" not in large.asked[0]
+
+
+def test_not_through_a_window() -> None:
+    """Its number of a row counts those that have no partner too."""
+    catalog = catalog_of(Double("s", keys(3, 4)), large := Double("l", probing))
+    number = exp.Window(this=exp.RowNumber(), order=exp.Order(expressions=[exp.Ordered(this=column("l_k"))]))
+    tree = Project(leaf("l", 2_000_000), (("l_k", column("l_k")), ("number", number)))
+    assert [each[1] for each in run(catalog, joined(tree, leaf("s", 100)))] == [3, 4]
+    assert ">=" not in large.asked[0]
+
+
+def test_not_through_grouping_sets() -> None:
+    """The group of all rows has the key NULL and comes of every row."""
+    catalog = catalog_of(Double("s", keys(3, 4)), large := Double("l", probing))
+    count = exp.Count(this=exp.Star(), big_int=True)
+    sets = Aggregate(leaf("l", 2_000_000), (("key", column("l_k")),), (("rows", count),), (("key",), ()))
+    run(catalog, joined(sets, leaf("s", 100)))
     assert ">=" not in large.asked[0]
 
 
