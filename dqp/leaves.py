@@ -11,7 +11,7 @@ from sqlglot import exp
 from dqp import dialects
 from dqp.catalog import Catalog
 from dqp.operators import Block, Call, Inline, Operator, Project, Receive, Remote, column, plans_in, walk_deep
-from dqp.render import DuckDB
+from dqp.render_duckdb import DuckDB
 from dqp.sharing import Sharing
 from dqp.types import TEXT, duckdb_type
 

@@ -38,7 +38,7 @@ from dqp.operators import (
     subqueries,
     walk,
 )
-from dqp.render import expression_sql
+from dqp.render_duckdb import expression_sql
 
 KEPT_BYTES = float(64 << 20)
 """Rows that are kept for a second use: up to so many by estimate, or twice what they are made of."""

@@ -22,7 +22,7 @@ from dqp.operators import (
     SetOperation,
     Sort,
 )
-from dqp.render import expression_sql
+from dqp.render_duckdb import expression_sql
 
 LONGEST = 160
 """Characters of a list of expressions that are shown in a line."""

@@ -40,7 +40,7 @@ from dqp.operators import (
     rewritten,
     walk,
 )
-from dqp.render import duckdb_sql
+from dqp.render_duckdb import duckdb_sql
 from dqp.rules import Context, applied
 from dqp.rules.columns import prune_columns
 

@@ -15,7 +15,8 @@ from dqp.dialects.dialect import Dialect
 from dqp.dialects.expressions import Value, expanded
 from dqp.dialects.typing import BOOLEAN, DOUBLE, NotPushed, Type, parsed
 from dqp.operators import Nested, Operator
-from dqp.render import Columns, enclosed
+from dqp.render import Columns
+from dqp.render_duckdb import enclosed
 
 _TYPES = (
     "boolean tinyint smallint integer bigint utinyint usmallint uinteger ubigint decimal float double varchar blob "

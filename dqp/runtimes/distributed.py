@@ -59,7 +59,7 @@ from dqp.operators import (
     identifiers,
     walk,
 )
-from dqp.partition import DEFAULT, Plan, Thresholds, cut
+from dqp.partition import Plan, cut
 from dqp.placement import Placement, named_places
 from dqp.rules import Context
 from dqp.rules.program import leaf_of
@@ -68,6 +68,7 @@ from dqp.runtimes.local import Local, Readings, alone
 from dqp.settings import FederationSettings
 from dqp.sources import ServiceSource
 from dqp.splitting import divided, parts
+from dqp.spreading import DEFAULT, Thresholds
 from dqp.wire import Task
 
 SILENCE = 10.0

@@ -25,10 +25,10 @@ from dai.errors import ConfigurationError, DaiError
 from dqp.catalog import Catalog
 from dqp.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, Work
 from dqp.operations import Operation
-from dqp.partition import DEFAULT, Thresholds
 from dqp.runtimes.attempt import gone
 from dqp.runtimes.distributed import SILENCE, Distributed
 from dqp.settings import FederationSettings
+from dqp.spreading import DEFAULT, Thresholds
 from dqp.wire import Task, decoded, encoded
 
 THREADS = 64

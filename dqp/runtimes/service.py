@@ -18,10 +18,10 @@ from dai.errors import BusyError, ConfigurationError, DaiError, NotFoundError, T
 from dqp.catalog import Catalog
 from dqp.heartbeat import Heartbeat
 from dqp.operations import Operation
-from dqp.partition import DEFAULT, Thresholds
 from dqp.runtimes.attempt import gone
 from dqp.runtimes.distributed import ANSWER, SILENCE, Distributed
 from dqp.settings import FederationSettings
+from dqp.spreading import DEFAULT, Thresholds
 from dqp.wire import Task, encoded
 
 RESOURCE = "evaluator"

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dqp.operators import Inline, Operator, Receive, Remote
 from dqp.partition import Fragment, Plan
-from dqp.render import duckdb_sql
+from dqp.render_duckdb import duckdb_sql
 from dqp.splitting import parts
 
 BUCKET = "bucket of the row"

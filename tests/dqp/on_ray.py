@@ -20,8 +20,8 @@ from dai.stream import Stream
 from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
 from dqp.explain import MISSING
-from dqp.partition import Thresholds
 from dqp.settings import load
+from dqp.spreading import Thresholds
 from tests.clusters import loopback_up, ray_cluster
 from tests.dqp.generated.differential import compared, files, order
 from tests.dqp.test_explain import nodes

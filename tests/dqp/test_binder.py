@@ -22,7 +22,7 @@ from dqp.binder import bind
 from dqp.catalog import Catalog, Column, Table
 from dqp.functions import AGGREGATES, MOMENTS, TELLING, VOLATILE, is_aggregate
 from dqp.operators import Block, Inline, Nested, Operator, Scan, walk
-from dqp.render import duckdb_sql
+from dqp.render_duckdb import duckdb_sql
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.schema import TABLES as GENERATED

@@ -19,10 +19,11 @@ from dqp.execution import Execution, ExecutionOptions, Measurement, figures_of
 from dqp.explain import AGAIN, MISSING, OTHERWISE, fragments_of, node_of, remarks_of
 from dqp.explanation import Explanation, Figures, Node, duration, measured, shortened, size, wrong
 from dqp.operators import Exchange, Join, Names, Project, Receive, column
-from dqp.partition import Fragment, Output, Plan, Thresholds, cut
+from dqp.partition import Fragment, Output, Plan, cut
 from dqp.placement import Placement, named_places
 from dqp.rules import Context
 from dqp.settings import load
+from dqp.spreading import Thresholds
 from tests.dqp.doubles import numbers, remote
 
 ROWS = 1_000

@@ -113,7 +113,7 @@ def test_the_parts_are_the_whole(keys: list[int | None], low: int, width: int, n
     """Also for keys that the statistics do not know of, and for NULL, which SQLite takes."""
     import duckdb
 
-    from dqp.render import duckdb_sql
+    from dqp.render_duckdb import duckdb_sql
 
     table = numbers("db", high=1_000)
     first = table.columns[0]
@@ -137,7 +137,7 @@ def test_groups_by_the_key_of_the_parts_are_whole(rows: list[tuple[int, int]], n
     """A condition on them too; groups by another column have rows in several parts."""
     import duckdb
 
-    from dqp.render import duckdb_sql
+    from dqp.render_duckdb import duckdb_sql
 
     columns = [Column(name, "INTEGER", "int4", low=0, high=20) for name in ("k", "v")]
     scan = Scan(Table("db", "t", tuple(columns), keys=(("k", "v"),), rows=1e6), (("k1", "k"), ("v1", "v")))

@@ -26,9 +26,10 @@ from dqp.operators import (
     identifiers,
     walk,
 )
-from dqp.partition import Output, Plan, Thresholds, cut
-from dqp.render import duckdb_sql
+from dqp.partition import Output, Plan, cut
+from dqp.render_duckdb import duckdb_sql
 from dqp.rules import Context, optimise
+from dqp.spreading import Thresholds
 from dqp.types import width
 from tests.dqp import plans
 from tests.dqp.generated import schema

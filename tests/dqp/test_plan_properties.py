@@ -41,7 +41,7 @@ from dqp.operators import (
     used,
     walk,
 )
-from dqp.render import expression_sql
+from dqp.render_duckdb import expression_sql
 from dqp.rules import RULES, Context, applied
 from dqp.rules.implode import implode
 from dqp.sources import DriverSource

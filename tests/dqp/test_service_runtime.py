@@ -18,10 +18,10 @@ from dai.errors import CancelledError, ConfigurationError, DataError
 from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
 from dqp.operators import Remote, Sort
-from dqp.partition import Thresholds
 from dqp.rules import forms
 from dqp.runtimes.service import Service
 from dqp.settings import load
+from dqp.spreading import Thresholds
 from tests.dqp.generated.differential import compared, order
 from tests.processes import ServiceProcess, until
 from tests.servers import MariaServer, PostgresServer

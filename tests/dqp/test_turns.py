@@ -14,9 +14,9 @@ from dai.drivers import driver_for
 from dai.errors import BusyError
 from dai.stream import Stream
 from dqp.coordinator import Coordinator
-from dqp.partition import Thresholds
 from dqp.runtimes.service import Service
 from dqp.settings import load
+from dqp.spreading import Thresholds
 from tests.processes import ServiceProcess, until
 
 ROWS = 3_000

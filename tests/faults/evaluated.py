@@ -29,9 +29,9 @@ from dqp.coordinator import Coordinator
 from dqp.execution import Execution
 from dqp.flight_client import health
 from dqp.operators import Remote
-from dqp.partition import Thresholds
 from dqp.runtimes.service import Service
 from dqp.settings import load
+from dqp.spreading import Thresholds
 from tests.faults.federation import (
     ROWS,
     SOON,

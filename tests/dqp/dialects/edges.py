@@ -24,7 +24,7 @@ from dai.stream import Stream
 from dqp import dialects
 from dqp.catalog import Catalog, Table
 from dqp.operators import Aggregate, Operator, Project, Scan, column
-from dqp.render import duckdb_sql
+from dqp.render_duckdb import duckdb_sql
 from dqp.settings import FederationSettings
 from dqp.sources import DriverSource
 

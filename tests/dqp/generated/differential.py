@@ -19,8 +19,8 @@ from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import DaiError
 from dai.stream import Stream
-from dqp.partition import Thresholds
 from dqp.runtimes.distributed import Distributed
+from dqp.spreading import Thresholds
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.schema import TABLES, create, data
 from tests.processes import ServiceProcess

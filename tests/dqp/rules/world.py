@@ -20,7 +20,7 @@ from dqp.binder import bind
 from dqp.catalog import Catalog, Column, Table
 from dqp.cost import Estimator
 from dqp.operators import Call, Inline, Names, Nested, Operator, Project, Remote, column, rewritten, walk
-from dqp.render import duckdb_sql
+from dqp.render_duckdb import duckdb_sql
 from dqp.rules import RULES, Context, Options, Rule, applied
 from dqp.titles import described
 from tests.dqp.generated.oracle import Oracle
