@@ -97,6 +97,26 @@ def test_a_bound_changes_no_answer(
     coordinator._plans.clear()
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"select s.label, count(*) {JOINED} group by 1 order by 1 nulls first limit 5",
+        f"select s.label, count(*) {JOINED} group by 1 order by 1 desc nulls first limit 5",
+        f"select s.label, count(*) {JOINED.replace('join', 'full join')} group by 1 order by 1 desc limit 5",
+        f"select s.label, i.name {JOINED} group by grouping sets ((s.label, i.name), (i.name)) order by 1, 2 limit 5",
+    ],
+)
+def test_there_is_no_bound_where_it_would_change_the_answer(
+    sql: str, coordinator: Coordinator, right: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "ROWS", 10.0)
+    monkeypatch.setattr(bounds, "GAIN", 2.0)
+    coordinator._plans.clear()
+    assert coordinator.plan(sql).first is None
+    assert answer(coordinator, sql) == right.execute(sql).fetchall()
+    coordinator._plans.clear()
+
+
 def test_a_bound_that_leaves_too_few_rows_is_not_the_end(
     coordinator: Coordinator, right: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
