@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-PIECE = 1 << 19
-"""Bytes that are looked at together: few enough for the processor's cache, enough to forget what a look costs."""
+FIRST_PIECE, PIECE = 1 << 17, 1 << 19
+"""Bytes that are looked at together, at first and in the end: few enough for the processor's cache, enough to forget
+what a look costs. The first pieces are smaller, since the rest comes while they are on their way."""
 PAUSE_MILLISECONDS = 10
 """Silence after which what is there is not kept waiting for more."""
 SLACK = 32
@@ -34,6 +35,7 @@ class Incoming:
         self._socket, self._lost = socket, lost
         self._buffer = bytearray(_FIRST)
         self._begin = self._end = 0
+        self._piece = FIRST_PIECE
         self._poll = select.poll()
         self._poll.register(socket, select.POLLIN)
 
@@ -58,7 +60,9 @@ class Incoming:
         self._begin = self._end = 0
 
     def skip(self, size: int) -> None:
+        """Takes so much of what is next; the next piece is up to twice as large."""
         self._begin += size
+        self._piece = min(max(self._piece, 2 * size), PIECE)
 
     def replace(self, at: int, data: bytes) -> None:
         self._buffer[self._begin + at : self._begin + at + len(data)] = data
@@ -72,11 +76,14 @@ class Incoming:
         """Until there is a piece, or nothing more has come for a moment, or ``is_end`` of the last bytes; at least one
         message, whose ``size`` is known from its first ``head`` bytes."""
         self.wait(head)
-        while len(self) < PIECE and not is_end(bytes(self._buffer[max(self._begin, self._end - SLACK) : self._end])):
+        while len(self) < self._piece and not is_end(self._last()):
             if not self._poll.poll(PAUSE_MILLISECONDS):
                 break
-            self._read(PIECE)
+            self._read(self._piece)
         self.wait(size())
+
+    def _last(self) -> bytes:
+        return bytes(self._buffer[max(self._begin, self._end - SLACK) : self._end])
 
     def _read(self, size: int) -> None:
         """What has come, at least one byte, into a buffer that has room for ``size`` bytes that were not taken."""
