@@ -151,7 +151,7 @@ def _fill(world: World) -> None:
 
 def _apart(side: str, resources: Any) -> dict[str, float]:
     command = [sys.executable, "-m", "perf.federated_memory", side, json.dumps(dict(resources))]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parents[1])
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
