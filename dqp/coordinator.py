@@ -33,7 +33,7 @@ from dqp.explanation import Explanation, Figures
 from dqp.functions import MOMENTS
 from dqp.operations import operations_of
 from dqp.operators import Names, Operator, identifiers
-from dqp.parameters import Parameters
+from dqp.parameters import Parameters, spelled
 from dqp.placement import Placement
 from dqp.private import Plain
 from dqp.rules import Context, Options, optimise
@@ -112,7 +112,7 @@ class Coordinator:
         needed answers when it is asked for its tables, LimitError for a query nested too deeply or of too many tables,
         and the cancellation's cause."""
         version = self.catalog.version
-        key = (sql, repr(parameters), version)
+        key = (sql, spelled(parameters), version)
         with self._lock:
             if version != self._version:
                 # Plans hold the uploaded tables that they read.

@@ -55,6 +55,8 @@ _DOLLARS = re.compile(
 """What may hold a dollar that begins no parameter, or one that begins one: sqlglot takes ``$a,$`` for the begin of a
 string in dollars, so that it is shown ``?a,?b``, which is as long."""
 _LARGEST = 2**127
+_SPELLED = frozenset({int, float, str, bool, bytes, type(None), Decimal, date, datetime})
+"""Whose repr says all of a value."""
 MOST_LITERALS = 500
 """Values of a list behind IN that are written as literals."""
 _LISTED: dict[type, tuple[str, pa.DataType]] = {
@@ -256,6 +258,21 @@ def _plain(value: Any) -> Any:
     if value is not None and type(value).__name__ == "NaTType":
         return None
     return list(value) if isinstance(value, tuple | set | frozenset | range) else value
+
+
+def spelled(parameters: Parameters) -> str:
+    """A text that is the same for the same values only. That of a long array is not: NumPy and pandas leave out the
+    middle of it."""
+    if isinstance(parameters, Mapping):
+        return repr({name: _whole(each) for name, each in parameters.items()})
+    return repr([_whole(each) for each in parameters])
+
+
+def _whole(value: Any) -> Any:
+    value = _plain(value)
+    if isinstance(value, list) and not all(type(each) in _SPELLED for each in value):
+        return [_whole(each) for each in value]
+    return value
 
 
 def literal(value: Any, name: str = "") -> str:

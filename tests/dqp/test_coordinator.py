@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import threading
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -19,6 +22,7 @@ from dai.stream import Stream
 from dqp import bounds
 from dqp.coordinator import Coordinator
 from dqp.explanation import Explanation
+from dqp.parameters import spelled
 from dqp.settings import load
 
 ROWS = 3_000
@@ -133,10 +137,21 @@ def test_a_bound_that_leaves_too_few_rows_is_not_the_end(
     coordinator._plans.clear()
 
 
+@pytest.mark.parametrize("made", [list, np.array, pd.Series])
+def test_a_plan_is_for_all_values_of_a_long_list(coordinator: Coordinator, made: Callable[[Any], Any]) -> None:
+    """NumPy and pandas show the same of these two."""
+    sql = "select count(*) from duck.sales where id in $1"
+    one, other = list(range(1, 2001)), [*range(1, 501), *range(90_501, 91_501), *range(1501, 2001)]
+    assert answer(coordinator, sql, made(one)) == [(2000,)]
+    assert answer(coordinator, sql, made(other)) == [(1000,)]
+    assert spelled([[1, made(one)]]) != spelled([[1, made(other)]])
+
+
 def test_plans_are_kept_until_something_changes(coordinator: Coordinator) -> None:
     sql = "select count(*) from duck.sales where id < ?"
     first = coordinator.plan(sql, (10,))
     assert coordinator.plan(sql, (10,)) is first
+    assert coordinator.plan(sql, (np.int64(10),)) is first
     assert coordinator.plan(sql, (11,)) is not first
     coordinator.catalog.upload("mine", pa.table({"a": [1]}))
     assert coordinator.plan(sql, (10,)) is not first
