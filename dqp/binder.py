@@ -9,7 +9,7 @@ no error: the smallest query expression around it that stands alone becomes a ``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -52,6 +52,8 @@ class Bound:
     names: tuple[str, ...]
     types: tuple[str, ...]
     statement: str
+    placed: Callable[[StatementError], StatementError]
+    """An error of a place in what was bound, as one of a place in what was sent."""
     form: str | None = None
 
 
@@ -84,7 +86,7 @@ def _bound(statement: Statement, catalog: Catalog) -> Bound:
             raise
         raise statement.error(error) from error
     names, types = (tuple(each) for each in zip(*shape, strict=True))
-    return Bound(output.tree, names, types, statement.kind, statement.form)
+    return Bound(output.tree, names, types, statement.kind, statement.error, statement.form)
 
 
 def _not_too_deep(shape: Shape) -> None:
@@ -206,11 +208,6 @@ class Binder:
             kind, (now if kind == "TIMESTAMPTZ" else now.replace(tzinfo=None)).isoformat(sep=" ")
         )
         return exp.Cast(this=exp.Literal(this=text, is_string=True), to=exp.DataType.build(kind, dialect="duckdb"))
-
-    def place(self, call: exp.Anonymous) -> int | None:
-        """The position of a function call in the statement, None where it is not known (in a view, for one)."""
-        start = call.meta.get("start")
-        return None if start is None else int(start) + 1
 
     # --- query expressions ---
 

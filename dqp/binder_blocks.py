@@ -16,7 +16,7 @@ from dai.errors import NotFoundError, StatementError
 from dqp.binder_expressions import IN_LIST
 from dqp.binder_scope import Output, Unmodelled
 from dqp.catalog import Catalog
-from dqp.functions import TABLE_FUNCTIONS, is_volatile, moment_type
+from dqp.functions import TABLE_FUNCTIONS, is_volatile, moment_type, place_of
 from dqp.operators import Block, Inline, Operator, Scan
 from dqp.private import shown
 
@@ -289,7 +289,7 @@ def _with_calls(binder: Binder, closed: exp.Expression) -> list[tuple[str, Outpu
             raise StatementError(
                 f"The operation call {call.name} cannot stand here: a query with DISTINCT ON, WITH RECURSIVE, PIVOT, a "
                 "lateral join or the like is run as it is written.",
-                position=binder.place(call),
+                position=place_of(call),
                 hint=f"Call it around that query, SELECT …, {call.name}(…) FROM (SELECT …), or in a subquery of its "
                 "FROM that uses no names from around it.",
             )

@@ -132,6 +132,8 @@ class Expressions:
         made = node.__class__(**arguments)
         if node._type is not None:
             made._type = node._type
+        if isinstance(node, exp.Anonymous):
+            made._meta = node._meta  # where it stands in the SQL
         return made
 
     # --- names ---

@@ -22,7 +22,7 @@ import pyarrow as pa
 from dai.drivers import Column as ColumnInfo
 from dai.drivers import Driver, Statistics, TableInfo
 from dai.errors import DaiError, NotFoundError, ParameterError, StatementError
-from dai.loading import nearest
+from dai.loading import MOST, nearest
 from dqp import types
 from dqp.diagnosis import explained
 from dqp.private import PRIVATE
@@ -137,7 +137,7 @@ class Catalog:
         info = reflected.table(name, schema)
         if info is None:
             what = ".".join(part for part in (found, schema, name) if part)
-            raise NotFoundError(f"There is no table {what}.", hint=_nearest_table(reflected, name))
+            raise NotFoundError(f"There is no table {what}.", hint=self._nearest_table(reflected, name))
         return self._table(found, info)
 
     def _table(self, alias: str, info: TableInfo, *, wait: bool = True) -> Table:
@@ -336,10 +336,20 @@ class Catalog:
         self._reflection.need(self._reflection.aliases)
         known = [*self.views, *(each for each, _ in self._uploads.values() if not PRIVATE.fullmatch(each))]
         known += [f"{each.alias}.{info.name}" for each in self._reflection.loaded() for info in each.tables]
-        bare = {each.rpartition(".")[2].casefold(): each for each in known}
-        if name.casefold() in bare:
-            return f"Did you mean {bare[name.casefold()]!r}?"
+        called = [each for each in known if each.rpartition(".")[2].casefold() == name.casefold()]
+        if called:
+            return _either(called)
         return nearest(name, known) if known else "The federation has no table."
+
+    def _nearest_table(self, reflected: Reflected, name: str) -> str:
+        known = list(dict.fromkeys(each.name for each in reflected.tables))
+        if name.casefold() in map(str.casefold, known):  # in several schemas, or not in the one that was named
+            return nearest(name, [".".join(filter(None, (each.schema, each.name))) for each in reflected.tables])
+        loaded = [(each.alias, info.name) for each in self._reflection.loaded() for info in each.tables]
+        called = [f"{alias}.{each}" for alias, each in loaded if each.casefold() == name.casefold()]
+        if called:
+            return _either(called)
+        return nearest(name, known) if known else f"The source {reflected.alias!r} has no table."
 
     def close(self) -> None:
         self._reflection.close()
@@ -361,11 +371,8 @@ def _info(table: Table) -> TableInfo:
     )
 
 
-def _nearest_table(reflected: Reflected, name: str) -> str:
-    known = list(dict.fromkeys(each.name for each in reflected.tables))
-    if name.casefold() in map(str.casefold, known):  # in several schemas, or not in the one that was named
-        known = [".".join(part for part in (each.schema, each.name) if part) for each in reflected.tables]
-    return nearest(name, known) if known else f"The source {reflected.alias!r} has no table."
+def _either(names: Sequence[str]) -> str:
+    return f"Did you mean {' or '.join(map(repr, names[:MOST]))}?"
 
 
 def _replicas(

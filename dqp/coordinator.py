@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dai.cancellation import Cancellation
 from dai.drivers import Driver
-from dai.errors import LimitError
+from dai.errors import LimitError, StatementError
 from dai.stream import Stream
 from dqp import bounds
 from dqp.binder import Bound, bind
@@ -39,6 +39,7 @@ from dqp.private import Plain
 from dqp.rules import Context, Options, optimise
 from dqp.runtimes import Runtime, runtime_of
 from dqp.settings import FederationSettings
+from dqp.sharing import Sharing
 
 _WORD = re.compile(r"\w+")
 Begun = Callable[[Execution], None]
@@ -135,7 +136,10 @@ class Coordinator:
         begin = time.perf_counter()
         bound = bind(sql, self.catalog, parameters)
         middle = time.perf_counter()
-        tree, context = self._optimised(bound.tree, cancellation)
+        try:
+            tree, context = self._optimised(bound.tree, cancellation)
+        except StatementError as error:
+            raise bound.placed(error) from error
         first = bounds.bound(tree, context)
         seconds = {"binding": middle - begin, "optimising": time.perf_counter() - middle}
         return Planned(sql, bound, tree, context, first, seconds)
@@ -261,7 +265,8 @@ class Coordinator:
             context = replace(planned.context, estimator=Estimator())
             placement = self.runtime.placed(planned.tree, context)
             first = () if planned.first is None else (asked_first(planned.first.probe, context),)
-            remarks = (*planned.context.remarks, *placement.remarks)
+            shared = (remark for each in placement.plan.fragments for remark in Sharing(each.tree).remarks)
+            remarks = (*planned.context.remarks, *placement.remarks, *shared)
             return Explanation(node_of(placement, context, calls), sql, remarks, dict(planned.seconds), first)
         begin = time.perf_counter()
         running = self.run(planned, cancellation=cancellation or Cancellation(), begun=begun, profiled=True)

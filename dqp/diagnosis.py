@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 
 from dai.errors import DaiError, LimitError, ParameterError, StatementError
 from dai.loading import nearest
@@ -34,7 +35,11 @@ def explained(
     if fault.kind == "COLUMN_NOT_FOUND" and fault.name:
         tables = columns()
         known = list(dict.fromkeys(name for names in tables.values() for name in names))
+        near = get_close_matches(fault.name, known, 1)
         hint = nearest(fault.name, known) if known else None
+        owners = [table for table, names in tables.items() if near and near[0] in names]
+        if len(owners) > 1:
+            hint = f"Did you mean {near[0]!r}, of {' or '.join(owners)}?"
         where = f" in {next(iter(tables))}" if len(tables) == 1 else ""
         detail = f"There is no column {fault.name!r}{where}."
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)

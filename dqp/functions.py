@@ -69,3 +69,9 @@ def is_volatile(node: exp.Expr) -> bool:
 def moment_type(node: exp.Expr) -> str | None:
     """The DuckDB type of a function of the moment, None for any other expression."""
     return _MOMENTS.get(type(node)) or (MOMENTS.get(called(node)) if isinstance(node, exp.Anonymous) else None)
+
+
+def place_of(call: exp.Expression) -> int | None:
+    """The position of a function call in the statement, None where it is not known (in a view, for one)."""
+    start = call.meta.get("start")
+    return None if start is None else int(start) + 1

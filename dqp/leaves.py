@@ -49,10 +49,7 @@ class Leaves:
     @property
     def remarks(self) -> tuple[str, ...]:
         """For people: what is computed once."""
-        return tuple(
-            f"computed once for {each.uses} uses: what gives {', '.join(each.tree.columns)}"
-            for each in self._sharing.tables
-        )
+        return self._sharing.remarks
 
     def __call__(self, node: Operator) -> str:
         if isinstance(node, Inline):

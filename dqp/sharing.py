@@ -62,6 +62,13 @@ class Sharing:
         if any(count > 1 for count in Counter(_signatures(tree)).values()):
             self._find(tree)
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """For people: what is computed once."""
+        return tuple(
+            f"computed once for {each.uses} uses: what gives {', '.join(each.tree.columns)}" for each in self.tables
+        )
+
     def __call__(self, node: Operator) -> tuple[str, Mapping[str, str]] | None:
         """The table that stands for the node, and what the node's columns are called there."""
         found = self._uses.get(id(node))

@@ -14,6 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from dai.errors import StatementError
+from dqp.functions import place_of
 from dqp.operators import (
     Aggregate,
     Call,
@@ -33,6 +34,8 @@ from dqp.operators import (
 from dqp.rules.branches import Guards, filled, guarded, passing
 from dqp.rules.context import Context
 from dqp.rules.predicates import rebuilt
+
+_OF_ELEMENTS = (exp.Lambda, exp.Comprehension)
 
 
 def calls(tree: Operator, context: Context) -> Operator:
@@ -72,7 +75,12 @@ def _extracted(node: Operator, known: _Known) -> Operator:
     if isinstance(node, Filter):
         return _filter(node, known)
     if not passing:
-        raise StatementError("An operation call cannot stand in this place.", hint="Call it in a subquery in FROM.")
+        first = next(call for each in node.expressions for call in _found(each, context))
+        raise StatementError(
+            "An operation call cannot stand in this place.",
+            position=place_of(first),
+            hint="Call it in a subquery in FROM.",
+        )
     below, changed = _called(node.inputs[0], node.expressions, known)
     replacing = iter(changed)
     return node.with_inputs(below).with_expressions(lambda _: next(replacing))
@@ -129,9 +137,11 @@ class _Extraction:
         before: set[exp.Expression] = set()
         columns = frozenset(below.columns)
         for each in expressions:
-            if any(_found(each, self._context) for each in each.find_all(exp.Lambda, exp.Comprehension)):
+            inside = [found for part in each.find_all(*_OF_ELEMENTS) for found in _found(part, self._context)]
+            if inside:
                 raise StatementError(
                     "An operation call cannot stand in a function of the elements of a list.",
+                    position=place_of(inside[0]),
                     hint="Call it over the rows of unnest(…) in a subquery in FROM.",
                 )
             for call, guards in guarded(each, lambda node: _is_call(node, self._context), outside):
@@ -265,6 +275,7 @@ def _join(node: Join, known: _Known) -> Operator:
         else:
             raise StatementError(
                 f"An operation call over both sides of a {node.kind} join cannot stand in its condition.",
+                position=place_of(found[0]),
                 hint="Call it in a subquery in FROM.",
             )
     made: Operator = Join(sides[0], sides[1], node.kind, conjunction(kept))

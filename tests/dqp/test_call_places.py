@@ -182,6 +182,19 @@ def test_where_a_call_cannot_stand_there_is_a_caret(lab: Lab, sql: str) -> None:
     assert "FROM (SELECT" in str(caught.value.hint)
 
 
-def test_a_call_cannot_stand_in_a_lambda(lab: Lab) -> None:
-    with pytest.raises(StatementError, match="elements of a list"):
-        lab.sql("select list_transform([1, 2], lambda x: tenfold(x))").arrow()
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("select list_transform([1, 2], lambda x: tenfold(x))", "elements of a list"),
+        ("explain select $1, list_transform([1, 2], lambda x: tenfold(x))", "elements of a list"),
+        (
+            "select a.id, b.id from lite.t a left join lite.t b on tenfold(a.id + b.id) > 3",
+            "both sides of a left join",
+        ),
+    ],
+)
+def test_where_the_rules_find_no_place_there_is_a_caret(lab: Lab, sql: str, says: str) -> None:
+    with pytest.raises(StatementError, match=says) as caught:
+        lab.sql(sql, *(["a long text"] if "$1" in sql else [])).arrow()
+    assert caught.value.position == sql.index("tenfold") + 1
+    assert "^" in str(caught.value)

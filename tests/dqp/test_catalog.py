@@ -68,6 +68,9 @@ def test_tables_by_every_name(made: Callable[..., Catalog]) -> None:
     with pytest.raises(NotFoundError) as caught:
         catalog.table("pg", "regons")
     assert_says(caught.value, "Did you mean 'regions'")
+    with pytest.raises(NotFoundError) as caught:
+        catalog.table(None, "orders")
+    assert_says(caught.value, r"Did you mean 'pg\.Orders' or 'lite\.orders'\?")
     for sql in (
         "select Orders.ID from pg.orders",
         "select pg.orders.id from PG.ORDERS",
@@ -165,6 +168,8 @@ def test_parameters(small: Catalog) -> None:
         ('select * from pg."ordrs"', 15, "no table pg.ordrs.*'orders'"),
         ("select * from gp.orders", 15, "no source 'gp'.*pg"),
         ("select * from orders", 15, "no table 'orders'.*'pg.orders'"),
+        ("select * from maria.regions, pg.regions", 30, "no table pg.regions.*Did you mean 'maria.regions'"),
+        ("select nme from pg.people p, maria.regions", 8, "Did you mean 'name', of .*(pg.people|maria.regions) or"),
         ("select * from pg_ordrs", 15, "no table 'pg_ordrs'"),
         ("select * from pg.sales.orders", 15, "no table pg.sales.orders"),
         ("selec 1", 1, "syntax error"),

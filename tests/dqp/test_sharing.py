@@ -107,6 +107,7 @@ def test_equal_subtrees_are_computed_once(
     found = _rows(lab.sql(sql).arrow())
     assert sorted(sent) == ["a", "b"]
     assert found == _rows(whole.sql(sql).to_arrow_table()) != []
+    assert lab.explain(sql).text.count("computed once for") == computed
     explained = lab.explain(sql, analyze=True).text
     assert explained.count("AS MATERIALIZED") == explained.count("computed once for") == computed
 
@@ -140,6 +141,7 @@ def _rows(table: pa.Table) -> list[tuple[int | None, ...]]:
 )
 def test_what_differs_is_computed_apart(lab: Lab, whole: duckdb.DuckDBPyConnection, sql: str) -> None:
     assert _rows(lab.sql(sql).arrow()) == _rows(whole.sql(sql).to_arrow_table())
+    assert "computed once for" not in lab.explain(sql).text
     assert '"shared ' not in lab.explain(sql, analyze=True).text
 
 
