@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from sqlglot import exp
@@ -167,7 +168,7 @@ class Join(Operator):
     def inputs(self) -> tuple[Operator, ...]:
         return (self.left, self.right)
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return self.left.columns if self.kind in ("semi", "anti") else self.left.columns + self.right.columns
 
@@ -372,9 +373,11 @@ def column(identifier: str) -> exp.Column:
 
 def walk(tree: Operator) -> Iterator[Operator]:
     """The tree's operators, root first; plans nested in expressions are not entered."""
-    yield tree
-    for each in tree.inputs:
-        yield from walk(each)
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack += reversed(node.inputs)
 
 
 def plans_in(node: Operator) -> Iterator[Operator]:

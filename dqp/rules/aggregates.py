@@ -51,8 +51,9 @@ def _split(tree: Aggregate, context: Context) -> Operator:
         return tree
     if isinstance(tree.input, SetOperation):
         return _below_union(tree, tree.input, context)
+    around = _around(tree.input)
     for side, kind in sorted(_sides(tree.input), key=lambda each: -context.estimator.rows(each[0])):
-        made = _eager(tree, side, kind, context)
+        made = _eager(tree, side, kind, around, context)
         if made is not None:
             return made
     return tree
@@ -254,12 +255,13 @@ def _sides(tree: Operator, kind: str = "inner") -> Iterator[tuple[Operator, str]
             yield from _sides(tree.right, "left")
 
 
-def _eager(tree: Aggregate, side: Operator, kind: str, context: Context) -> Operator | None:
-    """The aggregate with a first step over the side; None where that is not right or does not pay."""
+def _eager(tree: Aggregate, side: Operator, kind: str, around: frozenset[str], context: Context) -> Operator | None:
+    """The aggregate with a first step over the side; None where that is not right or does not pay. ``around``: the
+    columns that the operators around all sides use."""
     source = place(side)
     assert source is not None
     inside = frozenset(side.columns)
-    keys = _needed(tree.input, side) & inside
+    keys = around & inside
     for _, each in tree.keys:
         keys |= used(each) & inside
     of_side: list[Item] = []
@@ -298,12 +300,16 @@ def _eager(tree: Aggregate, side: Operator, kind: str, context: Context) -> Oper
     return _finished(tree, steps, _exchanged(tree.input, side, first), tree.keys)
 
 
-def _needed(tree: Operator, side: Operator) -> frozenset[str]:
-    """The columns that the operators around ``side`` use."""
-    if tree is side:
-        return frozenset()
-    found: frozenset[str] = frozenset().union(*map(used, tree.expressions))
-    return found.union(*(_needed(each, side) for each in tree.inputs))
+def _around(tree: Operator) -> frozenset[str]:
+    """The columns that operators over several sources use."""
+    found: set[str] = set()
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if place(node) is None:
+            found.update(*map(used, node.expressions))
+            stack += node.inputs
+    return frozenset(found)
 
 
 def _exchanged(tree: Operator, old: Operator, new: Operator) -> Operator:

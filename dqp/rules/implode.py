@@ -44,9 +44,10 @@ def _imploded(tree: Operator, needed: Set[str], context: Context) -> Operator:
     """``needed``: the columns of the tree that something above it uses; a statement gives no others."""
     if isinstance(tree, Remote):
         return tree
-    whole = None if any(_asked_first(each, context) for each in walk(tree)) else _whole(tree, needed, context)
-    if whole is not None:
-        return whole
+    if place(tree) is not None and not any(_asked_first(each, context) for each in walk(tree)):
+        whole = _whole(tree, needed, context)
+        if whole is not None:
+            return whole
     if isinstance(tree, Filter):
         return _filter(tree, needed, context)
     return _below(tree, needed, context)

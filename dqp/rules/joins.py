@@ -82,6 +82,7 @@ def _ordered(tree: Operator, needed: frozenset[str], context: Context) -> Operat
             context.remark(f"a join of {len(leaves)} inputs is made in the order in which it is written")
         elif not any(changing(each, context.options.functions) for each in predicates):
             wanted = needed.union(*map(used, predicates))
+            predicates = _settled(leaves, predicates)
             leaves = [_ordered(each, wanted & frozenset(each.columns), context) for each in leaves]
             return _Order(leaves, predicates, needed, context).best()
     below = needed.union(*map(used, tree.expressions)) if isinstance(tree, Join | Filter) else None
@@ -103,6 +104,22 @@ def _flatten(tree: Operator, leaves: list[Operator], predicates: list[exp.Expres
         _flatten(tree.input, leaves, predicates)
     else:
         leaves.append(tree)
+
+
+def _settled(leaves: list[Operator], predicates: list[exp.Expression]) -> list[exp.Expression]:
+    """The predicates over more than one leaf or none; the others become filters of their leaves. They were pushed down
+    before columns were pruned, and what EXISTS asks for may need fewer columns by now."""
+    owners = {name: number for number, each in enumerate(leaves) for name in each.columns}
+    alone: dict[int, list[exp.Expression]] = {}
+    rest: list[exp.Expression] = []
+    for each in predicates:
+        over = {owners[name] for name in used(each) if name in owners}
+        (alone.setdefault(over.pop(), []) if len(over) == 1 else rest).append(each)
+    for number, found in alone.items():
+        condition = all_of(found)
+        assert condition is not None
+        leaves[number] = Filter(leaves[number], condition)
+    return rest
 
 
 @dataclass(frozen=True, slots=True)

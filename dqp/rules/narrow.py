@@ -58,12 +58,12 @@ def _sides(tree: Operator, filled: bool) -> list[tuple[Operator, bool]]:
 def _moved(tree: Operator, side: Operator, filled: bool, context: Context) -> Operator | None:
     """The tree with the parts of its expressions that pay computed in the side; None where none does."""
     inside = frozenset(side.columns)
-    elsewhere = _needed(tree.inputs[0], side)
     parts: dict[exp.Expression, None] = {}
     for each in tree.expressions:
         _gather(each, inside, parts)
     if not parts or free(side):
         return None
+    elsewhere = _needed(tree.inputs[0], side)
     chosen = [each for each in parts if not filled or strict(each, used(each))]
     # Parts that share a column pay together or not at all.
     while chosen:
