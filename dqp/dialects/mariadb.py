@@ -19,7 +19,7 @@ from dqp.dialects.dialect import Dialect
 from dqp.dialects.expressions import Value, collated, expanded, magnitude
 from dqp.dialects.functions import MOST_ROWS
 from dqp.dialects.typing import BOOLEAN, HUGEINT, VARCHAR, Magnitude, Type, as_decimal, common, is_decimal, is_exact
-from dqp.operators import Join, Nested, Scan, conjuncts, free, used
+from dqp.operators import Join, Nested, Scan, SetOperation, conjuncts, free, used
 from dqp.render import Columns, Select
 
 _WHOLE = "tinyint smallint integer bigint utinyint usmallint uinteger ubigint"
@@ -187,6 +187,18 @@ class MariaDB(Dialect):
         if self._cached(free(node.plan)):
             raise self.refuse(_DEPENDS)
         return made
+
+    def derived(self, made: Select, columns: tuple[str, ...]) -> Select:
+        return self._apart(super().derived(made, columns))
+
+    def _setoperation(self, node: SetOperation) -> Select:
+        return self._apart(super()._setoperation(node))
+
+    def _apart(self, derived: Select) -> Select:
+        """A derived table, which MariaDB makes before it knows a row of the queries around it."""
+        if any("`" in each and each in derived.source for each in self.outer.values()):
+            raise self.refuse("a derived table that depends on the query around it")
+        return derived
 
     def _cached(self, outer: Iterable[str]) -> bool:
         """MariaDB keeps the results of a correlated subquery by the values of the outer columns, which it compares in

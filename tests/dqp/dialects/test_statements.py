@@ -112,6 +112,29 @@ def test_correlated_subqueries(edges: Edge, form: str, on: str) -> None:
     assert not differences(tree, edges)
 
 
+DERIVED: dict[str, Callable[[Operator], Operator]] = {
+    "an aggregate": lambda plan: Aggregate(plan, (), (("n", expression("count(*)")),)),
+    "a union": lambda plan: SetOperation(
+        Project(plan, (("a", column("r_bigint_y")),)),
+        Project(Scan(plan.input.table, (("o_bigint_y", "bigint_y"),)), (("b", column("o_bigint_y")),)),  # type: ignore[attr-defined]
+        "union",
+        False,
+        ("c",),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", DERIVED)
+def test_derived_tables_that_depend_on_the_query_around_them(edges: Edge, form: str) -> None:
+    inner = DERIVED[form](Filter(side(edges, "r_"), expression("r_bigint_y = l_bigint_x")))
+    tree = Filter(side(edges, "l_"), Nested(kind="exists", plan=inner))
+    if edges.dialect in ("mariadb", "mysql"):
+        with pytest.raises(NotPushed, match="derived table that depends on the query around it"):
+            statement(tree, edges.dialect)
+        return
+    assert not differences(tree, edges)
+
+
 @pytest.mark.parametrize("name", ["varchar", "bigint", "date"])
 @pytest.mark.parametrize("negated", [False, True])
 @pytest.mark.parametrize("limited", [False, True])
