@@ -54,6 +54,11 @@ MOST_ROWS = 1 << 31
 _NO_TABLE = "42P01"
 _AT_ONCE = 0.5
 """Seconds."""
+_LOOK = "SET client_connection_check_interval = '2s'"
+"""While a statement works the server looks whether its client is still there: without that the statement of a client
+that was killed goes on until it has rows to send."""
+_LOOKS = 140_000
+"""The version of PostgreSQL from which it can."""
 _UNKNOWN = ("42", "0A")
 """Classes of SQLSTATE: a name that is not there, a plan that fits no more."""
 
@@ -323,18 +328,26 @@ class PostgreSQL(Driver):
 
     def _connect(self) -> psycopg.Connection[Any]:
         try:
-            return psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None, client_encoding="utf-8")
+            made = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None, client_encoding="utf-8")
         except psycopg.Error as error:
             raise from_psycopg(error, connecting=True) from error
+        with suppress(psycopg.Error):  # not every system can look
+            if made.info.server_version >= _LOOKS:
+                made.execute(_LOOK)
+        return made
 
     def _connect_adbc(self) -> adbc.AdbcConnection:
         try:
             with self._database_lock:
                 if self._database is None:  # knows the server's types, which takes longer than connecting
                     self._database = adbc_driver_postgresql.connect(self._uri)
-            return adbc.AdbcConnection(self._database)
+            made = adbc.AdbcConnection(self._database)
         except adbc.Error as error:
             raise from_adbc(error) from error
+        with suppress(adbc.Error), adbc.AdbcStatement(made) as statement:
+            statement.set_sql_query(_LOOK)
+            statement.execute_update()
+        return made
 
 
 def _quiet(connection: psycopg.Connection[Any]) -> bool:

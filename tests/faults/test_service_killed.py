@@ -73,6 +73,17 @@ def test_a_killed_service_keeps_what_was_finished_and_says_what_was_not(start: S
     until(lambda: database.at_work == 0)
 
 
+def test_a_statement_without_rows_ends_with_a_killed_service(start: Start, database: Database) -> None:
+    """It sends nothing that could tell the database that nobody is there any more."""
+    service = start(resources={"lab": database.server.url})
+    lab = dai.connect(f"{service.url}/lab", retries=0)
+    lab.submit(database.stuck)
+    until(lambda: database.at_work == 1)
+    service.kill()
+    until(lambda: database.connections == 0)
+    lab.close()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_service_ends_what_runs_and_leaves_nothing(
     start: Start, database: Database, number: signal.Signals
@@ -97,7 +108,7 @@ def test_a_stopped_service_ends_what_runs_and_leaves_nothing(
     with pytest.raises((http.client.IncompleteRead, ConnectionError)):
         answer.read()
     connection.close()
-    stuck.join(30)
+    stuck.join(60)
     assert [(each.status_code, each.json()["detail"]) for each in refused] == [(503, "The service stops.")]
     assert refused[0].headers["Retry-After"]
     until(lambda: database.connections == 0)
@@ -111,7 +122,7 @@ def test_a_stopped_service_ends_what_runs_and_leaves_nothing(
 
 
 def _ask(url: str, sql: str, answers: list[httpx.Response]) -> None:
-    answers.append(httpx.post(f"{url}/resources/lab/query?format=csv", json={"sql": sql}, timeout=60))
+    answers.append(httpx.post(f"{url}/resources/lab/query?format=csv", json={"sql": sql}, timeout=120))
 
 
 def test_a_request_that_ends_in_time_is_answered_whole(start: Start, database: Database) -> None:
@@ -122,7 +133,7 @@ def test_a_request_that_ends_in_time_is_answered_whole(start: Start, database: D
     asking.start()
     until(lambda: database.at_work == 1)
     assert service.stop() == 0
-    asking.join(30)
+    asking.join(60)
     assert got[0].status_code == 200
     assert got[0].text.startswith("i,s\r\n1,")
     assert got[0].text.endswith("\r\n")
