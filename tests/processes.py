@@ -20,7 +20,8 @@ import psutil
 from tests.servers import free_port
 
 ROOT = Path(__file__).parents[1]
-SECONDS = 60.0
+SECONDS = 120.0
+"""After which what is waited for does not come any more, on a busy machine too."""
 
 
 def until(condition: Callable[[], Any], seconds: float = SECONDS) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import MySQLdb
 import psycopg
 import pyarrow as pa
 import pytest
@@ -241,6 +242,28 @@ def test_postgresql_needs_no_right_but_to_read(postgres_url: str) -> None:
             owner.execute("DROP TABLE read_me")
             owner.execute("DROP OWNED BY dai_reader")
             owner.execute("DROP ROLE dai_reader")
+
+
+def test_mariadb_needs_no_right_but_to_read(mariadb_url: str) -> None:
+    url = make_url(mariadb_url)
+    own = {"host": url.host, "port": url.port, "user": url.username, "password": url.password, "database": url.database}
+    with contextlib.closing(MySQLdb.connect(**own, autocommit=True)) as connection, connection.cursor() as owner:
+        owner.execute("CREATE OR REPLACE TABLE read_me AS SELECT 1 AS id")
+        owner.execute("CREATE OR REPLACE USER dai_reader@'127.0.0.1' IDENTIFIED BY 'only-reads'")
+        owner.execute(f"GRANT SELECT ON `{url.database}`.read_me TO dai_reader@'127.0.0.1'")
+        try:
+            reader = {**own, "user": "dai_reader", "password": "only-reads"}
+            refused = pytest.raises(MySQLdb.OperationalError, match="denied")
+            with contextlib.closing(MySQLdb.connect(**reader)) as check, check.cursor() as cursor, refused:
+                cursor.execute("CREATE TEMPORARY TABLE mine (a int)")
+            as_reader = url.set(username="dai_reader", password="only-reads").render_as_string(hide_password=False)
+            with contextlib.closing(driver_for(as_reader)) as driver:
+                given = {"given": pa.table({"id": [1, 5], "name": ["a", "b"]})}
+                sql = "SELECT r.id, g.name FROM read_me r JOIN given g ON r.id = g.id"
+                assert ask(driver, sql, given) == [(1, "a")]
+        finally:
+            owner.execute("DROP TABLE read_me")
+            owner.execute("DROP USER dai_reader@'127.0.0.1'")
 
 
 def test_mariadb_forgets_the_values_too(mariadb_url: str) -> None:

@@ -86,7 +86,7 @@ class World:
         made.runtime = Service(made.catalog, loaded, operations=made.operations, thresholds=ALWAYS)
         try:
             yield made
-            until(lambda: not threads(), 10)
+            until(lambda: not threads(), SOON)
             assert not leftovers()
             assert health(made.runtime.port.address)["tickets"] == 0
         finally:
@@ -194,8 +194,9 @@ class Victim:
         """What is not at rest where it still runs."""
         world = self._world
         found = [each for one in world.evaluators if one is not self._ended for each in remains(one)]
-        # What a stopped evaluator has begun to read is there until it goes on.
+        # What a stopped evaluator has begun to read is there until it goes on: Flight cannot take back what it writes.
         held = self._evaluator and self._how == "stopped"
+        found = [each for each in found if not (held and each.endswith(" readers"))]
         others = [side for alias, side in world.sides.items() if self._evaluator or alias != self.alias]
         found += [f"side {each.alias}" for each in ([] if held else others) if not each.idle]
         if self.kind == "service" and self._how == "killed" and world.sides[self.alias].database.at_work:
@@ -349,7 +350,7 @@ def run(world: World, point: str, who: str, how: str, query: Callable[[str, str]
                     came = "right" if error is None else f"{type(error).__name__}: {error.detail}"
                 world.seconds["answer"] = time.monotonic() - ended
                 with suppress(AssertionError):
-                    until(lambda: not threads(), 10)
+                    until(lambda: not threads(), SOON)
                 assert not threads(), (came, threads())
                 assert not leftovers()
                 try:

@@ -211,7 +211,7 @@ def federation(urls: Mapping[str, Any], **settings: Any) -> Iterator[Coordinator
     coordinator = Coordinator(load({"sources": sources, **settings}))
     try:
         yield coordinator
-        until(lambda: not threads(), 10)
+        until(lambda: not threads(), SOON)
         assert not leftovers()
     finally:
         coordinator.close()

@@ -31,8 +31,8 @@ def service(both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory) 
 def federated(sides: Mapping[str, Side], service: ServiceProcess) -> Iterator[ServiceProcess]:
     """The service, of which a test must leave nothing."""
     yield service
-    until(service.at_rest, 10)
-    until(lambda: all(each.idle for each in sides.values()), 10)
+    until(service.at_rest)
+    until(lambda: all(each.idle for each in sides.values()))
     assert not [each for each in service.leftovers() if not each.name.startswith("dqp-spill")]
 
 
@@ -69,7 +69,7 @@ def test_a_client_that_vanishes_in_mid_stream(
     assert not federated.at_rest()
     answer.close()
     connection.close()
-    seconds = until(lambda: federated.at_rest() and not any(at_work(sides)), 10)
+    seconds = until(lambda: federated.at_rest() and not any(at_work(sides)))
     record_property("seconds until all had ended", round(seconds, 3))
     print(f"{form}: all had ended after {seconds:.3f} s")
 
@@ -83,7 +83,7 @@ def test_a_client_that_vanishes_before_the_first_row(
     connection = asked(federated, stuck, "text/csv")
     until(lambda: at_work(sides) == [1, 1])
     connection.close()
-    seconds = until(lambda: not any(at_work(sides)), 10)
+    seconds = until(lambda: not any(at_work(sides)))
     record_property("seconds until the statements ended", round(seconds, 3))
     print(f"the statements had ended after {seconds:.3f} s")
 
@@ -98,7 +98,7 @@ def test_a_job_that_is_aborted(
     until(lambda: at_work(sides) == [1, 1])
     with federated.client() as client:
         assert client.post(f"/jobs/{job.id}/phase", content="PHASE=ABORT", headers=FORM).status_code == 200
-    seconds = until(lambda: not any(at_work(sides)), 10)
+    seconds = until(lambda: not any(at_work(sides)))
     record_property("seconds until the statements ended", round(seconds, 3))
     print(f"the statements had ended after {seconds:.3f} s")
     assert job.wait(60).phase == "ABORTED"

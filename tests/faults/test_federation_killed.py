@@ -87,7 +87,7 @@ def answered_again(coordinator: Coordinator) -> None:
             return query.right(soon(lambda: ask(coordinator, query.sql)))
         return False
 
-    until(answered, 15)
+    until(answered, SOON)
 
 
 @pytest.fixture

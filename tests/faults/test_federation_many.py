@@ -25,7 +25,7 @@ def test_sixteen_queries_at_once(sides: Mapping[str, Side], tmp_path: Path) -> N
     most = MEMORY + TOTAL + QUERIES * ON_THE_WAY
     assert ran.grown < most < QUERIES * 2 * ROWS * WIDTH
     assert not ran.left
-    until(lambda: resting(sides), 10)
+    until(lambda: resting(sides))
 
 
 @pytest.mark.usefixtures("temporary")
@@ -34,4 +34,4 @@ def test_ten_scans_in_one_query(sides: Mapping[str, Side]) -> None:
     sql = f"select count(*) as n, count(distinct id) as ids from ({' union all '.join(parts)})"
     with federation({alias: each.url for alias, each in sides.items()}, memory_bytes=MEMORY) as coordinator:
         assert ask(coordinator, sql).to_pydict() == {"n": [2 * ROWS], "ids": [ROWS]}
-    until(lambda: resting(sides), 10)
+    until(lambda: resting(sides))

@@ -42,7 +42,7 @@ def coordinator(sides: Mapping[str, Side], replica: ServiceProcess, temporary: P
     first = {"url": sides["pg"].url, "replicas": [f"{replica.url}/resources/copy"]}
     with federation({"pg": first, "maria": sides["maria"].url}) as made:
         yield made
-    until(replica.at_rest, 10)
+    until(replica.at_rest)
 
 
 def test_before_planning(sides: Mapping[str, Side], coordinator: Coordinator) -> None:
@@ -66,7 +66,7 @@ def test_in_the_middle_of_a_join(sides: Mapping[str, Side], coordinator: Coordin
     watch(coordinator, "pg", passed=killed)
     assert query.right(soon(lambda: ask(coordinator, query.sql)))
     assert killed.done
-    until(lambda: sides["maria"].idle, 10)
+    until(lambda: sides["maria"].idle)
 
 
 def test_after_rows_were_handed_out(sides: Mapping[str, Side], coordinator: Coordinator) -> None:

@@ -39,7 +39,7 @@ def test_a_build_side_of_three_times_the_memory(sides: Mapping[str, Side], tmp_p
     assert ran.spilled > 0
     assert ran.grown < MEMORY + TOTAL + ON_THE_WAY
     assert not ran.left
-    until(lambda: resting(sides), 10)
+    until(lambda: resting(sides))
 
 
 SORTED = """select count(*) as n, sum(length(s)) as s
@@ -68,7 +68,7 @@ def test_a_disk_that_is_full(sides: Mapping[str, Side], tmp_path: Path, sql: str
         assert kind == "LimitError"
         assert words in text
         assert not ran.left
-    until(lambda: resting(sides), 10)
+    until(lambda: resting(sides))
 
 
 @pytest.mark.parametrize("victim", ["service", "database"])
@@ -86,9 +86,9 @@ def test_a_source_is_lost_while_duckdb_spills(sides: Mapping[str, Side], tempora
             right_or_clear(lambda: ask(coordinator, query.sql), query, side.alias)
             assert kill.done, "DuckDB did not spill"
             assert not leftovers()
-            until(lambda: sides["maria"].idle, 10)
+            until(lambda: sides["maria"].idle)
         finally:
             side.begin()
         again = reduced("pg", "maria")
         assert again.right(soon(lambda: ask(coordinator, again.sql)))
-    until(lambda: resting(sides), 10)
+    until(lambda: resting(sides))

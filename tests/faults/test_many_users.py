@@ -18,6 +18,8 @@ ROWS = 2000
 FORMS = ("text/csv", "application/vnd.apache.arrow.stream", "application/vnd.webrowset+xml")
 ROUNDS = 2
 GROWTH = 100 << 20
+PATIENCE = 1000
+"""Seconds that a user, and what he asked for in a queue, waits for his turn, however busy the machine is."""
 
 
 def ask(connection: http.client.HTTPConnection, method: str, path: str, body: str, **headers: str) -> tuple[int, bytes]:
@@ -41,7 +43,7 @@ def the_same(form: str, content: bytes, expected: bytes) -> bool:
 def everybody(service: ServiceProcess, sql: str, expected: dict[str, bytes]) -> Counter[int]:
     def user(number: int) -> int:
         form = FORMS[number % len(FORMS)]
-        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=100)
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=PATIENCE)
         try:
             status, content = ask(
                 connection, "POST", "/resources/lab/query", json.dumps({"sql": sql}), Accept=form,
@@ -58,13 +60,13 @@ def everybody(service: ServiceProcess, sql: str, expected: dict[str, bytes]) -> 
 
 @pytest.mark.parametrize(
     ("limits", "least"),
-    [({}, 116), ({"concurrent": 3, "queue": 20}, 23), ({"queue": 200, "queue_seconds": 100.0}, 200)],
+    [({}, 116), ({"concurrent": 3, "queue": 20}, 23), ({"queue": 200}, 200)],
     ids=["default", "small", "all may wait"],
 )
 def test_answers_are_whole_or_clearly_refused(
     start: Start, database: Database, limits: dict[str, float], least: int
 ) -> None:
-    service = start(resources={"lab": database.server.url}, limits=limits)
+    service = start(resources={"lab": database.server.url}, limits={"queue_seconds": PATIENCE, **limits})
     sql = f"{database.endless} limit {ROWS}"
     expected: dict[str, bytes] = {}
     connection = http.client.HTTPConnection("127.0.0.1", service.port)
@@ -88,18 +90,19 @@ def test_answers_are_whole_or_clearly_refused(
     assert service.threads() <= max(threads, 2 * int(limits.get("concurrent", 16)) + 40)
     open_, idle = service.connections("lab")
     assert open_ == idle <= 16
-    assert database.connections <= open_
-    assert database.at_work == 0
+    # the database learns a moment later
+    until(lambda: database.connections <= open_)
+    until(lambda: database.at_work == 0)
     assert service.metrics()["dai_sessions"] == 0
 
 
 def test_sessions_of_many_users_end(start: Start, database: Database) -> None:
     """Each runs a document as a job and pulls its stream to the end, or leaves half-way."""
-    service = start(resources={"lab": database.server.url}, limits={"session_seconds": 5.0})
+    service = start(resources={"lab": database.server.url}, limits={"session_seconds": 20.0})
     document = stream_document(f"{database.endless} limit {ROWS}")
 
     def user(number: int) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=100)
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=PATIENCE)
         try:
             status, content = ask(
                 connection, "POST", "/resources/lab/perform?blocksize=500", document, Content_Type="application/xml"
@@ -127,4 +130,4 @@ def test_sessions_of_many_users_end(start: Start, database: Database) -> None:
     until(service.at_rest)
     until(lambda: service.metrics()["dai_sessions"] == 0)
     assert service.metrics()["dai_streams"] == 0
-    assert database.at_work == 0
+    until(lambda: database.at_work == 0)

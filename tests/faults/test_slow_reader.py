@@ -117,6 +117,7 @@ def test_at_most_two_blocks_are_held(start: Start, database: Database, wire: Wir
         connection.request("POST", "/resources/lab/query", body, {"Content-Type": "application/json", "Accept": form})
         assert connection.sock is not None
         mine = connection.sock.getsockname()[1]
+        until(lambda: wire.read - base > ROWS * WIDTH)
         taken = settled(wire) - base
         unread = in_kernel(mine, towards=True)
         held = taken - unread
@@ -136,10 +137,14 @@ def test_at_most_two_blocks_of_a_pulled_stream_are_held(start: Start, database: 
     lab = dai.connect(f"{service.url}/lab", retries=0)
     response = lab.perform(stream_document(database.endless), blocksize=ROWS)
     with service.client() as client:
-        (stream,) = client.get(f"/sessions/{response.session}").json()["streams"]
+
+        def held() -> int:
+            (stream,) = client.get(f"/sessions/{response.session}").json()["streams"]
+            return int(stream["blocks"])
+
+        until(lambda: held() == 2)
         taken = settled(wire)
-        (stream,) = client.get(f"/sessions/{response.session}").json()["streams"]
-        assert stream["blocks"] == 2
+        assert held() == 2
         # two that wait, and the one that the producer is held with
         assert taken <= 3 * 1.2 * ROWS * WIDTH + 2 * DriverOptions().batch_bytes
         assert client.delete(f"/sessions/{response.session}").status_code == 204
