@@ -16,7 +16,8 @@ help: ## this list
 demo: $(VENV)/.installed-demo ## a data service with demo data, asked in every way (no database needed)
 	$(BIN)/python -m dai.demo
 
-test: $(VENV)/.installed-test check ## every check, then every test, on real PostgreSQL and MariaDB
+test: $(VENV)/.installed-test check ## every check, then every test, on real PostgreSQL and MariaDB, and MySQL where it can be had
+	@scripts/mysql-server var/mysql || [ $$? = 3 ]
 	$(BIN)/python -m pytest -q
 
 check: $(VENV)/.installed-test ## format, lint, types, import contracts, generated files

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.servers import MariaServer, PostgresServer, Server
+from tests.servers import MariaServer, MySQLServer, PostgresServer, Server
 
 # No timed assertion: the machine may be busy.
 settings.register_profile("dai", deadline=None, print_blob=True)
@@ -38,6 +38,17 @@ def mariadb() -> Iterator[MariaServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[MySQLServer]:
+    """A MySQL server, for tests that ask for it where there is one (`MySQLServer.found`)."""
+    with MySQLServer() as server:
+        yield server
+
+
+def pytest_report_header() -> str:
+    return "MySQL: " + ("tested" if MySQLServer.found() else "NOT TESTED, scripts/mysql-server could not fetch it")
+
+
 @pytest.fixture
 def postgres_url(postgres: PostgresServer) -> Iterator[str]:
     with _database(postgres) as url:
@@ -47,6 +58,12 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
 @pytest.fixture
 def mariadb_url(mariadb: MariaServer) -> Iterator[str]:
     with _database(mariadb) as url:
+        yield url
+
+
+@pytest.fixture
+def mysql_url(mysql: MySQLServer) -> Iterator[str]:
+    with _database(mysql) as url:
         yield url
 
 

@@ -32,6 +32,7 @@ from typing import Any, Self
 
 import psutil
 
+MYSQL = Path(__file__).parents[1] / "var" / "mysql"
 USER = "dai"
 PASSWORD = "dai-secret"
 DATABASE = "dai"
@@ -388,7 +389,10 @@ class MariaServer(Server):
             *(self._binary("mariadb-install-db"), "--no-defaults", f"--datadir={self.directory / 'data'}"),
             *("--auth-root-authentication-method=normal", "--skip-test-db", f"--tmpdir={self.directory}"),
         )
-        # Runs at every start, as the root of the database.
+        self._write_initial_statements()
+
+    def _write_initial_statements(self) -> None:
+        """Run at every start, as the root of the database."""
         self._write(
             "init.sql",
             f"CREATE DATABASE IF NOT EXISTS {DATABASE};\n"
@@ -400,13 +404,15 @@ class MariaServer(Server):
         )
 
     def _command(self) -> Sequence[str]:
+        return [self._binary("mariadbd", "mysqld"), "--no-defaults", "--skip-name-resolve", *self._options()]
+
+    def _options(self) -> Sequence[str]:
         settings = {**self.defaults, **self.settings}
         settings |= {"bind-address": "127.0.0.1", "port": self.port, "socket": str(self._socket)}
         settings |= {"datadir": str(self.directory / "data"), "init-file": str(self.directory / "init.sql")}
         # Of its own: a server that starts removes the temporary tables that it finds, those of others too.
         settings["tmpdir"] = str(self.directory)
-        options = [f"--{name}={value}" for name, value in settings.items()]
-        return [self._binary("mariadbd", "mysqld"), "--no-defaults", "--skip-name-resolve", *options]
+        return [f"--{name}={value}" for name, value in settings.items()]
 
     def _answers(self) -> bool:
         import MySQLdb
@@ -416,6 +422,56 @@ class MariaServer(Server):
         except MySQLdb.OperationalError:
             return False
         return True
+
+
+@dataclass
+class MySQLServer(MariaServer):
+    """MySQL, where `scripts/mysql-server` has put it (`found`). It runs as the caller, who can surely read that."""
+
+    product = "MySQL"
+    scheme = "mysql"
+    defaults: Mapping[str, str | int] = field(
+        init=False,
+        default_factory=lambda: {
+            "max-connections": 300,
+            "local-infile": 1,
+            "innodb-buffer-pool-size": "128M",
+            "innodb-flush-log-at-trx-commit": 0,
+            "innodb-flush-method": "nosync",
+            "innodb-doublewrite": "OFF",
+            "innodb-redo-log-capacity": "256M",
+            "max-allowed-packet": "64M",
+            "character-set-server": "utf8mb4",
+            "performance-schema": "OFF",
+            "disable-log-bin": 1,
+            "mysqlx": 0,
+        },
+    )
+
+    @classmethod
+    def found(cls) -> bool:
+        return (MYSQL / "usr/sbin/mysqld").exists()
+
+    @property
+    def _user(self) -> None:
+        return None
+
+    def _initialise(self) -> None:
+        self._run(*self._program(), "--initialize-insecure", "--innodb-redo-log-capacity=64M")
+        self._write_initial_statements()
+
+    def _program(self) -> Sequence[str]:
+        libraries, usr = str(MYSQL / "usr/lib/x86_64-linux-gnu"), MYSQL / "usr"
+        return [
+            *(f"{libraries}/ld-linux-x86-64.so.2", "--library-path", libraries, str(usr / "sbin/mysqld")),
+            *("--no-defaults", f"--basedir={usr}", f"--lc-messages-dir={usr / 'share/mysql'}"),
+            *(f"--character-sets-dir={usr / 'share/mysql/charsets'}", f"--plugin-dir={usr / 'lib/mysql/plugin'}"),
+            *(f"--datadir={self.directory / 'data'}", f"--tmpdir={self.directory}", "--secure-file-priv=NULL"),
+            *(["--user=root"] if os.geteuid() == 0 else []),
+        ]
+
+    def _command(self) -> Sequence[str]:
+        return [*self._program(), "--skip-name-resolve", *self._options()]
 
 
 def free_port() -> int:

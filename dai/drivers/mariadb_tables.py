@@ -29,6 +29,7 @@ _WIRE = {
 }  # fmt: skip
 _WHOLE = {"tinyint", "smallint", "mediumint", "int", "bigint"}
 _BINARY = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry", "point", "polygon"}
+# Every column is named: MySQL writes the names of information_schema's own in capitals.
 _TABLES = """
 SELECT table_name AS name, table_type AS kind, table_rows AS count, data_length AS size, table_comment AS comment
 FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY table_name
@@ -41,7 +42,7 @@ ORDER BY table_schema = {0}, table_name LIMIT 10000
 _COLUMNS = """
 SELECT table_name AS tab, column_name AS name, data_type AS type, column_type AS full_type, is_nullable AS nullable,
        column_default AS std, numeric_precision AS num_precision, numeric_scale AS num_scale,
-       character_maximum_length AS length, datetime_precision AS fraction, extra, column_comment AS comment,
+       character_maximum_length AS length, datetime_precision AS fraction, extra AS extra, column_comment AS comment,
        collation_name AS collation
 FROM information_schema.columns WHERE table_schema = DATABASE() ORDER BY table_name, ordinal_position
 """
@@ -53,7 +54,8 @@ WHERE table_schema = DATABASE() AND referenced_table_name IS NOT NULL
 ORDER BY table_name, constraint_name, ordinal_position
 """
 _INDEXES = """
-SELECT table_name AS tab, index_name AS name, column_name AS col, non_unique, cardinality
+SELECT table_name AS tab, index_name AS name, column_name AS col, non_unique AS non_unique,
+       cardinality AS cardinality
 FROM information_schema.statistics WHERE table_schema = DATABASE()
 ORDER BY table_name, index_name, seq_in_index
 """

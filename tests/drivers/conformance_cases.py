@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.servers import MySQLServer
+
 UTC = dt.UTC
 MOMENT = dt.datetime(2024, 2, 29, 23, 59, 59, 123456)
 
@@ -198,6 +200,10 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 """Values that come back as they went in."""
 
+if MySQLServer.found():
+    CASES["mysql"] = tuple(each for each in CASES["mariadb"] if each.declared not in ("uuid", "inet6"))
+    # Where nothing else says what a parameter is, MySQL takes it for text: bytes need CAST(? AS BINARY).
+    PARAMETERS["mysql"] = PARAMETERS["mariadb"][:-1]
 
 _EVERYWHERE: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int64": (pa.int64(), [-(2**63), 2**63 - 1]),
@@ -223,6 +229,7 @@ _EVERYWHERE: dict[str, tuple[pa.DataType, list[Any]]] = {
 _OTHERWISE: dict[str, dict[str, pa.DataType]] = {
     "postgresql": {"uint32": pa.int64(), "uint64": pa.decimal128(20, 0), "nothing": pa.string()},
     "mariadb": {"bool": pa.int8(), "time": pa.duration("us"), "nothing": pa.string()},
+    "mysql": {"bool": pa.int8(), "time": pa.duration("us"), "nothing": pa.string()},
     "sqlite": {
         "int16": pa.int64(), "int32": pa.int64(), "uint32": pa.int64(), "uint64": pa.decimal128(20, 0),
         "float32": pa.float64(), "nothing": pa.string(),

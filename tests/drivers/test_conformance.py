@@ -25,12 +25,18 @@ DATABASES = tuple(CASES)
 ENDLESS = {
     "postgresql": "SELECT count(*) FROM generate_series(1, 10000000000) g",
     "mariadb": "SELECT BENCHMARK(1000000000000, MD5('x'))",
+    "mysql": "SELECT BENCHMARK(1000000000000, SHA2('x', 256))",
     "sqlite": "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r) SELECT count(*) FROM r",
     "duckdb": "SELECT count(*) FROM range(10000000) a(i), range(10000000) b(j) WHERE a.i * b.j % 7 = 8",
 }
 MANY = {
     "postgresql": "SELECT g AS n, 'row ' || g AS t FROM generate_series(1, {}) g",
     "mariadb": "SELECT seq AS n, CONCAT('row ', seq) AS t FROM seq_1_to_{}",
+    # MySQL has no sequences and sends no row of a recursion before all are there: loops in one another, by hints
+    "mysql": "WITH d (i) AS (VALUES ROW(0), ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6), ROW(7), ROW(8), ROW(9)), "
+    "s AS (SELECT /*+ NO_BNL() */ STRAIGHT_JOIN 1 + h.i + 10 * g.i + 100 * f.i + 1000 * e.i + 10000 * d.i "
+    "+ 100000 * c.i + 1000000 * b.i + 10000000 * a.i AS n FROM d a, d b, d c, d d, d e, d f, d g, d h) "
+    "SELECT /*+ MERGE(s) */ n, CONCAT('row ', n) AS t FROM s LIMIT {}",
     "sqlite": "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r WHERE i < {}) "
     "SELECT i AS n, 'row ' || i AS t FROM r",
     "duckdb": "SELECT i AS n, 'row ' || i AS t FROM range(1, {} + 1) r(i)",
