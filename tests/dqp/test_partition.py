@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -266,6 +267,21 @@ def test_a_heavy_key_is_dealt_out(kind: str, whole: tuple[Catalog, duckdb.DuckDB
         most = max(rows_of(plan, connection, 4)[joined.id])
         plain = cut(join, context, 4, thresholds=NEVER_BROADCAST)
         assert most < 0.4 * right.num_rows < 0.6 * right.num_rows < max(rows_of(plain, connection, 4)[joined.id])
+
+
+@pytest.mark.parametrize("kind", ["inner", "left", "semi", "anti", "right", "full"])
+def test_a_heavy_key_of_which_one_row_has_a_partner(
+    kind: str, whole: tuple[Catalog, duckdb.DuckDBPyConnection]
+) -> None:
+    """Rows of the other side, where they are everywhere, have none in most places."""
+    connection = whole[1]
+    join, context = skewed(kind)
+    ((number,),) = connection.execute("SELECT min(id) FROM pg.facts WHERE k = 7").fetchall()
+    one = exp.EQ(this=column("f_id"), expression=exp.Literal.number(number))
+    join = replace(join, condition=exp.And(this=join.condition, expression=one))
+    plan = cut(join, context, 4, thresholds=NEVER_BROADCAST, heavy={"f_k": (exp.Literal.number(7),)})
+    right = connection.sql(duckdb_sql(join, local(connection))).to_arrow_table()
+    assert compared(right, answer(plan, connection, 4)) is None
 
 
 SUMMED = "SELECT f.k, sum(f.v) AS s FROM pg.facts f JOIN maria.kinds g USING (k) GROUP BY f.k"
