@@ -59,6 +59,19 @@ def test_split_makes_pieces_of_the_size_of_a_block_that_share_no_memory():
             assert each.get_total_buffer_size() < 1.1 * each.nbytes + 1000
 
 
+@pytest.mark.parametrize("partitions", [2, 3, 5])
+def test_split_keeps_every_row_of_a_large_batch(partitions):
+    """Of which the pieces of a bucket are not all of one length."""
+    rows = 10_007
+    buckets = [each * each % 7 % partitions for each in range(rows)]
+    whole = pa.record_batch({"a": range(rows), "b": ["x" * 200] * rows, "bucket": buckets})
+    parts = split(whole, "bucket", partitions, block_bytes=1 << 17)
+    for number, pieces in enumerate(parts):
+        assert len(pieces) != 1
+        found = [each for piece in pieces for each in piece["a"].to_pylist()]
+        assert found == [each for each in range(rows) if buckets[each] == number]
+
+
 @pytest.mark.parametrize(
     "buckets", [pa.array([0, 2]), pa.array([-1, 0]), pa.array([0, None]), pa.array(["0", "1"]), pa.array([0.0, 1.0])]
 )
