@@ -186,13 +186,19 @@ class Caller:
     def __call__(self, *arguments: pa.Array) -> pa.Array:
         """The results for the rows of ``arguments`` (one array an argument, of one length), in their order.
 
-        Raises OperationError naming the function, or the cancellation's cause.
+        Raises OperationError naming the function, for arguments of other types too, or the cancellation's cause.
         """
         operation = self.operation
         rows = len(arguments[0])
-        table = pa.table(
-            [_cast(each, kind) for each, kind in zip(arguments, operation.types, strict=True)], _names(arguments)
-        )
+        try:
+            columns = [_cast(each, kind) for each, kind in zip(arguments, operation.types, strict=True)]
+        except pa.ArrowInvalid as error:
+            types = ", ".join(map(str, operation.types))
+            raise OperationError(
+                f"An argument of the function {operation.name} is no value of its type: {operation.name}({types}).",
+                hint="Cast the arguments.",
+            ) from error
+        table = pa.table(columns, _names(arguments))
         valid = _all(*(pc.is_valid(each) for each in table.columns))
         numbers = pc.indices_nonzero(valid)
         wanted = table.take(numbers) if len(numbers) < rows else table

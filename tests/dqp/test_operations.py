@@ -16,7 +16,7 @@ import pytest
 import dqp
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dai.errors import CancelledError, ConfigurationError
+from dai.errors import CancelledError, ConfigurationError, DaiError
 from dai.stream import Stream
 from dqp.errors import OperationError
 from dqp.operations import Caller, Operation
@@ -203,6 +203,15 @@ def test_python_functions_by_value_and_by_array() -> None:
     ]
     by_array = Operation(name="double", types=(pa.int64(),), result=pa.int64(), python=f"{__name__}:double", batch=10)
     assert called(by_array, pa.array([3, None, 3])).to_pylist() == [6, None, 6]
+
+
+@pytest.mark.parametrize("sql", ["select upper_of(k) from (values ('x')) t(k)", "select upper_of('x')"])
+def test_an_argument_that_is_no_value_of_its_type(sql: str) -> None:
+    functions = {"upper_of": {"python": "math:sqrt", "arguments": ["BIGINT"], "returns": "DOUBLE"}}
+    with dqp.connect({"functions": functions}) as lab, pytest.raises(DaiError) as raised:
+        lab.sql(sql).arrow()
+    assert "upper_of" in str(raised.value)
+    assert "Traceback" not in str(raised.value)
 
 
 def test_a_failing_python_function_does_not_tell_its_secrets() -> None:
