@@ -91,6 +91,12 @@ def duckdb_url(tmp_path: Path) -> str:
     return f"duckdb:///{tmp_path / 'test.duckdb'}"
 
 
+@pytest.fixture(scope="module")
+def mysql_module_url(mysql: MySQLServer) -> Iterator[str]:
+    with _database(mysql) as url:
+        yield url
+
+
 @contextmanager
 def _database(server: Server) -> Iterator[str]:
     name = f"test_{next(_numbers)}"

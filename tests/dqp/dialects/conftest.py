@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.dqp.dialects.edges import Edge, edge
+from tests.servers import MySQLServer
 
-NAMES = ("postgresql", "mariadb", "sqlite", "duckdb")
+NAMES = ("postgresql", "mariadb", "sqlite", "duckdb", *(["mysql"] if MySQLServer.found() else []))
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -24,6 +25,8 @@ def edges(
         "sqlite": f"sqlite:///{folder / 'edge.db'}",
         "duckdb": f"duckdb:///{folder / 'edge.duckdb'}",
     }
+    if request.param == "mysql":
+        urls["mysql"] = request.getfixturevalue("mysql_module_url")
     made = edge(request.param, urls[request.param])
     try:
         yield made

@@ -83,6 +83,7 @@ TYPES: dict[str, dict[str, str]] = {
     "duckdb": {name: name for name in VALUES} | {"decimal": "decimal(15,2)"},
 }  # fmt: skip
 """By dialect: the kinds that it has, and how a column is declared."""
+TYPES["mysql"] = TYPES["mariadb"]
 _MADE = {
     "boolean": "{} > 0",
     "bounded": "cast({} as double)",

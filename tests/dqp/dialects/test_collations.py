@@ -11,6 +11,7 @@ from dai.drivers import driver_for
 from dai.drivers.collations import declared
 from dqp import dialects
 from dqp.operators import Remote
+from tests.servers import MySQLServer
 
 TEXTS = ("e", "é", "E", "e ", "ss", "ß", "", " ")
 MARIADB = {
@@ -19,6 +20,12 @@ MARIADB = {
     "c_exact": "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin",
     "c_latin": "CHARACTER SET latin1 COLLATE latin1_swedish_ci",
     "c_three": "CHARACTER SET utf8mb3 COLLATE utf8mb3_nopad_bin",
+}
+MYSQL = {
+    "c_ci": "CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci",
+    "c_padded": "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    "c_exact": "CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin",
+    "c_latin": "CHARACTER SET latin1 COLLATE latin1_swedish_ci",
 }
 POSTGRESQL = {"c_plain": "", "c_folded": "COLLATE folded"}
 DUCKDB = {"c_plain": "", "c_folded": "COLLATE nocase"}
@@ -80,6 +87,16 @@ def test_mariadb(mariadb_module_url: str, column: str) -> None:
     explained = agrees(mariadb_module_url, column)
     assert ("COLLATE" in explained) == (column != "c_exact")
     assert ("CONVERT" in explained) == (column in ("c_latin", "c_three"))
+
+
+if MySQLServer.found():
+
+    @pytest.mark.parametrize("column", MYSQL)
+    def test_mysql(mysql_module_url: str, column: str) -> None:
+        collations = made(mysql_module_url, (), MYSQL, "varchar(10)")
+        assert collations == {name: rest.rpartition(" ")[2] for name, rest in MYSQL.items()}
+        explained = agrees(mysql_module_url, column)
+        assert ("COLLATE" in explained) == (column != "c_exact")
 
 
 @pytest.mark.parametrize("negated", ["", "NOT "])

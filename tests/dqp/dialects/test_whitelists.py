@@ -177,13 +177,13 @@ def computed(edges: Edge, kind: str, text: str) -> list[str]:
 
 def exact(edges: Edge) -> Callable[[Any, Any], bool]:
     """MariaDB has no negative zero."""
-    return same if edges.dialect == "mariadb" else signed
+    return same if edges.dialect in ("mariadb", "mysql") else signed
 
 
 def is_liberty(edges: Edge, text: str, difference: str) -> bool:
     """MariaDB gives the exact answer where an intermediate decimal has more digits than DuckDB's type."""
     alone = difference.startswith("DuckDB alone has an error")
-    return alone and edges.dialect == "mariadb" and "decimal" in text and text.count("*") > 1
+    return alone and edges.dialect in ("mariadb", "mysql") and "decimal" in text and text.count("*") > 1
 
 
 def aggregated(edges: Edge, kind: str, texts: list[str]) -> list[str]:
