@@ -20,8 +20,8 @@ import psutil
 from tests.servers import free_port
 
 ROOT = Path(__file__).parents[1]
-SECONDS = 120.0
-"""After which what is waited for does not come any more, on a busy machine too."""
+SECONDS = 90.0
+"""After which what is waited for does not come any more, on a busy machine too; a test has 120."""
 
 
 def until(condition: Callable[[], Any], seconds: float = SECONDS) -> float:

@@ -252,7 +252,7 @@ def test_a_killed_evaluator(
         victim.start()
     assert [tuple(each.values()) for each in found.to_pylist()] == whole.sql(SLOW_WHOLE).fetchall()
     assert running is not None
-    assert running.execution.attempt == 2
+    assert running.execution.attempt >= 2
     until(lambda: at_rest([other]) and not busy())
     lab.close()
 

@@ -24,7 +24,8 @@ import pyarrow as pa
 target, sql = sys.argv[1:]
 given = pa.table({{"id": range(1000), "name": ["a text"] * 1000}})
 {opened}
-assert next(iter(opened)).num_rows
+rows = iter(opened)  # the statement ends with the iterator
+assert next(rows).num_rows
 print("it has rows", flush=True)
 time.sleep(600)
 """
