@@ -125,7 +125,7 @@ def _aggregate(tree: Aggregate, predicates: Predicates, context: Context) -> Ope
     for each in predicates:
         names = used(each) & set(tree.columns)
         simple = not any(keys[name].find(Nested) for name in names & everywhere)
-        if names and names <= everywhere and simple and (tree.sets is None or all(tree.sets)):
+        if names and names <= everywhere and simple:
             down.append(replaced(each, {name: keys[name] for name in names}))
         else:
             kept.append(each)

@@ -137,12 +137,25 @@ def _rows(table: pa.Table) -> list[tuple[int | None, ...]]:
             " (SELECT count(x.k) FROM a.t x JOIN b.t y ON x.v = y.id)",
             id="the other way round",
         ),
+        pytest.param(
+            "SELECT (SELECT len(list(k)) FROM (SELECT k FROM a.t UNION ALL SELECT k FROM b.t)),"
+            " (SELECT len(list(k)) FROM (SELECT k FROM a.t UNION SELECT k FROM b.t))",
+            id="another union",
+        ),
     ],
 )
 def test_what_differs_is_computed_apart(lab: Lab, whole: duckdb.DuckDBPyConnection, sql: str) -> None:
     assert _rows(lab.sql(sql).arrow()) == _rows(whole.sql(sql).to_arrow_table())
     assert "computed once for" not in lab.explain(sql).text
     assert '"shared ' not in lab.explain(sql, analyze=True).text
+
+
+def test_other_rows_of_one_order(lab: Lab, whole: duckdb.DuckDBPyConnection) -> None:
+    ordered = "SELECT x.id AS v FROM a.t x JOIN b.t y ON x.id = y.id ORDER BY v LIMIT 2"
+    sql = f"SELECT (SELECT sum(v) FROM ({ordered})), (SELECT sum(v) FROM ({ordered} OFFSET 1))"
+    found = _rows(lab.sql(sql).arrow())
+    assert found == _rows(whole.sql(sql).to_arrow_table())
+    assert found[0][0] != found[0][1]
 
 
 def test_volatile_functions_are_called_as_often_as_they_are_written(lab: Lab) -> None:
