@@ -34,7 +34,7 @@ bench: $(VENV)/.installed-bench ## tables and plots of perf/, on real databases
 	$(BIN)/python -m perf
 
 clean: ## remove what was built and installed here
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) var/mysql build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find dai dqp tests perf -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An installation is done once, and again when what it installs has changed.
