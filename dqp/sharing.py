@@ -83,9 +83,15 @@ class Sharing:
             kinds.setdefault(each.form.rows, []).append(each)
         found: list[Shared] = []
         gone: list[_Place] = []
+        taken: list[_Place] = []
         # A kind is numbered after those it is made of: the largest first.
         for kind in sorted((each for each, at in kinds.items() if len(at) > 1), reverse=True):
-            alive = [each for each in kinds[kind] if not any(each.inside(other) for other in gone)]
+            # What reads a table in the subquery of a column would stand before it.
+            alive = [
+                each
+                for each in kinds[kind]
+                if not any(each.inside(other) for other in gone) and not any(other.inside(each) for other in taken)
+            ]
             for uses in (_tops(alive), _bottoms(alive)):
                 group = _group(uses)
                 if group and _worth(group[0].node):
@@ -94,6 +100,7 @@ class Sharing:
                     for each in group:
                         self._uses[id(each.node)] = (shared, each.form.named_as(group[0].form))
                     gone += group[1:]
+                    taken += group
                     break
         self.tables = tuple(reversed(found))
 

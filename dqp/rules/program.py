@@ -46,6 +46,10 @@ UNSURE = 2.0
 """How many times more keys than a list may have are waited for: they may turn out to be fewer."""
 WAITING = 0.1
 """The part of what a query takes anyway that waiting for a build may add to it."""
+MANY = 24
+"""Probes of a query from which on only those are reduced that take longer to fetch than a statement does."""
+MOST_WEIGHED = 48
+"""Steps that are weighed one against the others."""
 _ORDERED = frozenset({"DATE", "TIMESTAMP"})
 BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 Leaf = Remote | Inline
@@ -74,7 +78,13 @@ def program(
     possible = [
         each for each in candidates(tree, context) if each.probe not in begun and (each.build, each.pairs) not in tried
     ]
+    if len({each.probe for each in possible}) > MANY:
+        possible = [each for each in possible if _is_long(each.probe, context)]
     return _Program(possible, tree, context, limit, begun).steps() if possible else []
+
+
+def _is_long(probe: Remote, context: Context) -> bool:
+    return context.estimator.fetch(probe, context.dialect(probe.source)) > 2 * ROUND_TRIP
 
 
 def candidates(tree: Operator, context: Context) -> list[Reduction]:
@@ -136,6 +146,8 @@ class _Program:
 
     def steps(self) -> list[Reduction]:
         chosen = self._all()
+        if len(chosen) > MOST_WEIGHED:
+            return [each.reduction for each in chosen]
         cost = self._cost(chosen)
         for step in reversed(chosen):
             without = [each for each in chosen if each is not step]
