@@ -23,7 +23,9 @@ from dqp.explain import MISSING
 from dqp.settings import load
 from dqp.spreading import Thresholds
 from tests.clusters import loopback_up, ray_cluster
-from tests.dqp.generated.differential import compared, files, order
+from tests.dqp.generated.differential import Connected, compared, difference, filed, files, order
+from tests.dqp.generated.grammar import query
+from tests.dqp.generated.oracle import Oracle
 from tests.dqp.test_explain import nodes
 from tests.processes import until
 from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, tables
@@ -116,15 +118,30 @@ def test_the_answer_of_one_database(lab: Coordinator) -> None:
     until(lambda: at_rest(lab))
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_tpch(query: str, tpch: tuple[Coordinator, dict[str, pa.Table]]) -> None:
+@pytest.mark.parametrize("name", QUERIES)
+def test_tpch(name: str, tpch: tuple[Coordinator, dict[str, pa.Table]]) -> None:
     lab, right = tpch
     found = compared(
-        right[query],
-        ask(lab, qualified(QUERIES[query], PLACEMENT)),
-        order(QUERIES[query], right[query].schema.names),
+        right[name],
+        ask(lab, qualified(QUERIES[name], PLACEMENT)),
+        order(QUERIES[name], right[name].schema.names),
     )
     assert found is None, f"{found.kind}\n{found.detail}"
+
+
+GENERATED = range(5000, 5050)
+
+
+def test_generated_queries(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    urls = filed(tmp_path_factory.mktemp("generated"))
+    evaluators = [f"ray:{cluster}?evaluators=2"]
+    found = []
+    with Oracle() as oracle, Connected(urls, evaluators) as federation:
+        for seed in GENERATED:
+            made = difference(query(seed), oracle, federation)
+            if made is not None:
+                found.append(f"== seed {seed}: {made.kind}\n{query(seed)}\n{made.detail}")
+    assert not found, "\n".join(found)
 
 
 def test_plans(lab: Coordinator) -> None:

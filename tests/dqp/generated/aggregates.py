@@ -45,20 +45,23 @@ class Aggregates(Expressions):
                     lambda: replace(one, sql=f"BIT_OR({one.sql})", plain=False, bound=LIMITS[one.type]),
                 ]
             case "dec":
+                if one.digits > 30:  # sums of these overflow
+                    return extremes
                 return [
                     *extremes,
                     lambda: Expr(f"SUM({distinct}{one.sql})", "dec", digits=38, scale=one.scale),
                     lambda: Expr(f"SUM({one.sql})", "dec", digits=38, scale=one.scale),
                 ]
             case "dbl":
-                whole = self.of("int", scope, 1)
+                whole, money = self.of("int", scope, 1), self.of("dec", scope, 1)
+                money = money if money.digits <= 30 else self.literal("dec")
                 exact = one if one.exact else self.literal("dbl")
                 return [
                     *extremes,
                     lambda: Expr(f"SUM({distinct}{exact.sql})", "dbl"),
                     lambda: Expr(f"AVG({distinct}{exact.sql})", "dbl", exact=False),
                     lambda: Expr(f"AVG({whole.sql})", "dbl", exact=False),
-                    lambda: Expr(f"AVG({self.of('dec', scope, 1).sql})", "dbl", exact=False, steady=False),
+                    lambda: Expr(f"AVG({money.sql})", "dbl", exact=False, steady=False),
                     lambda: Expr(f"STDDEV_SAMP({exact.sql})", "dbl", exact=False, steady=False),
                     lambda: Expr(f"VAR_POP({exact.sql})", "dbl", exact=False, steady=False),
                     lambda: Expr(f"MEDIAN({exact.sql})", "dbl", exact=False),

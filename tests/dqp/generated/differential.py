@@ -21,7 +21,7 @@ from dai.errors import DaiError
 from dai.stream import Stream
 from dqp.runtimes.distributed import Distributed
 from dqp.spreading import Thresholds
-from tests.dqp.generated.oracle import Oracle
+from tests.dqp.generated.oracle import Oracle, fill
 from tests.dqp.generated.schema import TABLES, create, data
 from tests.processes import ServiceProcess
 
@@ -91,6 +91,20 @@ class Connected:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.lab.close()
+
+
+def filed(directory: Path) -> dict[str, str]:
+    """All the tables without a server: the URLs of a file for each source, of the types that a federation sees. Only
+    what SQLite has is not in DuckDB."""
+    urls = files(directory)
+    urls |= {source: f"duckdb:///{directory / source}.duckdb" for source in ("pg", "maria")}
+    load({"lite": urls["lite"]})
+    for source in ("pg", "maria", "duck"):
+        with duckdb.connect(urls[source].removeprefix("duckdb:///")) as connection:
+            for table in TABLES:
+                if table.source == source:
+                    fill(connection, table.name, table)
+    return urls
 
 
 @contextmanager

@@ -20,7 +20,15 @@ FORMS = (
     "FROM {a} WHERE {w} > {n} ORDER BY id LIMIT {n}",
     "FROM (FROM {a} SELECT id, {c} AS v) NATURAL JOIN (SELECT id, {w} AS other FROM {b})",
     "SELECT COUNT(*) FROM (FROM {a} p SEMI JOIN {b} q USING ({w}))",
+    "FROM {a} p JOIN {b} q ON p.{w} = q.id LEFT JOIN {a} r ON r.id = q.{w} SELECT p.id, q.{c}, r.{c} AS e ORDER BY ALL",
+    "FROM {a} p FULL JOIN {b} q USING ({w}) SELECT {w}, COUNT(p.id), COUNT(q.id) AS n GROUP BY {w} HAVING COUNT(*) > 1",
+    "FROM {a} p RIGHT JOIN {b} q USING (id, {w}) WHERE p.{c} IS NULL",
     # VALUES
+    (
+        "SELECT * FROM (VALUES ((SELECT COUNT(*) FROM {a} WHERE {w} > {n}), 'a'), ((SELECT MIN(id) FROM {b}),"
+        " NULL)) v(n, t)"
+    ),
+    "SELECT p.id, (VALUES (p.{w})) AS v FROM {a} p WHERE p.id IN (VALUES ({n}), ((SELECT MAX(id) FROM {b})), (NULL))",
     "VALUES ((SELECT MAX(id) FROM {a}), {n}), ({n}, (SELECT COUNT(*) FROM {b} WHERE {w} = {n}))",
     "SELECT v.x, t.{c} FROM (VALUES (1), ({n}), ((SELECT MIN(id) + 1 FROM {b}))) v(x) JOIN {a} t ON t.id = v.x",
     # joins
@@ -30,6 +38,10 @@ FORMS = (
     "SELECT p.id, x.m FROM {a} p, LATERAL (SELECT MAX({w}) AS m FROM {b} q WHERE q.id <= p.id) x",
     "SELECT p.id, x.{c} FROM {a} p LEFT JOIN LATERAL (SELECT {c} FROM {b} q WHERE q.id = p.{w}) x ON TRUE",
     "SELECT id, p.{c} FROM {a} p FULL JOIN {b} q USING (id)",
+    "SELECT p.id, q.id AS other FROM {a} p JOIN {b} q ON p.{w} = q.id OR p.{w} = q.{w}",
+    "SELECT p.id, q.id AS other FROM {a} p LEFT JOIN {b} q ON p.id = q.id AND p.{c} IS NOT DISTINCT FROM q.{c}",
+    "SELECT p.id FROM {a} p SEMI JOIN {b} q ON p.{w} IS NOT DISTINCT FROM q.{w} AND p.{c} = q.{c}",
+    "SELECT p.id FROM {a} p ANTI JOIN {b} q USING ({w}, code)",
     # pivots
     "PIVOT (SELECT id % 3 AS g, ok, {w} AS v FROM {a}) ON g IN (0, 1, 2) USING SUM(v) GROUP BY ok",
     "SELECT * FROM (SELECT id % 2 AS g, ok, id FROM {a}) PIVOT (COUNT(id) FOR g IN (0, 1))",
@@ -54,7 +66,34 @@ FORMS = (
     ),
     "SELECT id, SUM({w}) FILTER (WHERE ok) OVER (ORDER BY id) AS v FROM {a}",
     "SELECT id, RANK() OVER (ORDER BY (SELECT COUNT(*) FROM {b} q WHERE q.id < p.id)) AS r FROM {a} p",
+    (
+        "SELECT p.id, q.{c}, ROW_NUMBER() OVER (PARTITION BY q.{w} ORDER BY p.id, q.id) AS r FROM {a} p JOIN {b} q"
+        " USING ({w})"
+    ),
+    (
+        "SELECT p.id, SUM(q.id) OVER (PARTITION BY p.{w} ORDER BY p.id, q.id ROWS {m} PRECEDING) AS t FROM"
+        " {a} p LEFT JOIN"
+        " {b} q ON q.{w} = p.id QUALIFY COUNT(*) OVER (PARTITION BY p.{w}) > 1"
+    ),
+    (
+        "SELECT {c}, SUM(COUNT(*)) OVER (ORDER BY {c} NULLS FIRST) AS t, RANK() OVER (ORDER BY MIN(id)) AS r FROM"
+        " {a} GROUP BY {c}"
+    ),
+    (
+        "SELECT id FROM {a} p WHERE EXISTS (FROM {b} q WHERE q.id = p.{w} QUALIFY ROW_NUMBER() OVER (ORDER BY"
+        " q.id) <= {m})"
+    ),
     # groups
+    (
+        "SELECT p.ok, q.{c}, SUM(p.id) FILTER (WHERE q.{w} > {n}) AS t, COUNT(DISTINCT p.{w}) FILTER (WHERE q.ok) AS n"
+        " FROM {a} p JOIN {b} q ON p.{w} = q.id GROUP BY GROUPING SETS ((p.ok), (q.{c}), ())"
+    ),
+    (
+        "SELECT ok, {c}, GROUPING_ID(ok, {c}) AS g, COUNT(*) FILTER (WHERE id IN (SELECT {w} FROM {b})) FROM {a}"
+        " GROUP BY GROUPING SETS (ROLLUP (ok, {c}), ({c})) HAVING GROUPING_ID(ok, {c}) < 3 OR COUNT(*) > {n}"
+    ),
+    "SELECT ok, id % 2 AS g, COUNT(*) FROM {a} WHERE id > 1000 GROUP BY GROUPING SETS ((ok), (id % 2), ())",
+    "SELECT COUNT(DISTINCT (id % 3, ok)), COUNT(DISTINCT {c}) FROM {a} WHERE {w} IN (SELECT {w} FROM {b})",
     "SELECT ok, {c}, COUNT(*), GROUPING(ok, {c}) FROM {a} GROUP BY GROUPING SETS ((ok), ({c}), (ok, {c}), ())",
     "SELECT ok, id % 2 AS g, SUM({w}) FILTER (WHERE id > {n}) FROM {a} GROUP BY CUBE (ok, id % 2)",
     "SELECT ok, id % 3 AS g, COUNT(DISTINCT {c}) FROM {a} GROUP BY ROLLUP (ok, id % 3) HAVING COUNT(*) > 1",
@@ -85,14 +124,77 @@ FORMS = (
     "SELECT id FROM {a} WHERE (id, {w}) IN (SELECT id, {w} FROM {b})",
     "SELECT id FROM {a} WHERE (id, id) NOT IN (SELECT id, {m} FROM {b} WHERE id > {n})",
     "SELECT id, CASE WHEN EXISTS (SELECT 1 FROM {b} q WHERE q.id = p.{w}) THEN {c} END AS v FROM {a} p",
+    (
+        "SELECT p.id FROM {a} p WHERE EXISTS (SELECT 1 FROM {b} q WHERE q.{w} = p.{w} AND NOT EXISTS (SELECT"
+        " 1 FROM {a} r"
+        " WHERE r.id = q.id AND r.{c} = p.{c}))"
+    ),
+    (
+        "SELECT p.id, (SELECT MAX(q.id) FROM {b} q WHERE q.{w} <= p.{w} AND q.id > (SELECT COUNT(*) FROM {a}"
+        " r WHERE r.{w} ="
+        " q.{w} AND r.id < p.id)) AS v FROM {a} p"
+    ),
+    (
+        "SELECT p.id FROM {a} p WHERE p.{w} = (SELECT MIN(q.{w}) FROM {b} q WHERE q.id IN (SELECT r.id FROM {a} r"
+        " WHERE r.{c} = p.{c}))"
+    ),
+    (
+        "SELECT p.id FROM {a} p WHERE (p.{w}, p.{c}) NOT IN (SELECT q.{w}, q.{c} FROM {b} q WHERE q.{w} IS NOT"
+        " NULL AND q.{c} IS NOT NULL)"
+    ),
+    "SELECT p.id, (p.{w}, p.{c}) IN (SELECT q.{w}, q.{c} FROM {b} q) AS v FROM {a} p",
+    (
+        "SELECT p.id FROM {a} p WHERE p.{w} NOT IN (SELECT q.{w} FROM {b} q WHERE q.id > {n} UNION ALL SELECT NULL"
+        " FROM {b} WHERE id > 1000)"
+    ),
+    (
+        "SELECT p.id, p.{w} = ALL (SELECT q.{w} FROM {b} q WHERE q.id = p.id) AS v, p.{w} <> ANY (SELECT {w} FROM"
+        " {b} WHERE id < {n}) AS u FROM {a} p"
+    ),
+    (
+        "SELECT (SELECT COUNT(*) FROM (SELECT q.{w} FROM {b} q WHERE q.id < p.id INTERSECT ALL SELECT r.{w} FROM"
+        " {a} r) x) AS n, id FROM {a} p"
+    ),
+    # set operations
+    "SELECT {w} FROM {a} INTERSECT ALL SELECT {w} FROM (SELECT {w} FROM {b} UNION ALL SELECT {w} FROM {b})",
+    "(SELECT {c} FROM {a} UNION ALL SELECT {c} FROM {a}) EXCEPT ALL SELECT {c} FROM {b}",
+    (
+        "SELECT {c}, COUNT(*) FROM (SELECT {c} FROM {a} UNION ALL SELECT {c} FROM {b} UNION SELECT {c} FROM {a})"
+        " GROUP BY {c}"
+    ),
+    "SELECT {w} FROM {a} EXCEPT SELECT {w} FROM {b} UNION SELECT NULL",
+    # odd values
+    (
+        "SELECT t.huge, COUNT(*), MAX(s.huge) FROM pg.tag t LEFT JOIN maria.sort s ON t.huge = s.huge GROUP BY ALL"
+        " ORDER BY 1"
+    ),
+    "SELECT y, COUNT(*), COUNT(DISTINCT {w}) FROM (SELECT y, {w} FROM {a} UNION ALL SELECT y, {w} FROM {b}) GROUP BY y",
+    "SELECT p.id, q.id AS other FROM {a} p JOIN {b} q ON p.y = q.y",
+    "SELECT p.id, q.id AS other FROM {a} p JOIN {b} q ON p.ts = q.ts OR p.d = CAST(q.ts AS DATE)",
+    "SELECT id, y, RANK() OVER (ORDER BY y DESC) AS r FROM {a} WHERE y > -1e300 OR y IS NULL",
+    "SELECT MIN(y), MAX(y), MIN(name), MAX(name), MIN(ts), MAX(ts) FROM {a} WHERE id > {n}",
+    (
+        "SELECT id, ts - INTERVAL 1 MICROSECOND AS v, EXTRACT(microsecond FROM ts) AS m, EPOCH_US(ts) AS e FROM"
+        " {a} WHERE ts < TIMESTAMP '2024-02-29 00:00:00.000002'"
+    ),
+    (
+        "SELECT id, d - INTERVAL 2100 YEAR AS v, ERA(d - INTERVAL 2100 YEAR) AS e FROM {a} WHERE d > DATE"
+        " '0044-03-15 (BC)'"
+    ),
+    (
+        "SELECT name, CHR(0) || name AS z, name || '𝄞' AS m, LENGTH(name) AS l, UNICODE(name) AS u FROM {a} WHERE"
+        " name >= ''"
+    ),
+    "SELECT p.id FROM {a} p JOIN {b} q ON p.name = q.name OR LOWER(p.name) = UPPER(q.name)",
+    "SELECT name FROM {a} INTERSECT SELECT name FROM {b} ORDER BY name DESC",
+    "SELECT p.id, q.{c} FROM {a} p JOIN {b} q ON p.id = q.id AND p.{w} <> q.{w} ORDER BY p.id DESC, q.id LIMIT {n}",
     "SELECT p.id FROM {a} p JOIN {b} q ON p.id = q.id AND q.id < (SELECT MAX({w}) FROM {b})",
     "SELECT id, ARRAY(SELECT q.id FROM {b} q WHERE q.id < p.id AND q.id < {m} ORDER BY q.id)::VARCHAR AS l FROM {a} p",
     "SELECT (SELECT {c} FROM {b} q WHERE q.id = p.id) AS v, COUNT(*) FROM {a} p GROUP BY ALL",
     (
         "WITH RECURSIVE r(id, n) AS (SELECT id, 0 FROM {a} WHERE id < {m} UNION ALL SELECT id + {m}, n + 1"
-        " FROM r WHERE n < 4"
+        " FROM r WHERE n < 4) SELECT r.id, n, t.{c} FROM r LEFT JOIN {b} t USING (id)"
     ),
-    " SELECT r.id, n, t.{c} FROM r LEFT JOIN {b} t USING (id)",
     "WITH p AS (SELECT id, {c} FROM {a}), q AS (SELECT * FROM p WHERE id > {n}) FROM p ANTI JOIN q USING (id)",
     (
         "SELECT CASE id % 3 WHEN 0 THEN {c} WHEN {m} THEN NULL ELSE {c} END AS v, IF(ok, 1, 2) AS i,"

@@ -183,9 +183,13 @@ class Grammar(Relations):
         qualify = ""
         if windows and self.chance(0.25):
             qualify = f" QUALIFY {self.atom(replace(scope, leaves=tuple(windows), subqueries=False), 1).sql}"
+        elif kinds is None and self.chance(0.04):
+            ranked = self.window(source.total, scope)
+            test = self.atom(replace(scope, leaves=(ranked,), subqueries=False), 1).sql
+            qualify = f" QUALIFY {test if ' OVER (' in test else f'{ranked.sql} IS NOT NULL'}"
         distinct = "DISTINCT " if not qualify and self.chance(0.15) else ""
         bare = kinds is None and scope.depth == 0 and self.chance(0.12)
-        return self.finish(f"SELECT {distinct}", items, f" FROM {source.sql}{where}{qualify}", source.rows, bare)
+        return self.finish(distinct, items, source, f"{where}{qualify}", source.rows, bare)
 
     def star(self, source: From, where: str) -> Output:
         form = self.rng.choice(("*", "{}.*", "* EXCLUDE ({})", "* REPLACE (1 AS {})"))
@@ -198,7 +202,9 @@ class Grammar(Relations):
         sql = f"SELECT {form.format(relation.alias)} FROM {source.sql}{where}"
         return Output(sql, (Expr("", "unknown"),), ("*",), source.rows)
 
-    def finish(self, head: str, items: Sequence[Expr], tail: str, rows: int, bare: bool = False) -> Output:
+    def finish(
+        self, distinct: str, items: Sequence[Expr], source: From, tail: str, rows: int, bare: bool = False
+    ) -> Output:
         """``bare``: expressions keep the names that DuckDB gives them."""
         texts: list[str] = []
         names: list[str] = []
@@ -214,7 +220,11 @@ class Grammar(Relations):
                 name = f"o{len(names)}"
                 texts.append(f"{item.sql} AS {name}")
                 names.append(name)
-        return Output(f"{head}{', '.join(texts)}{tail}", tuple(items), tuple(names), rows)
+        made, read = f"SELECT {distinct}{', '.join(texts)}", f"FROM {source.sql}"
+        # sqlglot takes VALUES first for the whole FROM.
+        first = self.chance(0.03) and "(VALUES" not in source.sql
+        sql = f"{read} {made}{tail}" if first else f"{made} {read}{tail}"
+        return Output(sql, tuple(items), tuple(names), rows)
 
     def grouped(self, source: From, scope: Scope, where: str, kinds: Sequence[str] | None) -> Output:
         keys: list[Expr] = []
@@ -236,9 +246,8 @@ class Grammar(Relations):
             if inner:
                 nested = bool(keys) and not more
                 having = f" HAVING {self.predicate(Scope(tuple(inner), (), scope.depth, subqueries=nested), 1).sql}"
-        tail = f" FROM {source.sql}{where}{grouping}{having}"
         bare = kinds is None and scope.depth == 0 and self.chance(0.12)
-        return self.finish("SELECT ", items, tail, source.rows if keys else 1, bare)
+        return self.finish("", items, source, f"{where}{grouping}{having}", source.rows if keys else 1, bare)
 
     def key(self, scope: Scope) -> Expr:
         found = [leaf for leaf in scope.leaves if leaf.kind in KINDS and leaf.steady]
@@ -260,11 +269,18 @@ class Grammar(Relations):
         form = self.rng.choice(("ROLLUP", "CUBE", "SETS"))
         if form == "SETS":
             sets = self.rng.choice(
-                (f"({listed}), ()", ", ".join(f"({text})" for text in texts), f"({listed}), ({texts[0]})")
+                (
+                    f"({listed}), ()",
+                    ", ".join(f"({text})" for text in texts),
+                    f"({listed}), ({texts[0]})",
+                    f"ROLLUP ({listed}), ({texts[-1]})",
+                    f"({listed}), ({listed})",
+                )
             )
             grouping = f" GROUP BY GROUPING SETS ({sets})"
         else:
-            grouping = f" GROUP BY {form} ({listed})"
+            first, rest = (texts[0], texts[1:]) if len(texts) > 1 and self.chance(0.2) else ("", texts)
+            grouping = f" GROUP BY {f'{first}, ' if first else ''}{form} ({', '.join(rest)})"
         return grouping, [Expr(f"GROUPING({listed})", "int", "BIGINT", 8)] if self.chance(0.5) else []
 
     # Subqueries

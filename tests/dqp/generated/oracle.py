@@ -12,7 +12,19 @@ from typing import Self
 import duckdb
 import pyarrow as pa
 
-from tests.dqp.generated.schema import SOURCES, TABLES, data
+from tests.dqp.generated.schema import SOURCES, TABLES, Table, data
+
+
+def fill(connection: duckdb.DuckDBPyConnection, where: str, table: Table, backwards: bool = False) -> None:
+    """Makes the table there, of the types that a federation sees, with its rows."""
+    rows = data(table)
+    if backwards:
+        rows = rows.take(pa.array(range(rows.num_rows - 1, -1, -1), pa.int64()))
+    columns = ", ".join(f"{name} {table.type(name)}" for name in table.columns)
+    connection.execute(f"CREATE TABLE {where} ({columns})")
+    connection.register("rows", rows)
+    connection.execute(f"INSERT INTO {where} SELECT * FROM rows")
+    connection.unregister("rows")
 
 
 class Oracle:
@@ -21,15 +33,8 @@ class Oracle:
         for source in SOURCES:
             self.connection.execute(f"CREATE SCHEMA {source}")
         for table in TABLES:
-            rows = data(table)
-            if backwards:
-                rows = rows.take(pa.array(range(rows.num_rows - 1, -1, -1), pa.int64()))
-            columns = ", ".join(f"{name} {table.type(name)}" for name in table.columns)
             where = f"{table.source}.{table.name}"
-            self.connection.execute(f"CREATE TABLE {where} ({columns})")
-            self.connection.register("rows", rows)
-            self.connection.execute(f"INSERT INTO {where} SELECT * FROM rows")
-            self.connection.unregister("rows")
+            fill(self.connection, where, table, backwards)
             self.connection.execute(f"CREATE VIEW {table.source}_{table.name} AS SELECT * FROM {where}")
 
     def answer(self, sql: str) -> pa.Table:

@@ -13,7 +13,7 @@ from tests.dqp.generated.schema import TABLES, Table
 
 _KIND_OF = {
     "TINYINT": "int", "SMALLINT": "int", "INTEGER": "int", "BIGINT": "int", "DOUBLE": "dbl", "DECIMAL(12,2)": "dec",
-    "VARCHAR": "str", "DATE": "date", "TIMESTAMP": "ts", "BOOLEAN": "bool",
+    "DECIMAL(38,6)": "dec",     "VARCHAR": "str", "DATE": "date", "TIMESTAMP": "ts", "BOOLEAN": "bool",
 }  # fmt: skip
 _BOUND = {"id": 100, "k": 100, "s": 32768, "big": 2**63, "ok": 1}
 MOST_ROWS = 12_000
@@ -101,8 +101,7 @@ class Relations(Aggregates):
             kind,
             type if kind == "int" else "",
             _BOUND.get(name, 0),
-            12 if kind == "dec" else 0,
-            2 if kind == "dec" else 0,
+            *((38, 6) if name == "huge" else (12, 2) if kind == "dec" else (0, 0)),
             exact=name != "y",
             plain=True,
         )
@@ -126,7 +125,7 @@ class Relations(Aggregates):
             sql = self.ordered(made, 1.0) if self.chance(0.2) else made.sql
             return self.derived(alias, made, f"({sql}) AS {alias}")
         if draw > 0.97:
-            return self.values()
+            return self.values(depth)
         if draw > 0.955:
             alias = self.alias("g")
             upper = self.rng.randint(1, 8)
@@ -142,7 +141,7 @@ class Relations(Aggregates):
         table = self.rng.choices(TABLES, [5, 3, 5, 2, 5, 1, 5, 0.6])[0]
         return self.base(table, "" if alone and self.chance(0.3) else self.alias("t"))
 
-    def values(self) -> Relation:
+    def values(self, depth: int) -> Relation:
         alias = self.alias("v")
         kinds = [self.rng.choice(("int", "str", "date", "dec")) for _ in range(self.rng.randint(1, 2))]
         rows = []
@@ -150,6 +149,8 @@ class Relations(Aggregates):
             row = [self.literal(kind).sql for kind in kinds]
             if at and self.chance(0.2):
                 row[0] = "NULL"
+            if depth < 2 and kinds[0] in ("str", "date") and self.chance(0.25):
+                row[0] = (self.subquery_scalar(kinds[0], Scope((), (), depth)) or self.literal(kinds[0])).sql
             rows.append(f"({', '.join(row)})")
         names = tuple(f"w{at}" for at in range(len(kinds)))
         columns = tuple(

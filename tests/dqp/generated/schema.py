@@ -25,6 +25,7 @@ TEXTS = (
 CODES = ("a", "A", "a ", "b", "é", "e", "")
 LONGS = (0, 1, -1, 7, 2**31, -(2**31) - 1, 2**53 + 1, 2**63 - 1, -(2**63), 10**12, -(10**12), 42)
 SHORTS = (0, 1, -1, 2, 3, 3, 5, 100, -100, 32767, -32768)
+HUGE = ("0", "-0.000001", "12345678901234567890123456789012.345678", "-99999999999999999999999999999999.999999")
 AMOUNTS = (
     "0.00",
     "0.01",
@@ -57,6 +58,7 @@ FAR = (
     2.2250738585072014e-308,
     1e-9,
     3.0,
+    -0.0,
 )
 BEYOND = (float("inf"), float("-inf"), float("nan"))
 """Only PostgreSQL and DuckDB keep these."""
@@ -67,6 +69,7 @@ TYPES: dict[str, pa.DataType] = {
     "BIGINT": pa.int64(),
     "DOUBLE": pa.float64(),
     "DECIMAL(12,2)": pa.decimal128(12, 2),
+    "DECIMAL(38,6)": pa.decimal128(38, 6),
     "VARCHAR": pa.string(),
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us"),
@@ -87,6 +90,7 @@ COLUMNS = {
     "x": "DOUBLE",
     "y": "DOUBLE",
     "amt": "DECIMAL(12,2)",
+    "huge": "DECIMAL(38,6)",
     "name": "VARCHAR",
     "code": "VARCHAR",
     "d": "DATE",
@@ -121,13 +125,13 @@ def _table(source: str, name: str, rows: int, columns: str, keys: tuple[int, int
 WIDE = "id k s big x y amt name code d ts ok"
 TABLES = (
     _table("pg", "item", 40, WIDE, (1, 45)),
-    _table("pg", "tag", 12, "id k code amt d", (0, 9)),
+    _table("pg", "tag", 12, "id k code amt d huge", (0, 9)),
     _table("maria", "event", 35, WIDE, (20, 60)),
-    _table("maria", "sort", 10, "id k code x ts", (0, 40), k="BIGINT"),
+    _table("maria", "sort", 10, "id k code x ts huge", (0, 40), k="BIGINT"),
     _table("lite", "note", 30, WIDE, (-5, 30)),
     _table("lite", "single", 1, "id k code d ok", (3, 3)),
     _table("duck", "gauge", 25, WIDE, (1, 25)),
-    _table("duck", "nothing", 0, "id k code amt x", (0, 0)),
+    _table("duck", "nothing", 0, "id k code amt x huge", (0, 0)),
 )
 
 
@@ -149,6 +153,8 @@ def _value(table: Table, column: str, row: int, rng: random.Random) -> Any:
             return rng.choice(FAR + BEYOND if table.source in ("pg", "duck") else FAR)
         case "amt":
             return Decimal(rng.choice(AMOUNTS))
+        case "huge":
+            return Decimal(rng.choice(HUGE))
         case "name":
             return rng.choice(TEXTS)
         case "code":
