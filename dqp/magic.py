@@ -105,5 +105,5 @@ def _named(sql: str) -> list[str]:
     return [
         name.text
         for mark, name in pairwise(found)
-        if mark.token_type == TokenType.PARAMETER and mark.text == "$" and name.start == mark.end + 1
+        if mark.token_type == TokenType.PLACEHOLDER and sql[mark.start] == "$" and name.start == mark.end + 1
     ]
