@@ -132,9 +132,11 @@ def test_tuples_come_in_types_that_duckdb_reads(source: Source) -> None:
     }
 
 
-def test_batches_have_the_rows_that_were_asked_for(source: Source) -> None:
-    with source.query("select id from orders", cancellation=Cancellation(), batch_rows=3000) as stream:
-        assert [batch.num_rows for batch in stream] == [3000] * 6 + [2000]
+def test_batches_have_no_more_rows_than_were_asked_for(source: Source) -> None:
+    with source.query("select id from orders order by id", cancellation=Cancellation(), batch_rows=3000) as stream:
+        found = list(stream)
+    assert max(batch.num_rows for batch in found) <= 3000
+    assert pa.Table.from_batches(found)["id"].to_pylist() == list(range(1, 20_001))
 
 
 def test_values_are_bound(source: Source) -> None:
