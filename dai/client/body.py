@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, Protocol, Self
@@ -35,7 +37,8 @@ def filled(buffer: memoryview, read1: Callable[[int], bytes]) -> int:
 class Plain:
     """The bytes as they travel. At its end the connection is given back; closed before, after a failure or an
     interrupt, the connection is closed, which makes the service stop the work. ``interrupt`` wakes whoever reads when
-    the work is cancelled: its cause is raised instead of what was read."""
+    the work is cancelled: its cause is raised instead of what was read. Where nobody reads at that moment it is closed
+    at once: half a connection whose buffers are full would tell the service nothing."""
 
     def __init__(
         self,
@@ -47,12 +50,20 @@ class Plain:
     ) -> None:
         self._connection, self._response, self._give_back = connection, response, give_back
         self._cancellation = cancellation
-        self._open = True
+        self._interrupt = interrupt
+        self._lock = threading.Lock()
+        self._open, self._reading = True, False
         self.ended = False
         self.received = 0
         self._listening = ExitStack()
+        own = weakref.WeakMethod(self._interrupted)  # who forgets the body closes it, too
+
+        def interrupted() -> None:
+            if (method := own()) is not None:
+                method()
+
         try:
-            self._listening.enter_context(cancellation.on_cancel(interrupt))
+            self._listening.enter_context(cancellation.on_cancel(interrupted))
         except BaseException:
             self.close()
             raise
@@ -78,10 +89,12 @@ class Plain:
         return piece
 
     def _guarded(self, read: Callable[[Any], Any], argument: Any) -> Any:
-        if not self._open:
-            raise TruncatedError("This result was closed before it was read to its end.")
+        with self._lock:
+            self._reading = True
         try:
             self._cancellation.check()
+            if not self._open:
+                raise TruncatedError("This result was closed before it was read to its end.")
             found = read(argument)
             self._cancellation.check()
             return found
@@ -98,6 +111,17 @@ class Plain:
         except BaseException:
             self.close()
             raise
+        finally:
+            with self._lock:
+                self._reading = False
+
+    def _interrupted(self) -> None:
+        with self._lock:
+            reading = self._reading
+        if reading:
+            self._interrupt()
+        else:
+            self.close()
 
     def _finish(self) -> None:
         # Without a length and without chunks nobody can tell the end from a lost connection.
