@@ -323,6 +323,18 @@ class PostgresServer(Server):
         return True
 
 
+_ALIKE: Mapping[str, str | int] = {
+    "max-connections": 300,
+    "local-infile": 1,
+    "innodb-buffer-pool-size": "128M",
+    "innodb-flush-log-at-trx-commit": 0,
+    "innodb-flush-method": "nosync",
+    "max-allowed-packet": "64M",
+    "character-set-server": "utf8mb4",
+}
+"""Of MariaDB and MySQL."""
+
+
 @dataclass
 class MariaServer(Server):
     """MariaDB; `dai` has every privilege, and LOAD DATA LOCAL INFILE is allowed."""
@@ -334,15 +346,9 @@ class MariaServer(Server):
     defaults: Mapping[str, str | int] = field(
         init=False,
         default_factory=lambda: {
-            "max-connections": 300,
-            "local-infile": 1,
-            "innodb-buffer-pool-size": "128M",
-            "innodb-flush-log-at-trx-commit": 0,
-            "innodb-flush-method": "nosync",
+            **_ALIKE,
             "innodb-doublewrite": 0,
             "innodb-log-file-size": "256M",
-            "max-allowed-packet": "64M",
-            "character-set-server": "utf8mb4",
         },
     )
 
@@ -433,15 +439,9 @@ class MySQLServer(MariaServer):
     defaults: Mapping[str, str | int] = field(
         init=False,
         default_factory=lambda: {
-            "max-connections": 300,
-            "local-infile": 1,
-            "innodb-buffer-pool-size": "128M",
-            "innodb-flush-log-at-trx-commit": 0,
-            "innodb-flush-method": "nosync",
+            **_ALIKE,
             "innodb-doublewrite": "OFF",
             "innodb-redo-log-capacity": "256M",
-            "max-allowed-packet": "64M",
-            "character-set-server": "utf8mb4",
             "performance-schema": "OFF",
             "disable-log-bin": 1,
             "mysqlx": 0,
