@@ -1,7 +1,7 @@
 """Literal expressions as Python values, and back.
 
 A value is an int, float, Decimal, str, bool, date, datetime or timedelta; only those whose comparison in Python is that
-of DuckDB are taken: a literal of another kind is no constant here.
+of DuckDB are taken: a literal of another kind is no constant here, nor a cast that fails.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sqlglot import exp
 
 Value = int | float | Decimal | str | bool | datetime.date | datetime.datetime
 _TIMESTAMPS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
+_BITS = {exp.DType.TINYINT: 8, exp.DType.SMALLINT: 16, exp.DType.INT: 32, exp.DType.BIGINT: 64, exp.DType.INT128: 128}
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  TIMESTAMP has no zone
 
 
@@ -52,12 +53,14 @@ def _typed(literal: exp.Literal, to: Any) -> Value | None:
         if kind in _TIMESTAMPS and literal.is_string:
             moment = datetime.datetime.fromisoformat(text)
             return moment if moment.tzinfo is None else None
-        if kind in exp.DataType.INTEGER_TYPES:
-            return int(text)
+        if kind in _BITS:
+            whole = int(text)
+            return whole if -1 << _BITS[kind] - 1 <= whole < 1 << _BITS[kind] - 1 else None
         if kind == exp.DType.DECIMAL:
-            scale = [int(each.name) for each in to.expressions][1:] or [0 if to.expressions else 3]
+            digits, scale = (*(int(each.name) for each in to.expressions), 0)[:2] if to.expressions else (18, 3)
             number = Decimal(text)
-            return number if -int(number.as_tuple().exponent) <= scale[0] else None
+            fits = -int(number.as_tuple().exponent) <= scale and abs(number) < 10 ** (digits - scale)
+            return number if fits else None
         if kind == exp.DType.DOUBLE:
             return float(text)
         if kind in exp.DataType.TEXT_TYPES and literal.is_string:

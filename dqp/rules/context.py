@@ -123,7 +123,8 @@ EXACT = frozenset("TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UI
 
 
 def same_values(one: str | None, other: str | None) -> bool:
-    """Whether equal values of these two types compare the same with every literal."""
+    """Whether equal values of these two types compare the same with every number, and with every literal where the
+    types are the same."""
     if one is None or other is None:
         return False
     if one == other:

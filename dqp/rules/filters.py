@@ -231,8 +231,16 @@ def _inferred(equalities: Predicates, known: Predicates, context: Context) -> Pr
     for each in known:
         if (name := simple_column(each)) is not None:
             others = sorted(groups.get(name, set()) - {name})
-            found += [replaced(each, {name: column(other)}) for other in others]
+            found += [replaced(each, {name: column(other)}) for other in others if _says_it(each, name, other, context)]
     return _different(found)
+
+
+def _says_it(predicate: exp.Expression, name: str, other: str, context: Context) -> bool:
+    """Whether it says the same of the other column: a text becomes a number of the column's own type, '1.5' an INTEGER
+    of 2."""
+    if context.types.get(name) == context.types.get(other):
+        return True
+    return not any(each.is_string for each in predicate.find_all(exp.Literal))
 
 
 def simple_column(node: exp.Expression) -> str | None:

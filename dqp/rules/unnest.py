@@ -35,7 +35,7 @@ from dqp.operators import (
 )
 from dqp.rules.columns import in_order
 from dqp.rules.context import Context, same_values
-from dqp.rules.predicates import all_of, bare, changing, rebuilt
+from dqp.rules.predicates import all_of, bare, changing, rebuilt, strict
 
 Predicates = list[exp.Expression]
 
@@ -271,7 +271,7 @@ def _scalar(tree: Operator, nested: Nested, context: Context) -> tuple[Operator,
     found = _aggregate(tree, inner, context) if isinstance(inner, Aggregate) else _row(tree, inner, context)
     if found is None:
         return None
-    joined, values = found
+    joined, values, key = found
     known = frozenset(joined.columns)
     value: exp.Expression = column(name)
     for each in items:
@@ -280,6 +280,10 @@ def _scalar(tree: Operator, nested: Nested, context: Context) -> tuple[Operator,
         below = dict(each.items)
         value = rebuilt(value, lambda node, below=below: _item(node, below))  # type: ignore[misc]
     value = rebuilt(value, lambda node: values.get(node.name) if isinstance(node, exp.Column) else None)
+    if key is not None and not strict(value, frozenset(joined.right.columns)):
+        # Without a row there is no value: whatever is made of none.
+        present = exp.Not(this=exp.Is(this=column(key), expression=exp.Null()))
+        value = exp.Case(ifs=[exp.If(this=present, true=value)])
     return (joined, value) if used(value) <= known else None
 
 
@@ -290,7 +294,12 @@ def _item(node: exp.Expression, items: dict[str, exp.Expression]) -> exp.Express
     return exp.Paren(this=found) if isinstance(found, exp.Binary) else found
 
 
-def _aggregate(tree: Operator, plan: Aggregate, context: Context) -> tuple[Operator, dict[str, exp.Expression]] | None:
+Joined = tuple[Join, dict[str, exp.Expression], str | None]
+"""A join from the left, what stands for columns of its right side, and a column there that is NULL only in rows without
+a partner; None where those without a partner are rows of the subquery too."""
+
+
+def _aggregate(tree: Operator, plan: Aggregate, context: Context) -> Joined | None:
     """The tree joined from the left with the plan grouped by what binds it."""
     if plan.keys or plan.sets is not None:
         return None
@@ -316,7 +325,7 @@ def _aggregate(tree: Operator, plan: Aggregate, context: Context) -> tuple[Opera
     once = Aggregate(inner, grouped[0], plan.aggregates)
     if not _closed(grouped[1], tree, once):
         return None
-    return Join(tree, once, "left", all_of(grouped[1])), values
+    return Join(tree, once, "left", all_of(grouped[1])), values, None
 
 
 def _repeats(tree: Operator) -> bool:
@@ -326,7 +335,7 @@ def _repeats(tree: Operator) -> bool:
     return any(_repeats(each) for each in tree.inputs) if not isinstance(tree, Scan) else False
 
 
-def _row(tree: Operator, plan: Operator, context: Context) -> tuple[Operator, dict[str, exp.Expression]] | None:
+def _row(tree: Operator, plan: Operator, context: Context) -> Joined | None:
     """The tree joined from the left with a plan of which each of its rows finds one row at most."""
     released = _released(plan, context)
     if released is None:
@@ -338,7 +347,7 @@ def _row(tree: Operator, plan: Operator, context: Context) -> tuple[Operator, di
     fixed = {one.name for _, one in grouped[0] if isinstance(one, exp.Column)}
     if not _unique(inner, fixed) or not _closed(predicates, tree, inner):
         return None
-    return Join(tree, inner, "left", all_of(predicates)), {}
+    return Join(tree, inner, "left", all_of(predicates)), {}, min(fixed)
 
 
 def _unique(tree: Operator, names: set[str]) -> bool:

@@ -231,7 +231,24 @@ def test_literals_are_values(given: object) -> None:
 def test_what_is_no_literal_has_no_value() -> None:
     assert value(column("a")) is None
     assert value(exp.Null()) is None
-    assert value(exp.Cast(this=exp.Literal.string("1.55"), to=exp.DataType.build("DECIMAL(3,1)"))) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "type", "expected"),
+    [
+        ("127", "TINYINT", 127),
+        ("-128", "TINYINT", -128),
+        ("128", "TINYINT", None),
+        ("-2147483649", "INTEGER", None),
+        ("9223372036854775808", "HUGEINT", 2**63),
+        ("1.5", "DECIMAL(3,1)", Decimal("1.5")),
+        ("1.55", "DECIMAL(3,1)", None),
+        ("1234", "DECIMAL(3,0)", None),
+        ("100", "DECIMAL(3)", Decimal(100)),
+    ],
+)
+def test_a_cast_that_fails_or_rounds_has_no_value(text: str, type: str, expected: object) -> None:
+    assert value(exp.cast(exp.Literal.string(text), exp.DataType.build(type, dialect="duckdb"))) == expected
 
 
 def test_dates_and_times_are_on_one_line() -> None:
