@@ -21,7 +21,7 @@ from tests.servers import free_port
 
 ROOT = Path(__file__).parents[1]
 SECONDS = 90.0
-"""After which what is waited for does not come any more, on a busy machine too; a test has 120."""
+"""After which what is waited for does not come any more, on a busy machine too; a test has 240."""
 
 
 def until(condition: Callable[[], Any], seconds: float = SECONDS) -> float:

@@ -1,6 +1,5 @@
 """What the catalog knows of tables, and sources that change or are away."""
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,14 +19,7 @@ from dqp import reflection
 from dqp.catalog import UNKNOWN_ROWS, Catalog
 from dqp.sources import DriverSource
 from tests.dqp.scripted import Scripted, info
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
+from tests.processes import until
 
 # --- what a table is ---
 

@@ -194,4 +194,4 @@ def test_ctrl_c(postgres_url: str, urls: dict[str, str], tmp_path: Path) -> None
             process.kill()
         assert (process.returncode, out) == (INTERRUPTED, ""), err
         assert err.endswith("dqp: interrupted\n")
-        until(lambda: not asleep(), 10)
+        until(lambda: not asleep())

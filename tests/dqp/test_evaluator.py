@@ -17,7 +17,7 @@ from dai.stream import Stream
 from dqp.errors import EvaluatorLostError, OperationError
 from dqp.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, _within
 from dqp.flight import FlightPort, Ticket
-from dqp.flight_client import fetch
+from dqp.flight_client import fetch, health
 from dqp.operations import Operation
 from dqp.wire import Body, Called, Input, Received, RemoteInput, Task, Tuples
 from tests.processes import until
@@ -128,7 +128,13 @@ def test_cancelling_ends_everything(evaluator: Evaluator) -> None:
 
 def test_the_fragments_of_a_silent_coordinator_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has stopped: its kernel still takes what it is sent."""
-    monkeypatch.setattr("dqp.evaluator.ANSWER", 0.1)
+    rows_came = threading.Event()
+
+    def asked(address: str, timeout: float) -> dict[str, Any]:
+        assert rows_came.wait(60)
+        return health(address, timeout=0.1)
+
+    monkeypatch.setattr("dqp.evaluator.health", asked)
     evaluator = Evaluator(EvaluatorSettings(silence=0.2))
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         address = f"127.0.0.1:{stopped.getsockname()[1]}"
@@ -136,6 +142,7 @@ def test_the_fragments_of_a_silent_coordinator_end(monkeypatch: pytest.MonkeyPat
         work = evaluator.begin([given], Cancellation())
         with read(evaluator, given) as stream:
             next(stream)
+            rows_came.set()
             with pytest.raises(EvaluatorLostError, match="coordinator"):
                 list(work.reports())
             with pytest.raises(EvaluatorLostError, match="coordinator"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,11 @@ def evaluators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Servic
         ServiceProcess(tmp_path_factory.mktemp("one"), urls, roles={"evaluator": ""}),
         ServiceProcess(tmp_path_factory.mktemp("two"), {}, roles={"evaluator": ""}),
     ]
-    for each in started:
-        each.start()
-    yield started
-    for each in started:
-        each.stop()
+    with ExitStack() as stack:
+        for each in started:
+            stack.callback(each.stop)
+            each.start()
+        yield started
 
 
 def sources(evaluators: list[ServiceProcess]) -> dict[str, str]:

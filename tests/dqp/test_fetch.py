@@ -267,12 +267,10 @@ def test_a_buffer_that_is_read_holds_its_producer() -> None:
         buffer.put(batch(0, 10))
         rows = iter(buffer)
         next(rows)
-        put = []
 
         def fill() -> None:
             for at in range(1, 4):
                 buffer.put(batch(at * 10, 10))
-                put.append(at)
             buffer.finish()
 
         running.start(fill, "filling")

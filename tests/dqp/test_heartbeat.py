@@ -81,8 +81,8 @@ def test_a_statement_of_a_service_that_stopped() -> None:
         return Scripted(body=json.dumps(RESOURCE).encode(), headers={"Content-Type": "application/json"})
 
     with ScriptedServer(answer) as server:
-        source = ServiceSource("odd", f"{server.url}/resources/odd", options=Options(read=0.1), silence=0.1)
-        source._service = Service(server.url)  # A statement may take ten minutes.
+        source = ServiceSource("odd", f"{server.url}/resources/odd")  # A statement may take ten minutes.
+        source._alive = Service(server.url, Options(read=0.1, retries=0))
         source._heartbeat = Heartbeat(source._lives, "The service", patience=0.1, after=0.05)
         with pytest.raises(UnreachableError, match="no longer answers"):
             source.query("select 1", cancellation=Cancellation())

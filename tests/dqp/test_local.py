@@ -1,7 +1,6 @@
 """The runtime in this process: one statement handed through, several joined, failures, replicas, endings."""
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +21,7 @@ from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
 from dqp.sources import DriverSource
 from tests.dqp.doubles import Answer, Double, batch, catalog_of, execution, numbers, remote
+from tests.processes import until
 
 
 def rows(*batches: pa.RecordBatch) -> Answer:
@@ -194,14 +194,6 @@ def _active(url: str) -> int:
         return int(connection.execute(query).fetchall()[0][0])
 
 
-def _until(url: str, wanted: bool) -> bool:
-    for _ in range(600):
-        if (_active(url) > 0) is wanted:
-            return True
-        time.sleep(0.05)
-    return False
-
-
 @pytest.mark.parametrize("how", ["cancelled", "closed"])
 def test_nothing_stays_in_the_database(slow: tuple[Driver, str], how: str) -> None:
     driver, url = slow
@@ -218,14 +210,18 @@ def test_nothing_stays_in_the_database(slow: tuple[Driver, str], how: str) -> No
     local = Local(catalog)
     before = set(threading.enumerate())
     if how == "cancelled":
-        threading.Thread(target=lambda: _until(url, True) and cancellation.cancel(CancelledError("enough"))).start()
+        cancelling = threading.Thread(
+            target=lambda: (until(lambda: _active(url) > 0), cancellation.cancel(CancelledError("enough")))
+        )
+        cancelling.start()
         with pytest.raises(CancelledError, match="enough"):
             local.run(tree, list(tree.columns), ["INTEGER", "BOOLEAN", "INTEGER", "BIGINT"], None, running).table()
+        cancelling.join()
     else:
         with local.run(tree, list("abcd"), ["INTEGER", "BIGINT"] * 2, None, running) as found:
             next(found)
     running.close()
-    assert _until(url, False)
+    until(lambda: _active(url) == 0)
     assert driver.pool_state()["open"] == driver.pool_state()["idle"]
     assert {each.name for each in set(threading.enumerate()) - before if each.name.startswith("dqp")} == set()
     local.close()

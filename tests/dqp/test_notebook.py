@@ -276,7 +276,7 @@ def test_ctrl_c_ends_the_statement_in_the_database(
                 process.kill()
             assert out.split() == ["asking", "interrupted"], err
             assert process.returncode == 130
-            until(lambda: not asleep(), 10)
+            until(lambda: not asleep())
 
 
 def test_a_lab_that_is_closed_says_so_to_its_queries(urls: dict[str, str]) -> None:

@@ -20,6 +20,7 @@ from dai.errors import CancelledError, ConfigurationError, DaiError
 from dai.stream import Stream
 from dqp.errors import OperationError
 from dqp.operations import Caller, Operation
+from tests.processes import until
 
 
 class Lengths(ThreadingHTTPServer):
@@ -122,8 +123,10 @@ def test_a_function_that_is_not_deterministic_is_called_for_each_row(service: Le
 
 def test_calls_at_once_are_limited(service: Lengths) -> None:
     service.hold = threading.Event()
-    threading.Timer(0.3, service.hold.set).start()
+    letting = threading.Thread(target=lambda: (until(lambda: service.now >= 3), service.hold.set()))
+    letting.start()
     called(operation(url=service.url, concurrent=3), pa.array([str(each) for each in range(12)]))
+    letting.join()
     assert service.most == 3
 
 

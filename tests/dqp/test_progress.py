@@ -61,9 +61,14 @@ def test_a_job_says_how_far_each_source_is(service: Background) -> None:
         (activity,) = job.progress
         return {each["name"]: each for each in activity["parts"]}
 
-    until(lambda: {"one", "two", "held"} <= parts().keys() and parts()["two"]["state"] == "done")
+    def arrived() -> bool:
+        now = parts()
+        if not {"one", "two", "held"} <= now.keys():
+            return False
+        return all(now[each]["rows"] == ROWS for each in ("one", "two")) and now["two"]["state"] == "done"
+
+    until(arrived)
     now = parts()
-    assert now["one"]["rows"] == now["two"]["rows"] == ROWS
     assert now["one"]["bytes"] > ROWS
     assert now["held"]["state"] in ("waiting", "running")
     assert now["held"]["rows"] == 0

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import duckdb
@@ -70,11 +70,11 @@ def evaluators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Servic
         directory = tmp_path_factory.mktemp(f"evaluator{number}")
         role = {"evaluator": f'directory = "{directory / "tmp"}"\nmemory_bytes = 500_000_000'}
         started.append(ServiceProcess(directory, {}, roles=role))
-    for each in started:
-        each.start()
-    yield started
-    for each in started:
-        each.stop()
+    with ExitStack() as stack:
+        for each in started:
+            stack.callback(each.stop)
+            each.start()
+        yield started
 
 
 def coordinator_of(data: ServiceProcess, evaluators: list[ServiceProcess]) -> Coordinator:

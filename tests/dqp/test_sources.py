@@ -1,7 +1,6 @@
 """Sources: a data service over HTTP and a driver in this process do the same."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
@@ -21,6 +20,7 @@ from dai.errors import CancelledError, ConfigurationError, DatabaseUnavailableEr
 from dai.stream import Stream
 from dqp.settings import FederationSettings, SourceSettings
 from dqp.sources import DescribedSource, DriverSource, ServiceSource, Source, fingerprint_of, sources_of
+from tests.processes import until
 
 SCHEMA = """
 create table orders (id int primary key, k int not null, amt numeric(12,2), big numeric(60,3), at timestamptz,
@@ -77,13 +77,6 @@ def active(postgres_module_url: str) -> Callable[[], int]:
             return int(row[0])
 
     return count
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_what_a_source_says_of_itself(source: Source) -> None:
