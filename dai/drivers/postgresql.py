@@ -44,7 +44,7 @@ from dai.drivers.postgresql_read import (
 )
 from dai.drivers.postgresql_rows import copied, readable, shapes_of
 from dai.drivers.postgresql_wire import dumped
-from dai.drivers.postgresql_write import PostgreSQLSession, called, load
+from dai.drivers.postgresql_write import LOOK, PostgreSQLSession, called, load, watched
 from dai.drivers.statements import single_query
 from dai.drivers.suggestions import meant
 from dai.errors import ConfigurationError, DatabaseUnavailableError, StatementError
@@ -54,11 +54,6 @@ MOST_ROWS = 1 << 31
 _NO_TABLE = "42P01"
 _AT_ONCE = 0.5
 """Seconds."""
-_LOOK = "SET client_connection_check_interval = '2s'"
-"""While a statement works the server looks whether its client is still there: without that the statement of a client
-that was killed goes on until it has rows to send."""
-_LOOKS = 140_000
-"""The version of PostgreSQL from which it can."""
 _UNKNOWN = ("42", "0A")
 """Classes of SQLSTATE: a name that is not there, a plan that fits no more."""
 
@@ -331,9 +326,7 @@ class PostgreSQL(Driver):
             made = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None, client_encoding="utf-8")
         except psycopg.Error as error:
             raise from_psycopg(error, connecting=True) from error
-        with suppress(psycopg.Error):  # not every system can look
-            if made.info.server_version >= _LOOKS:
-                made.execute(_LOOK)
+        watched(made)
         return made
 
     def _connect_adbc(self) -> adbc.AdbcConnection:
@@ -345,7 +338,7 @@ class PostgreSQL(Driver):
         except adbc.Error as error:
             raise from_adbc(error) from error
         with suppress(adbc.Error), adbc.AdbcStatement(made) as statement:
-            statement.set_sql_query(_LOOK)
+            statement.set_sql_query(LOOK)
             statement.execute_update()
         return made
 

@@ -7,7 +7,7 @@ tables, prepared statements and session locks go with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -30,7 +30,19 @@ from dai.stream import TYPE_NAME, Stream
 MOST_ROWS = 1 << 31
 PIPELINED_ROWS = 1_000
 REFCURSOR = 1790
+LOOK = "SET client_connection_check_interval = '2s'"
+"""While a statement works the server looks whether its client is still there: without that the statement of a client
+that was killed goes on until it has rows to send."""
+_LOOKS = 140_000
+"""The version of PostgreSQL from which it can."""
 _ENDS = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE"})
+
+
+def watched(connection: psycopg.Connection[Any]) -> None:
+    """Has the server look whether the client of this connection is there, where it can: see LOOK."""
+    with suppress(psycopg.Error):  # not every system can look
+        if connection.info.server_version >= _LOOKS:
+            connection.execute(LOOK)
 
 
 class PostgreSQLSession(Session):
@@ -61,6 +73,7 @@ class PostgreSQLSession(Session):
                 self._close_stream()
             raise  # the pool closes the connection, which rolls back
         self.execute("DISCARD ALL")
+        watched(self.connection)
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
         text = single_query(sql, DIALECT)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dai.cancellation import Cancellation
+from dai.drivers import DriverOptions, driver_for
 from dai.drivers.postgresql import PostgreSQL
 from dai.errors import (
     DataError,
@@ -148,3 +149,21 @@ def test_procedures_and_functions(driver: PostgreSQL) -> None:
         assert second.table().to_pylist() == [{"b": "b"}]
     with pytest.raises(NotFoundError), driver.call("absent", [], cancellation=Cancellation()):
         pass
+
+
+def test_the_server_looks_for_its_client_after_a_change_too(postgres_url: str) -> None:
+    """What a session has set is forgotten after it; that the statement of a client that is gone ends is not."""
+    driver = driver_for(postgres_url, DriverOptions(pool_size=1))
+    try:
+        asked = (
+            "SELECT current_setting('client_connection_check_interval') AS looks, "
+            "current_setting('work_mem') AS memory, pg_backend_pid() AS pid"
+        )
+        before = table(driver, asked).to_pylist()
+        assert before[0]["looks"] == "2s"
+        with driver.transaction(cancellation=Cancellation()) as session:
+            session.update("SET client_connection_check_interval = 0")
+            session.update("SET work_mem = '123kB'")
+        assert table(driver, asked).to_pylist() == before
+    finally:
+        driver.close()
