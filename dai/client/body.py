@@ -96,8 +96,6 @@ class Plain:
             if not self._open:
                 raise TruncatedError("This result was closed before it was read to its end.")
             found = read(argument)
-            self._cancellation.check()
-            return found
         except TimeoutError as error:
             self.close()
             raise UnreachableError(
@@ -114,6 +112,10 @@ class Plain:
         finally:
             with self._lock:
                 self._reading = False
+        if self._cancellation.cancelled:  # until now that has only woken this thread
+            self.close()
+            self._cancellation.check()
+        return found
 
     def _interrupted(self) -> None:
         with self._lock:

@@ -123,6 +123,47 @@ def test_cancelling_wakes_who_reads_and_closes_the_connection(compression: str) 
             Transport(server.url).send("GET", "/", cancellation=cancellation)
 
 
+def test_cancelling_what_nobody_reads_closes_the_connection() -> None:
+    with ScriptedServer(Scripted(body=[b"abc"] * 10)) as server:
+        cancellation = Cancellation()
+        body = Transport(server.url).send("GET", "/", cancellation=cancellation).body
+        assert body.read1(1)
+        cancellation.cancel(CancelledError("enough"))
+        assert body._plain._connection.sock is None
+        with pytest.raises(CancelledError, match="enough"):
+            body.read1()
+
+
+def test_cancelling_at_the_end_of_a_read_closes_the_connection() -> None:
+    """Who cancels finds somebody reading, who has all he wanted already."""
+
+    class Late:
+        """Where the reader says that it has read, it is cancelled before."""
+
+        def __init__(self) -> None:
+            self.inner, self.reader, self.entered = threading.Lock(), threading.get_ident(), 0
+
+        def __enter__(self) -> None:
+            if threading.get_ident() == self.reader:
+                self.entered += 1
+                if self.entered == 2:
+                    late = threading.Thread(target=cancellation.cancel)
+                    late.start()
+                    late.join()
+            self.inner.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.inner.release()
+
+    with ScriptedServer(Scripted(body=[b"abc"] * 10)) as server:
+        cancellation = Cancellation()
+        body = Transport(server.url).send("GET", "/", cancellation=cancellation).body
+        body._plain._lock = Late()  # type: ignore[assignment]
+        with pytest.raises(CancelledError):
+            body.read1(1)
+        assert body._plain._connection.sock is None
+
+
 def test_a_connection_is_used_again_after_a_cancellation_that_came_too_late() -> None:
     with ScriptedServer(Scripted(body=b"abc")) as server:
         transport, cancellation = Transport(server.url), Cancellation()
