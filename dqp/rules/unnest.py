@@ -318,9 +318,9 @@ def _aggregate(tree: Operator, plan: Aggregate, context: Context) -> Joined | No
     values: dict[str, exp.Expression] = {}
     for name, each in plan.aggregates:
         bare_one = each.this if isinstance(each, exp.Filter) else each
-        if isinstance(bare_one, exp.Count | exp.CountIf):
+        if isinstance(bare_one, exp.Count):
             values[name] = exp.Coalesce(this=column(name), expressions=[exp.Literal.number(0)])
-        elif not isinstance(bare_one, exp.Sum | exp.Avg | exp.Min | exp.Max):
+        elif not isinstance(bare_one, exp.CountIf | exp.Sum | exp.Avg | exp.Min | exp.Max):
             return None
     once = Aggregate(inner, grouped[0], plan.aggregates)
     if not _closed(grouped[1], tree, once):
