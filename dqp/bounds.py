@@ -104,7 +104,10 @@ def bounded(tree: Operator, values: pa.Table, first: Bound) -> Operator | None:
     few values."""
     if values.num_rows < first.wanted:
         return None
-    last: Any = values.column(0)[-1].as_py()
+    try:
+        last: Any = values.column(0)[-1].as_py()
+    except (OverflowError, ValueError):  # a day that Python does not have
+        return None
     if last is None:
         return None
 

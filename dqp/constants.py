@@ -91,6 +91,19 @@ def _cast(text: str, kind: str) -> exp.Expression:
     return exp.Cast(this=exp.Literal(this=text, is_string=True), to=exp.DataType.build(kind, dialect="duckdb"))
 
 
+def ends(values: Any) -> tuple[Any, Any] | None:
+    """The lowest and the highest of an Arrow array's values (both None where it has none); None where Python has no
+    value for one of them, such as a day after the year 9999. Raises pyarrow.ArrowNotImplementedError for a type that
+    has no order."""
+    import pyarrow.compute as pc
+
+    found = pc.min_max(values)
+    try:
+        return found["min"].as_py(), found["max"].as_py()
+    except (OverflowError, ValueError):
+        return None
+
+
 def number(given: Any) -> float | None:
     """A place on a line for values that are spread evenly over a range; None for text and what is beyond any place."""
     if isinstance(given, datetime.datetime):

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from dqp.constants import number, value, year
+from dqp.constants import ends, number, value, year
 from dqp.operators import Nested, used
 
 WIDTH = 8.0
@@ -121,10 +121,10 @@ def exact(values: Any) -> ColumnStatistics:
     width = values.nbytes / size
     try:
         distinct = float(pc.count_distinct(values, mode="only_valid").as_py())
-        ends = pc.min_max(values).as_py()
+        low, high = ends(values) or (None, None)
     except pa.ArrowNotImplementedError:
         return ColumnStatistics(None, values.null_count / size, None, None, width)
-    return ColumnStatistics(distinct, values.null_count / size, number(ends["min"]), number(ends["max"]), width)
+    return ColumnStatistics(distinct, values.null_count / size, number(low), number(high), width)
 
 
 def made(node: exp.Expression, given: Estimate) -> ColumnStatistics:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from dqp.constants import number
+from dqp.constants import ends, number
 from dqp.cost import ROUND_TRIP, costs
 from dqp.estimates import UNKNOWN, Estimate
 from dqp.keys import LARGE, MOST_BYTES, MOST_KEYS, TABLE_KEY, TABLE_ROW, Keys, KeyTable, Members, members
@@ -90,6 +90,8 @@ def _combinations(keys: pa.Table, pairs: Sequence[tuple[str, str]], context: Con
             return None
         if pa.types.is_string(wanted) and pc.any(pc.match_substring(columns[f"k{at}"], "\0")).as_py():
             return None
+        if pa.types.is_temporal(wanted) and ends(columns[f"k{at}"]) is None:  # days that not every database has
+            return None
     table = pa.table(columns).drop_null()
     table = table.group_by(table.column_names).aggregate([])
     if not 0 < table.num_rows <= MOST_KEYS or table.nbytes > MOST_BYTES:
@@ -104,8 +106,7 @@ def _part(table: pa.Table, names: Sequence[str], probe: Estimate) -> float:
     part = min(1.0, float(table.num_rows) / probe.distinct(known)) if known else 1.0
     for column, key in zip(columns, table.columns, strict=True):
         if not pa.types.is_string(key.type):
-            ends = pc.min_max(key).as_py()
-            low, high = number(ends["min"]), number(ends["max"])
+            low, high = map(number, ends(key) or (None, None))
             if low is not None and high is not None:
                 part = min(part, share(low, high, column))
     return float(part)

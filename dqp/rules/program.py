@@ -33,6 +33,7 @@ from dqp.operators import (
     walk,
 )
 from dqp.rules.context import EXACT, Context, same_values
+from dqp.rules.predicates import equality
 
 LARGEST_PART = 0.8
 """The part of the probe's rows that may be left where a filter is to pay."""
@@ -90,10 +91,12 @@ def _is_long(probe: Remote, context: Context) -> bool:
 def candidates(tree: Operator, context: Context) -> list[Reduction]:
     """What the equalities of the tree's joins make possible."""
     found: dict[tuple[Leaf, Remote], list[tuple[str, str]]] = {}
+    converting: set[int] = set()
+    _converts(tree, context, converting)
     for join in walk(tree):
         if not isinstance(join, Join):
             continue
-        for one, other in _equal(join, context):
+        for one, other in _equal(join, context, converting):
             left, right = _source_of(join.left, one), _source_of(join.right, other)
             if left is None or right is None or not _comparable(left[1], right[1], context):
                 continue
@@ -224,7 +227,19 @@ def share(low: float, high: float, values: ColumnStatistics) -> float:
     return max(0.0, min(1.0, (min(high, values.high) - max(low, values.low)) / (values.high - values.low)))
 
 
-def _equal(join: Join, context: Context) -> Iterator[tuple[str, str]]:
+def _converts(tree: Operator, context: Context, found: set[int]) -> bool:
+    """Whether a join in the tree says that columns are equal of which one is converted: two BIGINTs that equal the same
+    DOUBLE may differ. Enters all trees of which that is so, by their ids."""
+    below = [_converts(each, context, found) for each in ((tree.tree,) if isinstance(tree, Remote) else tree.inputs)]
+    here = isinstance(tree, Join) and any(
+        not same_values(*map(context.types.get, pair)) for pair in map(equality, conjuncts(tree.condition)) if pair
+    )
+    if here or any(below):
+        found.add(id(tree))
+    return id(tree) in found
+
+
+def _equal(join: Join, context: Context, converting: Set[int]) -> Iterator[tuple[str, str]]:
     """The columns (left, right) that the join's condition says are equal, by what joins below say too."""
     left, right = context.estimator.of(join.left).same, context.estimator.of(join.right).same
     seen: set[tuple[str, str]] = set()
@@ -237,7 +252,10 @@ def _equal(join: Join, context: Context) -> Iterator[tuple[str, str]]:
                 both = left.get(one, one), right.get(other, other)
                 if both not in seen:
                     seen.add(both)
-                    yield from product(_alike(join.left, left, one), _alike(join.right, right, other))
+                    yield from product(
+                        [one] if id(join.left) in converting else _alike(join.left, left, one),
+                        [other] if id(join.right) in converting else _alike(join.right, right, other),
+                    )
 
 
 def _alike(tree: Operator, same: Mapping[str, str], name: str) -> list[str]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from dqp.constants import literal, number
+from dqp.constants import ends, literal, number
 from dqp.cost import costs
 from dqp.estimates import Estimate
 from dqp.keys import among
@@ -84,8 +84,10 @@ def _conditions(keys: pa.ChunkedArray, name: str, remote: Remote, context: Conte
     listed = count <= MOST_LISTED and (distinct is None or count <= LARGEST_PART * distinct)
     if type == "VARCHAR":
         return [_list(values, name)] if listed else []
-    ends = pc.min_max(values)
-    low, high = ends["min"].as_py(), ends["max"].as_py()
+    found = ends(values)
+    if found is None:
+        return []
+    low, high = found
     if low == high:
         return [exp.EQ(this=column(name), expression=literal(low))]
     span: list[exp.Expression] = [

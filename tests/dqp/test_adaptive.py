@@ -1,21 +1,29 @@
 """Dynamic semi-joins: what a small build holds becomes a filter of the probe's statement."""
 
 import re
+import sqlite3
 import threading
+from contextlib import closing
+from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from sqlglot import exp
 
+import dqp
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.stream import Stream
 from dqp.adaptive import adapt
 from dqp.catalog import Catalog, Column, Table
 from dqp.cost import Estimator
+from dqp.estimates import exact
 from dqp.execution import Execution
 from dqp.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, Sort, column
 from dqp.rules import Context
+from dqp.rules.program import Reduction
+from dqp.rules.reduction import reduced
 from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
 from dqp.sources import DriverSource
@@ -225,6 +233,41 @@ def test_a_tree_without_joins_stays() -> None:
     tree = leaf("l", 10)
     made = adapt(tree, context(catalog_of(Double("l", probing))), lambda each: pytest.fail("nothing to read"), 1 << 20)
     assert made is tree
+
+
+def test_what_is_equal_to_one_converted_number_may_differ(tmp_path: Path) -> None:
+    """Two whole numbers that are one DOUBLE: the keys of the first are not those that the second is looked for by."""
+    large = 2**53
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as one:
+        one.execute(f"CREATE TABLE t AS SELECT {large + 1}::BIGINT AS k")
+        one.execute(f"CREATE TABLE converted AS SELECT {large}::DOUBLE AS x")
+    with closing(sqlite3.connect(tmp_path / "c.db")) as other:
+        other.execute("CREATE TABLE t (k BIGINT)")
+        other.executemany("INSERT INTO t VALUES (?)", [(large,), *((each,) for each in range(30_000))])
+        other.commit()
+    places = {"a": tmp_path / "a.duckdb", "b": tmp_path / "a.duckdb", "c": tmp_path / "c.db"}
+    urls = {alias: f"{'sqlite' if place.suffix == '.db' else 'duckdb'}:///{place}" for alias, place in places.items()}
+    with dqp.connect({"sources": urls}) as lab:
+        found = lab.sql("SELECT c.k FROM a.t a JOIN b.converted b ON a.k = b.x JOIN c.t c ON b.x = c.k").arrow()
+    assert found.to_pylist() == [{"k": large}]
+
+
+@pytest.mark.parametrize("type", ["DATE", "TIMESTAMP"])
+def test_days_that_python_does_not_have(type: str) -> None:
+    """Keys that are joined by, but are in no filter."""
+    columns = (Column("k", type, type.lower(), True, 1e6, 0.0, None, None, 8.0),)
+    names = {alias: Table(alias, "t", columns, rows=rows, bytes=rows * 8) for alias, rows in (("s", 10), ("l", 1e6))}
+    small, large = (Remote(alias, Scan(names[alias], ((f"{alias}_k", "k"),))) for alias in names)
+    tree = joined(large, small)
+    given = context(catalog_of(Double("s", keys()), Double("l", keys())))
+    given.learn(tree)
+    values = duckdb.sql(
+        f"SELECT k::{type} AS s_k FROM (VALUES ('0044-03-15 (BC)'), ('12000-01-01'), ('infinity')) t(k)"
+    )
+    data = values.to_arrow_table()
+    assert reduced(tree, Reduction(small, large, (("s_k", "l_k"),)), data, given) is tree
+    statistics = exact(data.column(0))
+    assert (statistics.distinct, statistics.low, statistics.high) == (3.0, None, None)
 
 
 def test_with_real_databases(postgres_module_url: str, mariadb_module_url: str) -> None:
