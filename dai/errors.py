@@ -224,8 +224,8 @@ class BusyError(DaiError):
 
     code, status, title = "busy", 503, "Busy"
 
-    def __init__(self, detail: str, *, retry_after: int = 1, hint: str | None = None) -> None:
-        super().__init__(detail, hint=hint, retry_after=retry_after)
+    def __init__(self, detail: str, *, retry_after: int = 1, hint: str | None = None, **extra: Any) -> None:
+        super().__init__(detail, hint=hint, retry_after=retry_after, **extra)
         self.retry_after = retry_after
 
 

@@ -20,8 +20,10 @@ class Admission:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    async def acquire(self) -> None:
-        """Returns when the request may run. BusyError when the queue is full, or after ``seconds`` in it."""
+    async def acquire(self, patience: float | None = None) -> None:
+        """Returns when the request may run. BusyError when the queue is full, or after ``seconds`` in it, or after
+        ``patience`` seconds if that is less."""
+        seconds = self.seconds if patience is None else min(patience, self.seconds)
         if self.running < self.concurrent:
             self.running += 1
             return
@@ -32,7 +34,7 @@ class Admission:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
-            async with asyncio.timeout(self.seconds):
+            async with asyncio.timeout(seconds):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
@@ -40,7 +42,7 @@ class Admission:
             elif turn in self._waiting:
                 self._waiting.remove(turn)
             if isinstance(error, TimeoutError):
-                raise BusyError(f"No request ended within {self.seconds:g} seconds.", retry_after=5) from error
+                raise BusyError(f"No request ended within {seconds:g} seconds.", retry_after=5) from error
             raise
 
     def release(self) -> None:

@@ -73,6 +73,15 @@ class Call:
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
+    @property
+    def preferences(self) -> dict[str, str]:
+        """What the client prefers (RFC 7240): values by their names in lower case, empty where there is none."""
+        found: dict[str, str] = {}
+        for each in filter(None, (self.header(b"prefer") or "").split(",")):
+            name, _, value = each.partition(";")[0].partition("=")
+            found.setdefault(name.strip().lower(), value.strip().strip('"'))
+        return found
+
     def check(self, operation: Operation, path: Mapping[str, str]) -> None:
         """Converts the parameters. ParameterError for one that is unknown, missing, given twice, or does not fit."""
         self.operation = operation

@@ -226,10 +226,7 @@ def _session(call: Call, perform: Perform | None = None) -> Session:
 
 
 def _asynchronous(call: Call) -> bool:
-    prefer = call.header(b"prefer")
-    return call.query.get("phase") is not None or (
-        prefer is not None and "respond-async" in (each.split(";")[0].strip().lower() for each in prefer.split(","))
-    )
+    return call.query.get("phase") is not None or "respond-async" in call.preferences
 
 
 async def _job(
@@ -249,8 +246,7 @@ async def _job(
 
     job = await asyncio.get_running_loop().run_in_executor(call.service.control, submit)
     headers = {"Location": f"/jobs/{job.id}"}
-    prefer = call.header(b"prefer")
-    if prefer is not None and "respond-async" in prefer.lower():
+    if "respond-async" in call.preferences:
         headers["Preference-Applied"] = "respond-async"
     return Reply(processing(perform, session.id, job.id), MEDIA_TYPE, 202, headers)
 

@@ -72,7 +72,7 @@ async def conduct(call: Call, work: Work) -> None:
     """Runs ``work`` and sends what it gives. What it raises was raised before anything was sent."""
     service = call.service
     admission = service.role_admission if work.role else service.admission
-    await admission.acquire()
+    await admission.acquire(_patience(call))
     watch = _Watch(call, work)
     service.working.add(work)
     try:
@@ -96,6 +96,12 @@ async def conduct(call: Call, work: Work) -> None:
         admission.release()
         call.rows, call.stages = work.rows, {**call.stages, **work.stages}
         call.error = call.error or work.error
+
+
+def _patience(call: Call) -> float | None:
+    """Seconds that the client wants to wait at most (RFC 7240, ``wait``), where it says so."""
+    wait = call.preferences.get("wait", "")
+    return float(wait) if wait.isdecimal() else None
 
 
 def _headers(call: Call, work: Work) -> dict[str, str]:

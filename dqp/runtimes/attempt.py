@@ -74,11 +74,14 @@ class Attempt:
                 task = self._task(fragment, instance, tuple(types))
                 self._tasks.setdefault(place, []).append(task)
         self._conducting = len(self._tasks)
+        waits = execution.attempt > 1
         for place, tasks in sorted(self._tasks.items(), key=lambda each: self._evaluators[each[0]][1]):
             taken = threading.Event()
-            execution.start(partial(self._conduct, self._evaluators[place][0], tasks, taken), "dqp-evaluator")
-            with execution.cancellation.on_cancel(taken.set):
-                taken.wait()
+            conduct = partial(self._conduct, self._evaluators[place][0], tasks, taken, waits)
+            execution.start(conduct, "dqp-evaluator")
+            if waits:
+                with execution.cancellation.on_cancel(taken.set):
+                    taken.wait()
         root = self._plan.root
         address = self._evaluators[self._places[root.id][0]][1]
         with self._named():
@@ -111,11 +114,12 @@ class Attempt:
                     raise gone(evaluator.name) from error
             raise
 
-    def _conduct(self, evaluator: Evaluator, tasks: Sequence[Task], taken: threading.Event) -> None:
-        """Has the evaluator run its tasks; the failure of one is that of the attempt, as long as rows are wanted."""
+    def _conduct(self, evaluator: Evaluator, tasks: Sequence[Task], taken: threading.Event, waits: bool) -> None:
+        """Has the evaluator run its tasks, ``taken`` once it has begun; the failure of one is that of the attempt, as
+        long as rows are wanted."""
         try:
             with self._runtime.loaded(evaluator, len(tasks)), self._named():
-                for reports in evaluator.run(tasks, self._execution.cancellation):
+                for reports in evaluator.run(tasks, self._execution.cancellation, waits=waits):
                     taken.set()
                     for each in reports:
                         self._told(evaluator, each)

@@ -9,9 +9,9 @@ Evaluators report at least once a second; one that does not is lost, and so is o
 long as no row was handed out, the query begins again under the next attempt on the evaluators that are left. One that
 was lost is left alone for a while, unless there is no other.
 
-An evaluator runs so many requests at once, from all its coordinators, and the others wait in their order. Every
-coordinator asks its evaluators one after the other, by address, and each only when the one before has taken the tasks:
-so two queries never wait for each other.
+An evaluator runs so many requests at once, from all its coordinators, and the others wait in their order. The first
+attempt asks all evaluators together and waits at none; where one has no turn for it, the next one asks them one after
+the other, by address, and each only when the one before has taken the tasks: so two queries never wait for each other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from dai.cancellation import Cancellation
-from dai.errors import DaiError, InternalError
+from dai.errors import BusyError, DaiError, InternalError
 from dai.stream import Stream
 from dqp.adaptive import adapt, foreseen
 from dqp.catalog import Catalog
@@ -97,10 +97,12 @@ class Evaluator(Protocol):
     def address(self) -> str:
         """Raises EvaluatorLostError where it cannot be asked."""
 
-    def run(self, tasks: Sequence[Task], cancellation: Cancellation) -> Iterator[Sequence[Mapping[str, Any]]]:
+    def run(
+        self, tasks: Sequence[Task], cancellation: Cancellation, *, waits: bool
+    ) -> Iterator[Sequence[Mapping[str, Any]]]:
         """Runs the tasks: their reports (``dqp.evaluator.Work.reports``), the first, perhaps empty, as soon as they
-        are taken. Closing the generator, or cancelling, ends them. Raises EvaluatorLostError when it is gone,
-        BusyError when it has no turn for them."""
+        are taken. Closing the generator, or cancelling, ends them. ``waits``: for a turn, where there is none yet.
+        Raises EvaluatorLostError when it is gone, BusyError, which names it as ``evaluator``, when it has no turn."""
 
     def forget(self) -> None:
         """What is known of it may be wrong: ask again."""
@@ -178,6 +180,8 @@ class Distributed(Local):
             if source is not None and not lost.count(str(source)):
                 lost.add(str(source))
             return super()._retries(error, tree, execution, lost)
+        if isinstance(error, BusyError):
+            return execution.attempt == 1 and "evaluator" in error.extra
         if not isinstance(error, EvaluatorLostError):
             return False
         for each in self.evaluators():

@@ -59,6 +59,7 @@ class ServiceEvaluator:
         base, resource = parted(url)
         self.name, self._path = base, f"/resources/{resource or RESOURCE}"
         self._client = Client(base, Options(connect=2.0, retries=1))
+        self._prompt = Client(base, Options(connect=2.0, retries=0))
         self._asked = Client(base, Options(connect=ANSWER, read=ANSWER, retries=0))
         self._heartbeat = Heartbeat(self._lives, self.name, after=AFTER, patience=SILENCE - AFTER - ANSWER)
         self._lock = threading.Lock()
@@ -88,16 +89,21 @@ class ServiceEvaluator:
         with self._lock:
             self._address = None
 
-    def run(self, tasks: Sequence[Task], cancellation: Cancellation) -> Iterator[Sequence[Mapping[str, Any]]]:
+    def run(
+        self, tasks: Sequence[Task], cancellation: Cancellation, *, waits: bool
+    ) -> Iterator[Sequence[Mapping[str, Any]]]:
         fragments, reports = element("fragments", encoded(tasks)), element("reports", name="how")
         work = activity("runFragments", fragments, reports, name="run")
         headers = {"Content-Type": "application/xml", "Accept": media_type("arrow")}
+        if not waits:
+            headers["Prefer"] = "wait=0"
+        client = self._client if waits else self._prompt
         path = f"{self._path}/perform?output=how"
         own = Cancellation()  # What ends this request alone.
         try:
             with cancellation.on_cancel(lambda: own.cancel(cancellation.cause)):
                 with self._heartbeat.waiting(own):
-                    reply = self._client.transport.send("POST", path, document(work), headers, cancellation=own)
+                    reply = client.transport.send("POST", path, document(work), headers, cancellation=own)
                 with Result(reply.body, "arrow") as result:
                     yield []
                     batches = iter(result)
@@ -109,6 +115,7 @@ class ServiceEvaluator:
             raise BusyError(
                 f"The evaluator {self.name} has too much to do.",
                 hint="Ask again later, or name more evaluators; its limits.concurrent is what it runs at once.",
+                evaluator=self.name,
             ) from error
 
     def _next(self, batches: Iterator[pa.RecordBatch], cancellation: Cancellation) -> pa.RecordBatch | None:
@@ -121,4 +128,5 @@ class ServiceEvaluator:
 
     def close(self) -> None:
         self._client.close()
+        self._prompt.close()
         self._asked.close()

@@ -217,5 +217,9 @@ def test_admission_runs_queues_and_refuses() -> None:
         with pytest.raises(BusyError, match="No request ended"):
             await impatient.acquire()
         assert (impatient.running, impatient.waiting) == (1, 0)
+        await admission.acquire()
+        with pytest.raises(BusyError, match="within 0 seconds"):
+            await admission.acquire(0)
+        assert (admission.running, admission.waiting) == (1, 0)
 
     asyncio.run(scenario())

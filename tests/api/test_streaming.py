@@ -213,6 +213,27 @@ def test_a_full_queue_refuses_and_waiting_ends(serve: Serve) -> None:
         assert client.post("/resources/book/query", json={"sql": "select 1"}).status_code == 200
 
 
+@pytest.mark.parametrize("wait", ["wait=0", 'Wait="0"; x=y', "handling=lenient,wait=0"])
+def test_who_does_not_wait_is_refused_at_once(serve: Serve, wait: str) -> None:
+    running = serve(limits={"concurrent": 1, "queue": 10, "queue_seconds": 3600})
+    with httpx.Client(base_url=running.url, timeout=60, headers={"Prefer": wait}) as client:
+        assert client.post("/resources/book/query", json={"sql": "select 1"}).status_code == 200
+        until(lambda: idle(running))
+        with opened(running, ENDLESS):
+            until(lambda: running.service.admission.running == 1)
+            answer = client.post("/resources/book/query", json={"sql": "select 1"})
+            assert (answer.status_code, answer.json()["type"]) == (503, "busy")
+    until(lambda: idle(running))
+
+
+def test_a_preference_that_says_nothing_is_none(serve: Serve) -> None:
+    running = serve(limits={"concurrent": 1, "queue": 10, "queue_seconds": 0.3})
+    body = {"sql": "select 1"}
+    for prefer in ("wait=soon", "wait", "wait=-1", "wait=\xb2", ", ;=", "respond-async-or-not"):
+        headers = {b"prefer": prefer.encode("latin-1")}
+        assert httpx.post(f"{running.url}/resources/book/query", json=body, headers=headers).status_code == 200, prefer
+
+
 def test_stopping_the_service_ends_what_runs(serve: Serve, tmp_path: Path, book: str) -> None:
     with background(configured(tmp_path, {"book": {"url": book}})) as running:
         connection = opened(running, ENDLESS)
