@@ -45,7 +45,8 @@ log = logging.getLogger("dqp.evaluator")
 BEAT = 1.0
 """Seconds between two reports of work that goes on: what a coordinator takes for a sign of life."""
 STARTED = 300.0
-"""Seconds that a fragment waits for one to start that it reads from. The coordinator, who sees to it, is quicker."""
+"""Seconds that a fragment waits for the evaluator to have the task that it reads from: that may wait for its turn. The
+coordinator, who sees to it, is quicker."""
 BUCKET = "bucket of the row"
 LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
 SPLIT_BLOCKS = 8
@@ -208,6 +209,7 @@ class Work:
     def __init__(self, evaluator: Evaluator, tasks: Sequence[Task], cancellation: Cancellation) -> None:
         self._evaluator, self.tasks = evaluator, tasks
         self._given, self._cancellation = cancellation, Cancellation()
+        self._attempts = {(each.query, each.attempt) for each in tasks}
         self._runs = [_Run(evaluator, each, self._cancellation, self._tell) for each in tasks]
         self._threads = [threading.Thread(target=each, name="dqp-fragment", daemon=True) for each in self._runs]
         self._changed = threading.Condition()
@@ -216,6 +218,8 @@ class Work:
 
     def begin(self) -> None:
         self._held.enter_context(self._given.on_cancel(self._stop))
+        for query, attempt in self._attempts:
+            self._evaluator.port.expect(query, attempt)
         for address in {each.coordinator for each in self.tasks}:
             silent = Cancellation()
             self._held.enter_context(silent.on_cancel(self._forsaken))
@@ -260,7 +264,7 @@ class Work:
         self._held.close()
         for each in self._threads:
             each.join()
-        for query, attempt in {(each.query, each.attempt) for each in self.tasks}:
+        for query, attempt in self._attempts:
             self._evaluator.port.withdraw(query, attempt)
         self._evaluator.ended(self)
 

@@ -124,6 +124,7 @@ class FlightPort:
             )
         self._changed = threading.Condition()
         self._published: dict[tuple[str, int, str, int], tuple[str, Opener | None]] = {}
+        self._expected: set[tuple[str, int]] = set()
         self._gets: set[_Get] = set()
         self._withdrawn: dict[tuple[str, int | None], float] = {}
         self._closing = False
@@ -143,11 +144,18 @@ class FlightPort:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def publish(self, ticket: Ticket, opener: Opener) -> None:
-        """From now on the ticket can be read, once: ``opener`` is called in the consumer's call, and the stream it
-        gives is closed with that. Raises ConflictError for a ticket that is published,
-        EvaluatorLostError while the port closes."""
+    def expect(self, query: str, attempt: int) -> None:
+        """Tickets of the attempt will be published, nobody knows when: a database may work for long before it has a
+        row. Until they are withdrawn, consumers who come for them are told to go on waiting."""
         with self._changed:
+            self._expected.add((query, attempt))
+
+    def publish(self, ticket: Ticket, opener: Opener) -> None:
+        """From now on the ticket can be read, once: ``opener``, which must not wait, is called in the consumer's call,
+        and the stream it gives is closed with that. Raises ConflictError for a ticket that is published, NotFoundError
+        for one that was withdrawn, EvaluatorLostError while the port closes."""
+        with self._changed:
+            self._check_withdrawn(ticket)
             if ticket.key in self._published:
                 raise ConflictError(f"Fragment {ticket.fragment}, partition {ticket.partition} is published already.")
             if self._closing:
@@ -165,6 +173,7 @@ class FlightPort:
         with self._changed:
             for key in [each for each in self._published if concerns(each)]:
                 del self._published[key]
+            self._expected = {each for each in self._expected if each[0] != query or attempt not in (None, each[1])}
             concerned = [get for get in self._gets if concerns(get.ticket.key)]
             now = time.monotonic()
             self._withdrawn = {key: until for key, until in self._withdrawn.items() if until > now}
@@ -222,13 +231,13 @@ class FlightPort:
                 get.cancellation.check()
                 if self._closing:
                     raise EvaluatorLostError("The evaluator shuts down.")
-                if not self._withdrawn.keys().isdisjoint([(ticket.query, ticket.attempt), (ticket.query, None)]):
-                    raise _withdrawn()
+                self._check_withdrawn(ticket)
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise NotFoundError(
                         f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {wait:g} s.",
                         started=False,
+                        expected=(ticket.query, ticket.attempt) in self._expected,
                     )
                 self._changed.wait(left)
             token, opener = self._published[ticket.key]
@@ -238,6 +247,10 @@ class FlightPort:
                 raise ConflictError(f"Fragment {ticket.fragment}, partition {ticket.partition} has its reader already.")
             self._published[ticket.key] = (token, None)
         return opener
+
+    def _check_withdrawn(self, ticket: Ticket) -> None:
+        if not self._withdrawn.keys().isdisjoint([(ticket.query, ticket.attempt), (ticket.query, None)]):
+            raise _withdrawn()
 
     def _sent(self, get: _Get, stream: Stream) -> Iterator[Any]:
         batches = rows = 0

@@ -30,7 +30,7 @@ SLOW = 10.0
 
 def fetch(address: str, ticket: Ticket, *, cancellation: Cancellation, timeout: float = WAIT) -> Stream:
     """The tuples behind a ticket at the port with ``address`` (``host:port``); returns when the producer has opened
-    them, which has to be within ``timeout`` seconds.
+    them, which has to be within ``timeout`` seconds, or at any time while the port expects it.
 
     Closing the stream and cancelling both end the producer's side too. Here and while pulling, raises what the
     producer failed with, the cancellation's cause, or EvaluatorLostError when the evaluator is gone.
@@ -46,6 +46,8 @@ def fetch(address: str, ticket: Ticket, *, cancellation: Cancellation, timeout: 
             except NotFoundError as error:
                 if error.extra.get("started") is not False:
                     raise
+                if error.extra.get("expected"):
+                    deadline = max(deadline, time.monotonic() + TURN)
                 if time.monotonic() >= deadline:
                     text = (
                         f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {timeout:g} s."

@@ -19,7 +19,7 @@ from dai.stream import Stream
 from dqp.errors import EvaluatorLostError
 from dqp.execution import Execution
 from dqp.fetch import Lost, places
-from dqp.flight import Opener, Ticket, new_token
+from dqp.flight import Ticket, new_token
 from dqp.flight_client import fetch
 from dqp.leaves import Leaves
 from dqp.operators import Call, Operator, Project, Receive, Remote, column
@@ -227,23 +227,34 @@ class Attempt:
         return self._read_here(remote)
 
     def _read_here(self, remote: Remote) -> Received:
-        """What only this process can read, or has begun to."""
-        reading = self._readings.take(remote)
-        return self._publish(lambda _: reading.stream(), reading.columns)
+        """What only this process can read, or has begun to: served when its source has accepted the statement."""
+        reading, ticket = self._readings.take(remote), self._own_ticket()
+
+        def serve() -> None:
+            stream = reading.stream()
+            self._runtime.port.publish(ticket, lambda _: stream)
+
+        self._execution.start(serve, "dqp-served")
+        return self._received_here(ticket, reading.columns)
 
     def _tuples(self, data: pa.Table, columns: Columns | None) -> Input:
         if data.nbytes <= EMBEDDED_BYTES:
             return Tuples(data, columns)
-        return replace(self._publish(lambda _: Stream.of(data), columns), whole=columns is None)
+        ticket = self._own_ticket()
+        self._runtime.port.publish(ticket, lambda _: Stream.of(data))
+        return replace(self._received_here(ticket, columns), whole=columns is None)
 
-    def _publish(self, opener: Opener, columns: Columns | None) -> Received:
-        """Rows that one task fetches from this process's own port."""
-        port = self._runtime.port
-        ticket = Ticket(self._query, self._execution.attempt, f"input {next(self._published)}", 0, self._token)
+    def _own_ticket(self) -> Ticket:
+        """For rows that one task fetches from this process's own port."""
+        port, attempt = self._runtime.port, self._execution.attempt
+        ticket = Ticket(self._query, attempt, f"input {next(self._published)}", 0, self._token)
         if ticket.fragment == "input 1":
-            self._execution.at_end(partial(port.withdraw, self._query, self._execution.attempt))
-        port.publish(ticket, opener)
-        return Received(((port.address, ticket),), columns)
+            port.expect(self._query, attempt)
+            self._execution.at_end(partial(port.withdraw, self._query, attempt))
+        return ticket
+
+    def _received_here(self, ticket: Ticket, columns: Columns | None) -> Received:
+        return Received(((self._runtime.port.address, ticket),), columns)
 
 
 def gone(name: str) -> EvaluatorLostError:

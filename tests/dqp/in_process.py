@@ -1,0 +1,68 @@
+"""Evaluators in this process, so that a test can hold what they wait for."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from dai.cancellation import Cancellation
+from dqp.catalog import Catalog
+from dqp.evaluator import Evaluator
+from dqp.runtimes.distributed import Distributed
+from dqp.settings import FederationSettings
+from dqp.spreading import Thresholds
+from dqp.wire import Task
+
+ALWAYS = Thresholds(split_rows=1e9, broadcast_bytes=0.0, spread_seconds=0.0)
+"""Fragments exchange rows, and each statement is read whole: a double gives the same rows for every part of it."""
+
+
+class Told:
+    """An evaluator as its coordinator sees it, called without a network."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.evaluator = name, Evaluator()
+
+    @property
+    def address(self) -> str:
+        return self.evaluator.port.address
+
+    def run(self, tasks: Sequence[Task], cancellation: Cancellation, **_: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
+        own = Cancellation()
+        with cancellation.on_cancel(lambda: own.cancel(cancellation.cause)):
+            work = self.evaluator.begin(tasks, own)
+            try:
+                yield []
+                yield from work.reports()
+            finally:
+                work.close()
+
+    def forget(self) -> None:
+        """There is nothing to forget."""
+
+
+class InProcess(Distributed):
+    """Two evaluators."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        super().__init__(catalog, FederationSettings(), thresholds=ALWAYS)
+        self.told = (Told("one"), Told("two"))
+
+    def evaluators(self) -> Sequence[Told]:
+        return self.told
+
+    def close(self) -> None:
+        super().close()
+        for each in self.told:
+            each.evaluator.close()
+
+
+@contextmanager
+def in_process(catalog: Catalog) -> Iterator[InProcess]:
+    """Nothing of its queries may be left when it ends."""
+    made = InProcess(catalog)
+    try:
+        yield made
+        assert made.port.health()["tickets"] == 0
+        assert not any(each.evaluator.state()["works"] for each in made.told)
+    finally:
+        made.close()

@@ -1,0 +1,76 @@
+"""A query on evaluators in this process, over sources that a test holds."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+from sqlglot import exp
+
+from dai.cancellation import Cancellation
+from dai.stream import Stream
+from dqp.flight import FlightPort, Ticket
+from dqp.flight_client import fetch
+from dqp.operators import Join, column
+from tests.dqp.doubles import Double, batch, catalog_of, execution, numbers, remote
+from tests.dqp.in_process import InProcess, in_process
+from tests.processes import until
+
+TREE = Join(
+    remote(numbers("a"), "a_"),
+    remote(numbers("b"), "b_"),
+    "inner",
+    exp.EQ(this=column("a_id"), expression=column("b_id")),
+)
+
+
+def rows(sql: str, cancellation: Cancellation) -> Stream:
+    return Stream(batch(1, 0).schema, iter([batch(1, 10)]))
+
+
+def ask(runtime: InProcess) -> tuple[pa.Table, int]:
+    """The answer and the number of its attempt."""
+    with execution() as running:
+        return runtime.run(TREE, list("abcd"), ["INTEGER", "BIGINT"] * 2, None, running).table(), running.attempt
+
+
+def claims(port: FlightPort, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many consumers have presented tickets at the port."""
+    found: list[object] = []
+    claim = port._claim
+
+    def counted(*given: object) -> object:
+        found.append(given)
+        return claim(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(port, "_claim", counted)
+    return lambda: len(found)
+
+
+def test_a_database_may_work_for_long_before_its_first_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for it asks again and again, and gives nobody up."""
+    released = threading.Event()
+
+    def late(sql: str, cancellation: Cancellation) -> Stream:
+        assert released.wait(100)
+        return rows(sql, cancellation)
+
+    with in_process(catalog_of(Double("a", late), Double("b", rows))) as runtime, ThreadPoolExecutor(1) as pool:
+
+        def impatient(address: str, ticket: Ticket, *, cancellation: Cancellation) -> Stream:
+            (port,) = [each.evaluator.port for each in runtime.told if each.address == address]
+            until(lambda: port._expected)
+            return fetch(address, ticket, cancellation=cancellation, timeout=0.0)
+
+        monkeypatch.setattr("dqp.flight_client.TURN", 0.02)
+        monkeypatch.setattr("dqp.runtimes.attempt.fetch", impatient)
+        here = claims(runtime.port, monkeypatch)
+        there = [claims(each.evaluator.port, monkeypatch) for each in runtime.told]
+        asked = pool.submit(ask, runtime)
+        try:
+            until(lambda: asked.done() or (here() > 5 and any(each() > 5 for each in there)))
+        finally:
+            released.set()
+        found, attempt = asked.result()
+        assert (sorted(found["a"].to_pylist()), attempt) == (list(range(1, 11)), 1)
