@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
 from typing import Any, Self
 
 import pyarrow as pa
@@ -24,8 +23,8 @@ import pyarrow as pa
 import dai
 from dai.cancellation import Cancellation
 from dai.client.progress import Asked, Meter
-from dai.client.result import SHOWN_COLUMNS, SHOWN_ROWS, first_rows, shown
-from dai.errors import ClosedError, ConfigurationError, DaiError, MissingDependencyError, ParameterError
+from dai.client.result import SHOWN_ROWS, drawn, needed
+from dai.errors import ClosedError, ConfigurationError, DaiError, ParameterError
 from dai.stream import Stream
 from dqp.coordinator import Begun, Coordinator
 from dqp.execution import Execution
@@ -228,12 +227,12 @@ class Query:
 
     def to_pandas(self, **options: Any) -> Any:
         """All of it as a pandas DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
-        _needed("pandas")
+        needed("pandas")
         return self.arrow().to_pandas(**options)
 
     def to_polars(self) -> Any:
         """All of it as a polars DataFrame."""
-        return _needed("polars").from_arrow(self.arrow())
+        return needed("polars").from_arrow(self.arrow())
 
     def look(self) -> Query:
         """Reads the first rows, which a notebook then shows; where they are all, they are kept as by ``arrow``."""
@@ -387,24 +386,6 @@ def _going_on(execution: Execution) -> str:
     return ", ".join(f"{each.name} {each.rows:,} rows" for each in parts)
 
 
-def _needed(package: str) -> Any:
-    try:
-        return import_module(package)
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"This needs the Python package {package!r}.", hint=f"pip install 'dai[{package}]'"
-        ) from error
-
-
 def _drawn(schema: pa.Schema, batches: list[pa.RecordBatch], note: str) -> str:
-    head = "".join(
-        f"<th>{html.escape(each.name)}<br><small>{html.escape(str(each.type))}</small></th>"
-        for each in list(schema)[:SHOWN_COLUMNS]
-    )
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(shown(value))}</td>" for value in row[:SHOWN_COLUMNS]) + "</tr>"
-        for row in first_rows(batches, SHOWN_ROWS)
-    )
     columns = f"{len(schema)} column{'' if len(schema) == 1 else 's'}"
-    more = f"; {SHOWN_COLUMNS} columns shown" if len(schema) > SHOWN_COLUMNS else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note} × {columns}{more}</p>"
+    return drawn(schema, batches, f"{note} × {columns}")

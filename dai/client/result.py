@@ -147,12 +147,12 @@ class Result:
 
     def to_pandas(self, **options: Any) -> Any:
         """All of it as a pandas DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
-        _needed("pandas")
+        needed("pandas")
         return self.arrow().to_pandas(**options)
 
     def to_polars(self) -> Any:
         """All of it as a polars DataFrame."""
-        return _needed("polars").from_arrow(self.arrow())
+        return needed("polars").from_arrow(self.arrow())
 
     # --- bytes ---
 
@@ -282,21 +282,25 @@ class Result:
         if self._table is None and (self._taken or self._closed):
             return f"<p>{html.escape(repr(self))}</p>"
         batches = self._peeked()
-        fields = list(self.schema)[:SHOWN_COLUMNS]
-        more_columns = len(self.schema) > SHOWN_COLUMNS
-        head = "".join(
-            f"<th>{html.escape(field.name)}<br><small>{html.escape(str(field.type))}</small></th>" for field in fields
-        )
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(shown(value))}</td>" for value in row[:SHOWN_COLUMNS]) + "</tr>"
-            for row in first_rows(batches, SHOWN_ROWS)
-        )
         if self._table is not None:
-            count = f"{self._counted()}, {self.received / 1e6:,.1f} MB"
+            note = f"{self._counted()}, {self.received / 1e6:,.1f} MB"
         else:
-            count = f"the first rows × {len(self.schema)} columns; the rest streams when it is read"
-        note = f"; {SHOWN_COLUMNS} columns shown" if more_columns else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{count}{note}</p>"
+            note = f"the first rows × {len(self.schema)} columns; the rest streams when it is read"
+        return drawn(self.schema, batches, note)
+
+
+def drawn(schema: pa.Schema, batches: list[pa.RecordBatch], note: str) -> str:
+    """Names, types and the first rows in HTML, and the note below them."""
+    head = "".join(
+        f"<th>{html.escape(field.name)}<br><small>{html.escape(str(field.type))}</small></th>"
+        for field in list(schema)[:SHOWN_COLUMNS]
+    )
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(shown(value))}</td>" for value in row[:SHOWN_COLUMNS]) + "</tr>"
+        for row in first_rows(batches, SHOWN_ROWS)
+    )
+    more = f"; {SHOWN_COLUMNS} columns shown" if len(schema) > SHOWN_COLUMNS else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note}{more}</p>"
 
 
 def first_rows(batches: list[pa.RecordBatch], count: int) -> list[tuple[Any, ...]]:
@@ -320,7 +324,8 @@ def shown(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
-def _needed(package: str) -> Any:
+def needed(package: str) -> Any:
+    """A package that tuples can be handed to. MissingDependencyError says how to install it."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
