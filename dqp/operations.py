@@ -32,9 +32,9 @@ import random
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -55,12 +55,14 @@ from dqp.execution import Execution
 from dqp.settings import FederationSettings
 from dqp.types import arrow_type
 
+Results = Callable[[], pa.Array]
+"""Waits for the results of calls that were begun."""
 REPEATED = frozenset({429, 502, 503, 504})
 LONGEST_PAUSE = 5.0
 LARGEST_ANSWER = 256 << 20
-AHEAD = 8
-"""Rows that an operation is given at once, as a multiple of those that it calls at the same time: at the end of each
-portion, what is done first waits for what is done last."""
+AHEAD = 4
+"""Rows of a portion, as a multiple of those that an operation calls at the same time. The calls of the next portion
+are begun before the results of the last are waited for: a slow call does not keep others from being made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,19 +154,32 @@ def calling(
     caller = Caller(operation, execution.cancellation)
     execution.at_end(caller.close)
     schema = pa.schema(list(below.schema)[:kept]).append(pa.field(identifier, operation.result))
+    portions = below.rebatch(AHEAD * operation.batch * operation.concurrent)
 
-    def called(batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = batch.columns
+    @contextmanager
+    def failing() -> Iterator[None]:
         try:
-            results = caller(*columns[kept:])
+            yield
         except DaiError as error:
             # Before the rows below are closed unread, which would be taken for the cause.
             execution.fail(error)
             raise
-        return pa.RecordBatch.from_arrays([*columns[:kept], results], schema=schema)
 
-    rows = below.rebatch(AHEAD * operation.batch * operation.concurrent)
-    return execution.measure(key, operation.name).stream(rows.map(called, schema))
+    def called() -> Iterator[pa.RecordBatch]:
+        begun: list[tuple[pa.RecordBatch, Results]] = []
+        for batch in portions:
+            with failing():
+                begun.append((batch, caller.begin(*batch.columns[kept:])))
+            if len(begun) > 1:
+                yield ended(*begun.pop(0))
+        for batch, results in begun:
+            yield ended(batch, results)
+
+    def ended(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
+        with failing():
+            return pa.RecordBatch.from_arrays([*batch.columns[:kept], results()], schema=schema)
+
+    return execution.measure(key, operation.name).stream(Stream(schema, called(), portions.close))
 
 
 class Caller:
@@ -183,11 +198,10 @@ class Caller:
         self._unregister = cancellation.on_cancel(self._interrupt)
         self._unregister.__enter__()
 
-    def __call__(self, *arguments: pa.Array) -> pa.Array:
-        """The results for the rows of ``arguments`` (one array an argument, of one length), in their order.
-
-        Raises OperationError naming the function, for arguments of other types too, or the cancellation's cause.
-        """
+    def begin(self, *arguments: pa.Array) -> Results:
+        """Begins the calls for the rows of ``arguments`` (one array an argument, of one length). What it returns waits
+        for their results, in the order of the rows; both raise OperationError naming the function, for arguments of
+        other types too, or the cancellation's cause."""
         operation = self.operation
         rows = len(arguments[0])
         try:
@@ -206,19 +220,23 @@ class Caller:
         if operation.deterministic and wanted.num_rows > 1:
             wanted, places = _different(wanted)
         pieces = [wanted.slice(first, operation.batch) for first in range(0, wanted.num_rows, operation.batch)]
-        results = pa.chunked_array(self._all(pieces), operation.result)
-        if places is not None:
-            results = results.take(places)
-        if len(numbers) == rows:
-            return results.combine_chunks() if results.num_chunks != 1 else results.chunk(0)
-        spread = pc.replace_with_mask(
-            pa.nulls(rows, operation.result), valid.combine_chunks(), results.combine_chunks()
-        )
-        return spread.combine_chunks() if isinstance(spread, pa.ChunkedArray) else spread
-
-    def _all(self, pieces: Sequence[pa.Table]) -> list[pa.Array]:
-        """The results of all pieces; at the first failure those not begun are not begun."""
         futures: list[Future[pa.Array]] = [self._pool.submit(self._one, each) for each in pieces]
+
+        def results() -> pa.Array:
+            found = pa.chunked_array(self._all(futures), operation.result)
+            if places is not None:
+                found = found.take(places)
+            if len(numbers) == rows:
+                return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
+            spread = pc.replace_with_mask(
+                pa.nulls(rows, operation.result), valid.combine_chunks(), found.combine_chunks()
+            )
+            return spread.combine_chunks() if isinstance(spread, pa.ChunkedArray) else spread
+
+        return results
+
+    def _all(self, futures: Sequence[Future[pa.Array]]) -> list[pa.Array]:
+        """What all calls give; at the first failure those not begun are not begun."""
         try:
             return [each.result() for each in futures]
         except BaseException:

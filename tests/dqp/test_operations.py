@@ -19,7 +19,7 @@ from dai.drivers import driver_for
 from dai.errors import CancelledError, ConfigurationError, DaiError
 from dai.stream import Stream
 from dqp.errors import OperationError
-from dqp.operations import Caller, Operation
+from dqp.operations import AHEAD, Caller, Operation
 from tests.processes import until
 
 
@@ -101,7 +101,7 @@ def operation(**given: Any) -> Operation:
 def called(made: Operation, *arguments: pa.Array) -> pa.Array:
     caller = Caller(made, Cancellation())
     try:
-        return caller(*arguments)
+        return caller.begin(*arguments)()
     finally:
         caller.close()
 
@@ -168,7 +168,7 @@ def test_cancelling_ends_calls_under_way(service: Lengths) -> None:
 
     def run() -> None:
         try:
-            caller(pa.array(["a", "b", "c"]))
+            caller.begin(pa.array(["a", "b", "c"]))()
         except BaseException as error:  # noqa: BLE001
             failures.append(error)
 
@@ -234,6 +234,31 @@ def test_a_failing_function_is_the_cause_that_a_query_tells(tmp_path: Path) -> N
         for sql in ("select broken(name) from lite.t", "select count(*) from lite.t where broken(name) > 'a'"):
             with pytest.raises(OperationError, match="broken failed: ValueError"):
                 lab.sql(sql).arrow()
+
+
+LATER = threading.Event()
+
+
+def awaiting(number: int) -> int:
+    """The first waits for the last."""
+    if number == 1:
+        return int(LATER.wait(30))
+    if number == 2 * AHEAD * 2:
+        LATER.set()
+    return number
+
+
+def test_a_slow_call_does_not_keep_those_of_the_next_portion_from_being_made(tmp_path: Path) -> None:
+    lite = driver_for(f"sqlite:///{tmp_path}/lite.db")
+    numbers = range(1, 4 * AHEAD + 4)
+    lite.load("t", Stream.of(pa.table({"id": numbers})), cancellation=Cancellation(), create=True)
+    lite.close()
+    function = {"python": f"{__name__}:awaiting", "arguments": ["BIGINT"], "returns": "BIGINT", "concurrent": 2}
+    with dqp.connect(
+        {"sources": {"lite": f"sqlite:///{tmp_path}/lite.db"}, "functions": {"awaiting": function}}
+    ) as lab:
+        found = lab.sql("select id, awaiting(id) as result from lite.t").arrow()
+    assert found.to_pydict() == {"id": list(numbers), "result": list(numbers)}
 
 
 @pytest.mark.parametrize(
