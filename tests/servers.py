@@ -349,6 +349,7 @@ class MariaServer(Server):
             **_ALIKE,
             "innodb-doublewrite": 0,
             "innodb-log-file-size": "256M",
+            "ssl": 0,  # MariaDB from 11.4 on makes itself a certificate
         },
     )
 

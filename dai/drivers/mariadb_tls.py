@@ -1,7 +1,8 @@
 """TLS to MariaDB and MySQL: what the URL asks for holds, or there is no connection.
 
 ``ssl_mode`` is REQUIRED, VERIFY_CA or VERIFY_IDENTITY (or DISABLED, PREFERRED, which ask for none); ``ssl_ca`` names
-the certificate to trust and asks for TLS by itself.
+the certificate to trust and asks for VERIFY_CA by itself, and instead of REQUIRED. To libmariadb 3.3 VERIFY_CA is
+VERIFY_IDENTITY; from 3.4 on it trusts, where no ``ssl_ca`` is named, a MariaDB that proves to know the password.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ def options_of(url: URL) -> dict[str, Any]:
             f"The URL of the MariaDB database names an ssl_ca, but its ssl_mode {mode} asks for no TLS.",
             hint="Say ssl_mode=VERIFY_CA, or leave one of the two out.",
         )
+    if authority and not mode.startswith("VERIFY"):
+        mode = "VERIFY_CA"  # libmariadb 3.4 looks at no certificate unless it is told to
     return {**({"ssl_mode": mode} if mode else {}), **({"ssl": {"ca": authority}} if authority else {})}
 
 
 def check(raw: Any, options: dict[str, Any]) -> None:
     """Closes a new connection that is plain though ``options`` ask for TLS, and raises: where the server has no TLS,
     libmariadb 3.3 goes on without it and does not say so."""
-    if (options.get("ssl_mode") in _ENCRYPTED or "ssl" in options) and not raw.client_flag & CLIENT.SSL:
+    if options.get("ssl_mode") in _ENCRYPTED and not raw.client_flag & CLIENT.SSL:
         raw.close()
         raise DatabaseUnavailableError(
             "The database offers no encrypted connection, which its URL asks for.",

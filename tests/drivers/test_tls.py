@@ -45,7 +45,7 @@ def with_tls(server: Server, certificate: Path, settings: dict[str, str], names:
 
 @pytest.fixture(scope="module")
 def secure_mariadb(certificate: Path) -> Iterator[Server]:
-    with with_tls(MariaServer(), certificate, {}, ("ssl-cert", "ssl-key")) as server:
+    with with_tls(MariaServer(), certificate, {"ssl": "1"}, ("ssl-cert", "ssl-key")) as server:
         yield server
 
 
@@ -121,8 +121,9 @@ def test_mariadb_behind_tls_is_not_read_from_the_socket(
 
 
 def test_mariadb_with_a_certificate_that_nobody_knows(secure_mariadb: Server, certificate: Path) -> None:
-    for mode in ("ssl_mode=VERIFY_CA", f"ssl_ca={certificate.with_name('other.pem')}"):
-        driver = driver_for(f"{secure_mariadb.url}?{mode}")
+    authority = f"ssl_ca={certificate.with_name('other.pem')}"
+    for mode in ("", "ssl_mode=REQUIRED&", "ssl_mode=VERIFY_CA&", "ssl_mode=VERIFY_IDENTITY&"):
+        driver = driver_for(f"{secure_mariadb.url}?{mode}{authority}")
         with pytest.raises(DatabaseUnavailableError, match="not trusted") as caught:
             table(driver, "SELECT 1 AS one")
         assert isinstance(caught.value.__cause__, MySQLdb.Error)
