@@ -47,7 +47,9 @@ def update(driver: Driver, sql: str, *rows: tuple[object, ...]) -> int:
 
 def test_declared_types_hold_without_values(driver: Driver) -> None:
     found = table(driver, "SELECT d, n, x, 1 + 1 AS e FROM t")
-    assert found.schema.types == [pa.date32(), pa.decimal128(10, 2), pa.null(), pa.null()]
+    # From SQLite 3.41 on a view calls a column BLOB that was declared without a type.
+    undeclared = pa.binary() if sqlite3.sqlite_version_info >= (3, 41) else pa.null()
+    assert found.schema.types == [pa.date32(), pa.decimal128(10, 2), undeclared, pa.null()]
     assert found.schema.field("n").metadata[TYPE_NAME] == b"decimal"
 
 
