@@ -31,7 +31,7 @@ from dqp.operators import (
 from dqp.rules.context import EXACT, Context
 from dqp.rules.implode import refused
 from dqp.rules.joins import place
-from dqp.rules.predicates import bare, changing, replaced, strict
+from dqp.rules.predicates import bare, calm, changing, replaced, strict
 
 FEWER = 0.25
 """The first step has to leave at most this part of the rows."""
@@ -272,6 +272,8 @@ def _eager(tree: Aggregate, side: Operator, kind: str, around: frozenset[str], c
         if names and names <= inside and not (once and not isinstance(each, exp.Min | exp.Max)):
             if kind == "left" and argument is not None and not strict(argument, names):
                 return None  # It has a value where the side is filled with NULLs.
+            if argument is not None and not calm(argument, context.types):
+                return None  # It may fail for a row that the join drops.
             of_side.append((name, each))
         else:
             others.append((name, each))

@@ -60,7 +60,7 @@ def _moved(tree: Operator, side: Operator, filled: bool, context: Context) -> Op
     inside = frozenset(side.columns)
     parts: dict[exp.Expression, None] = {}
     for each in tree.expressions:
-        _gather(each, inside, parts)
+        _gather(each, inside, parts, context)
     if not parts or free(side):
         return None
     elsewhere = _needed(tree.inputs[0], side)
@@ -79,17 +79,17 @@ def _moved(tree: Operator, side: Operator, filled: bool, context: Context) -> Op
     return None
 
 
-def _gather(node: exp.Expression, inside: frozenset[str], parts: dict[exp.Expression, None]) -> None:
+def _gather(node: exp.Expression, inside: frozenset[str], parts: dict[exp.Expression, None], context: Context) -> None:
     """Enters the largest parts that need columns of the side alone."""
     if isinstance(node, exp.Column | exp.Literal | exp.Window | exp.Escape):
         return
     names = used(node)
-    if names and names <= inside and isinstance(node, _VALUES) and calm(node):
+    if names and names <= inside and isinstance(node, _VALUES) and calm(node, context.types):
         parts[bare(node)] = None
         return
     for each in node.iter_expressions():
         if isinstance(each, exp.Expression):
-            _gather(each, inside, parts)
+            _gather(each, inside, parts, context)
 
 
 def _needed(tree: Operator, side: Operator) -> frozenset[str]:

@@ -31,6 +31,9 @@ _CALM = (
     *(exp.Coalesce, exp.DPipe, exp.Trim, *COMPARISONS),
 )
 """What gives a value for every row, cheaply: may be computed for rows that are thrown away later."""
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Neg)
+_BROKEN = ("DECIMAL", "DOUBLE", "FLOAT", "DATE", "TIMESTAMP")
+"""Beginnings of types that are no whole numbers, nor is what is computed from them and whole numbers."""
 
 
 def rebuilt(node: exp.Expression, change: Callable[[exp.Expression], exp.Expression | None]) -> exp.Expression:
@@ -119,9 +122,22 @@ def changing(node: exp.Expression, functions: Set[str]) -> bool:
     return False
 
 
-def calm(node: exp.Expression) -> bool:
-    """Whether it can be computed for any row without an error and at little cost."""
-    return all(isinstance(each, _CALM) for each in node.walk())
+def calm(node: exp.Expression, types: Mapping[str, str]) -> bool:
+    """Whether it can be computed for any row without an error and at little cost. ``types`` of columns: arithmetic on
+    whole numbers overflows for some; decimals have digits to spare."""
+    return all(
+        isinstance(each, _CALM) and (not isinstance(each, _ARITHMETIC) or not _whole(each, types))
+        for each in node.walk()
+    )
+
+
+def _whole(node: exp.Expression, types: Mapping[str, str]) -> bool:
+    """Whether its value may be a whole number."""
+    if isinstance(node, (*_ARITHMETIC, exp.Paren)):
+        return all(_whole(each, types) for each in node.iter_expressions())
+    if isinstance(node, exp.Literal):
+        return not node.is_string and node.name.isdigit()
+    return not isinstance(node, exp.Column) or not types.get(node.name, "").startswith(_BROKEN)
 
 
 def strict(node: exp.Expression, identifiers: Set[str]) -> bool:
