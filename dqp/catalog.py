@@ -15,22 +15,26 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from dai.drivers import Column as ColumnInfo
 from dai.drivers import Driver, Statistics, TableInfo
-from dai.errors import DaiError, NotFoundError, ParameterError, StatementError
+from dai.errors import DaiError, NotFoundError, ParameterError
 from dai.loading import MOST, nearest
 from dqp import types
 from dqp.diagnosis import explained
-from dqp.private import PRIVATE
+from dqp.private import PRIVATE, shown
 from dqp.reflection import Reflected, Reflection
+from dqp.replicas import Replicas
 from dqp.settings import FederationSettings
-from dqp.shadow import Fault, Refused, Shadow, Shape, Signature, dollars, path_of, words
+from dqp.shadow import Fault, Refused, Shadow, Shape, Signature, dollars, path_of, quoted, words
 from dqp.sources import DescribedSource, Source, sources_of
-from dqp.table import DEFAULT_SCHEMAS, UNKNOWN_ROWS, Column, Table, list_type, named, table_of
+from dqp.table import UNKNOWN_ROWS, Column, Table, list_type, named, table_of
+from dqp.views import Broken, Views
 
 __all__ = ["UNKNOWN_ROWS", "Catalog", "Column", "Table"]
 
@@ -51,7 +55,7 @@ class Catalog:
         self.settings = settings
         self.sources: Mapping[str, Source] = {each.alias: each for each in given}
         self.views: Mapping[str, str] = dict(settings.views)
-        self._views = {name.casefold(): name for name in self.views}
+        self._views = Views(self.views)
         self._reflection = Reflection(given, lifetime=settings.lifetime)
         self._uploads: dict[str, tuple[str, pa.Table]] = {}
         self._last_used: dict[str, float] = {}
@@ -65,7 +69,7 @@ class Catalog:
         self._broken: dict[str, str] = {}
         self._known: dict[tuple[str, str | None, str], tuple[TableInfo, Statistics, Table]] = {}
         self._described_tables: dict[tuple[str, str | None, str], Table] = {}
-        self._replicas = _replicas(settings, given)
+        self._replicas = Replicas(settings.replicas, given, self._reflection)
 
     @classmethod
     def of(
@@ -103,8 +107,19 @@ class Catalog:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """By name: sources that are down, tables that no name reaches, views that do not hold; and why."""
-        return {**self._reflection.problems(), **self._broken}
+        """By name: sources that are down, tables that no name reaches, replicas that stand for nothing (as far as their
+        sources have been asked), views that do not hold; and why."""
+        return {**self._reflection.problems(), **self._replicas.problems(), **self._broken}
+
+    @property
+    def away(self) -> Mapping[str, str]:
+        """Aliases of the sources that did not answer when they were last asked, and why."""
+        return self._reflection.away()
+
+    def remarks(self, tables: Iterable[Table]) -> Sequence[str]:
+        """What is wrong with the replicas that the configuration names for tables of their sources."""
+        problems = self._replicas.problems(frozenset(each.source for each in tables))
+        return [f"{name}: {why}".replace("\n", " ") for name, why in problems.items()]
 
     def tables(self) -> Sequence[Table]:
         """Every table of every source that answers, without waiting for statistics."""
@@ -145,10 +160,11 @@ class Catalog:
         if key in self._described_tables:
             return self._described_tables[key]
         statistics = self._reflection.statistics(alias, info, wait=wait)
+        replicas = self._replicas.of(alias, info)
         known = self._known.get(key)
-        if known is not None and known[0] is info and (known[1] is statistics or statistics is None):
+        same = known is not None and known[0] is info and (known[1] is statistics or statistics is None)
+        if known is not None and same and known[2].replicas == replicas:
             return known[2]
-        replicas = self._replicas(alias, info)
         table = table_of(alias, info, statistics or Statistics(rows=info.rows), replicas)
         if statistics is not None:
             self._known[key] = (info, statistics, table)
@@ -168,11 +184,12 @@ class Catalog:
 
     def inline(self, name: str) -> pa.Table | None:
         """An uploaded table."""
-        found = self._uploads.get(name.casefold())
-        if found is None:
-            return None
-        self._last_used[name.casefold()] = time.monotonic()
-        return found[1]
+        with self._lock:
+            found = self._uploads.get(name.casefold())
+            if found is None:
+                return None
+            self._last_used[name.casefold()] = time.monotonic()
+            return found[1]
 
     def upload(self, name: str, table: pa.Table) -> None:
         """Makes a table known as ``name``; one of the same name before is replaced. ParameterError for columns whose
@@ -203,7 +220,7 @@ class Catalog:
         folded, hint = name.casefold(), "Give the table another name."
         if not folded.strip():
             raise ParameterError("A table needs a name.")
-        if folded in self._views:
+        if name in self._views:
             raise ParameterError(f"There is a view {name!r}.", hint=hint)
         if self._reflection.alias(name) is not None:
             raise ParameterError(f"There is a source {name!r}.", hint=hint)
@@ -215,7 +232,8 @@ class Catalog:
 
     @property
     def uploads(self) -> Mapping[str, pa.Table]:
-        return dict(self._uploads.values())
+        with self._lock:
+            return dict(self._uploads.values())
 
     # --- what SQL means ---
 
@@ -224,7 +242,7 @@ class Catalog:
         found = {}
         for name in self.views:
             try:
-                found[name] = self.describe('FROM "' + name.replace('"', '""') + '"')
+                found[name] = self.describe(f"FROM {quoted(name)}")
                 self._broken.pop(name, None)
             except DaiError as error:
                 self._broken[name] = str(error)
@@ -237,66 +255,47 @@ class Catalog:
         DatabaseUnavailableError for a source that the query needs.
         """
         text = dollars(sql, parameters) if isinstance(parameters, Mapping) else sql
+        shadow, broken = self._filled(words(text))
         try:
-            return self._described(text, parameters)
+            return shadow.describe(text, parameters)
         except Refused as refused:
-            if refused.fault.kind in ("MISSING_ENTRY", "COLUMN_NOT_FOUND", "Catalog", "Binder") and self._stale(sql):
+            fault = refused.fault
+            if fault.kind in ("MISSING_ENTRY", "COLUMN_NOT_FOUND", "Catalog", "Binder") and self._stale(text):
+                shadow, broken = self._filled(words(text))
                 try:
-                    return self._described(text, parameters)
+                    return shadow.describe(text, parameters)
                 except Refused as again:
-                    refused = again
-            raise self._error(sql, refused.fault) from refused
-
-    def _described(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Shape:
-        shadow = self._filled(words(sql))
-        return shadow.describe(sql, parameters)
+                    fault = again.fault
+            raise self._views.error(sql, fault, broken, partial(self._error, shadow=shadow)) from refused
 
     def _stale(self, sql: str) -> bool:
         """Whether the sources that the query names have changed since they were last looked at."""
         before = self._reflection.version
-        self._reflection.look_now(self._reflection.mentioned(words(sql)))
+        self._reflection.look_now(self._reflection.mentioned(self._views.words(words(sql))))
         return self._reflection.version != before
 
-    def _filled(self, names: frozenset[str], above: tuple[str, ...] = ()) -> Shadow:
-        """The shadow with every table and view that has one of the names."""
+    def _filled(self, named: frozenset[str]) -> tuple[Shadow, Broken]:
+        """The shadow with every table and view that has one of the names, and the views that it does not take."""
+        names = self._views.words(named)
         self._reflection.need(self._reflection.mentioned(names))
         version = self.version
         with self._lock:
             if self._shadow is None or self._shadow[0] != version:
                 self._shadow = (version, Shadow(self._reflection.aliases, self._functions))
             shadow = self._shadow[1]
+            uploads = {name: self._uploads[name][1].schema for name in names & self._uploads.keys()}
         for name in names:
             if (type := list_type(name)) is not None:
                 shadow.table((name,), (("value", type),))
-        for name in names & self._uploads.keys():
-            shadow.table(
-                (name,), tuple((each.name, types.duckdb_type(each.type)) for each in self._uploads[name][1].schema)
-            )
+        for name, schema in uploads.items():
+            shadow.table((name,), tuple((each.name, types.duckdb_type(each.type)) for each in schema))
         for reflected in self._reflection.loaded():
             for info, path in reflected.mentioned(names):
                 shadow.table(path, self._shape(reflected.alias, info))
                 self._reflection.prefetch(reflected.alias, info)
-        for name in names & self._views.keys():
-            self._view(shadow, self._views[name], above)
-        return shadow
+        return shadow, self._views.make(shadow, names)
 
-    def _view(self, shadow: Shadow, name: str, above: tuple[str, ...]) -> None:
-        if name in above:
-            chain = " → ".join((*above[above.index(name) :], name))
-            raise StatementError(f"The view {name!r} reads itself: {chain}.")
-        sql = self.views[name]
-        self._filled(words(sql), (*above, name))
-        try:
-            shadow.view(name, sql)
-        except Refused as refused:
-            error = self._error(sql, refused.fault)
-            if not isinstance(error, StatementError):
-                raise error from refused
-            raise StatementError(
-                f"The view {name!r} does not hold: {error.detail}", sql=sql, position=error.position, hint=error.hint
-            ) from refused
-
-    def _error(self, sql: str, fault: Fault) -> DaiError:
+    def _error(self, sql: str, fault: Fault, shadow: Shadow) -> DaiError:
         names = words(sql)
 
         def columns() -> dict[str, list[str]]:
@@ -305,10 +304,16 @@ class Catalog:
                 for reflected in self._reflection.loaded()
                 for info, _ in reflected.mentioned(names)
             }
-            return {
+            known = {
                 str(self._table(alias, info, wait=False)): list(named(info.columns))
                 for (alias, _, _), info in found.items()
             }
+            with self._lock:
+                known |= {shown(name): self._uploads[name][1].column_names for name in names & self._uploads.keys()}
+            for name in self._views.named(names):
+                with suppress(Refused):
+                    known[name] = [each for each, _ in shadow.describe(f"FROM {quoted(name)}")]
+            return known
 
         return explained(sql, fault, self._missing, columns)
 
@@ -334,7 +339,7 @@ class Catalog:
 
     def _nearest(self, name: str) -> str | None:
         self._reflection.need(self._reflection.aliases)
-        known = [*self.views, *(each for each, _ in self._uploads.values() if not PRIVATE.fullmatch(each))]
+        known = [*self.views, *(each for each in self.uploads if not PRIVATE.fullmatch(each))]
         known += [f"{each.alias}.{info.name}" for each in self._reflection.loaded() for info in each.tables]
         called = [each for each in known if each.rpartition(".")[2].casefold() == name.casefold()]
         if called:
@@ -373,24 +378,3 @@ def _info(table: Table) -> TableInfo:
 
 def _either(names: Sequence[str]) -> str:
     return f"Did you mean {' or '.join(map(repr, names[:MOST]))}?"
-
-
-def _replicas(
-    settings: FederationSettings, sources: Sequence[Source]
-) -> Callable[[str, TableInfo], tuple[tuple[str, str], ...]]:
-    """Where else a table is: what the configuration says of it, then the replicas of its whole source."""
-    whole: dict[str, list[str]] = {}
-    for each in sources:
-        if each.replica_of is not None:
-            whole.setdefault(each.replica_of, []).append(each.alias)
-    named = {name.casefold(): places for name, places in settings.replicas.items()}
-
-    def replicas(alias: str, info: TableInfo) -> tuple[tuple[str, str], ...]:
-        written = [f"{alias}.{info.schema}.{info.name}"] if info.schema else []
-        if (info.schema or "") in DEFAULT_SCHEMAS:
-            written.append(f"{alias}.{info.name}")
-        own = [place for name in written for place in named.get(name.casefold(), ())]
-        found = [(place.partition(".")[0], place.partition(".")[2]) for place in own]
-        return (*found, *((each, info.name) for each in whole.get(alias, ())))
-
-    return replicas

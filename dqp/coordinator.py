@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +30,7 @@ from dqp.cost import Estimator
 from dqp.execution import Execution
 from dqp.explain import asked_first, fragments_of, node_of, remarks_of
 from dqp.explanation import Explanation, Figures
+from dqp.fetch import scans_of
 from dqp.functions import MOMENTS
 from dqp.operations import operations_of
 from dqp.operators import Names, Operator, identifiers
@@ -266,7 +267,7 @@ class Coordinator:
             placement = self.runtime.placed(planned.tree, context)
             first = () if planned.first is None else (asked_first(planned.first.probe, context),)
             shared = (remark for each in placement.plan.fragments for remark in Sharing(each.tree).remarks)
-            remarks = (*planned.context.remarks, *placement.remarks, *shared)
+            remarks = (*planned.context.remarks, *placement.remarks, *shared, *self._remarks(planned))
             return Explanation(node_of(placement, context, calls), sql, remarks, dict(planned.seconds), first)
         begin = time.perf_counter()
         running = self.run(planned, cancellation=cancellation or Cancellation(), begun=begun, profiled=True)
@@ -284,8 +285,11 @@ class Coordinator:
         root = node_of(placement, context, calls, execution)
         if root.actual is None:
             root = replace(root, actual=Figures(rows=rows))
-        remarks = (*running.remarks, *remarks_of(placement, execution))
+        remarks = (*running.remarks, *remarks_of(placement, execution), *self._remarks(planned))
         return Explanation(root, sql, remarks, seconds, fragments_of(placement, execution))
+
+    def _remarks(self, planned: Planned) -> Sequence[str]:
+        return self.catalog.remarks(each.table for each in scans_of(planned.bound.tree))
 
     def close(self) -> None:
         self.runtime.close()

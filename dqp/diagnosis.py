@@ -25,9 +25,8 @@ def explained(
         return ParameterError(f"A value was given for a parameter that the SQL does not have: {_last(fault.message)}.")
     if message.startswith("Max expression depth"):
         return LimitError("The query is nested too deeply.", hint="Name parts of it in WITH.")
-    written = _written(sql, fault)
-    if fault.kind in ("MISSING_ENTRY", "Catalog") and message.startswith("Table with name") and written:
-        error = missing(written)
+    if (table := missing_table(sql, fault)) is not None:
+        error = missing(table)
         if isinstance(error, DaiError) and error.status != 404:
             return error
         if error is not None:
@@ -60,9 +59,17 @@ def explained(
         )
     if fault.kind == "NO_MATCHING_FUNCTION" or message.startswith("No function matches"):
         detail = message.partition(". You might")[0].replace("_LITERAL", "")
-        return StatementError(f"{detail}.", sql=sql, position=fault.position, hint=_cast(written, fault, rest))
+        return StatementError(
+            f"{detail}.", sql=sql, position=fault.position, hint=_cast(_written(sql, fault), fault, rest)
+        )
     hint = next((line.strip() for line in rest.splitlines() if line.startswith("Did you mean")), None)
     return StatementError(message[:_ELLIPSIS], sql=sql, position=fault.position, hint=hint)
+
+
+def missing_table(sql: str, fault: Fault) -> str | None:
+    """The table that is not there, as the SQL writes its name; None for any other fault."""
+    missing = fault.kind in ("MISSING_ENTRY", "Catalog") and fault.message.startswith("Table with name")
+    return _written(sql, fault) if missing else None
 
 
 def _cast(written: str | None, fault: Fault, rest: str) -> str:

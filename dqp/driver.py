@@ -74,7 +74,7 @@ class Federation(Virtual):
     def product(self) -> str:
         """How many sources, and which of them did not answer when they were last asked."""
         count = len(self.settings.sources)
-        away = [each.alias for each in self.settings.sources if each.alias in self.catalog.problems]
+        away = [each.alias for each in self.settings.sources if each.alias in self.catalog.away]
         return f"dqp federation of {count} source{'' if count == 1 else 's'}" + (
             f", away: {', '.join(away)}" if away else ""
         )
@@ -183,7 +183,7 @@ class Federation(Virtual):
         """Asks every source at once. DatabaseUnavailableError where none of them answers."""
         start = time.perf_counter()
         if self.settings.sources and not self.catalog.answering():
-            away = ", ".join(self.catalog.problems)
+            away = ", ".join(self.catalog.away)
             raise DatabaseUnavailableError(f"None of the federation's sources answers: {away}.")
         return time.perf_counter() - start
 

@@ -73,10 +73,10 @@ def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[
         found += _places(remote.tree, catalog.sources[remote.source])
     except LOST as error:
         away = error
-    names: dict[str, dict[Any, str]] = {}
+    names: dict[str, dict[Any, tuple[str | None, str]]] = {}
     for scan in scans:
-        for alias, name in scan.table.replicas:
-            names.setdefault(alias, {}).setdefault(scan.table, name)
+        for alias, schema, name in scan.table.replicas:
+            names.setdefault(alias, {}).setdefault(scan.table, (schema, name))
     for alias, tables in names.items():
         if alias in catalog.sources and all(scan.table in tables for scan in scans):
             source = catalog.sources[alias]
@@ -125,7 +125,7 @@ def scans_of(tree: Operator) -> Iterator[Scan]:
     return (node for node in walk_deep(tree) if isinstance(node, Scan))
 
 
-def _moved(tree: Operator, alias: str, tables: dict[Any, str]) -> Operator:
+def _moved(tree: Operator, alias: str, tables: dict[Any, tuple[str | None, str]]) -> Operator:
     """The tree over the tables of a replica."""
 
     def change(node: exp.Expression) -> exp.Expression:
@@ -134,8 +134,8 @@ def _moved(tree: Operator, alias: str, tables: dict[Any, str]) -> Operator:
         return node
 
     if isinstance(tree, Scan):
-        schema, _, name = tables[tree.table].rpartition(".")
-        return replace(tree, table=replace(tree.table, source=alias, schema=schema or None, name=name))
+        schema, name = tables[tree.table]
+        return replace(tree, table=replace(tree.table, source=alias, schema=schema, name=name))
     made = tree.with_inputs(*(_moved(each, alias, tables) for each in tree.inputs))
     if any(each.find(Nested) for each in made.expressions):
         made = made.with_expressions(lambda each: each.transform(change))

@@ -131,6 +131,10 @@ class Reflection:
     def loaded(self) -> list[Reflected]:
         return [self._reflected[alias] for alias in self.aliases if alias in self._reflected]
 
+    def found(self, alias: str) -> Reflected | None:
+        """What is known of the source, without asking it."""
+        return self._reflected.get(alias)
+
     def known(self, alias: str) -> tuple[TableInfo, ...]:
         found = self._reflected.get(alias)
         return () if found is None else found.tables
@@ -151,12 +155,14 @@ class Reflection:
 
     def reflected(self, alias: str) -> Reflected:
         """DatabaseUnavailableError names a source that is down."""
-        self.need((alias,))
-        found = self._reflected.get(alias)
-        if found is not None:
-            return found
-        error, _ = self._failed[alias]
-        raise unavailable(alias, error) from error
+        while True:
+            self.need((alias,))
+            with self._lock:
+                found, failed = self._reflected.get(alias), self._failed.get(alias)
+            if found is not None:
+                return found
+            if failed is not None:
+                raise unavailable(alias, failed[0]) from failed[0]
 
     def failed(self, alias: str) -> bool:
         """Whether the source did not answer when it was last asked."""
@@ -300,10 +306,15 @@ class Reflection:
                     self._statistics[key] = done
                     self.version += 1
 
+    def away(self) -> dict[str, str]:
+        """The sources that did not answer when they were last asked, and why."""
+        with self._lock:
+            return {alias: str(error) for alias, (error, _) in self._failed.items()}
+
     def problems(self) -> Mapping[str, str]:
         """By alias, or by the name of a table."""
+        found = self.away()
         with self._lock:
-            found = {alias: str(error) for alias, (error, _) in self._failed.items()}
             for reflected in self._reflected.values():
                 for info in reflected.tables:
                     columns = named(info.columns).items()

@@ -75,7 +75,7 @@ class Shadow:
     def __init__(self, aliases: Iterable[str], functions: Mapping[str, Signature] | None = None) -> None:
         self._root = duckdb.connect(config=_CONFIG)
         for alias in aliases:
-            self._root.execute(f"ATTACH ':memory:' AS {_quoted(alias)}")
+            self._root.execute(f"ATTACH ':memory:' AS {quoted(alias)}")
         for name, signature in (functions or {}).items():
             self._function(name, signature)
         for setting in _SETTINGS:
@@ -110,10 +110,10 @@ class Shadow:
         with self._making:
             if path in self._made:
                 return
-            name = ".".join(map(_quoted, path))
+            name = ".".join(map(quoted, path))
             if len(path) == 3 and path[1].casefold() != "main":
-                self._root.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(path[0])}.{_quoted(path[1])}")
-            listed = ", ".join(f"{_quoted(column)} {type}" for column, type in columns)
+                self._root.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(path[0])}.{quoted(path[1])}")
+            listed = ", ".join(f"{quoted(column)} {type}" for column, type in columns)
             self._root.execute(f"CREATE TABLE {name} ({listed})")
             self._made.add(path)
 
@@ -122,7 +122,7 @@ class Shadow:
         with self._making:
             if (name,) in self._made:
                 return
-            prefix = f"CREATE VIEW {_quoted(name)} AS "
+            prefix = f"CREATE VIEW {quoted(name)} AS "
             with _refusing(prefix, sql):
                 self._root.execute(prefix + sql)
             self._made.add((name,))
@@ -204,7 +204,7 @@ def _fault(error: duckdb.Error, prefix: str, sql: str) -> Fault:
     return Fault(message, position, length, kind, said.get("name"), said.get("candidates"))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -23,6 +23,8 @@ DEFAULT_SCHEMAS = ("", "main", "public")
 MOST_UNCOUNTED_ROWS = 10_000_000.0
 UNKNOWN_ROWS = 10_000.0
 """Taken for the rows of a table of which its source says nothing."""
+Replica = tuple[str, str | None, str]
+"""Alias, schema (None where the name needs none) and name of a table that has the rows of another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Column:
 @dataclass(frozen=True, eq=False)
 class Table:
     """A table of a source. ``schema``: in the source; None where its name needs none. ``keys``: unique, the primary one
-    first. ``rows`` and ``bytes`` are estimates. ``replicas``: (alias, table) with the same rows, best first."""
+    first. ``rows`` and ``bytes`` are estimates. ``replicas`` have the same rows, best first."""
 
     source: str
     name: str
@@ -58,7 +60,7 @@ class Table:
     rows: float = UNKNOWN_ROWS
     bytes: float = 0.0
     kind: str = "table"
-    replicas: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    replicas: tuple[Replica, ...] = field(default=(), repr=False)
 
     def column(self, name: str) -> Column:
         """Whatever the case of its letters. NotFoundError suggests the nearest."""
@@ -127,7 +129,7 @@ def _is_unbounded(column: ColumnInfo) -> bool:
     return column.type.lower().startswith("numeric") and types.duckdb_type(column.arrow) == types.TEXT
 
 
-def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tuple[tuple[str, str], ...] = ()) -> Table:
+def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tuple[Replica, ...] = ()) -> Table:
     """The table of a source, with the statistics that the source has."""
     known = statistics.rows if statistics.rows is not None else info.rows
     rows = _span(info, statistics) if known is None else float(known)

@@ -48,7 +48,7 @@ def together(
 def _name(probe: Remote, context: Context) -> str:
     """That no table of the statement has, here or in a replica: it would be hidden."""
     tables = [each.table for each in walk(probe.tree) if isinstance(each, Scan)]
-    taken = {name.rpartition(".")[2].lower() for each in tables for name in (each.name, *(n for _, n in each.replicas))}
+    taken = {name.lower() for each in tables for name in (each.name, *(copy for _, _, copy in each.replicas))}
     while (name := context.names.new("dqp_keys")).lower() in taken:
         pass
     return name

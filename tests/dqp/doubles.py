@@ -41,7 +41,7 @@ def catalog_of(*sources: Double) -> Catalog:
 
 
 def numbers(
-    alias: str, rows: float = 1_000.0, replicas: tuple[tuple[str, str], ...] = (), *, high: int = 1_000
+    alias: str, rows: float = 1_000.0, replicas: tuple[tuple[str, str | None, str], ...] = (), *, high: int = 1_000
 ) -> Table:
     """A table ``t`` with the columns id (a key from 1) and v."""
     columns = (

@@ -177,22 +177,6 @@ def test_a_source_that_is_away_is_not_asked_again_and_again(made: Callable[..., 
     assert source.asked == ["fingerprint"]
 
 
-@pytest.mark.parametrize(
-    ("schema", "key", "found"),
-    [
-        ("public", "s.t", True),
-        ("public", "s.public.t", True),
-        ("other", "s.other.t", True),
-        ("other", "s.t", False),
-        (None, "s.t", True),
-    ],
-)
-def test_a_replica_is_named_as_in_sql(made: Callable[..., Catalog], schema: str | None, key: str, found: bool) -> None:
-    replicas = {key: ("other.u",)}
-    catalog = made(Scripted("s", info("t", schema=schema)), Scripted("other", info("u")), replicas=replicas)
-    assert catalog.table("s", "t").replicas == ((("other", "u"),) if found else ())
-
-
 def test_a_replica_stands_in(made: Callable[..., Catalog]) -> None:
     first, second = Scripted("s", info("t")), Scripted("s@1", info("t"), replica_of="s")
     first.away = True
@@ -200,7 +184,7 @@ def test_a_replica_stands_in(made: Callable[..., Catalog]) -> None:
     table = catalog.table("s", "t")
     assert table.source == "s"
     assert table.rows == 5.0
-    assert table.replicas == (("other", "u"), ("s@1", "t"))
+    assert table.replicas == (("other", None, "u"), ("s@1", None, "t"))
     assert [str(each) for each in catalog.tables()] == ["s.t", "other.u"]
     assert catalog.sources["s@1"] is second
     with pytest.raises(StatementError):

@@ -203,7 +203,7 @@ def test_a_guard_of_sqlite_says_what_is_the_matter(tmp_path: Path, sql: str, sai
 def test_a_replica_answers_where_the_first_place_is_down() -> None:
     down = Double("pg", refusing(UnreachableError("nothing answers")))
     other = Double("pg@1", answer(batch(1, 3)), dialect="mariadb")
-    table = numbers("pg", replicas=(("pg@1", "copies.u"),))
+    table = numbers("pg", replicas=(("pg@1", "copies", "u"),))
     catalog, lost = catalog_of(down, other), Lost()
     with execution() as running:
         assert read(remote(table), catalog, running, lost).table().num_rows == 3
@@ -216,7 +216,7 @@ def test_rows_are_never_given_twice() -> None:
     """Once something of a part has arrived, another place cannot go on with it."""
     down = Double("pg", answer(batch(1, 2), fails=DatabaseUnavailableError("gone")))
     other = Double("pg@1", answer(batch(1, 3)))
-    table = numbers("pg", replicas=(("pg@1", "t"),))
+    table = numbers("pg", replicas=(("pg@1", None, "t"),))
     with execution() as running, pytest.raises(DatabaseUnavailableError, match=r"^pg: gone"):
         read(remote(table), catalog_of(down, other), running).table()
     assert other.asked == []

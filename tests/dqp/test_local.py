@@ -144,7 +144,7 @@ def _breaking(first: pa.RecordBatch) -> Answer:
 
 
 def test_a_source_lost_half_way_is_replaced_while_no_row_has_left() -> None:
-    table = numbers("a", replicas=(("a@1", "t"),))
+    table = numbers("a", replicas=(("a@1", None, "t"),))
     tree = Aggregate(
         Join(remote(table, "a_"), remote(numbers("b"), "b_"), "inner", equal("a_id", "b_id")),
         (),
@@ -159,7 +159,7 @@ def test_a_source_lost_half_way_is_replaced_while_no_row_has_left() -> None:
 
 
 def test_a_source_lost_after_a_row_has_left_is_an_error() -> None:
-    table = numbers("a", replicas=(("a@1", "t"),))
+    table = numbers("a", replicas=(("a@1", None, "t"),))
     other = Double("a@1", rows(batch(1, 6)))
     local = Local(catalog_of(Double("a", _breaking(batch(1, 3))), other))
     with (

@@ -1,0 +1,101 @@
+"""Views: what breaks one disturbs nobody who does not read it."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from dai.errors import DatabaseUnavailableError, StatementError
+from dqp.catalog import Catalog
+from tests.dqp.scripted import Scripted, info
+
+
+def test_a_view_may_be_called_like_a_table_that_it_reads(made: Callable[..., Catalog]) -> None:
+    catalog = made(Scripted("pg", info("orders")), views={"Orders": "select orders.id from pg.orders"})
+    assert catalog.describe("from orders") == (("id", "INTEGER"),)
+    assert [name for name, _ in catalog.describe("from pg.orders")] == ["id", "name"]
+    assert not catalog.problems
+
+
+def test_views_that_mention_each_other_and_do_not_read_each_other(made: Callable[..., Catalog]) -> None:
+    names = [f"v{number}" for number in range(12)]
+    views = {each: f"select {', '.join(f'id as {other}' for other in names)} from pg.t" for each in names}
+    catalog = made(Scripted("pg", info("t")), views=views)
+    assert [name for name, _ in catalog.describe("select v3.* from v3, v7")] == names
+    assert catalog.shapes_of_views().keys() == set(names)
+
+
+@pytest.mark.parametrize("name", ["lost", "above", "round", "gone", "file"])
+def test_a_column_may_be_called_like_a_broken_view(made: Callable[..., Catalog], name: str) -> None:
+    away = Scripted("away", info("t"))
+    away.away = True
+    views = {
+        "lost": "select nix from pg.t",
+        "above": "select * from lost",
+        "round": "select * from round",
+        "gone": "from away.t",
+        "file": "from read_csv('/etc/hosts')",
+        "holds": f"select id as {name} from pg.t",
+    }
+    catalog = made(Scripted("pg", info("t")), away, views=views)
+    assert catalog.describe(f"select id as {name} from pg.t") == ((name, "INTEGER"),)
+    assert catalog.describe("from holds") == ((name, "INTEGER"),)
+    assert catalog.describe(f"with {name} as (select 1 as x) from {name}") == (("x", "INTEGER"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("lost", "The view 'lost' does not hold: There is no column 'nix' in pg.t."),
+        ("Above", "The view 'lost' does not hold: There is no column 'nix' in pg.t."),
+        ("round", "The view 'round' reads itself: round → round."),
+        ("one", "The view 'one' reads itself: one → two → one."),
+        ("file", "The view 'file' does not hold: The statement is not allowed here"),
+    ],
+)
+def test_who_reads_a_broken_view_is_told_why(made: Callable[..., Catalog], name: str, says: str) -> None:
+    views = {
+        "lost": "select nix from pg.t",
+        "above": "select * from lost",
+        "round": "select * from round",
+        "one": "select * from two",
+        "two": "select * from one",
+        "file": "from read_csv('/etc/hosts')",
+    }
+    catalog = made(Scripted("pg", info("t")), views=views)
+    for sql in (f"from {name}", f"select (select count(*) from {name}) from pg.t"):
+        with pytest.raises(StatementError) as caught:
+            catalog.describe(sql)
+        assert says in str(caught.value)
+    catalog.shapes_of_views()
+    assert catalog.problems.keys() == views.keys()
+
+
+def test_a_view_of_a_source_that_is_away(made: Callable[..., Catalog]) -> None:
+    away = Scripted("away", info("t"))
+    away.away = True
+    catalog = made(away, views={"gone": "from away.t", "above": "from gone"})
+    with pytest.raises(DatabaseUnavailableError, match="'away' is not available"):
+        catalog.describe("from above")
+
+
+def test_a_view_of_a_new_table_holds_at_once(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dqp.reflection.FRESH_SECONDS", 0.0)
+    source = Scripted("pg", info("t"))
+    catalog = made(source, views={"new": "from pg.u"})
+    with pytest.raises(StatementError, match=r"The view 'new' does not hold: There is no table pg\.u"):
+        catalog.describe("from new")
+    source.infos = (*source.infos, info("u"))
+    assert [name for name, _ in catalog.describe("from new")] == ["id", "name"]
+
+
+def test_a_mistake_in_a_column_of_a_view_or_an_upload(made: Callable[..., Catalog]) -> None:
+    catalog = made(Scripted("pg", info("t")), views={"busy": "select name as title, id from pg.t"})
+    for sql, says in (
+        ("select titel from busy", "There is no column 'titel' in busy.\nDid you mean 'title'?"),
+        ("select wieght from mine", "There is no column 'wieght' in mine.\nDid you mean 'weight'?"),
+    ):
+        catalog.upload("mine", pa.table({"weight": [1.5]}))
+        with pytest.raises(StatementError) as caught:
+            catalog.describe(sql)
+        assert f"{caught.value.detail}\n{caught.value.hint}" == says
