@@ -28,7 +28,7 @@ from dqp.table import list_name
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 _EXPLAIN = re.compile(
-    r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*explain\b(?P<analyze>\s+analy[sz]e\b)?"
+    r"(?>\s|--[^\n]*|/\*.*?\*/)*explain\b(?P<analyze>\s+analy[sz]e\b)?"
     r"(?:\s*\(\s*format\s+(?P<form>\w+)\s*\))?",
     re.I | re.S,
 )
@@ -251,11 +251,16 @@ def _plain(value: Any) -> Any:
     """A value of NumPy, Arrow or pandas as Python's; any sequence as a list."""
     if hasattr(value, "as_py"):
         return value.as_py()
-    if type(value).__module__.partition(".")[0] in ("numpy", "pandas") and not isinstance(value, datetime):
-        if getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m"):
-            value = value.astype(f"{'datetime64' if value.dtype.kind == 'M' else 'timedelta64'}[us]")
-        return value.tolist() if hasattr(value, "tolist") else None
-    if value is not None and type(value).__name__ == "NaTType":
+    package = type(value).__module__.partition(".")[0]
+    if package in ("numpy", "pandas") and hasattr(value, "tolist"):
+        kind = getattr(getattr(value, "dtype", None), "kind", "")
+        if package == "numpy" and kind in ("M", "m"):
+            value = value.astype(f"{'datetime64' if kind == 'M' else 'timedelta64'}[us]")
+        listed = value.tolist()
+        # Among texts and objects of pandas, NaN is the mark of what is missing.
+        missing = package == "pandas" and kind == "O" and isinstance(listed, list)
+        return [None if isinstance(each, float) and each != each else each for each in listed] if missing else listed
+    if type(value).__name__ in ("NaTType", "NAType"):
         return None
     return list(value) if isinstance(value, tuple | set | frozenset | range) else value
 

@@ -1,6 +1,6 @@
-"""Long lists behind IN are tables, and mean what the literals would."""
+"""Values in place of parameters. Long lists behind IN are tables, and mean what the literals would."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dqp
-from dai.errors import StatementError
+from dai.errors import ParameterError, StatementError
 from dqp.notebook import Lab
 from dqp.parameters import MOST_LITERALS, read
 
@@ -92,3 +92,40 @@ def test_an_error_beside_a_long_list_has_its_place(lab: Lab) -> None:
     with pytest.raises(StatementError) as raised:
         lab.sql("SELECT 1 FROM duck.t WHERE id IN $p AND idd = 1", p=IDS[:1000]).arrow()
     assert raised.value.position == 41
+
+
+def test_comments_before_a_statement_are_many() -> None:
+    """However they are read: ways to take several comments for one double with each of them."""
+    comments = "/**/ -- *\n" * 500
+    assert read(f"{comments}select 1").kind == "query"
+    assert read(f"{comments}explain /* analyze */ select 1").kind == "explain"
+    assert read(f"{comments}explain analyze select 1").kind == "explain analyze"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (lambda pd: pd.Timedelta("1 day"), "CAST('1 days 0 microseconds' AS INTERVAL)"),
+        (lambda pd: pd.Series([pd.Timedelta("1 day")]), "[CAST('1 days 0 microseconds' AS INTERVAL)]"),
+        (lambda pd: pd.Series(pd.to_datetime(["2024-01-01"])), "[CAST('2024-01-01 00:00:00' AS TIMESTAMP)]"),
+        (
+            lambda pd: pd.Series(pd.to_datetime(["2024-01-01"])).dt.tz_localize("UTC"),
+            "[CAST('2024-01-01 00:00:00+00:00' AS TIMESTAMPTZ)]",
+        ),
+        (lambda pd: pd.Series(["a", None]), "['a', NULL]"),
+        (lambda pd: pd.Series([1, None], dtype="Int64"), "[1, NULL]"),
+        (lambda pd: pd.Categorical(["a"]), "['a']"),
+        (lambda pd: pd.NA, "NULL"),
+        (lambda pd: pd.NaT, "NULL"),
+    ],
+)
+def test_values_of_pandas(given: Callable[[Any], Any], text: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    assert read("select $p", {"p": given(pandas)}).text == f"select {text}"
+
+
+def test_what_sql_has_no_type_for_is_not_null() -> None:
+    pandas = pytest.importorskip("pandas")
+    for value in (pandas.Period("2024-01"), pandas.DataFrame({"a": [1]}), pandas.Interval(1, 2)):
+        with pytest.raises(ParameterError, match=rf"\$p is a {type(value).__name__}, which SQL has no type for"):
+            read("select $p", {"p": value})
