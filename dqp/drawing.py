@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ _OTHER = ("#ffffff", "#8797a6")
 _INK, _MUTED, _WRONG, _EDGE = "#1e2a35", "#5a6875", "#c0392b", "#b4c1cd"
 _TIED = "\0"
 """A space at which no line is broken."""
+_UNKNOWN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 
 
@@ -151,6 +153,11 @@ def _cut(text: str, width: int = _WIDEST) -> str:
     return text if len(text) <= width else text[: width - 1].rstrip(" …") + "…"
 
 
+def _escaped(text: str) -> str:
+    """As XML has it, which knows no control characters."""
+    return html.escape(_UNKNOWN.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
 def _place(box: _Box, left: float, top: float) -> float:
     """Sets the places of a box and those below it; the lowest edge."""
     span = box.span
@@ -190,7 +197,7 @@ def _edges(box: _Box) -> Iterator[str]:
 def _shapes(box: _Box) -> Iterator[str]:
     node = box.node
     fill, stroke = next((each for name, each in _COLOURS.items() if node.title.startswith(name)), _OTHER)
-    tip = html.escape("\n".join((*node.details, *map(shortened, node.statements))))
+    tip = _escaped("\n".join((*node.details, *map(shortened, node.statements))))
     yield (
         f"<g>{f'<title>{tip}</title>' if tip else ''}"
         f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="6" '
@@ -199,7 +206,7 @@ def _shapes(box: _Box) -> Iterator[str]:
     for number, line in enumerate(box.lines):
         look = ' font-weight="bold"' if line.bold else ' font-size="9.5"' if line.small else ""
         y = box.y + _PAD + 9 + number * _LINE
-        yield f'<text x="{box.x + _PAD:.1f}" y="{y:.1f}" fill="{line.colour}"{look}>{html.escape(line.text)}</text>'
+        yield f'<text x="{box.x + _PAD:.1f}" y="{y:.1f}" fill="{line.colour}"{look}>{_escaped(line.text)}</text>'
     yield "</g>"
     for each in box.inputs:
         yield from _shapes(each)

@@ -12,7 +12,7 @@ from dqp.drawing import drawn
 from dqp.explanation import Figures, Node
 
 SVG = "{http://www.w3.org/2000/svg}"
-TEXT = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Zs")), max_size=200)
+TEXT = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Zs", "Cc")), max_size=200)
 ROWS = st.none() | st.floats(0, 1e12)
 FIGURES = st.builds(Figures, rows=ROWS, bytes=ROWS, seconds=ROWS, waiting=ROWS)
 TITLES = st.sampled_from(["Remote pg", "Inner join", "Exchange hash", "Fragment", "Sort", "Tuples values"])
