@@ -113,9 +113,12 @@ def run_tables(arguments: argparse.Namespace) -> int:
         told = [[name, "" if count is None else f"{count:,}", ", ".join(columns)] for name, count, columns in rows]
         for line in table.lines(["table", "rows", "columns"], told, right=[1]):
             print(line)
-        for name, why in lab.problems.items():
+        problems = lab.problems
+        away = lab.coordinator.catalog.away if problems else {}
+        for name, why in problems.items():
             first, *more = why.split("\n")
-            print("\n".join([f"{name} is away: {first}", *(f"  {each}" for each in more)]), file=sys.stderr)
+            said = f"{name} is away: {first}" if name in away else f"{name}: {first}"
+            print("\n".join([said, *(f"  {each}" for each in more)]), file=sys.stderr)
     return OK
 
 

@@ -13,6 +13,7 @@ import html
 import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -53,6 +54,7 @@ class Lab:
         self._remote: Any = None
         self._uploads: Any = None
         self._coordinator: Coordinator | None = None
+        self._closed = False
         if isinstance(federation, str) and federation.startswith(("http://", "https://")):
             self._remote = dai.connect(federation)
             if not hasattr(self._remote, "query"):
@@ -98,6 +100,7 @@ class Lab:
         ParameterError for what is no table and for a name that means something else, LimitError where the service keeps
         no more.
         """
+        self._check_open()
         table = table_of(data)
         if self._coordinator is not None:
             self._coordinator.catalog.upload(name, table)
@@ -106,7 +109,8 @@ class Lab:
         return int(table.num_rows)
 
     def tables(self) -> pa.Table:
-        """What can be queried: source, table, estimated rows, columns."""
+        """What can be queried: source, table, estimated rows, columns. Views and uploads have no source."""
+        self._check_open()
         if self._coordinator is None:
             listed = [
                 (each["schema"], each["name"], each["rows"], each["columns"])
@@ -117,14 +121,19 @@ class Lab:
                 for alias, name, rows, columns in listed
             ]
         else:
+            catalog = self._coordinator.catalog
             rows = [
                 {
                     "source": each.source,
-                    "table": each.name,
+                    "table": each.name if each.schema is None else f"{each.schema}.{each.name}",
                     "rows": int(each.rows),
                     "columns": [c.name for c in each.columns],
                 }
-                for each in self._coordinator.catalog.tables()
+                for each in catalog.tables()
+            ]
+            rows += [
+                {"source": None, "table": name, "rows": None, "columns": [each for each, _ in shape]}
+                for name, shape in catalog.shapes_of_views().items()
             ]
         uploads = self._uploads.tables if self._coordinator is None else self._coordinator.catalog.uploads
         rows += [
@@ -141,11 +150,14 @@ class Lab:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Sources that are down, and why."""
+        """Sources that are down, and what else of the configuration does not hold (replicas, views), by name; and
+        why."""
         return {} if self._coordinator is None else self._coordinator.catalog.problems
 
     def close(self) -> None:
-        """Ends what is still running, in the databases too: its readers get a ClosedError."""
+        """Ends what is still running, in the databases too: its readers get a ClosedError, and so does who asks the lab
+        from then on."""
+        self._closed = True
         for each in list(self._running):
             each.cancel(ClosedError("The lab was closed while the query ran."))
         if self._coordinator is not None:
@@ -153,6 +165,10 @@ class Lab:
         if self._remote is not None:
             self._uploads.close()
             self._remote.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("The lab is closed.", hint="dqp.connect(…) makes another one.")
 
     def __enter__(self) -> Self:
         return self
@@ -168,16 +184,20 @@ class Lab:
 
     def _repr_html_(self) -> str:
         """The tables, for notebooks."""
-        found = self.tables()
-        more = f" and {html.escape(', '.join(self.problems))} away" if self.problems else ""
-        return _drawn(found.schema, found.to_batches(), f"{found.num_rows:,} tables{more}")
+        try:
+            found = self.tables()
+        except DaiError as error:
+            return f"<pre>{html.escape(str(error))}</pre>"
+        told = [f"{name}: {why}" for name, why in self.problems.items()]
+        more = f"<pre>{html.escape(chr(10).join(told))}</pre>" if told else ""
+        return _drawn(found.schema, found.to_batches(), f"{found.num_rows:,} tables") + more
 
 
 class Query:
     """One query, run each time its result is asked for, except that a table once read is kept.
 
-    Reading raises what the sources raise, named by their aliases. Ctrl-C, or leaving an iteration, stops the statements
-    in all databases.
+    Reading raises what the sources raise, named by their aliases. Ctrl-C, leaving an iteration, or dropping a stream or
+    reader stops the statements in all databases.
     """
 
     def __init__(self, lab: Lab, sql: str, parameters: Any) -> None:
@@ -188,6 +208,7 @@ class Query:
     def stream(self, blocksize: int | None = None) -> Stream:
         """The tuples as they come; ``blocksize``: batches of exactly so many rows. Close it."""
         lab = self._lab
+        lab._check_open()
         if lab._coordinator is None:
             return self._asked("", blocksize, lab._progress)
         coordinator = lab._coordinator
@@ -253,6 +274,7 @@ class Query:
     def explain(self, *, analyze: bool = False) -> Explanation:
         """How it would run; with ``analyze`` it runs to its end, and how it did. Drawn in a notebook."""
         lab = self._lab
+        lab._check_open()
         if lab._coordinator is None:
             word = "EXPLAIN ANALYZE" if analyze else "EXPLAIN"
             text = "\n".join(self._asked(f"{word} (FORMAT json) ", None, False).table().column(0).to_pylist())
@@ -283,7 +305,13 @@ class Query:
         except BaseException:
             lab._running.discard(cancellation)
             raise
-        return Stream(found.schema, found, lambda: lab._running.discard(cancellation))
+        given = Stream(found.schema, found, lambda: lab._running.discard(cancellation))
+
+        def stop() -> None:
+            lab._running.discard(cancellation)
+            cancellation.cancel()
+
+        return _stopped_when_lost(given, stop)
 
     def __repr__(self) -> str:
         state = "not read yet" if self._kept is None else count_of(self._kept.num_rows)
@@ -372,7 +400,18 @@ def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter,
         thread.join()
         meter.update(rows, _fetched(begun[0]) if begun else 0, finished=True)
 
-    return Stream(schema, given(), stop)
+    return _stopped_when_lost(Stream(schema, given(), stop), stop)
+
+
+def _stopped_when_lost(stream: Stream, stop: Callable[[], None]) -> Stream:
+    """The stream; where nobody has it any more before its end (a reader that was only made), its query is stopped. In a
+    thread: whoever drops it last may be in the middle of anything."""
+
+    def lost() -> None:
+        threading.Thread(target=stop, name="dqp-stop", daemon=True).start()
+
+    weakref.finalize(stream, lost).atexit = False
+    return stream
 
 
 def _fetched(execution: Execution) -> int:

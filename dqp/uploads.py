@@ -16,9 +16,9 @@ import pyarrow as pa
 from sqlglot.tokenizer_core import TokenType
 
 from dai.client.documents import activity, document, element
-from dai.errors import DaiError, StatementError
+from dai.errors import DaiError, ParameterError, StatementError
 from dqp.parameters import Statement
-from dqp.private import definitions
+from dqp.private import PRIVATE, definitions
 from dqp.shadow import NOT_HERE
 
 
@@ -35,7 +35,13 @@ class Uploads:
         return dict(self._tables.values())
 
     def upload(self, name: str, table: pa.Table) -> None:
-        """Makes the table known to this lab's queries. Raises what the service says, without its private name."""
+        """Makes the table known to this lab's queries. ParameterError for a name that needs quotes; raises what the
+        service says, without its private name."""
+        if PRIVATE.fullmatch(self._private(name)) is None:
+            raise ParameterError(
+                f"{name!r} cannot be the name of a table loaded into the federation of a service.",
+                hint="A letter or '_', then letters, digits or '_': 128 characters at most.",
+            )
         self._send(name, table)
         self._tables[name.casefold()] = (name, table)
 

@@ -138,6 +138,26 @@ def test_tables(federation: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "duck.protein_goterm       16,803" in out
 
 
+def test_what_is_wrong_is_said_beside_the_tables(
+    urls: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "federation.toml"
+    path.write_text(
+        f"""[sources]\nlite = "{urls["lite"]}"\naway = "http://127.0.0.1:1/resources/x"
+        [replicas]\n"lite.protein_interactoin" = ["away.x"]
+        [views]\nbusy = "from lite.protein_interaction"\nbroken = "select nix from busy" """
+    )
+    assert main(["tables", str(path)]) == OK
+    out, err = capsys.readouterr()
+    assert [each.split()[0] for each in out.splitlines()[2:]] == ["lite.protein_interaction", "busy"]
+    assert "away is away: " in err
+    assert (
+        'replicas."lite.protein_interactoin": There is no table lite.protein_interactoin. '
+        "Did you mean 'lite.protein_interaction'?\n" in err
+    )
+    assert "broken: The view 'broken' does not hold: There is no column 'nix' in busy" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

@@ -165,7 +165,9 @@ def test_tables_of_ones_own(lab: Lab) -> None:
     assert lab.upload("mine", frame.to_pandas()) == 3
     sql = "select c.name, m.weight from mine m join book.customers c on c.id = m.customer order by 1"
     assert lab.sql(sql).arrow().num_rows == 3
-    assert {"source": None, "table": "mine", "rows": 3, "columns": ["customer", "weight"]} in lab.tables().to_pylist()
+    tables = lab.tables().to_pylist()
+    assert {"source": None, "table": "mine", "rows": 3, "columns": ["customer", "weight"]} in tables
+    assert {"source": None, "table": "spent", "rows": None, "columns": ["customer", "total"]} in tables
     # Replaced, whatever was there: other rows, other columns.
     lab.upload("mine", {"customer": [4], "note": ["x"]})
     assert lab.sql("from mine").arrow().to_pylist() == [{"customer": 4, "note": "x"}]
@@ -295,6 +297,35 @@ def test_a_lab_that_is_closed_says_so_to_its_queries(urls: dict[str, str]) -> No
     lab.close()
     thread.join(30)
     assert [str(each) for each in failures] == ["The lab was closed while the query ran."]
+
+
+def test_a_lab_that_is_closed_is_not_asked_any_more(lab: Lab) -> None:
+    query = lab.sql("select count(*) as n from shop.orders")
+    assert query.arrow().to_pylist() == [{"n": ROWS}]
+    lab.close()
+    assert query.arrow().to_pylist() == [{"n": ROWS}], "What has been read is kept."
+    for ask in (
+        lab.sql("select 1").arrow,
+        lab.sql("select 1").reader,
+        lambda: list(lab.sql("select 1")),
+        lambda: lab.explain("select 1"),
+        lab.tables,
+        lambda: lab.upload("mine", {"a": [1]}),
+    ):
+        with pytest.raises(ClosedError, match="The lab is closed"):
+            ask()
+    assert "The lab is closed" in lab._repr_html_()
+    lab.close()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_reader_that_nobody_has_any_more_stops_its_query(lab: Lab, begun: bool) -> None:
+    reader = lab.sql("select o.id, t.n from shop.orders o, range(1_000_000) t(n)").reader()
+    if begun:
+        assert reader.read_next_batch().num_rows
+    assert lab._running
+    del reader
+    until(lambda: not lab._running)
 
 
 def test_a_lab_of_a_service_that_is_closed_ends_its_statements_in_the_database(

@@ -141,6 +141,12 @@ def test_a_name_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
     federation.close()
 
 
+@pytest.mark.parametrize("name", ["my table", "a.b", "1a", 'a"b', "a" * 129])
+def test_a_name_that_needs_quotes_is_refused(two: tuple[Lab, Lab], name: str) -> None:
+    with pytest.raises(ParameterError, match="letters, digits or '_'"):
+        two[0].upload(name, {"a": [1]})
+
+
 READING = "select p.id, sum(m.a) from book.people p join mine m on p.id = m.a group by 1"
 
 
