@@ -29,12 +29,11 @@ import http.client
 import io
 import json
 import random
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -47,6 +46,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dai.cancellation import Cancellation
+from dai.client.transport import Connection, SecureConnection
 from dai.errors import ConfigurationError, DaiError
 from dai.loading import nearest
 from dai.stream import Stream
@@ -193,8 +193,8 @@ class Caller:
         self._pool = ThreadPoolExecutor(operation.concurrent, thread_name_prefix=f"call-{operation.name}")
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._idle: list[http.client.HTTPConnection] = []
-        self._busy: set[http.client.HTTPConnection] = set()
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
         self._unregister = cancellation.on_cancel(self._interrupt)
         self._unregister.__enter__()
 
@@ -285,7 +285,7 @@ class Caller:
                 connection.connect()
             if self._stopped.is_set():  # fires before it looks for connections to drop: this one may be newer
                 self._cancellation.check()
-            connection.request("POST", path, body, {"Content-Type": kind, "Accept": kind})
+            connection.request_at_once("POST", path, body, {"Content-Type": kind, "Accept": kind})
             reply = connection.getresponse()
             content = reply.read(LARGEST_ANSWER + 1)
         except (OSError, http.client.HTTPException) as error:
@@ -316,22 +316,22 @@ class Caller:
                 hint='JSON: {"results": […]}; Arrow: an IPC stream of one column.',
             ) from error
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self) -> Connection:
         with self._lock:
             self._cancellation.check()
             connection = self._idle.pop() if self._idle else self._new()
             self._busy.add(connection)
             return connection
 
-    def _new(self) -> http.client.HTTPConnection:
+    def _new(self) -> Connection:
         assert self.operation.url is not None
         address = urlsplit(self.operation.url)
         host, port, timeout = address.hostname or "", address.port, self.operation.timeout
         if address.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
-        return http.client.HTTPConnection(host, port, timeout=timeout)
+            return SecureConnection(host, port, timeout=timeout, context=ssl.create_default_context())
+        return Connection(host, port, timeout=timeout)
 
-    def _release(self, connection: http.client.HTTPConnection, keep: bool) -> None:
+    def _release(self, connection: Connection, keep: bool) -> None:
         with self._lock:
             self._busy.discard(connection)
             if keep:
@@ -344,9 +344,7 @@ class Caller:
         with self._lock:
             busy = list(self._busy)
         for each in busy:
-            if each.sock is not None:
-                with suppress(OSError):
-                    each.sock.shutdown(socket.SHUT_RDWR)
+            each.interrupt()
 
     def close(self) -> None:
         """Waits for calls under way (they end at their timeout at the latest, at once when cancelled)."""

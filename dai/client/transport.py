@@ -75,7 +75,7 @@ class Reply:
         return json.loads(self.body.read_all())
 
 
-class _Connection(http.client.HTTPConnection):
+class Connection(http.client.HTTPConnection):
     """Sends head and body of a small request together: one system call, and the service wakes up once."""
 
     _held: list[Any] | None = None
@@ -110,7 +110,7 @@ class _Connection(http.client.HTTPConnection):
             self._held.append(data)
 
 
-class _SecureConnection(_Connection, http.client.HTTPSConnection):
+class SecureConnection(Connection, http.client.HTTPSConnection):
     """The same over TLS."""
 
 
@@ -122,7 +122,7 @@ class Transport:
         parts = _checked(self.base)
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname or "", parts.port
         self._prefix = parts.path
-        self._idle: list[_Connection] = []
+        self._idle: list[Connection] = []
         self._lock = threading.Lock()
         compression = options.compression or ("identity" if self._host.startswith(_LOOPBACK) else "zstd")
         if compression not in ("identity", "zstd", "gzip"):
@@ -205,7 +205,7 @@ class Transport:
             response.status, response.headers, Body(plain, response.headers.get("content-encoding", "identity"))
         )
 
-    def _taken(self) -> _Connection:
+    def _taken(self) -> Connection:
         while True:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
@@ -216,13 +216,13 @@ class Transport:
                 return connection
             connection.close()
 
-    def _connected(self) -> _Connection:
-        connection: _Connection
+    def _connected(self) -> Connection:
+        connection: Connection
         if self._secure:
             context = self.options.tls or ssl.create_default_context()
-            connection = _SecureConnection(self._host, self._port, timeout=self.options.connect, context=context)
+            connection = SecureConnection(self._host, self._port, timeout=self.options.connect, context=context)
         else:
-            connection = _Connection(self._host, self._port, timeout=self.options.connect)
+            connection = Connection(self._host, self._port, timeout=self.options.connect)
         try:
             connection.connect()
         except OSError as error:
@@ -235,7 +235,7 @@ class Transport:
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection
 
-    def _given_back(self, connection: _Connection) -> None:
+    def _given_back(self, connection: Connection) -> None:
         with self._lock:
             if len(self._idle) < IDLE_CONNECTIONS:
                 self._idle.append(connection)
