@@ -40,6 +40,9 @@ _PROFILE_BYTES = 50_000_000
 """Memory for each of them: with more cursors that measure, idle ones too, DuckDB gives up where it should spill. With
 a third of it the join of ``perf/federated_memory`` failed four times in five, with half of it never in ten."""
 _THREAD_BYTES = 100_000_000
+_SAID = re.compile(r"[A-Za-z ]+ Error: ")
+"""Begins what DuckDB says: Arrow's reader hands on as an OSError what happens while rows are read."""
+_OF_DATA = re.compile(r"(Conversion|Out of Range|Invalid Input) Error: ")
 _BROKEN = re.compile(r"(INTERNAL|FATAL) Error: (?!.*No space left)", re.DOTALL)
 _VECTOR_ROWS = 2048
 """DuckDB's vectors: larger batches cost it more than joining them afterwards."""
@@ -364,7 +367,8 @@ def _raise(error: Exception) -> NoReturn:
         ) from error
     if isinstance(error, duckdb.InternalException) or _BROKEN.match(text):
         raise InternalError("The evaluator's DuckDB failed; the next query has a new one.") from error
-    if full or isinstance(error, duckdb.IOException | duckdb.FatalException | OSError) or text.startswith("IO Error"):
+    written = isinstance(error, OSError) and not _SAID.match(text)
+    if full or written or isinstance(error, duckdb.IOException | duckdb.FatalException) or text.startswith("IO Error"):
         raise LimitError(
             "The evaluator cannot write what does not fit in memory: is its disk full?",
             hint="Make room where it has its temporary files, or give it more memory (memory_bytes).",
@@ -379,6 +383,6 @@ def _raise(error: Exception) -> NoReturn:
             "A column within the query has lists or structures too deep in each other to travel.",
             hint="Take them apart with unnest, or CAST the column AS VARCHAR.",
         ) from error
-    if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException | duckdb.InvalidInputException):
+    if _OF_DATA.match(text):
         raise DataError(message) from error
     raise StatementError(message) from error
