@@ -245,7 +245,7 @@ class Catalog:
                 found[name] = self.describe(f"FROM {quoted(name)}")
                 self._broken.pop(name, None)
             except DaiError as error:
-                self._broken[name] = str(error)
+                self._broken[name] = "\n".join(filter(None, (error.detail or error.title, error.hint)))
         return found
 
     def describe(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Shape:

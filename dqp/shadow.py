@@ -215,12 +215,16 @@ def words(sql: str) -> frozenset[str]:
 
 
 def path_of(written: str) -> list[str]:
-    """The parts of a name as it is written, ``"a b".c`` …"""
-    parts = []
+    """The parts of the name with which a text begins, ``"a b".c`` …; an alias behind it is none of them."""
+    parts: list[str] = []
+    dotted = True
     for kind, text in _texts(written):
-        if kind in ("word", "name"):
+        if dotted and kind in ("word", "name"):
             parts.append(text)
-        elif text != ".":
+            dotted = False
+        elif text == "." and not dotted:
+            dotted = True
+        else:
             break
     return parts
 

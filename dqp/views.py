@@ -5,8 +5,9 @@ so: a view that does not hold disturbs no query but those that read it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from textwrap import indent
 
-from dai.errors import DaiError, StatementError
+from dai.errors import DaiError, StatementError, caret
 from dqp.diagnosis import missing_table
 from dqp.shadow import Fault, Refused, Shadow, path_of, words
 
@@ -54,10 +55,15 @@ class Views:
         return {}
 
     def error(self, sql: str, fault: Fault, broken: Broken, explained: Callable[[str, Fault], DaiError]) -> DaiError:
-        """The error of a query that was refused: where it reads a broken view, what is the matter with that.
-        ``explained``: the error of any other fault."""
+        """The error of a query that was refused: where it reads a broken view, what is the matter with that, at the
+        place where the query names it. ``explained``: the error of any other fault."""
         name = self._cause(sql, fault, broken)
-        return explained(sql, fault) if name is None else self._error(name, broken, explained, ())
+        if name is None:
+            return explained(sql, fault)
+        error = self._error(name, broken, explained, ())
+        if not isinstance(error, StatementError):
+            return error
+        return StatementError(error.detail, sql=sql, position=fault.position, hint=error.hint)
 
     def _error(
         self, name: str, broken: Broken, explained: Callable[[str, Fault], DaiError], above: tuple[str, ...]
@@ -74,8 +80,8 @@ class Views:
             fault = explained(sql, fault)
         if not isinstance(fault, StatementError):
             return fault
-        detail = f"The view {name!r} does not hold: {fault.detail}"
-        return StatementError(detail, sql=sql, position=fault.position, hint=fault.hint)
+        place = "" if fault.position is None else "\n" + indent(caret(sql, fault.position), "  ")
+        return StatementError(f"The view {name!r} does not hold: {fault.detail}{place}", hint=fault.hint)
 
     def _cause(self, sql: str, fault: Fault, broken: Broken) -> str | None:
         """The broken view that the SQL reads, where it was refused for that."""

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dai.errors import DatabaseUnavailableError, StatementError
+from dqp.binder import bind
 from dqp.catalog import Catalog
 from tests.dqp.scripted import Scripted, info
 
@@ -69,6 +70,30 @@ def test_who_reads_a_broken_view_is_told_why(made: Callable[..., Catalog], name:
         assert says in str(caught.value)
     catalog.shapes_of_views()
     assert catalog.problems.keys() == views.keys()
+
+
+@pytest.mark.parametrize(
+    ("sql", "given", "place"),
+    [
+        ("from broken", {}, "line 1: from broken\n             ^"),
+        (
+            "select 1,\n * from broken b where id = $x",
+            {"x": 1},
+            "line 2:  * from broken b where id = $x\n                ^",
+        ),
+        ("explain from broken", {}, "line 1: explain from broken\n                     ^"),
+    ],
+)
+def test_the_mistake_is_shown_in_the_view_and_in_the_query(
+    made: Callable[..., Catalog], sql: str, given: dict[str, int], place: str
+) -> None:
+    catalog = made(Scripted("pg", info("t")), views={"broken": "select id,\n nix from pg.t"})
+    said = "The view 'broken' does not hold: There is no column 'nix' in pg.t.\n  line 2:  nix from pg.t\n           ^"
+    with pytest.raises(StatementError) as caught:
+        bind(sql, catalog, given)
+    assert str(caught.value) == f"{said}\n{place}\nKnown: id, name."
+    catalog.shapes_of_views()
+    assert catalog.problems == {"broken": f"{said}\nKnown: id, name."}
 
 
 def test_a_view_of_a_source_that_is_away(made: Callable[..., Catalog]) -> None:
