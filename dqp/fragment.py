@@ -367,8 +367,10 @@ def _raise(error: Exception) -> NoReturn:
         ) from error
     if isinstance(error, duckdb.InternalException) or _BROKEN.match(text):
         raise InternalError("The evaluator's DuckDB failed; the next query has a new one.") from error
-    written = isinstance(error, OSError) and not _SAID.match(text)
-    if full or written or isinstance(error, duckdb.IOException | duckdb.FatalException) or text.startswith("IO Error"):
+    full = (
+        full or text.startswith(("IO Error", "FATAL Error")) or (isinstance(error, OSError) and not _SAID.match(text))
+    )
+    if full or isinstance(error, duckdb.IOException | duckdb.FatalException):
         raise LimitError(
             "The evaluator cannot write what does not fit in memory: is its disk full?",
             hint="Make room where it has its temporary files, or give it more memory (memory_bytes).",

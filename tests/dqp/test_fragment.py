@@ -101,9 +101,8 @@ def test_errors_are_translated(engine: Engine, sql: str, kind: type[Exception], 
 def test_an_error_far_down_the_rows_is_what_it_is(engine: Engine) -> None:
     sql = "SELECT CAST(9223372036854775807 - 1000000 + v AS BIGINT) AS v FROM r"
     many = [batch(at * 10_000, 10_000) for at in range(30)]
-    with execution() as running:
-        with pytest.raises(DataError, match="Overflow"):
-            engine.run(sql, {"r": stream(*many)}, running).table()
+    with execution() as running, pytest.raises(DataError, match="Overflow"):
+        engine.run(sql, {"r": stream(*many)}, running).table()
 
 
 def test_a_failed_input_is_the_cause(engine: Engine) -> None:
