@@ -263,16 +263,18 @@ class Execution:
         return Path(self._parent or tempfile.gettempdir())
 
     def start(self, work: Callable[[], None], name: str) -> None:
-        """Run ``work`` in a thread. What it raises fails the attempt."""
+        """Run ``work`` in a thread. What it raises fails the attempt under way, and no later one: a thread may outlive
+        its attempt where a driver does not let go."""
+        cancellation = self.cancellation
 
         def run() -> None:
             try:
                 work()
             except DaiError as error:
-                self.fail(error)
+                cancellation.cancel(error)
             except Exception as error:
                 log.exception("%s failed", name)
-                self.fail(InternalError(f"Fetching failed: {type(error).__name__}."))
+                cancellation.cancel(InternalError(f"Fetching failed: {type(error).__name__}."))
 
         thread = threading.Thread(target=run, name=name, daemon=True)
         with self._lock:
