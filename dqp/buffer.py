@@ -64,9 +64,9 @@ class Buffer:
         self._bytes = 0
         self._spool: _Waiting | None = None
         self._read = self._closed = False
-        _ROOM.enter()
         self._registered = cancellation.on_cancel(self._wake)
         self._registered.__enter__()
+        _ROOM.enter()  # not before: a cancelled query leaves nothing behind
 
     def _wake(self) -> None:
         with self._changed:
@@ -160,7 +160,10 @@ class _Waiting:
     """Batches in a file, to be read once, in their order."""
 
     def __init__(self, directory: Path) -> None:
-        self._spool = Spool(directory)
+        try:
+            self._spool = Spool(directory)
+        except OSError as error:
+            raise LimitError("No temporary file can be made for rows that have to wait.") from error
         self._places: deque[Place] = deque()
 
     @property

@@ -111,15 +111,21 @@ class Engine:
     def _cursor(self) -> DuckDBPyConnection:
         with self._opening:
             if self._root is None:
-                root = duckdb.connect(":memory:", config=self._settings)
-                root.execute("SET GLOBAL temp_directory = ?", [self._directory or spill_directory()])
-                with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
-                    root.execute("SET GLOBAL TimeZone = 'UTC'")
-                root.execute("SET GLOBAL enable_external_access = false")
-                self._profiling = [_profiling(root) for _ in range(self._measured)]
-                root.execute("SET GLOBAL lock_configuration = true")
-                self._root = root
+                try:
+                    self._root = self._made()
+                except (duckdb.Error, OSError) as error:
+                    _raise(error)
             return self._root.cursor()
+
+    def _made(self) -> DuckDBPyConnection:
+        root = duckdb.connect(":memory:", config=self._settings)
+        root.execute("SET GLOBAL temp_directory = ?", [self._directory or spill_directory()])
+        with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
+            root.execute("SET GLOBAL TimeZone = 'UTC'")
+        root.execute("SET GLOBAL enable_external_access = false")
+        self._profiling = [_profiling(root) for _ in range(self._measured)]
+        root.execute("SET GLOBAL lock_configuration = true")
+        return root
 
     def _broken(self) -> None:
         """After an error in its own workings DuckDB answers nothing any more: the next query has a new one."""

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -185,3 +186,13 @@ def test_what_does_not_fit_in_memory_is_spilled(tmp_path: os.PathLike[str]) -> N
     with execution() as running, pytest.raises(LimitError, match="memory"):
         tiny.run("SELECT list(l) FROM l", {"l": keys(60)}, running).table()
     tiny.close()
+
+
+def test_where_there_is_no_place_to_spill_to_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
+    made = Engine()
+    with execution() as running, pytest.raises(LimitError, match="cannot write") as caught:
+        made.run("SELECT 1", {}, running)
+    assert str(tmp_path) not in str(caught.value)
+    made.close()
