@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -198,7 +198,7 @@ def _within(address: str, prefix: str) -> bool:
         and "@" not in given.netloc
         and (given.scheme, given.hostname) == (allowed.scheme, allowed.hostname)
         and (given.path == path or given.path.startswith(path + "/"))
-        and not {"..", "."} & set(given.path.split("/"))
+        and not {"..", "."} & set(unquote(given.path).split("/"))
     )
 
 
@@ -347,15 +347,19 @@ class _Run:
 
     def _stream(self) -> Stream:
         task = self._task
-        sql, inputs = self._opened(task.body, "")
-        if task.bucket is not None:
-            sql = f'SELECT *, {task.bucket} AS "{BUCKET}" FROM (\n{sql}\n)'
-        self._measure.sent("", sql)
         engine, measure = self._evaluator.engine, self._measure
-        return measure.stream(engine.run(sql, inputs, self._execution, types=task.types, measure=measure))
+        with ExitStack() as calls:
+            sql, inputs = self._opened(task.body, "", calls)
+            if task.bucket is not None:
+                sql = f'SELECT *, {task.bucket} AS "{BUCKET}" FROM (\n{sql}\n)'
+            measure.sent("", sql)
+            found = engine.run(sql, inputs, self._execution, types=task.types, measure=measure)
+            calls.pop_all()
+        return measure.stream(found)
 
-    def _opened(self, body: Body, prefix: str) -> tuple[str, dict[str, Stream | pa.Table]]:
-        """The SQL and what it reads. Everything is begun before anything is waited for."""
+    def _opened(self, body: Body, prefix: str, calls: ExitStack) -> tuple[str, dict[str, Stream | pa.Table]]:
+        """The SQL and what it reads. Everything is begun before anything is waited for. ``calls`` closes what begins
+        to run here."""
         inputs: dict[str, Stream | pa.Table] = {}
         tables: list[tuple[str, str]] = []
         arriving: dict[str, _Arriving] = {}
@@ -365,6 +369,7 @@ class _Run:
         for name, each in body.inputs.items():
             if isinstance(each, Called):
                 inputs[name] = stream = self._called(each, prefix + name)
+                calls.callback(stream.close)
                 tables.append((name, restored(name, stream.schema)))
                 continue
             if isinstance(each, Tuples):
@@ -417,11 +422,15 @@ class _Run:
     def _called(self, given: Called, key: str) -> Stream:
         """The rows below an operation call, with its results."""
         execution, operation = self._execution, given.operation
-        sql, inputs = self._opened(given.below, key + "/")
         measure = execution.measure(key + "/")
-        measure.sent("", sql)
-        below = measure.stream(self._evaluator.engine.run(sql, inputs, execution, measure=measure))
-        return calling(operation, below, given.kept, given.identifier, execution, key)
+        with ExitStack() as calls:
+            sql, inputs = self._opened(given.below, key + "/", calls)
+            measure.sent("", sql)
+            below = measure.stream(self._evaluator.engine.run(sql, inputs, execution, measure=measure))
+            calls.callback(below.close)
+            made = calling(operation, below, given.kept, given.identifier, execution, key)
+            calls.pop_all()
+        return made
 
     @property
     def failed(self) -> bool:

@@ -110,7 +110,15 @@ def decoded(text: str) -> tuple[Task, ...]:
     """Raises DataError for what ``encoded`` has not written."""
     try:
         return tuple(_task_of(each) for each in json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        pa.ArrowException,
+    ) as error:
         raise DataError(f"These are no fragments: {type(error).__name__}.") from error
 
 

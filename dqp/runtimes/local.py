@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -205,17 +206,23 @@ class Local(Runtime):
         execution.remarks += leaves.remarks
         inputs: dict[str, Stream | pa.Table] = dict(leaves.tables)
         begun = {name: readings.take(remote) for name, remote in leaves.remotes.items()}
-        called = {name: self._called(call, execution, readings) for name, call in leaves.calls.items()}
-        inputs |= called
-        tables = []
-        for name, reading in begun.items():
-            inputs[name] = reading.stream()
-            tables.append((name, read_as(name, leaves.remotes[name].columns, reading.schema, dict(reading.columns))))
-        tables += [(name, restored(name, called[name].schema)) for name in leaves.calls]
-        sql = over(body, tables, leaves.several)
         measure: Measure = execution.measure(key, HERE)
-        measure.sent(HERE, sql)
-        return measure.stream(self._engine.run(sql, inputs, execution, names=names, types=types, measure=measure))
+        with ExitStack() as opened:  # a source may refuse its statement when the rows of a call are on their way
+            called = {}
+            for name, call in leaves.calls.items():
+                inputs[name] = called[name] = self._called(call, execution, readings)
+                opened.callback(called[name].close)
+            tables = []
+            for name, reading in begun.items():
+                inputs[name] = reading.stream()
+                types_of = dict(reading.columns)
+                tables.append((name, read_as(name, leaves.remotes[name].columns, reading.schema, types_of)))
+            tables += [(name, restored(name, called[name].schema)) for name in leaves.calls]
+            sql = over(body, tables, leaves.several)
+            measure.sent(HERE, sql)
+            found = self._engine.run(sql, inputs, execution, names=names, types=types, measure=measure)
+            opened.pop_all()
+        return measure.stream(found)
 
     def _called(self, call: Call, execution: Execution, readings: Readings) -> Stream:
         """The rows below an operation call, with its results."""
@@ -224,10 +231,14 @@ class Local(Runtime):
         operation = self._operations[call.function]
         arguments = [(f"argument {at}", each) for at, each in enumerate(call.arguments, 1)]
         given = tuple((each, column(each)) for each in call.input.columns)
-        below = self._fragment(
-            Project(call.input, (*given, *arguments)), None, None, execution, readings, ("below", call)
-        )
-        return calling(operation, below, len(given), call.identifier, execution, call)
+        with ExitStack() as opened:
+            below = self._fragment(
+                Project(call.input, (*given, *arguments)), None, None, execution, readings, ("below", call)
+            )
+            opened.callback(below.close)
+            made = calling(operation, below, len(given), call.identifier, execution, call)
+            opened.pop_all()
+        return made
 
 
 class Readings:

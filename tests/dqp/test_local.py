@@ -15,6 +15,7 @@ from dai.errors import CancelledError, DatabaseUnavailableError, StatementError
 from dai.stream import Stream
 from dqp.catalog import Catalog
 from dqp.execution import Execution
+from dqp.fragment import Engine
 from dqp.operations import Operation
 from dqp.operators import Aggregate, Call, Filter, Inline, Join, Nested, Operator, Project, Remote, Scan, Sort, column
 from dqp.runtimes.local import Local
@@ -110,6 +111,28 @@ def test_an_operation_call_has_its_column() -> None:
     catalog = catalog_of(Double("a", rows(batch(1, 9))), Double("b", rows(batch(1, 9))))
     found = run(catalog, top, ["INTEGER", "DOUBLE"], operations={"root": operation})
     assert sorted(zip(*found.to_pydict().values(), strict=True)) == [(each, each * 10.0) for each in range(1, 10)]
+
+
+def test_the_rows_of_a_call_are_given_up_where_another_source_refuses() -> None:
+    engine = Engine()
+    engine.run("SELECT 1", {}, execution()).close()
+    measuring = len(engine._profiling)
+
+    def refused(sql: str, cancellation: Cancellation) -> Stream:
+        until(lambda: len(engine._running) > 0)
+        raise StatementError("no such column")
+
+    operation = Operation(name="root", types=(pa.int64(),), result=pa.float64(), python="math:sqrt")
+    a, b = remote(numbers("a"), "a_"), remote(numbers("b"), "b_")
+    tree = Join(Call(a, "made", "root", (column("a_v"),)), b, "inner", equal("a_id", "b_id"))
+    catalog = catalog_of(Double("a", rows(batch(1, 9))), Double("b", refused))
+    local = Local(catalog, engine=engine, operations={"root": operation})
+    types = ["INTEGER", "BIGINT", "DOUBLE", "INTEGER", "BIGINT"]
+    with Execution(Cancellation(), profiled=True) as running, pytest.raises(StatementError, match="no such column"):
+        local.run(tree, list("abcde"), types, None, running)
+    assert len(engine._profiling) == measuring
+    local.close()
+    engine.close()
 
 
 def test_the_first_failure_is_the_answer_and_ends_the_rest() -> None:

@@ -82,11 +82,18 @@ def test_tuples_keep_their_types() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "{}x", "[1]", '[{"query": "q"}]', "null"],
+    ["", "{", "{}x", "[1]", '[{"query": "q"}]', "null", "[" * 100_000],
 )
 def test_what_is_no_fragment_is_refused(text: str) -> None:
     with pytest.raises(DataError, match="no fragments"):
         decoded(text)
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    (made,) = json.loads(encoded([TASK]))
+    given = {"kind": "remote", "places": [], "columns": None, "tables": {}, "bringing": float("inf")}
+    with pytest.raises(DataError, match="no fragments"):
+        decoded(json.dumps([{**made, "body": {"sql": "", "inputs": {"x1": given}, "repeated": []}}]))
 
 
 @pytest.mark.parametrize(("key", "value"), [("attempt", "1"), ("token", 5), ("partitions", None), ("body", {"sql": 1})])
