@@ -9,9 +9,10 @@ who runs the cluster: its tokens do not encrypt.
 
 from __future__ import annotations
 
-import itertools
 import socket
 import threading
+import uuid
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
@@ -36,6 +37,8 @@ THREADS = 64
 CONNECT_SECONDS = 5.0
 START_SECONDS = 60.0
 """How long the cluster may take to start an actor."""
+_REFUSED = 1_000
+"""Names that are remembered of work that was ended before it began."""
 _LOST = (RayActorError, GetTimeoutError)
 
 
@@ -138,20 +141,20 @@ class RayEvaluator:
         self, tasks: Sequence[Task], cancellation: Cancellation, *, waits: bool
     ) -> Iterator[Sequence[Mapping[str, Any]]]:
         del waits  # an actor has a turn for all
-        begun = self._asked(self.actor.begin.remote(encoded(tasks)), SILENCE)
-        if begun["problem"] is not None:
-            raise from_problem(begun["problem"])
-        number = begun["work"]
+        work = uuid.uuid4().hex
         try:
+            problem = self._asked(self.actor.begin.remote(work, encoded(tasks)), SILENCE)
+            if problem is not None:
+                raise from_problem(problem)
             yield []
             while True:
                 cancellation.check()
-                reports, over = self._asked(self.actor.report.remote(number), SILENCE)
+                reports, over = self._asked(self.actor.report.remote(work), SILENCE)
                 yield reports
                 if over:
                     return
         finally:
-            self.actor.end.remote(number)
+            self.actor.end.remote(work)
 
     def close(self) -> None:
         ray.kill(self.actor)
@@ -162,8 +165,9 @@ class Actor:
 
     def __init__(self, settings: EvaluatorSettings) -> None:
         self._evaluator = Evaluator(settings)
-        self._numbers = itertools.count(1)
-        self._works: dict[int, tuple[Work, Iterator[Sequence[Mapping[str, Any]]]]] = {}
+        self._lock = threading.Lock()
+        self._works: dict[str, tuple[Work, Iterator[Sequence[Mapping[str, Any]]]]] = {}
+        self._refused: deque[str] = deque(maxlen=_REFUSED)
 
     def address(self) -> str:
         return self._evaluator.port.address
@@ -171,21 +175,30 @@ class Actor:
     def state(self) -> Mapping[str, Any]:
         return self._evaluator.state()
 
-    def begin(self, tasks: str) -> Mapping[str, Any]:
+    def begin(self, name: str, tasks: str) -> Mapping[str, Any] | None:
+        """Begins work under a name that was never used; the problem, if there is one."""
         try:
             work = self._evaluator.begin(decoded(tasks), Cancellation())
         except DaiError as error:
-            return {"work": None, "problem": error.problem()}
-        number = next(self._numbers)
-        self._works[number] = (work, work.reports())
-        return {"work": number, "problem": None}
+            return error.problem()
+        with self._lock:
+            ended = name in self._refused
+            if not ended:
+                self._works[name] = (work, work.reports())
+        if ended:
+            work.close()
+        return None
 
-    def report(self, work: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
+    def report(self, work: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """The next report; whether it is the last."""
         reports = next(self._works[work][1], None)
         return ([], True) if reports is None else (reports, False)
 
-    def end(self, work: int) -> None:
-        found = self._works.pop(work, None)
+    def end(self, work: str) -> None:
+        """Also of work that has not begun: who asked for it may have lost patience with an actor that had stopped."""
+        with self._lock:
+            found = self._works.pop(work, None)
+            if found is None:
+                self._refused.append(work)
         if found is not None:
             found[0].close()

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from dai.errors import ConfigurationError
+from dqp.evaluator import EvaluatorSettings
 from dqp.runtimes import RUNTIMES
+from dqp.runtimes.ray import Actor
 from dqp.settings import load
+from dqp.wire import Body, Task, encoded
 from tests.clusters import ALONE
 from tests.servers import free_port
 
@@ -33,3 +36,16 @@ def test_several_addresses_are_refused() -> None:
     settings = load({"sources": {}, "evaluators": ["ray:auto", "ray:other"]})
     with pytest.raises(ConfigurationError, match="One address"):
         RUNTIMES["ray"](None, settings)
+
+
+def test_work_that_was_given_up_before_it_began_does_not_stay() -> None:
+    """An actor that had stopped gets both calls when it goes on, in any order."""
+    actor = Actor(EvaluatorSettings())
+    task = Task(query="q", attempt=1, name="0.0", token="t", coordinator="127.0.0.1:1", body=Body("SELECT 1 AS a"))
+    assert actor.begin("first", encoded([task])) is None
+    assert actor.state()["works"] == 1
+    actor.end("first")
+    actor.end("second")
+    assert actor.begin("second", encoded([task])) is None
+    assert actor.state()["works"] == 0
+    actor._evaluator.close()
