@@ -6,18 +6,18 @@ data service of its own with four calls at once, which is the default.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
+import socket
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import uvicorn
 
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
@@ -89,43 +89,32 @@ def asked(lab: Coordinator) -> Any:
     return case
 
 
-class _Slow(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1
-
-    def do_POST(self) -> None:
-        given = json.loads(self.rfile.read(int(self.headers["content-length"])))["arguments"]
-        time.sleep(SECONDS * len(given))
-        body = json.dumps({"results": [value for (value,) in given]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a line a call would be measured too."""
+async def slow(scope: Any, receive: Any, send: Any) -> None:
+    """An ASGI application that takes its time, without a thread a call: 32 of them wait at once."""
+    body = b""
+    while (message := await receive()).get("more_body"):
+        body += message["body"]
+    given = json.loads(body + message["body"])["arguments"]
+    await asyncio.sleep(SECONDS * len(given))
+    answer = json.dumps({"results": [value for (value,) in given]}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
 
 
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 256
-    daemon_threads = True
-
-
-def _serve(told: Connection) -> None:
-    with _Server(("127.0.0.1", 0), _Slow) as server:
-        told.send(server.server_address[1])
-        server.serve_forever()
+def _serve(listening: socket.socket) -> None:
+    config = uvicorn.Config(slow, lifespan="off", log_level="warning", access_log=False)
+    uvicorn.Server(config).run([listening])
 
 
 @contextmanager
 def service() -> Iterator[str]:
     """The address of the slow service."""
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(there,), daemon=True)
-    process.start()
-    try:
-        yield f"http://127.0.0.1:{here.recv()}/slow"
-    finally:
-        process.terminate()
-        process.join()
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listening:
+        process = multiprocessing.get_context("spawn").Process(target=_serve, args=(listening,), daemon=True)
+        process.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/slow"
+        finally:
+            process.terminate()
+            process.join()
