@@ -298,7 +298,7 @@ def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **give
             source = f" ({value.variable})" if isinstance(value, _Override) else ""
             place = f"[{where}]" if where else "The file"
             raise ConfigurationError(f"{place} has no key {name!r}{source}.", hint=nearest(key, known))
-        found[key] = _value(value, hints[key], f"{where}.{name}", base)
+        found[key] = _value(value, hints[key], f"{where}.{name}" if where else name, base)
     return kind(**found)
 
 

@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -46,6 +45,8 @@ _WORD = re.compile(r"\w+")
 Begun = Callable[[Execution], None]
 PLANS = 256
 """Plans kept, of the queries asked last."""
+CHARACTERS = 500_000
+"""Of the SQL and the parameters of the plans kept, all together: a long plan takes some 250 times their bytes."""
 FRAMES = 8_000
 """Python's limit of recursion where there is a federation. Queries that programs write are deep: sqlglot's parser takes
 20 frames for a parenthesis. A thread's usual stack of 8 MiB holds more of them."""
@@ -105,7 +106,7 @@ class Coordinator:
         self.operations = operations_of(settings)
         self.catalog = Catalog(settings, resolve=resolve)
         self.runtime = runtime or runtime_of(settings, self.catalog, self.operations)
-        self._plans: OrderedDict[Any, Planned] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, str, int], Planned] = OrderedDict()
         self._version = 0
         self._lock = threading.Lock()
 
@@ -127,11 +128,16 @@ class Coordinator:
         with _not_too_deep():
             made = self._planned(sql, parameters, cancellation)
         if MOMENTS.keys().isdisjoint(_WORD.findall(sql.lower())):
-            with self._lock:
-                self._plans[key] = made
-                if len(self._plans) > PLANS:
-                    self._plans.popitem(last=False)
+            self._keep(key, made)
         return made
+
+    def _keep(self, key: tuple[str, str, int], made: Planned) -> None:
+        with self._lock:
+            if key[2] != self._version or key in self._plans:
+                return
+            self._plans[key] = made
+            while len(self._plans) > PLANS or sum(len(each[0]) + len(each[1]) for each in self._plans) > CHARACTERS:
+                self._plans.popitem(last=False)
 
     def _planned(self, sql: str, parameters: Parameters, cancellation: Cancellation | None) -> Planned:
         begin = time.perf_counter()

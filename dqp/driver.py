@@ -62,6 +62,8 @@ class Federation(Virtual):
         self.coordinator = Coordinator(settings, resolve=resolve)
         self.catalog = self.coordinator.catalog
         self._begun: Callable[[Parts], None] | None = None
+        self._loading: dict[object, int] = {}
+        """Bytes of tables that are being loaded: of one of every load."""
 
     @classmethod
     def connect(cls, url: str, options: DriverOptions) -> Federation:
@@ -132,24 +134,35 @@ class Federation(Virtual):
                 )
             self.catalog.check_name(private[1])
             self.catalog.forget(self.settings.upload_seconds)
-            limit, count = self.settings.upload_bytes, _MOST_LOADED
-            others = {name: each for name, each in self.catalog.uploads.items() if name.casefold() != table.casefold()}
-            size = sum(each.nbytes for each in others.values())
-            batches = []
-            for batch in stream:
-                cancellation.check()
-                size += batch.nbytes
-                if size > limit or len(others) >= count:
-                    raise LimitError(
-                        f"The federation keeps at most {limit:,} bytes in {count:,} tables that were loaded into it.",
-                        hint="Load fewer rows or columns, or have its upload_bytes raised. "
-                        "Loading a table without rows frees what its name held.",
-                    )
-                batches.append(batch)
-            kept = pa.Table.from_batches(batches, stream.schema)
-            with Plain("", [table]).errors():
-                self.catalog.upload(table, kept)
+            batches: list[pa.RecordBatch] = []
+            this = object()
+            try:
+                self._loading[this] = 0
+                self._check_room(table)
+                for batch in stream:
+                    cancellation.check()
+                    self._loading[this] += batch.nbytes
+                    self._check_room(table)
+                    batches.append(batch)
+                kept = pa.Table.from_batches(batches, stream.schema)
+                with Plain("", [table]).errors():
+                    self.catalog.upload(table, kept)
+            finally:
+                del self._loading[this]
             return int(kept.num_rows)
+
+    def _check_room(self, table: str) -> None:
+        """LimitError where the tables, ``table`` as it is loaded now, and those that others load are too many or too
+        large."""
+        limit, count = self.settings.upload_bytes, _MOST_LOADED
+        others = {name: each for name, each in self.catalog.uploads.items() if name.casefold() != table.casefold()}
+        size = sum(each.nbytes for each in others.values()) + sum(list(self._loading.values()))
+        if size > limit or len(others) >= count:
+            raise LimitError(
+                f"The federation keeps at most {limit:,} bytes in {count:,} tables that were loaded into it.",
+                hint="Load fewer rows or columns, or have its upload_bytes raised. "
+                "Loading a table without rows frees what its name held.",
+            )
 
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
         """The tables of all sources that answer, with the alias as their schema, and the views."""

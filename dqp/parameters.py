@@ -118,6 +118,11 @@ def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
 def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS) -> Statement:
     """The statement with its parameters in place. ``most``: values of a list that are written as literals, None for any
     number of them. Raises StatementError, NotAQueryError, ParameterError."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        detail = f"The statement is no valid text: character {error.start + 1:,} stands for nothing."
+        raise StatementError(detail, hint="Send it as UTF-8.") from error
     prefix = _EXPLAIN.match(sql)
     kind = "query" if prefix is None else "explain analyze" if prefix["analyze"] else "explain"
     form = (prefix["form"] or "text").lower() if prefix else None

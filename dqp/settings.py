@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from dai import config
 from dai.client import parted
@@ -227,19 +228,25 @@ def _check_address(address: Any, where: str) -> None:
     hint = "It looks like http://127.0.0.1:8080/resources/NAME."
     if not isinstance(address, str) or not address.startswith(("http://", "https://")):
         raise ConfigurationError(f"{where} is not the address of a resource: {address!r}.", hint=hint)
+    if "@" in address.partition("://")[2].partition("/")[0]:
+        raise ConfigurationError(f"{where} has a user or a password, which services do not know.", hint=hint)
     try:
         _, name = parted(address)
-    except RequestError as error:
-        raise ConfigurationError(f"{where} is not an address: {error.detail}", hint=hint) from error
+        urlsplit(address).port  # noqa: B018 - raises ValueError where it is not a number
+    except (RequestError, ValueError) as error:
+        raise ConfigurationError(f"{where} is not an address: {error}", hint=hint) from error
     if name is None:
         raise ConfigurationError(f"{where} names no resource: {address!r}.", hint=hint)
 
 
 def _views(given: Any, where: str) -> dict[str, str]:
     views = _mapping(given, where, str, "a query as text")
+    known: dict[str, str] = {}
     for name in views:
         if not name or "." in name:
             raise ConfigurationError(f"{where}: {name!r} cannot be the name of a view.")
+        if (other := known.setdefault(name.casefold(), name)) != name:
+            raise ConfigurationError(f"{where}: {other!r} and {name!r} are one name to SQL.")
     return views
 
 

@@ -35,6 +35,8 @@ _SETTINGS = (
     "lock_configuration = true",
 )
 _DESCRIBE = "DESCRIBE "
+_KEPT = 10_000
+"""Characters of a query whose words are kept."""
 NOT_HERE = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE"})
 """To DuckDB these are queries; what they say of the shadow is not true of the sources."""
 Shape = tuple[tuple[str, str], ...]
@@ -208,10 +210,16 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-@lru_cache(maxsize=256)
 def words(sql: str) -> frozenset[str]:
     """Every word and quoted name of the SQL, case-folded: what could be the name of a table."""
+    return _known_words(sql) if len(sql) <= _KEPT else _words(sql)
+
+
+def _words(sql: str) -> frozenset[str]:
     return frozenset(text.casefold() for kind, text in _texts(sql) if kind in ("word", "name"))
+
+
+_known_words = lru_cache(maxsize=256)(_words)
 
 
 def path_of(written: str) -> list[str]:

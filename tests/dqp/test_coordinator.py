@@ -19,7 +19,7 @@ from dai.drivers import driver_for
 from dai.errors import CancelledError, StatementError
 from dai.stream import Stream
 from dqp import bounds
-from dqp.coordinator import Coordinator
+from dqp.coordinator import CHARACTERS, Coordinator
 from dqp.explanation import Explanation
 from dqp.parameters import spelled
 from dqp.settings import load
@@ -160,6 +160,17 @@ def test_plans_are_kept_until_something_changes(coordinator: Coordinator) -> Non
 def test_the_moment_is_that_of_each_run(coordinator: Coordinator) -> None:
     sql = "select now() as moment"
     assert coordinator.plan(sql) is not coordinator.plan(sql)
+
+
+def test_long_plans_do_not_fill_the_memory(coordinator: Coordinator) -> None:
+    before = coordinator.plan("select 1")
+    assert coordinator.plan("select 1") is before
+    for number in range(6):
+        made = coordinator.plan(f"select {number} -- {'x' * (CHARACTERS // 5)}")
+        assert coordinator.plan(made.sql) is made
+    assert coordinator.plan("select 1") is not before, "Those asked last are kept."
+    longest = f"select 1 -- {'x' * CHARACTERS}"
+    assert coordinator.plan(longest) is not coordinator.plan(longest)
 
 
 @pytest.mark.parametrize(

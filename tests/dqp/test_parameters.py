@@ -129,3 +129,10 @@ def test_what_sql_has_no_type_for_is_not_null() -> None:
     for value in (pandas.Period("2024-01"), pandas.DataFrame({"a": [1]}), pandas.Interval(1, 2)):
         with pytest.raises(ParameterError, match=rf"\$p is a {type(value).__name__}, which SQL has no type for"):
             read("select $p", {"p": value})
+
+
+def test_what_is_no_text(lab: Lab) -> None:
+    for sql in ("select '\ud800'", "explain from duck.t where s = '\udc80'"):
+        with pytest.raises(StatementError, match=r"no valid text: character \d+ stands for nothing") as caught:
+            lab.sql(sql).arrow()
+        assert str(caught.value).isascii()

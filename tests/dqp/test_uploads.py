@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,38 @@ def test_a_name_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DaiError) as caught:
         federation.query("from mine_0", cancellation=Cancellation())
     assert private not in str(caught.value)
+    federation.close()
+
+
+def test_tables_that_are_loaded_at_the_same_time_have_one_limit() -> None:
+    federation = Federation(load({"upload_bytes": 100_000}))
+    batch = pa.record_batch({"a": pa.array(range(9_000), pa.int64())})
+
+    def loaded(number: int, *batches: pa.RecordBatch) -> int:
+        stream = Stream(batch.schema, iter(batches))
+        return federation.load(f"mine_{number:032x}", stream, cancellation=Cancellation())
+
+    def meanwhile() -> Iterator[pa.RecordBatch]:
+        yield batch
+        with pytest.raises(LimitError, match="100,000 bytes"):
+            loaded(2, batch)
+        yield batch.slice(0, 1_000)
+
+    stream = Stream(batch.schema, meanwhile())
+    assert federation.load(f"mine_{1:032x}", stream, cancellation=Cancellation()) == 10_000
+    assert [each.num_rows for each in federation.catalog.uploads.values()] == [10_000]
+    assert loaded(1) == 0
+    assert loaded(2, batch) == 9_000
+    federation.close()
+
+
+def test_so_many_tables_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dqp.driver._MOST_LOADED", 2)
+    federation = Federation(load({}))
+    nothing = pa.table({"a": pa.array([], pa.int64())})
+    for number, room in ((1, True), (2, True), (3, False), (2, True)):
+        with nullcontext() if room else pytest.raises(LimitError, match="2 tables"):
+            federation.load(f"mine_{number:032x}", Stream(nothing.schema, []), cancellation=Cancellation())
     federation.close()
 
 
