@@ -30,6 +30,8 @@ from dqp.operators import (
     Scan,
     SetOperation,
     Sort,
+    free,
+    subqueries,
     used,
 )
 
@@ -37,6 +39,7 @@ LONGEST = 2_000
 """Characters of an expression up to which it is written again in the operator above instead of in a derived table."""
 Columns = Mapping[str, str]
 """Identifier of a column to the SQL that stands for it."""
+_COLUMN = re.compile(r'(?:\w+\.)?(?:\w+|"[^"]*"|`[^`]*`)')
 _LITERAL = re.compile(r"[-(]*(?:\d[\w.+]*|'(?:[^']|'')*'|TRUE|FALSE|NULL)\)*", re.IGNORECASE)
 
 
@@ -235,7 +238,14 @@ class Renderer:
         too_long = not made.plain and max(map(len, made.columns.values()), default=0) > LONGEST
         given = frozenset(node.input.columns)
         lone = made.group == "" and not any(used(each) & given for each in node.expressions)
-        if made.distinct or made.windows or (windows and not made.open) or too_long or lone:
+        if (
+            made.distinct
+            or made.windows
+            or (windows and not made.open)
+            or too_long
+            or lone
+            or _hidden(made, node.expressions)
+        ):
             made = self.derived(made, node.input.columns)
         scope = self._scope(made)
         columns = {name: self.expression(each, scope) for name, each in node.items}
@@ -314,7 +324,7 @@ class Renderer:
 
     def _sort(self, node: Sort) -> Select:
         made = self.select(node.input)
-        if made.distinct or made.order or made.limit or made.windows:
+        if made.distinct or made.order or made.limit or made.windows or _hidden(made, node.keys):
             made = self.derived(made, node.input.columns)
         scope = self._scope(made)
         # A literal would be read as the number of an item; it orders nothing.
@@ -339,6 +349,15 @@ class Renderer:
             made = self.derived(made, side.columns)
         renamed = {name: made.columns[each] for name, each in zip(names, side.columns, strict=True)}
         return self.text(replace(made, columns=renamed), names)
+
+
+def _hidden(made: Select, expressions: Iterable[exp.Expression]) -> bool:
+    """Whether a subquery names what a grouped SELECT computes: inside of it, databases know the keys again that are
+    columns, and no others."""
+    if not made.group:
+        return False
+    names = {name for each in expressions for nested in subqueries(each) for name in free(nested.plan)}
+    return any(not _COLUMN.fullmatch(made.columns[each]) for each in names & made.columns.keys())
 
 
 def members(node: SetOperation) -> list[Operator]:
