@@ -1,6 +1,5 @@
 """Queries on evaluators that are processes of their own, over databases behind a data service."""
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -23,15 +22,18 @@ from dqp.runtimes.service import Service
 from dqp.settings import load
 from dqp.spreading import Thresholds
 from tests.dqp.generated.differential import compared, order
-from tests.processes import ServiceProcess, until
+from tests.faults.gates import Gate
+from tests.processes import SECONDS, ServiceProcess, until
 from tests.servers import MariaServer, PostgresServer
 from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, tables
 from tests.tpch import load as loaded
 
 PLACEMENT = PLACEMENTS["facts_apart"]
-SLOW_WHOLE = """SELECT count(*) AS n, sum(l_partkey * p_partkey % 97 + o_custkey % 13) AS s FROM lineitem l
-                JOIN orders o ON l.l_orderkey = o.o_orderkey CROSS JOIN part p"""
-SLOW = qualified(SLOW_WHOLE, PLACEMENT)
+HELD_WHOLE = """SELECT count(*) AS n, sum(l_partkey % 97 + o_custkey % 13) AS s FROM lineitem l
+                JOIN orders o ON l.l_orderkey = o.o_orderkey"""
+HELD = qualified(HELD_WHOLE, PLACEMENT)
+HOLDS = "l_partkey"
+"""Stands in a statement of ``HELD`` that evaluators send, and in no other: as long as that is held, it does not end."""
 ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=1 << 10, spread_seconds=0.0)
 
 
@@ -77,9 +79,10 @@ def evaluators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Servic
         yield started
 
 
-def coordinator_of(data: ServiceProcess, evaluators: list[ServiceProcess]) -> Coordinator:
+def coordinator_of(data: ServiceProcess, evaluators: list[ServiceProcess], gate: Gate | None = None) -> Coordinator:
     """With several fragments for every query, however small."""
-    sources = {alias: f"{data.url}/resources/{alias}" for alias in ("pg", "maria")}
+    port = data.port if gate is None else gate.port
+    sources = {alias: f"http://127.0.0.1:{port}/resources/{alias}" for alias in ("pg", "maria")}
     settings = load({"sources": sources, "evaluators": [each.url for each in evaluators]})
     made = Coordinator(settings)
     made.runtime.close()
@@ -92,6 +95,13 @@ def lab(data: ServiceProcess, evaluators: list[ServiceProcess]) -> Iterator[Coor
     made = coordinator_of(data, evaluators)
     yield made
     made.close()
+
+
+@pytest.fixture
+def gate(data: ServiceProcess) -> Iterator[Gate]:
+    """Before the service of the databases."""
+    with Gate(data.port) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -159,20 +169,37 @@ def test_fragments_run_on_every_evaluator(lab: Coordinator, evaluators: list[Ser
     assert "part 2 of 2" in text
 
 
-def test_early_close_and_cancellation_leave_nothing(
+def test_an_early_close_leaves_nothing(
     lab: Coordinator, evaluators: list[ServiceProcess], busy: Callable[[], int]
 ) -> None:
     sql = "SELECT l_comment, o_comment FROM pg.lineitem l JOIN maria.orders o ON l.l_orderkey = o.o_orderkey"
     with lab.query(sql, cancellation=Cancellation()) as stream:
         assert next(stream).num_rows
     until(lambda: at_rest(evaluators) and not busy())
+
+
+def test_a_cancellation_leaves_nothing(
+    data: ServiceProcess, evaluators: list[ServiceProcess], gate: Gate, busy: Callable[[], int]
+) -> None:
+    lab = coordinator_of(data, evaluators, gate)
     cancellation = Cancellation()
-    cancelling = threading.Thread(target=lambda: (until(lambda: not at_rest(evaluators)), cancellation.cancel()))
-    cancelling.start()
-    with pytest.raises(CancelledError):
-        lab.query(SLOW, cancellation=cancellation).table()
-    cancelling.join()
+    reached = gate.shut(HOLDS)
+
+    def cancel() -> None:
+        try:
+            assert reached.wait(SECONDS)
+            until(lambda: not at_rest(evaluators))
+        finally:
+            cancellation.cancel()
+
+    with ThreadPoolExecutor(1) as pool:
+        cancelling = pool.submit(cancel)
+        with pytest.raises(CancelledError):
+            lab.query(HELD, cancellation=cancellation).table()
+        cancelling.result()
+    gate.open()
     until(lambda: at_rest(evaluators) and not busy())
+    lab.close()
 
 
 def test_a_wrong_value_is_the_error_of_the_fragment(lab: Coordinator, evaluators: list[ServiceProcess]) -> None:
@@ -229,28 +256,33 @@ def test_a_service_without_the_role_is_named(data: ServiceProcess) -> None:
 def test_a_killed_evaluator(
     data: ServiceProcess,
     evaluators: list[ServiceProcess],
+    gate: Gate,
     busy: Callable[[], int],
     whole: duckdb.DuckDBPyConnection,
 ) -> None:
-    """As soon as it has something to do: a right answer from the one that is left. Other points of a query are in
+    """When it has something to do: a right answer from the one that is left. Other points of a query are in
     tests/faults."""
-    lab = coordinator_of(data, evaluators)
+    lab = coordinator_of(data, evaluators, gate)
     other, victim = evaluators
-    ask(lab, "SELECT count(*) FROM pg.nation a, maria.part b")
+    reached = gate.shut(HOLDS)
 
     def kill() -> None:
-        until(lambda: not at_rest([victim]))
-        victim.kill()
+        try:
+            assert reached.wait(SECONDS)
+            until(lambda: not at_rest([victim]))
+            victim.kill()
+        finally:
+            gate.open()
 
-    killing = threading.Thread(target=kill)
-    killing.start()
-    try:
-        stream, running = lab.start(SLOW, cancellation=Cancellation())
-        found = stream.table()
-    finally:
-        killing.join()
-        victim.start()
-    assert [tuple(each.values()) for each in found.to_pylist()] == whole.sql(SLOW_WHOLE).fetchall()
+    with ThreadPoolExecutor(1) as pool:
+        killing = pool.submit(kill)
+        try:
+            stream, running = lab.start(HELD, cancellation=Cancellation())
+            found = stream.table()
+        finally:
+            killing.result()
+            victim.start()
+    assert [tuple(each.values()) for each in found.to_pylist()] == whole.sql(HELD_WHOLE).fetchall()
     assert running is not None
     assert running.execution.attempt >= 2
     until(lambda: at_rest([other]) and not busy())
