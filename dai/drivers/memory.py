@@ -94,7 +94,9 @@ class Memory(Driver):
     ) -> Iterator[CallResult]:
         script = self._script(procedure, parameters, cancellation)
         results = (self._stream(script, cancellation, None),) if len(script.tuples.schema) else ()
-        with self._counted():
+        with self._counted(), ExitStack() as open_results:
+            for result in results:
+                open_results.enter_context(result)
             yield CallResult(results, dict(script.out or {}))
             self.committed.append(procedure)
 
