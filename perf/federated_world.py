@@ -25,7 +25,8 @@ from dai.demo.tables import mixed
 from dai.drivers import Driver, driver_for
 from dai.stream import Stream
 from perf.world import SETTINGS, service
-from tests.servers import MariaServer, PostgresServer
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 from tests.tpch import PLACEMENTS, Placement, create, fill, tables, take_statistics
 from tests.tpch import load as load_tpch
 

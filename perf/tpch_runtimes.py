@@ -33,7 +33,8 @@ from perf.world import SETTINGS, World
 from tests.clusters import ALONE, loopback_up, ray_cluster
 from tests.dqp.generated.differential import compared, order
 from tests.processes import ServiceProcess
-from tests.servers import MariaServer, PostgresServer
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, tables
 
 ROOT = Path(__file__).parents[1]

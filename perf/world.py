@@ -12,7 +12,8 @@ import psutil
 
 from dai.demo.load import load
 from tests.processes import ServiceProcess
-from tests.servers import MariaServer, PostgresServer
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 
 SETTINGS: Mapping[str, Mapping[str, str | int]] = {
     "postgresql": {"shared_buffers": "2GB"},

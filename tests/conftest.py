@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.servers import MariaServer, MySQLServer, PostgresServer, Server
+from tests.servers import Server
+from tests.servers.mariadb import MariaServer, MySQLServer
+from tests.servers.postgresql import PostgresServer
 
 # No timed assertion: the machine may be busy.
 settings.register_profile("dai", deadline=None, print_blob=True)

@@ -1,10 +1,9 @@
 """Scripted databases and pipelines over them, for tests of running documents."""
 
+import threading
+
 from dai.drivers.memory import Memory, Script
-from dai.errors import (
-    DataError,
-    StatementError,
-)
+from dai.errors import DaiError, DataError, StatementError
 from dai.pipeline import Running
 from tests.documents import query, table, to_csv
 
@@ -25,6 +24,22 @@ def memory(rows: int = 4, **scripts: Script) -> Memory:
 
 def reports(work: Running) -> dict[str, tuple[str, str]]:
     return {each.activity: (each.status, str(each.error or "")) for each in work.reports()}
+
+
+def begun(work: Running) -> tuple[threading.Thread, list[DaiError]]:
+    """A thread that runs it to its end, and what it raised by then."""
+    raised: list[DaiError] = []
+
+    def run() -> None:
+        with work:
+            try:
+                work.open().finish()
+            except DaiError as error:
+                raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, raised
 
 
 def chain(sql: str, of: str = "") -> str:

@@ -10,7 +10,6 @@ from dai.drivers.memory import Memory, Script
 from dai.errors import (
     CancelledError,
     ClosedError,
-    DaiError,
     DataError,
     InternalError,
     LimitError,
@@ -20,7 +19,7 @@ from dai.errors import (
 from dai.perform import DocumentLimits, parse
 from dai.pipeline import Running
 from tests.documents import answer, environment, query, results, running, statuses, table, to_csv, written
-from tests.pipelines import FAILS, chain, memory, reports
+from tests.pipelines import FAILS, begun, chain, memory, reports
 
 
 def test_completed_with_counts():
@@ -133,18 +132,8 @@ def test_foreign_errors_are_translated_and_tell_nothing(caplog):
 @pytest.mark.parametrize("cause", [None, LimitError("60 seconds are allowed")])
 def test_cancelled_from_outside_while_the_driver_blocks(cause):
     driver, cancellation = memory(), Cancellation()
-    raised: list[BaseException] = []
     work = Running(parse(written(chain("blocks"))), environment(driver, cancellation=cancellation))
-
-    def run() -> None:
-        with work:
-            try:
-                work.open().finish()
-            except DaiError as error:
-                raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
+    thread, raised = begun(work)
     assert driver.blocked.wait(30)
     assert reports(work)["query"][0] == "PROCESSING"
     cancellation.cancel(cause)

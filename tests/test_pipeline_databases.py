@@ -1,6 +1,5 @@
 """Documents over real databases."""
 
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -8,13 +7,10 @@ import pytest
 from dai.cancellation import Cancellation
 from dai.demo.load import load
 from dai.drivers import Driver, driver_for
-from dai.errors import (
-    DaiError,
-)
 from dai.perform import parse
 from dai.pipeline import Running
 from tests.documents import answer, environment, query, results, running, statuses, written
-from tests.pipelines import reports
+from tests.pipelines import begun, reports
 
 # --- real databases --------------------------------------------------------------------------------------------------
 
@@ -67,17 +63,7 @@ def test_cancelling_stops_the_statement(driver):
     endless = "select count(*) from littleblackbook a, littleblackbook b, littleblackbook c where a.id + b.id &lt; c.id"
     cancellation = Cancellation()
     work = Running(parse(written(query("q", endless, "e", "webRowSetStream"))), environment(driver, None, cancellation))
-    raised: list[DaiError] = []
-
-    def run() -> None:
-        with work:
-            try:
-                work.open().finish()
-            except DaiError as error:
-                raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
+    thread, raised = begun(work)
     while free(driver) and thread.is_alive():
         pass  # until the statement has its connection
     cancellation.cancel()

@@ -17,7 +17,9 @@ import pytest
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from tests.servers import MariaServer, PostgresServer, Server
+from tests.servers import Server
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 
 Connect = Callable[[], Any]
 

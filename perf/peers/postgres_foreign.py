@@ -17,7 +17,7 @@ from psycopg import sql
 from sqlalchemy import make_url
 
 from perf.peers import PeerError
-from tests.servers import PostgresServer
+from tests.servers.postgresql import PostgresServer
 
 ROWS_A_FETCH = "50000"
 

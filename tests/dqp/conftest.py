@@ -1,4 +1,4 @@
-"""Threads, a Flight port, and catalogs over sources that a test gives."""
+"""Threads, a Flight port, catalogs over sources that a test gives, and the databases of the generated queries."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +10,8 @@ from dqp.catalog import Catalog
 from dqp.flight import FlightPort
 from dqp.settings import FederationSettings
 from dqp.sources import Source
+from tests.dqp.generated import differential
+from tests.dqp.generated.differential import Connected
 
 
 @pytest.fixture
@@ -23,6 +25,18 @@ def port():
 def pool():
     with ThreadPoolExecutor(8) as executor:
         yield executor
+
+
+@pytest.fixture(scope="module")
+def generated(
+    postgres_module_url: str, mariadb_module_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Connected]:
+    """The four databases of the generated queries."""
+    urls = {"pg": postgres_module_url, "maria": mariadb_module_url}
+    urls |= differential.files(tmp_path_factory.mktemp("generated"))
+    differential.load(urls)
+    with Connected(urls) as made:
+        yield made
 
 
 @pytest.fixture

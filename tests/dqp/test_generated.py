@@ -35,30 +35,19 @@ EAGER = {
 
 
 @pytest.fixture(scope="module")
-def federation(
-    postgres_module_url: str, mariadb_module_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Connected]:
-    urls = {"pg": postgres_module_url, "maria": mariadb_module_url}
-    urls |= differential.files(tmp_path_factory.mktemp("generated"))
-    differential.load(urls)
-    with Connected(urls) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def oracles() -> Iterator[tuple[Oracle, Oracle]]:
     with Oracle() as forwards, Oracle(backwards=True) as backwards:
         yield forwards, backwards
 
 
 @pytest.fixture(scope="module")
-def spread(federation: Connected, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
+def spread(generated: Connected, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
     """The same databases, all that can be spread over two evaluators. Its files are its own: one process at a time has
     a DuckDB file."""
     files = differential.files(tmp_path_factory.mktemp("spread"))
     differential.load(files)
     with (
-        differential.served(tmp_path_factory.mktemp("served"), {**federation.urls, **files}) as (urls, evaluators),
+        differential.served(tmp_path_factory.mktemp("served"), {**generated.urls, **files}) as (urls, evaluators),
         Connected(urls, evaluators) as made,
     ):
         yield made
@@ -80,21 +69,21 @@ def failures(seeds: range, oracles: tuple[Oracle, Oracle], federation: Connected
 
 
 @pytest.mark.parametrize("batch", range(20))
-def test_the_answers_of_one_database(batch: int, oracles: tuple[Oracle, Oracle], federation: Connected) -> None:
-    found = failures(range(batch * BATCH, (batch + 1) * BATCH), oracles, federation)
+def test_the_answers_of_one_database(batch: int, oracles: tuple[Oracle, Oracle], generated: Connected) -> None:
+    found = failures(range(batch * BATCH, (batch + 1) * BATCH), oracles, generated)
     assert not found, found
 
 
 @pytest.mark.parametrize("batch", range(20, 25))
 def test_steps_that_are_to_pay_change_no_answer(
-    batch: int, oracles: tuple[Oracle, Oracle], federation: Connected, monkeypatch: pytest.MonkeyPatch
+    batch: int, oracles: tuple[Oracle, Oracle], generated: Connected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for (module, name), value in EAGER.items():
         monkeypatch.setattr(importlib.import_module(module), name, value)
     seeds = range(batch * BATCH, (batch + 1) * BATCH)
-    found = failures(seeds, oracles, federation)
+    found = failures(seeds, oracles, generated)
     assert not found, found
-    explained = (federation.lab.explain(query(seed), analyze=True).text for seed in seeds if runs(seed, oracles[0]))
+    explained = (generated.lab.explain(query(seed), analyze=True).text for seed in seeds if runs(seed, oracles[0]))
     assert any("reduced by" in text for text in explained)
 
 
@@ -109,13 +98,13 @@ def test_on_evaluators(batch: int, oracles: tuple[Oracle, Oracle], spread: Conne
 
 
 @pytest.mark.parametrize("seed", range(2500, 2600))
-def test_explained_and_asked_again(seed: int, oracles: tuple[Oracle, Oracle], federation: Connected) -> None:
+def test_explained_and_asked_again(seed: int, oracles: tuple[Oracle, Oracle], generated: Connected) -> None:
     """The plan that is kept is not changed by showing it or running it."""
     if not runs(seed, oracles[0]):
         return
     for analyze in (False, True):
-        assert federation.lab.explain(query(seed), analyze=analyze).text
-    found = difference(query(seed), oracles[0], federation)
+        assert generated.lab.explain(query(seed), analyze=analyze).text
+    found = difference(query(seed), oracles[0], generated)
     assert found is None, f"{query(seed)}\n{found}"
 
 

@@ -17,7 +17,8 @@ from tests.dqp import plans
 from tests.dqp.generated import differential
 from tests.dqp.generated.differential import Connected, compared, order
 from tests.dqp.test_plan_properties import ALIASES, ALONE, alone, planned, refusal, tpch
-from tests.servers import MariaServer, PostgresServer
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 from tests.tpch import QUERIES, gather, load, qualified, tables
 
 SCALE = 0.01

@@ -139,8 +139,7 @@ def test_generated_queries(batch: int, oracle: Oracle) -> None:
         sql = query(seed)
         try:
             oracle.answer(sql)
-            planned(sql, catalog)
-        except Exception:  # noqa: BLE001 - the query has no answer, with or without evaluators
+        except duckdb.Error:  # it has no answer, with or without evaluators
             continue
         how = ALWAYS if seed % 2 else NEVER_BROADCAST
         split += len(checked(sql, catalog, oracle.connection, 2 + seed % 3, how).fragments) > 1

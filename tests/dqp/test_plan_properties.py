@@ -286,17 +286,6 @@ def _origin(tree: Operator, name: str) -> tuple[Remote, str] | None:
 
 
 @pytest.fixture(scope="module")
-def generated(
-    postgres_module_url: str, mariadb_module_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Connected]:
-    urls = {"pg": postgres_module_url, "maria": mariadb_module_url}
-    urls |= differential.files(tmp_path_factory.mktemp("properties"))
-    differential.load(urls)
-    with Connected(urls) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def in_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Placement, Connected]]:
     """TPC-H at scale 0.01, as in the placement facts_apart, in two files."""
     urls = differential.files(tmp_path_factory.mktemp("tpch"))

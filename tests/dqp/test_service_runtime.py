@@ -24,7 +24,8 @@ from dqp.spreading import Thresholds
 from tests.dqp.generated.differential import compared, order
 from tests.faults.gates import Gate
 from tests.processes import SECONDS, ServiceProcess, until
-from tests.servers import MariaServer, PostgresServer
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, tables
 from tests.tpch import load as loaded
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.dqp.generated import differential
 from tests.dqp.generated.differential import Connected, Federation, compared, order
-from tests.servers import MariaServer, PostgresServer
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 from tests.tpch import PLACEMENTS, QUERIES, Placement, gather, load, qualified, tables
 
 SCALE = 0.01

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.servers import MySQLServer
+from tests.servers.mariadb import MySQLServer
 
 UTC = dt.UTC
 MOMENT = dt.datetime(2024, 2, 29, 23, 59, 59, 123456)

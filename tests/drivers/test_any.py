@@ -22,6 +22,7 @@ from dai.errors import (
     StatementError,
 )
 from dai.stream import Stream
+from tests.drivers.statements import table, update
 
 SLEEP = {
     "sqlite": "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r) SELECT count(*) FROM r",
@@ -41,14 +42,6 @@ def driver(request: pytest.FixtureRequest) -> Iterator[AnyDatabase]:
     state = made.pool_state()
     made.close()
     assert state["open"] == state["idle"]
-
-
-def table(driver: AnyDatabase, sql: str, *parameters: object) -> pa.Table:
-    return driver.query(sql, parameters, cancellation=Cancellation()).table()
-
-
-def update(driver: AnyDatabase, sql: str, *rows: tuple[object, ...]) -> int:
-    return driver.update(sql, rows or None, cancellation=Cancellation())
 
 
 def test_it_takes_every_url_that_no_other_driver_takes() -> None:

@@ -10,6 +10,7 @@ from dai.cancellation import Cancellation
 from dai.drivers import ColumnStatistics, Driver, DriverOptions, driver_for
 from dai.errors import DatabaseUnavailableError, DataError, NotAQueryError, ParameterError, StatementError
 from dai.stream import Stream
+from tests.drivers.statements import table, update
 
 
 @pytest.fixture
@@ -19,14 +20,6 @@ def driver(duckdb_url: str) -> Iterator[Driver]:
     state = made.pool_state()
     made.close()
     assert state["open"] == state["idle"]
-
-
-def table(driver: Driver, sql: str, *parameters: object) -> pa.Table:
-    return driver.query(sql, parameters, cancellation=Cancellation()).table()
-
-
-def update(driver: Driver, sql: str, *rows: tuple[object, ...]) -> int:
-    return driver.update(sql, rows or None, cancellation=Cancellation())
 
 
 @pytest.mark.parametrize(

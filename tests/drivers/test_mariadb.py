@@ -25,8 +25,10 @@ from dai.errors import (
     StatementError,
 )
 from dai.stream import PRECISION, Stream
+from tests.drivers.statements import table, update
 from tests.processes import until
-from tests.servers import PASSWORD, USER, MariaServer
+from tests.servers import PASSWORD, USER
+from tests.servers.mariadb import MariaServer
 
 Raw = Callable[[str], list[tuple[object, ...]]]
 
@@ -52,14 +54,6 @@ def raw(mariadb: MariaServer) -> Iterator[Raw]:
 
     yield run
     connection.close()
-
-
-def table(driver: Driver, sql: str, *parameters: object) -> pa.Table:
-    return driver.query(sql, parameters, cancellation=Cancellation()).table()
-
-
-def update(driver: Driver, sql: str, *rows: tuple[object, ...]) -> int:
-    return driver.update(sql, rows or None, cancellation=Cancellation())
 
 
 def database(url: str) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from dai.drivers import Driver, DriverOptions, driver_for, mariadb
 from dai.drivers.incoming import SLACK
 from dai.drivers.mariadb_wire import columns, packets
 from dai.errors import CancelledError, DataError, StatementError
+from tests.drivers.statements import table
 
 Row = list[bytes | None]
 
@@ -99,14 +99,12 @@ def driver(mariadb_url: str) -> Iterator[Driver]:
     assert state["open"] == state["idle"] == 1
 
 
-def table(driver: Driver, sql: str, batch_rows: int | None = None) -> pa.Table:
-    return driver.query(sql, cancellation=Cancellation(), batch_rows=batch_rows).table()
-
-
 @pytest.mark.parametrize("most", [None, 1, 1000, 70_000])
 def test_a_large_result_is_whole_and_in_order(driver: Driver, most: int | None) -> None:
     rows = 500 if most == 1 else 100_000
-    found = table(driver, f"SELECT seq, IF(seq % 7, HEX(seq), NULL) AS h, '' AS e, '' AS f FROM seq_1_to_{rows}", most)
+    found = table(
+        driver, f"SELECT seq, IF(seq % 7, HEX(seq), NULL) AS h, '' AS e, '' AS f FROM seq_1_to_{rows}", batch_rows=most
+    )
     assert found.column("seq").to_pylist() == list(range(1, rows + 1))
     assert found.column("h").to_pylist() == [f"{at:X}" if at % 7 else None for at in range(1, rows + 1)]
     assert set(found.column("e").to_pylist()) == {""}
@@ -138,7 +136,11 @@ def test_a_failure_behind_rows(driver: Driver) -> None:
 
 def test_text_that_is_none_names_its_row(driver: Driver) -> None:
     with pytest.raises(DataError) as caught:
-        table(driver, "SELECT IF(seq = 70000, CAST('0000-00-00' AS DATE), CURRENT_DATE) AS d FROM seq_1_to_80000", 100)
+        table(
+            driver,
+            "SELECT IF(seq = 70000, CAST('0000-00-00' AS DATE), CURRENT_DATE) AS d FROM seq_1_to_80000",
+            batch_rows=100,
+        )
     assert caught.value.extra["row"] == 70_000
 
 

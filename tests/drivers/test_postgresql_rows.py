@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dai.cancellation import Cancellation
 from dai.drivers import DriverOptions, driver_for, postgresql_rows
 from dai.drivers.incoming import SLACK
 from dai.drivers.postgresql import PostgreSQL
 from dai.drivers.postgresql_rows import _arrays, _messages
 from dai.drivers.postgresql_types import Shape
 from dai.errors import DataError, StatementError
+from tests.drivers.statements import table
 
 SHAPES = (
     Shape(pa.field("n", pa.int32()), "int4"),
@@ -116,10 +116,6 @@ def driver(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Postg
     state = made.pool_state()
     made.close()
     assert state["open"] == state["idle"]
-
-
-def table(driver: PostgreSQL, sql: str, *parameters: object, batch_rows: int | None = None) -> pa.Table:
-    return driver.query(sql, parameters, cancellation=Cancellation(), batch_rows=batch_rows).table()
 
 
 @pytest.mark.parametrize("most", [None, 1, 1000])

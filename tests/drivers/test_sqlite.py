@@ -20,6 +20,7 @@ from dai.errors import (
     StatementError,
 )
 from dai.stream import TYPE_NAME, Stream
+from tests.drivers.statements import table, update
 
 
 @pytest.fixture
@@ -35,14 +36,6 @@ def driver(sqlite_url: str) -> Iterator[Driver]:
     state = made.pool_state()
     made.close()
     assert state["open"] == state["idle"]
-
-
-def table(driver: Driver, sql: str, *parameters: object) -> pa.Table:
-    return driver.query(sql, parameters, cancellation=Cancellation()).table()
-
-
-def update(driver: Driver, sql: str, *rows: tuple[object, ...]) -> int:
-    return driver.update(sql, rows or None, cancellation=Cancellation())
 
 
 def test_declared_types_hold_without_values(driver: Driver) -> None:

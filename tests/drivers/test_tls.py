@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import MySQLdb
-import pyarrow as pa
 import pytest
 
 from dai.cancellation import Cancellation
 from dai.drivers import Driver, driver_for, mariadb, mariadb_wire, postgresql
 from dai.errors import CancelledError, ConfigurationError, DatabaseUnavailableError
-from tests.servers import MariaServer, PostgresServer, Server
+from tests.drivers.statements import table
+from tests.servers import Server
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 
 ROWS = 30_000
 """More than either driver reads at once."""
@@ -53,10 +55,6 @@ def secure_mariadb(certificate: Path) -> Iterator[Server]:
 def secure_postgres(certificate: Path) -> Iterator[Server]:
     with with_tls(PostgresServer(), certificate, {"ssl": "on"}, ("ssl_cert_file", "ssl_key_file")) as server:
         yield server
-
-
-def table(driver: Driver, sql: str, *parameters: object) -> pa.Table:
-    return driver.query(sql, parameters, cancellation=Cancellation()).table()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from tests.faults.databases import Database, maria_database, postgres_database
-from tests.faults.federation import Side, two_sides
+from tests.faults.evaluated import World, world
+from tests.faults.federation import POSTGRES_CONTENT, Side, two_sides
 from tests.processes import ServiceProcess
-from tests.servers import MariaServer, PostgresServer
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 
 __all__ = ["Database", "Start"]
 
@@ -42,6 +44,25 @@ def sides(both: Mapping[str, Side]) -> Mapping[str, Side]:
     for each in both.values():
         each.begin()
     return both
+
+
+@pytest.fixture(scope="module")
+def evaluated(both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A federation of both sides, with two evaluators."""
+    for each in both.values():
+        each.begin()
+    with world(tmp_path_factory.mktemp("evaluated"), both) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service over another database, which has the same tables."""
+    with PostgresServer() as server, ExitStack() as stack:
+        postgres_database(server).run(*POSTGRES_CONTENT)
+        service = ServiceProcess(tmp_path_factory.mktemp("replica"), {"copy": server.url})
+        stack.callback(service.stop)
+        yield service.start()
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ from typing import Any
 import MySQLdb
 import psycopg
 
-from tests.servers import DATABASE, MariaServer, PostgresServer
+from tests.servers import DATABASE
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 
 
 @dataclass(frozen=True)

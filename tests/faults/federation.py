@@ -23,7 +23,8 @@ from dqp.settings import load
 from dqp.sources import DescribedSource, Source
 from tests.faults.databases import Database, maria_database, postgres_database
 from tests.processes import ServiceProcess, until
-from tests.servers import MariaServer, PostgresServer
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 
 ROWS = 40_000
 """Of ``big``: more bytes than the sockets between a database and us hold."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tests.faults.conftest import Database, Start
 from tests.processes import ROOT, until
-from tests.servers import PostgresServer
+from tests.servers.postgresql import PostgresServer
 
 SERVICE = """
 import dai

@@ -3,21 +3,10 @@
 The points, victims and checks are those of ``evaluated``, which goes through all combinations when it is run by itself.
 """
 
-from collections.abc import Iterator, Mapping
-
 import pytest
 
-from tests.faults.evaluated import POINTS, World, run, world
-from tests.faults.federation import Side, unending
-
-
-@pytest.fixture(scope="module")
-def evaluated(both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    for each in both.values():
-        each.begin()
-    with world(tmp_path_factory.mktemp("evaluated"), both) as made:
-        yield made
-
+from tests.faults.evaluated import POINTS, World, run
+from tests.faults.federation import unending
 
 RIGHT, CLEAR, EITHER = "right", "clear", "either"
 CASES = [

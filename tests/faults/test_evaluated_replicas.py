@@ -1,34 +1,11 @@
 """A source with a replica dies while evaluators read it: the answer is right, or rows have been handed out."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-
 import pytest
 
 from dai.cancellation import Cancellation
-from tests.faults.databases import postgres_database
-from tests.faults.evaluated import BIG, Asked, Victim, World, at_rest, world
-from tests.faults.federation import POSTGRES_CONTENT, SOON, Side, large, rest, right_or_clear, streamed
+from tests.faults.evaluated import BIG, Asked, Victim, World, at_rest
+from tests.faults.federation import SOON, large, rest, right_or_clear, streamed
 from tests.processes import ServiceProcess, until
-from tests.servers import PostgresServer
-
-
-@pytest.fixture(scope="module")
-def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """A service over another database, which has the same tables."""
-    with PostgresServer() as server, ExitStack() as stack:
-        postgres_database(server).run(*POSTGRES_CONTENT)
-        service = ServiceProcess(tmp_path_factory.mktemp("replica"), {"copy": server.url})
-        stack.callback(service.stop)
-        yield service.start()
-
-
-@pytest.fixture(scope="module")
-def evaluated(both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    for each in both.values():
-        each.begin()
-    with world(tmp_path_factory.mktemp("evaluated"), both) as made:
-        yield made
 
 
 def sources(evaluated: World, replica: ServiceProcess) -> dict[str, object]:

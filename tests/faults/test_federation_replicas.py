@@ -1,16 +1,13 @@
 """A source with a replica dies: the query goes on while no row has been handed out, and is never short."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from dai.cancellation import Cancellation
 from dqp.coordinator import Coordinator
-from tests.faults.databases import postgres_database
 from tests.faults.federation import (
-    POSTGRES_CONTENT,
     ROWS,
     Once,
     Side,
@@ -24,17 +21,6 @@ from tests.faults.federation import (
     watch,
 )
 from tests.processes import ServiceProcess, until
-from tests.servers import PostgresServer
-
-
-@pytest.fixture(scope="module")
-def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """A service over another database, which has the same tables."""
-    with PostgresServer() as server, ExitStack() as stack:
-        postgres_database(server).run(*POSTGRES_CONTENT)
-        service = ServiceProcess(tmp_path_factory.mktemp("replica"), {"copy": server.url})
-        stack.callback(service.stop)
-        yield service.start()
 
 
 @pytest.fixture

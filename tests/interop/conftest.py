@@ -14,7 +14,8 @@ import pytest
 from dai.demo.load import load
 from tests.drivers.conformance_cases import CASES
 from tests.processes import ServiceProcess
-from tests.servers import MariaServer, PostgresServer
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 
 GOTERM = "select ORF, GOTermIdentifier from protein_goterm order by ORF, GOTermIdentifier"
 GOTERMS = 16_803

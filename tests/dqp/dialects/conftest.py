@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.dqp.dialects.edges import Edge, edge
-from tests.servers import MySQLServer
+from tests.servers.mariadb import MySQLServer
 
 NAMES = ("postgresql", "mariadb", "sqlite", "duckdb", *(["mysql"] if MySQLServer.found() else []))
 

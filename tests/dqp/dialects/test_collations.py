@@ -11,7 +11,7 @@ from dai.drivers import driver_for
 from dai.drivers.collations import declared
 from dqp import dialects
 from dqp.operators import Remote
-from tests.servers import MySQLServer
+from tests.servers.mariadb import MySQLServer
 
 TEXTS = ("e", "é", "E", "e ", "ss", "ß", "", " ")
 MARIADB = {

@@ -16,7 +16,8 @@ from tests.dqp.generated import differential
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.report import report
-from tests.servers import MariaServer, PostgresServer
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgresql import PostgresServer
 
 
 def main() -> int:

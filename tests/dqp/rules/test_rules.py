@@ -62,10 +62,7 @@ def answers(sql: str, over: Catalog, oracle: Oracle) -> None:
     """Asserts that the rules together do not change the answer."""
     tree, context = bound(sql, over)
     registered(oracle, tree)
-    try:
-        expected = oracle.answer(written(tree))
-    except duckdb.Error:
-        return
+    expected = oracle.answer(written(tree))
     made = optimise(tree, context)
     found = oracle.answer(written(made))
     assert made.columns == tree.columns

@@ -17,8 +17,8 @@ from dai.errors import (
     DaiError,
     DatabaseUnavailableError,
 )
-from tests.drivers.postgresql.statements import execute, table
-from tests.servers import PostgresServer
+from tests.drivers.statements import execute, table
+from tests.servers.postgresql import PostgresServer
 
 
 def running(driver_url: str, mark: str) -> int:

@@ -10,7 +10,7 @@ from dai.errors import (
     NotAQueryError,
     StatementError,
 )
-from tests.drivers.postgresql.statements import execute, table
+from tests.drivers.statements import execute, table
 
 
 def test_shapes_of_results(driver: PostgreSQL, path: str) -> None:

@@ -13,7 +13,7 @@ from dai.errors import (
     StatementError,
 )
 from dai.stream import TYPE_NAME
-from tests.drivers.postgresql.statements import UTC, execute, table
+from tests.drivers.statements import execute, table
 
 VALUES: list[tuple[str, pa.DataType, object, str]] = [
     ("true", pa.bool_(), True, "bool"),
@@ -43,7 +43,7 @@ VALUES: list[tuple[str, pa.DataType, object, str]] = [
     ("time '23:59:59.999999'", pa.time64("us"), dt.time(23, 59, 59, 999999), "time"),
     ("timestamp '1969-12-31 23:59:59.999999'", pa.timestamp("us"), dt.datetime(1969, 12, 31, 23, 59, 59, 999999),
      "timestamp"),
-    ("timestamptz '2024-01-01 00:00+02'", pa.timestamp("us", "UTC"), dt.datetime(2023, 12, 31, 22, tzinfo=UTC),
+    ("timestamptz '2024-01-01 00:00+02'", pa.timestamp("us", "UTC"), dt.datetime(2023, 12, 31, 22, tzinfo=dt.UTC),
      "timestamptz"),
     ("timetz '10:00+02'", pa.string(), "10:00:00+02", "timetz"),
     ("interval '1 month -2 days 3.5 seconds'", pa.month_day_nano_interval(),
@@ -150,7 +150,7 @@ PARAMETERS: list[tuple[str, tuple[object, ...], object]] = [
     ("SELECT n FROM generate_series(1, 9) AS n ORDER BY n LIMIT ?", (1,), 1),
     ("SELECT ?::numeric(10,2)", (Decimal("1.25"),), Decimal("1.25")),
     ("SELECT ?::date", ("2024-01-01",), dt.date(2024, 1, 1)),
-    ("SELECT ?::timestamptz", (dt.datetime(2024, 1, 1, tzinfo=UTC),), dt.datetime(2024, 1, 1, tzinfo=UTC)),
+    ("SELECT ?::timestamptz", (dt.datetime(2024, 1, 1, tzinfo=dt.UTC),), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)),
     ("SELECT ?::bytea", (b"\0'\\",), b"\0'\\"),
     ("SELECT ?::bool", (True,), True),
     ("SELECT ?::int[]", ([1, 2],), [1, 2]),

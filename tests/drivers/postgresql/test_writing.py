@@ -17,7 +17,7 @@ from dai.errors import (
     StatementError,
 )
 from dai.stream import Stream
-from tests.drivers.postgresql.statements import execute, table
+from tests.drivers.statements import execute, table
 
 ROWS = pa.table(
     {
