@@ -173,8 +173,12 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
             connection.unregister(name)
 
     def _release(self, connection: DuckDBPyConnection, broken: bool) -> None:
-        with contextlib.suppress(duckdb.Error):
+        try:
             connection.execute("ROLLBACK")
+        except duckdb.TransactionException:  # none is open
+            pass
+        except duckdb.Error:
+            broken = True
         (self._pool.discard if broken else self._pool.give_back)(connection)
 
     def _abandon(self, connection: DuckDBPyConnection, cancellation: Cancellation) -> None:

@@ -81,7 +81,8 @@ class PooledDriver(Driver, Generic[C]):
             yield release
         except BaseException as error:
             # After any other failure the connection is thrown away.
-            if isinstance(error, StatementError | ParameterError | DataError) and not forgotten(connection):
+            known = isinstance(error, StatementError | ParameterError | DataError) and not cancellation.cancelled
+            if known and not forgotten(connection):
                 raise DatabaseUnavailableError("The connection is in a state that nobody knows.") from error
             raise
 
@@ -125,7 +126,8 @@ class PooledDriver(Driver, Generic[C]):
             with self._bringing(connection, brought, cancellation) as release:
                 return self.stream(connection, sql, parameters, cancellation, batch_rows, release)
         except (StatementError, ParameterError, DataError):
-            self._release(connection, False)
+            # Where it was cancelled the error is of another part of the work, and this statement may still run.
+            self._release(connection, cancellation.cancelled)
             raise
         except BaseException:
             self._release(connection, True)

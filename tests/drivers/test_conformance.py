@@ -300,6 +300,32 @@ def test_cancelled_before_it_begins(driver: Driver) -> None:
         driver.query("SELECT 1", cancellation=cancellation)
 
 
+class Late(Cancellation):
+    """Cancelled at the nth look: another part of the same work has failed with an error of its own."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self._looks = looks
+
+    def check(self) -> None:
+        self._looks -= 1
+        if not self._looks:
+            self.cancel(StatementError("Another part of the work failed."))
+        super().check()
+
+
+@pytest.mark.parametrize("looks", range(1, 9))
+def test_the_failure_of_another_part_leaves_no_connection_in_doubt(database: str, driver: Driver, looks: int) -> None:
+    failure = None
+    try:
+        driver.query(MANY[database].format(100_000), cancellation=Late(looks)).close()
+    except StatementError as error:
+        failure = error  # what it refers to lives on
+    for _ in range(3):
+        assert table(driver, "SELECT 1 AS one").num_rows == 1
+    assert failure is None or failure.detail == "Another part of the work failed."
+
+
 def test_closing_half_way_frees_the_connection(database: str, driver: Driver) -> None:
     for _ in range(5):
         stream = driver.query(MANY[database].format(50_000_000), cancellation=Cancellation())
