@@ -19,8 +19,12 @@ MOST = 30
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """A hint that names the nearest known name, or (the first MOST of) all when none is near."""
+    """A hint that names the nearest known name, whatever the case of its letters, or (the first MOST of) all when none
+    is near."""
     close = difflib.get_close_matches(name, known, 1)
+    if not close:
+        folded = {each.casefold(): each for each in known}
+        close = [folded[each] for each in difflib.get_close_matches(name.casefold(), folded, 1)]
     if close:
         return f"Did you mean {close[0]!r}?"
     listed = ", ".join(sorted(known)[:MOST])

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
+from dai.drivers.statements import tokens
 from dai.errors import DaiError, LimitError, ParameterError, StatementError
 from dai.loading import nearest
 from dqp.shadow import Fault
@@ -47,6 +48,12 @@ def explained(
         hint = nearest(found[2], candidates) if candidates else None
         detail = f"There is no column {found[2]!r} in {found[1]}."
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)
+    if found := re.match(r'Column "(.+?)" (?:does not exist on|in [A-Z]+ list not found)', message):
+        known = list(dict.fromkeys(name for names in columns().values() for name in names))
+        places = [start for kind, start, end in tokens(sql, "duckdb") if sql[start:end].strip('"') == found[1]]
+        position = places[0] + 1 if fault.position is None and len(places) == 1 else fault.position
+        hint = nearest(found[1], known) if known and found[1].casefold() not in map(str.casefold, known) else None
+        return StatementError(message[:_ELLIPSIS], sql=sql, position=position, hint=hint)
     if found := re.match(r'Referenced table "(.+?)" not found', message):
         candidates = re.findall(r'"([^"]+)"', rest)
         hint = nearest(found[1], candidates) if candidates else None

@@ -213,7 +213,7 @@ def _closes(found: list[Token], end: int) -> bool:
 def _missing(shown: str, key: str | int, named: Mapping[str, Any] | None, count: int) -> str:
     if isinstance(key, int):
         given = (
-            f"{count} positional {'value is' if count == 1 else 'values are'}" if named is None else "only names are"
+            "only names are" if named else f"{count or 'no'} positional {'value is' if count == 1 else 'values are'}"
         )
         return f"Parameter {shown} is number {key + 1}, but {given} given."
     known = ", ".join(map(str, named)) if named else "no named values"

@@ -55,4 +55,6 @@ def test_nearest_lists_no_more_than_can_be_read():
 
 def test_nearest():
     assert nearest("sqlQuery", ["sqlQueryStatement", "other"]) == "Did you mean 'sqlQueryStatement'?"
+    assert nearest("ORDRES", ["people", "orders"]) == "Did you mean 'orders'?"
+    assert nearest("Orders", ["orders", "ORDERS"]) == "Did you mean 'orders'?"
     assert nearest("zzz", ["b", "a"]) == "Known: a, b."

@@ -136,3 +136,20 @@ def test_what_is_no_text(lab: Lab) -> None:
         with pytest.raises(StatementError, match=r"no valid text: character \d+ stands for nothing") as caught:
             lab.sql(sql).arrow()
         assert str(caught.value).isascii()
+
+
+@pytest.mark.parametrize(
+    ("sql", "given", "says"),
+    [
+        ("select $1", {}, "Parameter $1 is number 1, but no positional values are given."),
+        ("select ?", (), "Parameter ? is number 1, but no positional values are given."),
+        ("select ?, ?", (1,), "Parameter ? is number 2, but 1 positional value is given."),
+        ("select ?", {"a": 1}, "Parameter ? is number 1, but only names are given."),
+        ("select $a", {}, "Parameter $a has no value; given: no named values."),
+        ("select $a", {"b": 1}, "Parameter $a has no value; given: b."),
+    ],
+)
+def test_what_is_missing_is_told(sql: str, given: Any, says: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        read(sql, given)
+    assert str(caught.value) == says
