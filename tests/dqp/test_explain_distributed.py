@@ -190,8 +190,8 @@ def test_an_evaluator_that_dies_before_it_has_said_what_it_did(
     attempts: list[Any] = []
     run, to_the_end = ServiceEvaluator.run, Attempt._to_the_end
 
-    def dying(self: ServiceEvaluator, *given: Any) -> Iterator[Sequence[Any]]:
-        reports: Any = run(self, *given)
+    def dying(self: ServiceEvaluator, *given: Any, **more: Any) -> Iterator[Sequence[Any]]:
+        reports: Any = run(self, *given, **more)
         if self.name == victim.url:
             next(reports)
             yield []
