@@ -297,8 +297,9 @@ def _named(error: DaiError, alias: str, sql: str) -> DaiError:
     if columns:
         each = f"column {columns[0]} holds" if len(columns) == 1 else f"columns {', '.join(columns)}: one holds"
         said = DataError(
-            f"The {each} values that are not of the column's type.",
-            hint="SQLite takes any value in any column: look for them with typeof(…) there.",
+            f"The {each} values that are not of the column's type, or texts that SQLite cannot look into.",
+            hint="SQLite takes any value in any column: look for them with typeof(…) there, and for texts with the "
+            "character NUL with instr(…, char(0)).",
         )
         said.__cause__ = error
         error = said

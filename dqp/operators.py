@@ -354,7 +354,9 @@ class Names:
         self._used: dict[str, int] = {each.lower(): 1 for each in taken}
 
     def new(self, name: str) -> str:
-        base = name[:48] or "column"
+        # PostgreSQL takes 63 bytes of a name, MariaDB no characters beyond the basic plane.
+        plain = "".join(each if each <= "\uffff" else "_" for each in name) if not name.isascii() else name
+        base = plain.encode()[:48].decode(errors="ignore") or "column"
         count = self._used.get(base.lower(), 0) + 1
         while count > 1 and f"{base}_{count}".lower() in self._used:
             count += 1

@@ -40,7 +40,7 @@ LONGEST = 2_000
 Columns = Mapping[str, str]
 """Identifier of a column to the SQL that stands for it."""
 _COLUMN = re.compile(r'(?:\w+\.)?(?:\w+|"[^"]*"|`[^`]*`)')
-_LITERAL = re.compile(r"[-(]*(?:\d[\w.+]*|'(?:[^']|'')*'|TRUE|FALSE|NULL)\)*", re.IGNORECASE)
+_LITERAL = re.compile(r"[-(]*(?:\d[\w.+]*|E?'(?:[^']|'')*'|TRUE|FALSE|NULL)\)*", re.IGNORECASE)
 
 
 @dataclass
@@ -169,7 +169,9 @@ class Renderer:
 
     def _item(self, text: str, identifier: str) -> str:
         name = self.quoted(identifier)
-        return text if text == name or text.endswith("." + name) else f"{text} AS {name}"
+        alias, _, rest = text.partition(".")
+        is_column = text == name or (rest == name and alias.isidentifier())
+        return text if is_column else f"{text} AS {name}"
 
     def alias(self, prefix: str) -> str:
         """A table alias that the statement does not have yet."""

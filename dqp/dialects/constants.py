@@ -98,7 +98,10 @@ def span(node: exp.Interval) -> tuple[int, timedelta]:
     if unit in _MONTHS:
         return count * _MONTHS[unit], timedelta()
     if unit in _UNITS:
-        return 0, timedelta(**{_UNITS[unit]: count})
+        try:
+            return 0, timedelta(**{_UNITS[unit]: count})
+        except OverflowError as error:
+            raise NotPushed(f"an interval of {count} {unit.lower()}s") from error
     raise NotPushed(f"an interval of {unit.lower() or 'several units'}")
 
 
@@ -110,4 +113,7 @@ def moved(start: date, months: int, rest: timedelta) -> datetime:
     if not 1 <= year <= 9998:
         raise NotPushed("a date beyond the years 1 to 9998")
     last = calendar.monthrange(year, month + 1)[1]
-    return whole.replace(year=year, month=month + 1, day=min(whole.day, last)) + rest
+    try:
+        return whole.replace(year=year, month=month + 1, day=min(whole.day, last)) + rest
+    except OverflowError as error:
+        raise NotPushed("a date beyond the years 1 to 9999") from error

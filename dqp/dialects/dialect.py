@@ -215,7 +215,10 @@ class Dialect(Functions):
             values = node.data.column(name)
             self.types[identifier] = own = parsed(duckdb_type(values.type))
             self.written("group", own, self.known(None, own))
-            first, *rest = values.to_pylist()
+            try:
+                first, *rest = values.to_pylist()
+            except OverflowError as error:
+                raise self.refuse("a day that Python has no date for") from error
             # A column of nothing but NULLs has a type too.
             lists.append([self.typed(first, own), *(self.constant(each, own) for each in rest)])
         named = [f"{text[0]} AS {self.quoted(each)}" for text, each in zip(lists, node.columns, strict=True)]

@@ -56,9 +56,9 @@ meaning."""
 
 
 class Value(NamedTuple):
-    """``constant``: a Python value where ``is_constant``; ``atom``: may stand as an operand without parentheses;
-    ``column``: the column it is, if it is nothing but that; ``magnitude``: the size of a number where that is not to be
-    read from its type."""
+    """``constant``: a Python value where ``is_constant``, whose type was asked for where it is ``typed``; ``atom``: may
+    stand as an operand without parentheses; ``column``: the column it is, if it is nothing but that; ``magnitude``: the
+    size of a number where that is not to be read from its type."""
 
     text: str
     type: Type
@@ -67,6 +67,7 @@ class Value(NamedTuple):
     constant: Any = None
     column: str = ""
     magnitude: Magnitude | None = None
+    typed: bool = False
 
 
 def magnitude(value: Value) -> Magnitude | None:
@@ -238,6 +239,10 @@ class Expressions(Renderer):
         value = self.value(node.this, columns)
         if value.is_constant and isinstance(value.constant, int | Decimal | float):
             negated = -value.constant
+            if value.typed:
+                if isinstance(negated, int) and not fits(negated, value.type):
+                    raise self.refuse(f"{negated} as {value.type}")
+                return Value(self.typed(negated, value.type), value.type, True, True, negated, typed=True)
             own = of_integer(negated) if isinstance(negated, int) else value.type
             return Value(f"({self.constant(negated, own)})", own, True, True, negated)
         text = self.written("neg", value.type, value)
@@ -246,13 +251,8 @@ class Expressions(Renderer):
     def _on_cast(self, node: exp.Cast, columns: Columns) -> Value:
         value, to = self.value(node.this, columns), parsed(node.to.sql(dialect="duckdb"))
         if value.is_constant:
-            return Value(
-                self.typed(constants.cast(value.constant, value.type, to), to),
-                to,
-                True,
-                True,
-                constants.cast(value.constant, value.type, to),
-            )
+            constant = constants.cast(value.constant, value.type, to)
+            return Value(self.typed(constant, to), to, True, True, constant, typed=True)
         if value.type == to:
             return value
         text = self.written(f"as {kind(to)}", value.type, value)
@@ -412,6 +412,10 @@ class Expressions(Renderer):
         """A value that is looked for in a table that the statement brings along."""
         return self.operand(value)
 
+    def sought(self, value: Value) -> str:
+        """A value that is looked for among those of a subquery."""
+        return self.operand(value)
+
     def membership(self, type: Type, value: Value, members: Sequence[Value]) -> str:
         return f"{self.operand(value)} IN ({', '.join(each.text for each in members)})"
 
@@ -455,5 +459,10 @@ def _midnight(value: datetime) -> bool:
 
 def adapted(value: Value, other: Value) -> Value:
     """An integer literal takes the type of what it stands beside, where it fits."""
-    is_literal = value.is_constant and not other.is_constant and isinstance(value.constant, int)
+    is_literal = is_untyped(value) and not other.is_constant
     return value._replace(type=other.type) if is_literal and fits(value.constant, other.type) else value
+
+
+def is_untyped(value: Value) -> bool:
+    """A whole number as it was written, whose type gives way to others."""
+    return value.is_constant and type(value.constant) is int and not value.typed

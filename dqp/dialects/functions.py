@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from dqp.dialects import constants
 from dqp.dialects.arithmetic import Operators
-from dqp.dialects.expressions import Value, magnitude, named
+from dqp.dialects.expressions import Value, is_untyped, magnitude, named
 from dqp.dialects.typing import (
     BIGINT,
     BOOLEAN,
@@ -35,6 +35,8 @@ from dqp.render import Columns
 
 MOST_ROWS = 13
 """Digits of the number of rows of a group."""
+MOST_CHARACTERS = 2**31 - 1
+"""Of a text, as far as all sources count them."""
 
 
 class Functions(Operators):
@@ -45,8 +47,8 @@ class Functions(Operators):
 
     def _counts(self, node: exp.Expression | None, columns: Columns, least: int) -> Value:
         value = self.known(None, NULL) if node is None else self.value(node, columns)
-        if not (value.is_constant and isinstance(value.constant, int) and value.constant >= least):
-            raise self.refuse(f"positions that are not constants from {least} on")
+        if not (value.is_constant and isinstance(value.constant, int) and least <= value.constant <= MOST_CHARACTERS):
+            raise self.refuse(f"positions that are not constants from {least} to {MOST_CHARACTERS}")
         return value
 
     def _on_substring(self, node: exp.Substring, columns: Columns) -> Value:
@@ -89,18 +91,21 @@ class Functions(Operators):
         type = NULL
         for each in sorted(values, key=lambda value: value.is_constant):
             own = each.type
-            if each.is_constant and isinstance(each.constant, int) and type in WHOLE and fits(each.constant, type):
+            if is_untyped(each) and type in WHOLE and fits(each.constant, type):
                 own = type
             if each.is_constant and each.type == VARCHAR and type in (DATE, TIMESTAMP):
                 own = type
             type = common(type, own)
-        made = [
-            self.known(constants.cast(each.constant, each.type, type), type) if each.is_constant else each
-            for each in values
-        ]
+        made = [self._as(each, type) if each.is_constant else each for each in values]
         if any(each.type not in (type, NULL) and not (is_exact(each.type) and is_exact(type)) for each in made):
             raise self.refuse("alternatives of several types")
         return made, type
+
+    def _as(self, value: Value, type: Type) -> Value:
+        """A constant in another type: computed with, it must have the type that was asked for in the source, too."""
+        constant = constants.cast(value.constant, value.type, type)
+        known = self.known(constant, type)
+        return known._replace(text=self.typed(constant, type), typed=True) if value.typed else known
 
     def _on_case(self, node: exp.Case, columns: Columns) -> Value:
         subject = None if node.this is None else self.value(node.this, columns)
@@ -211,7 +216,7 @@ class Functions(Operators):
             text = self.text(made, node.plan.columns)
         finally:
             self.outer = before
-        return Value(f"{self.operand(value)} IN ({text})", BOOLEAN)
+        return Value(f"{self.sought(value)} IN ({text})", BOOLEAN)
 
 
 def _widest(values: Sequence[Value]) -> Magnitude | None:

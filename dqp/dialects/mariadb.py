@@ -209,30 +209,43 @@ class MariaDB(Dialect):
         return "`" + name.replace("`", "``") + "`"
 
     def operand(self, value: Value) -> str:
-        if value.type != VARCHAR or value.is_constant or value.text in self._collated:
+        if value.type != VARCHAR or value.is_constant or self._exact(value.column):
             return super().operand(value)
-        if self._exact(value.column):
-            return super().operand(value)
+        return self._by_bytes(value).text
+
+    def _by_bytes(self, value: Value) -> Value:
+        """A text that is compared by its bytes, whatever it is compared with."""
+        if value.text in self._collated or (value.is_constant and value.constant is None):
+            return value
         known = self._collations.get(value.column)
         converted = self._converted if known is None else not known.startswith("utf8mb4_")
         text = f"CONVERT({value.text} USING utf8mb4)" if converted else self.enclosed(value)
         text = f"{text} COLLATE {self.BYTES}"
         self._collated.add(text)
         self._atoms.add(text)
-        return text
+        return Value(text, VARCHAR, True)
+
+    def sought(self, value: Value) -> str:
+        # The other side has a collation of its own.
+        return self.operand(value) if value.type != VARCHAR else self._by_bytes(value).text
+
+    member = sought
 
     def string(self, value: str) -> str:
         """In hexadecimal digits unless it is plain, so that it cannot hold anything but the value."""
         return f"'{value}'" if _PLAIN.fullmatch(value) else f"_utf8mb4 X'{value.encode().hex()}'"
 
     def comparison(self, operator: str, type: Type, left: Value, right: Value) -> str:
+        if type == VARCHAR and left.is_constant and right.is_constant:
+            left = self._by_bytes(left)
         text = self.written(operator, type, left, right)
         if operator == "=" and self._collated_column(type, left) and right.is_constant and _is_ascii(right):
             return self._both(f"{left.text} = {right.text}", text)
         return text
 
     def membership(self, type: Type, value: Value, members: Sequence[Value]) -> str:
-        text = super().membership(type, value, members)
+        sought = self._by_bytes(value) if type == VARCHAR and value.is_constant else value
+        text = super().membership(type, sought, members)
         if self._collated_column(type, value) and all(map(_is_ascii, members)):
             return self._both(f"{value.text} IN ({', '.join(each.text for each in members)})", text)
         return text
@@ -242,7 +255,8 @@ class MariaDB(Dialect):
         given, escape = self.string(pattern), ""
         if "\\" in pattern:
             given, escape = self.string(pattern.replace("|", "||")), " ESCAPE '|'"
-        text = f"{self.operand(value)} LIKE {given}{escape}"
+        sought = self._by_bytes(value) if value.is_constant else value
+        text = f"{self.operand(sought)} LIKE {given}{escape}"
         if self._collated_column(VARCHAR, value) and pattern.isascii() and pattern[:1] not in ("%", "_", ""):
             return self._both(f"{value.text} LIKE {given}{escape}", text)
         return text

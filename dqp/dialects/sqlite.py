@@ -2,7 +2,8 @@
 
 Its columns may hold values of any type, whatever was declared. So every column that a statement computes with is
 guarded: a row whose value is not of the declared type, as the driver reads it, makes the statement fail (as reading the
-column would). Whole numbers that overflow become floating, so those of 64 bits are not added here; decimals are stored
+column would). So does a text with the character NUL where a statement looks into texts, which SQLite does up to the
+first NUL only. Whole numbers that overflow become floating, so those of 64 bits are not added here; decimals are stored
 as floating numbers, so they are only handed out. Dates are texts that order as dates do.
 """
 
@@ -13,10 +14,24 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar
 
+from sqlglot import exp
+
 from dqp.dialects.dialect import Dialect
 from dqp.dialects.expressions import Value, collated, expanded
 from dqp.dialects.typing import DATE, DOUBLE, VARCHAR, Type
-from dqp.operators import Aggregate, Distinct, Nested, Operator, Project, Scan, SetOperation, Sort, used, walk
+from dqp.operators import (
+    Aggregate,
+    Distinct,
+    Nested,
+    Operator,
+    Project,
+    Scan,
+    SetOperation,
+    Sort,
+    used,
+    walk,
+    walk_deep,
+)
 from dqp.render import Columns, Select, members
 
 _WHOLE = frozenset({"bigint"})
@@ -30,6 +45,7 @@ _GUARDS = {
     "bigint": "typeof({0}) NOT IN ('integer', 'null')",
     "double": "typeof({0}) NOT IN ('real', 'null')",
     "varchar": "typeof({0}) NOT IN ('text', 'null')",
+    "looked into": "typeof({0}) NOT IN ('text', 'null') OR instr({0}, char(0))",
     "date": "{0} NOT GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'",
 }
 _REFUSED = "abs(-9223372036854775807 - coalesce({0}, 0))"
@@ -79,15 +95,21 @@ class SQLite(Dialect):
     def __init__(self) -> None:
         super().__init__()
         self._used: frozenset[str] = frozenset()
+        self._looking = False
+        """Some text is looked into, which SQLite does up to the first NUL only."""
 
     def statement(self, tree: Operator) -> tuple[str, tuple[tuple[str, str], ...]]:
         self._used = _mentioned(tree)
+        self._looking = any(
+            each.find(exp.Like, exp.Substring, exp.Left) for node in walk_deep(tree) for each in node.expressions
+        )
         return super().statement(tree)
 
     def _scan(self, node: Scan) -> Select:
         made = super()._scan(node)
         for identifier, _ in node.items:
-            guard = _GUARDS.get(self.types[identifier].name.lower())
+            kind = self.types[identifier].name.lower()
+            guard = _GUARDS.get("looked into" if kind == "varchar" and self._looking else kind)
             if identifier in self._used and identifier not in self.opaque and guard is not None:
                 made.where.append(_REFUSED.format(guard.format(made.columns[identifier])))
         return made

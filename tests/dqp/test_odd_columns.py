@@ -94,3 +94,24 @@ def test_a_key_of_a_table_with_heirs_is_no_key(lab: Lab) -> None:
     assert rows(lab, sql.format(2)) == [(20,)]
     with pytest.raises(DataError, match="than one row"):
         rows(lab, sql.format(1))
+
+
+LONG = "日本" * 16
+"""Bytes of a name that PostgreSQL cuts: what tells two apart stands behind them."""
+
+
+@pytest.mark.parametrize("source", ["pg", "maria"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(LONG + "c", LONG + "d"), (LONG * 5 + "c", LONG * 5 + "d"), ("👍", "👎"), ("e", "é"), ("a ", "A"), ("%s", "a`b")],
+)
+def test_names_of_results(source: str, one: str, other: str, postgres_url: str, mariadb_url: str) -> None:
+    with closing(driver_for(postgres_url if source == "pg" else mariadb_url)) as driver:
+        for sql in ("CREATE TABLE t (id int)", "INSERT INTO t VALUES (1), (2)"):
+            driver.update(sql, cancellation=Cancellation())
+    with dqp.connect({"sources": {"pg": postgres_url, "maria": mariadb_url}}) as lab:
+        first, second = (f'"{each}"' for each in (one, other))
+        inner = f"SELECT id, count(*) AS {first}, sum(id) AS {second} FROM {source}.t GROUP BY id"
+        found = lab.sql(f"SELECT * FROM ({inner}) q WHERE {first} > 0 AND {second} > 1").arrow()
+        assert found.schema.names == ["id", one, other]
+        assert [list(map(int, each.values())) for each in found.to_pylist()] == [[2, 1, 2]]

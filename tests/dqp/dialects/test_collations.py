@@ -80,6 +80,19 @@ def agrees(url: str, column: str) -> str:
         return str(lab.explain(groups))
 
 
+def mixes(url: str, column: str) -> None:
+    """Asserts that a column that compares bytes is looked for among values of one that does not, and the other way
+    round, by the bytes."""
+    with dqp.connect({"sources": {"there": url}}) as lab:
+        for one, other in (("c_exact", column), (column, "c_exact")):
+            for at in range(len(TEXTS)):
+                rows = lab.sql(
+                    f"SELECT id FROM there.collated WHERE {one} NOT IN (SELECT {other} FROM there.collated "
+                    f"WHERE id = {at} AND {other} IS NOT NULL) ORDER BY id"
+                ).arrow()
+                assert rows.column(0).to_pylist() == [each for each in range(len(TEXTS)) if each != at]
+
+
 @pytest.mark.parametrize("column", MARIADB)
 def test_mariadb(mariadb_module_url: str, column: str) -> None:
     collations = made(mariadb_module_url, (), MARIADB, "varchar(10)")
@@ -97,6 +110,17 @@ if MySQLServer.found():
         assert collations == {name: rest.rpartition(" ")[2] for name, rest in MYSQL.items()}
         explained = agrees(mysql_module_url, column)
         assert ("COLLATE" in explained) == (column != "c_exact")
+
+    @pytest.mark.parametrize("column", [each for each in MYSQL if each != "c_exact"])
+    def test_mysql_mixes_collations(mysql_module_url: str, column: str) -> None:
+        made(mysql_module_url, (), MYSQL, "varchar(10)")
+        mixes(mysql_module_url, column)
+
+
+@pytest.mark.parametrize("column", [each for each in MARIADB if each != "c_exact"])
+def test_mariadb_mixes_collations(mariadb_module_url: str, column: str) -> None:
+    made(mariadb_module_url, (), MARIADB, "varchar(10)")
+    mixes(mariadb_module_url, column)
 
 
 @pytest.mark.parametrize("negated", ["", "NOT "])

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
+import dqp
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dai.errors import DaiError
+from dai.errors import DaiError, DataError
 from dqp.catalog import Catalog, Column, Table
 from dqp.dialects import NotPushed, statement
 from dqp.operators import (
@@ -292,3 +293,21 @@ def test_a_value_that_is_not_of_its_columns_type_fails(sqlite_url: str) -> None:
         assert count("d > date '2020-01-01'") == count("flag") == [{"rows": 1}]
         with pytest.raises(DaiError, match="overflow"):
             count("n > 0")
+
+
+def test_a_text_with_nul_that_is_looked_into_fails(sqlite_url: str) -> None:
+    """LIKE and SUBSTRING of SQLite see what stands before the first NUL only; what compares whole texts sees all."""
+    with closing(driver_for(sqlite_url)) as driver:
+        run = partial(driver.update, cancellation=Cancellation())
+        run("CREATE TABLE texts (id integer, s text, other text)")
+        run("INSERT INTO texts VALUES (1, 'a', 'a'), (2, 'a' || char(0) || 'b', NULL)")
+    with dqp.connect({"sources": {"lite": sqlite_url}}) as lab:
+
+        def ids(condition: str) -> list[int]:
+            found: list[int] = lab.sql(f"SELECT id FROM lite.texts WHERE {condition}").arrow().column(0).to_pylist()
+            return found
+
+        assert ids("s = 'a'") == ids("other like 'a'") == ids("s = 'a' and id = 1") == [1]
+        for condition in ("s like 'a'", "s like '%b'", "substr(s, 3) = 'b'", "left(s, 2) = 'a'"):
+            with pytest.raises(DataError, match=r"columns? .*\bs\b.* cannot look into"):
+                ids(condition)
