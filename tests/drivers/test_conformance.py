@@ -20,6 +20,7 @@ from dai.errors import (
 )
 from dai.stream import TYPE_NAME, Stream
 from tests.drivers.conformance_cases import CASES, PARAMETERS, Case, loaded
+from tests.drivers.statements import table, update
 
 DATABASES = tuple(CASES)
 ENDLESS = {
@@ -62,14 +63,6 @@ def driver(database: str, request: pytest.FixtureRequest) -> Iterator[Driver]:
     state = made.pool_state()
     made.close()
     assert state["open"] == state["idle"]
-
-
-def table(driver: Driver, sql: str, *parameters: object, batch_rows: int | None = None) -> pa.Table:
-    return driver.query(sql, parameters, cancellation=Cancellation(), batch_rows=batch_rows).table()
-
-
-def update(driver: Driver, sql: str, *rows: tuple[object, ...]) -> int:
-    return driver.update(sql, rows or None, cancellation=Cancellation())
 
 
 def load(driver: Driver, name: str, data: pa.Table, *, create: bool = False, transactional: bool = True) -> int:
