@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
+import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import duckdb
 
+from tests.clusters import ALONE, loopback_up, ray_cluster
 from tests.dqp.generated import differential
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
@@ -25,12 +29,24 @@ def main() -> int:
     parser.add_argument("seed", help="the seed of a query, or the word fuzz")
     parser.add_argument("--seconds", type=float, default=math.inf, help="how long (default: until Ctrl-C)")
     parser.add_argument("--first", type=int, default=None, help="the first seed (default: of the clock)")
-    parser.add_argument("--runtime", choices=["local", "service"], default="local", help="where plans run")
+    parser.add_argument("--runtime", choices=["local", "service", "ray"], default="local", help="where plans run")
+    parser.add_argument("--eager", action="store_true", help="steps that are to pay are taken always")
     parser.add_argument("--sql", help="ask this instead of generated queries, once")
     arguments = parser.parse_args()
+    if arguments.seed == "fuzz" and arguments.runtime == "ray" and not alone():
+        command = [*ALONE, "--map-root-user", sys.executable, "-m", "tests.dqp.generated", *sys.argv[1:]]
+        return subprocess.run(command, check=False).returncode
+    if arguments.eager:
+        for (module, name), value in differential.EAGER.items():
+            setattr(importlib.import_module(module), name, value)
     if arguments.seed == "fuzz":
         return fuzz(arguments.seconds, arguments.first, arguments.sql, arguments.runtime)
     return show(int(arguments.seed))
+
+
+def alone() -> bool:
+    """Whether nobody else can reach the ports of this process: there is no network but loopback."""
+    return [name for _, name in socket.if_nameindex()] == ["lo"]
 
 
 def show(seed: int) -> int:
@@ -48,13 +64,7 @@ def fuzz(seconds: float, first: int | None, sql: str | None, runtime: str) -> in
     """Prints every failing seed with both answers and a smaller query. 1 if any failed."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        urls = differential.files(directory)
-        evaluators: list[str] = []
-        urls["pg"] = stack.enter_context(PostgresServer()).create_database("generated")
-        urls["maria"] = stack.enter_context(MariaServer()).create_database("generated")
-        differential.load(urls)
-        if runtime == "service":
-            urls, evaluators = stack.enter_context(differential.served(directory, urls))
+        urls, evaluators = _placed(stack, directory, runtime)
         oracle, other = stack.enter_context(Oracle()), stack.enter_context(Oracle(backwards=True))
         federation = stack.enter_context(differential.Connected(urls, evaluators))
         if sql is not None:
@@ -75,6 +85,20 @@ def fuzz(seconds: float, first: int | None, sql: str | None, runtime: str) -> in
             pass
         print(f"{asked} queries in {time.monotonic() - start:.0f} s, {len(kinds)} failed; the last seed was {seed - 1}")
         return int(bool(kinds))
+
+
+def _placed(stack: ExitStack, directory: Path, runtime: str) -> tuple[dict[str, str], list[str]]:
+    """The URLs of sources with the tables, and the evaluators. On Ray all sources are files."""
+    if runtime == "ray":
+        loopback_up()
+        cluster = directory / "ray"
+        cluster.mkdir()
+        return differential.filed(directory), [f"ray:{stack.enter_context(ray_cluster(cluster))}?evaluators=2"]
+    urls = differential.files(directory)
+    urls["pg"] = stack.enter_context(PostgresServer()).create_database("generated")
+    urls["maria"] = stack.enter_context(MariaServer()).create_database("generated")
+    differential.load(urls)
+    return stack.enter_context(differential.served(directory, urls)) if runtime == "service" else (urls, [])
 
 
 if __name__ == "__main__":

@@ -69,6 +69,22 @@ def load(urls: Mapping[str, str]) -> None:
 ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=0.0, spread_seconds=0.0)
 """Whatever can be spread over evaluators is: by hash, as nothing is small enough to be sent to all."""
 
+EAGER = {
+    ("dqp.bounds", "ROWS"): 0.0,
+    ("dqp.bounds", "GAIN"): 0.0,
+    ("dqp.rules.aggregates", "FEWER"): 1e9,
+    ("dqp.rules.narrow", "GAIN"): 0.0,
+    ("dqp.rules.forms", "LARGEST_PART"): 1e9,
+    ("dqp.rules.forms", "ROUND_TRIP"): -1e9,
+    ("dqp.rules.program", "LARGEST_PART"): 1e9,
+    ("dqp.rules.program", "NUMBER"): 0.0,
+    ("dqp.rules.program", "ROUND_TRIP"): 0.0,
+    ("dqp.rules.reduction", "LARGEST_PART"): 1e9,
+    ("dqp.rules.semijoins", "FEWER"): 1e9,
+    ("dqp.rules.semijoins", "ROWS"): 0,
+}
+"""What decides whether a step pays, set so that it always does: the tables here are too small for most."""
+
 
 class Connected:
     """A federation in this process over the databases at these URLs (alias to URL), on evaluators where there are
@@ -202,6 +218,8 @@ def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
         values = column.to_pylist()
         if pa.types.is_floating(column.type):
             values = ["NaN" if value is not None and math.isnan(value) else value for value in values]
+        elif pa.types.is_list(column.type):
+            values = [value if value is None else tuple(value) for value in values]
         columns.append(values)
     return list(zip(*columns, strict=True))
 

@@ -15,20 +15,6 @@ from dataclasses import dataclass, replace
 from tests.dqp.generated.schema import CODES, DATES, MOMENTS, TEXTS
 
 KINDS = ("int", "dec", "dbl", "str", "date", "ts", "bool")
-FAR = {
-    "int": ("9223372036854775808", "(-9223372036854775809)", "170141183460469231731687303715884105727", "2147483648"),
-    "dec": ("99999999999999999999999999999999.999999", "9999999999.995", "1e2"),
-    "dbl": ("'inf'::DOUBLE", "'-inf'::DOUBLE", "'nan'::DOUBLE", "(-0.0)::DOUBLE", "5e-324", "1e309"),
-    "str": ("''", "'􏿿'", "'a' || chr(0)", "'ẞ'"),
-    "date": (
-        "DATE '0044-03-15 (BC)'", "DATE 'infinity'", "DATE '-infinity'", "DATE '12000-01-01'", "DATE '0001-01-01'",
-    ),
-    "ts": (
-        "TIMESTAMP '0044-03-15 (BC) 12:00:00'", "TIMESTAMP 'infinity'", "TIMESTAMP '-infinity'",
-        "TIMESTAMP '12000-01-01 00:00:00'", "TIMESTAMP '2024-02-29 00:00:00.000001'",
-    ),
-}  # fmt: skip
-"""What is compared with, and nothing else is done with it: sums of them would fail here and there."""
 LIMITS = {"TINYINT": 2**7 - 1, "SMALLINT": 2**15 - 1, "INTEGER": 2**31 - 1, "BIGINT": 2**63 - 1, "HUGEINT": 2**126}
 WIDTHS = tuple(LIMITS)
 
@@ -77,8 +63,8 @@ class Expressions(ABC):
         return self.rng.choices(choices, weights)[0]()
 
     @abstractmethod
-    def subquery_predicate(self, scope: Scope) -> Expr | None:
-        """A condition with a subquery: IN, EXISTS, ANY …"""
+    def predicate(self, scope: Scope, depth: int = 2) -> Expr:
+        """A condition."""
 
     @abstractmethod
     def subquery_scalar(self, kind: str, scope: Scope) -> Expr | None:
@@ -191,8 +177,10 @@ class Expressions(ABC):
                 lambda: self._difference(scope, depth),
                 lambda: self._cast_int(scope, depth),
                 lambda: self._int_of("dec", "SIGN({})", 1, scope, depth, "TINYINT"),
+                lambda: self._bits(scope, depth),
+                lambda: self._int_of("str", "UNICODE({})", 0x10FFFF, scope, depth, "INTEGER"),
             ],
-            [5, 1, 1, 0.6, 1, 0.6, 0.7, 1, 0.4],
+            [5, 1, 1, 0.6, 1, 0.6, 0.7, 1, 0.4, 0.4, 0.3],
         )
 
     def _arithmetic(self, scope: Scope, depth: int) -> Expr:
@@ -211,6 +199,14 @@ class Expressions(ABC):
             wide = "BIGINT"
             one = replace(one, sql=f"CAST({one.sql} AS BIGINT)")
         return Expr(f"({one.sql} {operator} {other.sql})", "int", wide, bound)
+
+    def _bits(self, scope: Scope, depth: int) -> Expr:
+        one, other = self.of("int", scope, depth), self.of("int", scope, depth)
+        wide = max((one.type, other.type), key=WIDTHS.index)
+        form = self.rng.choice(("({} & {})", "({} | {})", "XOR({}, {})"))
+        if wide == "HUGEINT":
+            return one
+        return Expr(form.format(f"CAST({one.sql} AS BIGINT)", other.sql), "int", "BIGINT", LIMITS["BIGINT"])
 
     def _negated(self, scope: Scope, depth: int) -> Expr:
         one = self.of("int", scope, depth)
@@ -234,7 +230,11 @@ class Expressions(ABC):
         if self.chance(0.5):
             one = self.of("str", scope, depth)
             return Expr(f"TRY_CAST({one.sql} AS INTEGER)", "int", "INTEGER", LIMITS["INTEGER"])
-        kind = self.rng.choice(("int", "bool", "dec"))
+        kind = self.rng.choice(("int", "bool", "dec", "dbl"))
+        if kind == "dbl":
+            one = self.leaf(kind, scope)
+            one = one if one.exact or one.sql.endswith(".y") else self.literal(kind)
+            return Expr(f"TRY_CAST({one.sql} AS INTEGER)", "int", "INTEGER", LIMITS["INTEGER"])
         one = self.of(kind, scope, depth)
         bound = {"bool": 1, "dec": 10 ** max(one.digits - one.scale, 0) + 1}.get(kind, one.bound)
         if bound > LIMITS["BIGINT"]:
@@ -244,6 +244,8 @@ class Expressions(ABC):
     def _dec(self, scope: Scope, depth: int) -> Expr:
         one, other = self.of("dec", scope, depth), self.of("dec", scope, depth)
         operator = self.rng.choice(("+", "-", "*"))
+        if self.chance(0.25):
+            return self._cast_dec(one, scope, depth)
         if self.chance(0.25):
             form, scale = self.rng.choice((("ROUND({}, 1)", 1), ("ABS({})", one.scale), ("(-{})", one.scale)))
             return replace(one, sql=form.format(one.sql), scale=min(scale, one.scale), plain=False)
@@ -255,6 +257,18 @@ class Expressions(ABC):
         if digits > 18 or scale > 6:
             return one
         return Expr(f"({one.sql} {operator} {other.sql})", "dec", digits=digits, scale=scale)
+
+    def _cast_dec(self, one: Expr, scope: Scope, depth: int) -> Expr:
+        scale = self.rng.choice((0, 1, 3))
+        digits = one.digits - one.scale + 1 + scale
+        whole, text = self.of("int", scope, depth), self.of("str", scope, depth)
+        if self.chance(0.3) and text.steady:
+            return Expr(f"TRY_CAST({text.sql} AS DECIMAL(9,2))", "dec", digits=9, scale=2)
+        if self.chance(0.4) and whole.bound < 10**9:
+            return Expr(f"CAST({whole.sql} AS DECIMAL(11,2))", "dec", digits=11, scale=2)
+        if digits > 18:
+            return one
+        return Expr(f"CAST({one.sql} AS DECIMAL({digits},{scale}))", "dec", digits=digits, scale=scale)
 
     def _dbl(self, scope: Scope, depth: int) -> Expr:
         one, other = self.of("dbl", scope, depth), self.of("dbl", scope, depth)
@@ -276,6 +290,9 @@ class Expressions(ABC):
                 lambda: Expr(f"CEIL({one.sql})", "dbl", exact=one.exact, steady=one.steady),
                 lambda: Expr(f"ROUND({one.sql}, {self.rng.choice((0, 1))})", "dbl", exact=False, steady=one.steady),
                 lambda: Expr(f"SQRT(ABS({one.sql}))", "dbl", exact=False, steady=one.steady),
+                lambda: Expr(f"(-{one.sql})", "dbl", exact=one.exact, steady=one.steady),
+                lambda: Expr(f"TRUNC({one.sql})", "dbl", exact=one.exact, steady=one.steady),
+                lambda: Expr(f"TRY_CAST({self.leaf('str', scope).sql} AS DOUBLE)", "dbl", exact=False),
             ]
         )
 
@@ -305,6 +322,12 @@ class Expressions(ABC):
             f"CONCAT_WS('-', {one.sql}, {other.sql})": 0.5,
             f"SPLIT_PART({one.sql}, 'a', 1)": 0.4,
             f"REPEAT({one.sql}, 2)": 0.4,
+            f"({one.sql})[{abs(start)}:{length + 1}]": 0.5,
+            f"TRIM({one.sql}, 'a ')": 0.4,
+            f"TRANSLATE({one.sql}, 'ab', 'x')": 0.3,
+            f"REGEXP_REPLACE({one.sql}, '[a-e]', '<\\0>', 'g')": 0.4,
+            f"REGEXP_EXTRACT({one.sql}, '[0-9]+')": 0.3,
+            f"STRFTIME({self.of('date', scope, depth).sql}, '%Y-%m')": 0.4,
         }
         form = self.rng.choices(list(forms), list(forms.values()))[0]
         return Expr(form, "str", steady=one.steady)
@@ -322,6 +345,7 @@ class Expressions(ABC):
                     f"LAST_DAY({one.sql})",
                     f"CAST(DATE_TRUNC('month', {one.sql}) AS DATE)",
                     f"CAST({one.sql} + INTERVAL {days} DAY AS DATE)",
+                    f"TRY_CAST(LEFT(CAST({one.sql} AS VARCHAR), {days}) AS DATE)",
                 )
             ),
             "date",
@@ -339,87 +363,13 @@ class Expressions(ABC):
                     f"({one.sql} - INTERVAL {step})",
                     f"CAST({day.sql} AS TIMESTAMP)",
                     f"({day.sql} + INTERVAL {step})",
+                    f"DATE_ADD({day.sql}, INTERVAL {step})",
+                    f"TIME_BUCKET(INTERVAL 1 WEEK, {one.sql})",
+                    f"({one.sql} + TO_DAYS({self.literal('int').sql}))",
                 )
             ),
             "ts",
         )
 
-    # Truth
-
     def _bool(self, scope: Scope, depth: int) -> Expr:
         return self.predicate(scope, depth)
-
-    def predicate(self, scope: Scope, depth: int = 2) -> Expr:
-        if scope.subqueries and scope.depth < 3 and self.chance(0.07):
-            found = self.subquery_predicate(scope)
-            if found is not None:
-                return found
-        if depth > 0 and self.chance(0.35):
-            one, other = self.predicate(scope, depth - 1), self.predicate(scope, depth - 1)
-            operator = self.rng.choice(("AND", "AND", "OR", "OR", "OR"))
-            sql = f"({one.sql} {operator} {other.sql})"
-            return Expr(f"(NOT {sql})" if self.chance(0.12) else sql, "bool")
-        return self.atom(scope, depth)
-
-    def atom(self, scope: Scope, depth: int) -> Expr:
-        leaf = self.rng.choice([leaf for leaf in scope.leaves if leaf.kind in KINDS] or [self.literal("int")])
-        one = leaf if self.chance(0.6) else self.of(leaf.kind, scope, depth - 1)
-        if not one.steady:
-            return Expr(f"({one.sql} IS NOT NULL)", "bool")
-        return Expr(f"({self._tested(one, scope, depth)})", "bool")
-
-    def _tested(self, one: Expr, scope: Scope, depth: int) -> str:
-        if self.chance(0.1):
-            return f"{one.sql} IS {self.rng.choice(('NULL', 'NOT NULL'))}"
-        if one.kind == "bool":
-            return self.rng.choice(
-                (one.sql, f"NOT {one.sql}", f"{one.sql} = TRUE", f"{one.sql} IS TRUE", f"{one.sql} IS NOT FALSE")
-            )
-        form = self.rng.choices(
-            ("compare", "distinct", "between", "in", "like"), (6, 0.8, 1, 1.5, 2 if one.kind == "str" else 0)
-        )[0]
-        other = self._comparable(one, scope, depth)
-        match form:
-            case "compare":
-                narrow = ("=", "<", ">") if other.plain else ()
-                operator = self.rng.choice(("=", "<>", "<>", "<", "<=", "<=", ">", ">=", ">=", *narrow))
-                return f"{one.sql} {operator} {other.sql}"
-            case "distinct":
-                return f"{one.sql} IS {self.rng.choice(('', 'NOT '))}DISTINCT FROM {other.sql}"
-            case "between":
-                low, high = self.literal(one.kind), self._comparable(one, scope, depth)
-                return f"{one.sql} {self.rng.choice(('', 'NOT '))}BETWEEN {low.sql} AND {high.sql}"
-            case "in":
-                values = [self.literal(one.kind).sql for _ in range(self.rng.randint(1, 5))]
-                if self.chance(0.15):
-                    values.append("NULL")
-                return f"{one.sql} {self.rng.choice(('', '', 'NOT '))}IN ({', '.join(values)})"
-            case _:
-                return self._matched(one)
-
-    def _comparable(self, one: Expr, scope: Scope, depth: int) -> Expr:
-        kind = one.kind
-        if kind in FAR and self.chance(0.06):
-            return Expr(self.rng.choice(FAR[kind]), kind)
-        if self.chance(0.12):
-            kind = {"int": "dec", "dec": "int", "date": "ts", "ts": "date", "dbl": "int"}.get(kind, kind)
-        if self.chance(0.5):
-            return self.literal(kind)
-        other = self.of(kind, scope, depth - 1)
-        return other if other.steady else self.literal(kind)
-
-    def _matched(self, one: Expr) -> str:
-        pattern = self.rng.choice(
-            ("a%", "%a", "%b%", "_", "a_", "%", "", "A%", "%\\%%", "%é%", "a_b", "%1%", "__%", "日%")
-        )
-        return self.rng.choice(
-            (
-                f"{one.sql} LIKE {quoted(pattern)}",
-                f"{one.sql} NOT LIKE {quoted(pattern)}",
-                f"{one.sql} ILIKE {quoted(pattern)}",
-                f"{one.sql} LIKE 'a!_%' ESCAPE '!'",
-                f"STARTS_WITH({one.sql}, {quoted(pattern)})",
-                f"CONTAINS({one.sql}, {quoted(self.rng.choice(CODES))})",
-                f"REGEXP_MATCHES({one.sql}, '^[a-z]+$')",
-            )
-        )

@@ -42,6 +42,23 @@ FORMS = (
     "SELECT p.id, q.id AS other FROM {a} p LEFT JOIN {b} q ON p.id = q.id AND p.{c} IS NOT DISTINCT FROM q.{c}",
     "SELECT p.id FROM {a} p SEMI JOIN {b} q ON p.{w} IS NOT DISTINCT FROM q.{w} AND p.{c} = q.{c}",
     "SELECT p.id FROM {a} p ANTI JOIN {b} q USING ({w}, code)",
+    "SELECT id, q.{c}, r.{c} AS e FROM {a} p JOIN {b} q USING (id) LEFT JOIN {a} r USING (id)",
+    "SELECT p.id, q.id AS other, r.id AS third FROM {a} p, {b} q, {a} r WHERE p.{w} = q.big AND q.big = r.amt",
+    "SELECT p.id, q.id AS other FROM {a} p JOIN {b} q ON p.amt = q.{w} AND q.{w} IN (1.5, 2, 3.0, '5')",
+    "SELECT p.id, q.id AS other FROM {a} p JOIN {b} q ON p.d = q.ts WHERE q.ts >= '2000-02-29'",
+    "SELECT p.id, q.id AS other FROM {a} p FULL JOIN {b} q ON p.x = q.{w} AND p.y > q.{w}",
+    "SELECT p.id, q.id AS other FROM {a} p ASOF RIGHT JOIN {b} q ON p.code = q.code AND p.id >= q.id",
+    "SELECT * FROM (SELECT id, {c} FROM {a}) p NATURAL LEFT JOIN (SELECT id, {c}, {w} AS z FROM {b}) q",
+    (
+        "SELECT p.id, q.{c} FROM {a} p LEFT JOIN {b} q ON p.id = q.id AND q.{w} > (SELECT MIN({w}) FROM {a}"
+        " WHERE id > {n})"
+    ),
+    "SELECT p.id, q.id AS o FROM {a} p LEFT JOIN {b} q ON p.id = q.id AND EXISTS (FROM {b} r WHERE r.{w} = p.id)",
+    (
+        "SELECT p.id, q.id AS o FROM {a} p FULL JOIN {b} q ON p.id = q.{w} WHERE p.id IN (SELECT {w} FROM"
+        " {b}) OR p.id IS NULL"
+    ),
+    "SELECT COUNT(p), COUNT(DISTINCT p.{c}) FROM {a} p LEFT JOIN {b} q ON p.id = q.{w} WHERE q.id IS NULL",
     # pivots
     "PIVOT (SELECT id % 3 AS g, ok, {w} AS v FROM {a}) ON g IN (0, 1, 2) USING SUM(v) GROUP BY ok",
     "SELECT * FROM (SELECT id % 2 AS g, ok, id FROM {a}) PIVOT (COUNT(id) FOR g IN (0, 1))",
@@ -83,7 +100,46 @@ FORMS = (
         "SELECT id FROM {a} p WHERE EXISTS (FROM {b} q WHERE q.id = p.{w} QUALIFY ROW_NUMBER() OVER (ORDER BY"
         " q.id) <= {m})"
     ),
+    "SELECT MAX(r), COUNT(*) FROM (SELECT RANK() OVER (PARTITION BY {c} ORDER BY {w}) AS r FROM {a}) WHERE r <= {n}",
+    "SELECT DISTINCT {c}, COUNT(*) OVER (PARTITION BY {c}) AS n, MAX({w}) OVER () AS m FROM {a}",
+    (
+        "SELECT id, AVG({w}) OVER (ORDER BY d RANGE BETWEEN INTERVAL {m} YEAR PRECEDING AND INTERVAL 10 DAY"
+        " FOLLOWING) FROM {a}"
+    ),
+    (
+        "SELECT id, SUM(amt) OVER (PARTITION BY ok ORDER BY x RANGE BETWEEN 1.5 PRECEDING AND {m} FOLLOWING"
+        " EXCLUDE TIES) FROM {a}"
+    ),
+    (
+        "SELECT id FROM (SELECT id, {w}, SUM({w}) OVER (PARTITION BY {c} ORDER BY id) AS t FROM {a}) WHERE"
+        " {w} > {n} AND t > {m}"
+    ),
     # groups
+    "SELECT {c} FROM {a} GROUP BY {c} ORDER BY COUNT(*) DESC, {c} LIMIT {n}",
+    (
+        "SELECT p.{c}, COUNT(*) AS n FROM {a} p JOIN {b} q ON p.{w} = q.id GROUP BY p.{c} ORDER BY n DESC, 1"
+        " NULLS FIRST LIMIT {m}"
+    ),
+    "SELECT {c}, COUNT(*) FROM (SELECT {c} FROM {a} ORDER BY {c} NULLS FIRST LIMIT {n} OFFSET {m}) GROUP BY {c}",
+    "SELECT COUNT(*), SUM({w}) FROM {a} WHERE FALSE GROUP BY {c}",
+    "SELECT COUNT(*), SUM({w}), MAX({c}) FROM {a} WHERE id > 1000 AND {w} = NULL",
+    "SELECT MAX(id) FROM {a} HAVING COUNT(*) > {n} AND MIN({w}) IS NOT NULL",
+    "SELECT SUM((SELECT COUNT(*) FROM {b} q WHERE q.id = p.{w})) AS n FROM {a} p GROUP BY ok",
+    "SELECT {c}, (SELECT COUNT(*) FROM {b} q WHERE q.{w} = MAX(p.{w})) AS n FROM {a} p GROUP BY {c}",
+    (
+        "SELECT p.{c}, COUNT(*) FROM {a} p GROUP BY p.{c} HAVING EXISTS (SELECT 1 FROM {b} q WHERE q.{c} ="
+        " p.{c} AND q.id > {n})"
+    ),
+    "SELECT {c}, LIST(id ORDER BY id) AS l, LIST(DISTINCT {w} ORDER BY {w}) AS u FROM {a} GROUP BY {c}",
+    "SELECT SUM(amt * 1.5) AS a, SUM(amt) / NULLIF(SUM({w}), 0) AS b, SUM({w} * 0.001) AS e FROM {a} GROUP BY id % {m}",
+    (
+        "SELECT p.ok, SUM(p.amt * q.amt) AS t, SUM(p.{w} - q.amt) AS u FROM {a} p JOIN {b} q ON p.id = q.id"
+        " WHERE ABS(p.amt) < 1e6 GROUP BY 1"
+    ),
+    (
+        "SELECT x.{c}, SUM(x.n) AS n FROM (SELECT {c}, ok, COUNT(*) AS n FROM {a} GROUP BY ALL) x GROUP BY"
+        " x.{c} HAVING SUM(x.n) > {m}"
+    ),
     (
         "SELECT p.ok, q.{c}, SUM(p.id) FILTER (WHERE q.{w} > {n}) AS t, COUNT(DISTINCT p.{w}) FILTER (WHERE q.ok) AS n"
         " FROM {a} p JOIN {b} q ON p.{w} = q.id GROUP BY GROUPING SETS ((p.ok), (q.{c}), ())"
@@ -116,11 +172,59 @@ FORMS = (
     "SELECT id, d + INTERVAL {m} MONTH AS v, d - INTERVAL (id % 5) DAY AS u FROM {a}",
     "SELECT id, DATE_TRUNC('month', d) AS v, DATE_DIFF('day', d, DATE '2024-02-29') AS n, LAST_DAY(d) AS l FROM {a}",
     "SELECT id, ts + INTERVAL '{m} hours' AS v, EXTRACT(dow FROM d) AS w, STRFTIME(d, '%Y-%m') AS t FROM {a}",
+    "SELECT id, ts - TIMESTAMP '2024-01-01' AS v FROM {a} WHERE ts - TIMESTAMP '2000-01-01' > INTERVAL {m} YEAR",
+    "SELECT id, AGE(ts, TIMESTAMP '2000-01-01') AS v, d - DATE '2024-01-01' AS n FROM {a}",
+    "SELECT id, CAST(ts AS TIME) AS v FROM {a} WHERE CAST(ts AS TIME) < TIME '12:00:00.5'",
+    "SELECT d, COUNT(*) FROM {a} WHERE d BETWEEN '2000-01-01' AND DATE '2024-01-01' + INTERVAL {m} MONTH GROUP BY d",
+    "SELECT p.id, q.id AS o FROM {a} p JOIN {b} q ON p.d BETWEEN q.d - {m} AND q.d + INTERVAL {n} DAY",
+    "SELECT YEAR(d) AS y, QUARTER(d) AS q, COUNT(*), MAX(ts) FROM {a} WHERE MONTH(d) > {m} GROUP BY ALL",
+    "SELECT id FROM {a} WHERE d > ts - INTERVAL {m} DAY OR d IS NOT DISTINCT FROM CAST(ts AS DATE)",
     # limits
+    "SELECT id, {c} FROM {a} ORDER BY code COLLATE NOCASE NULLS FIRST, id LIMIT {n}",
+    "SELECT id, {w} FROM {a} ORDER BY {w} IS NULL, -k, id FETCH FIRST {n} ROWS ONLY",
+    "SELECT * FROM (SELECT id, {w} FROM {a} ORDER BY id LIMIT {n}) WHERE {w} > {m}",
     "SELECT id FROM {a} ORDER BY id LIMIT 30 PERCENT",
     "SELECT id FROM {a} ORDER BY id LIMIT (SELECT COUNT(*) // 2 FROM {b}) OFFSET {m}",
     "SELECT id, {c} FROM {a} p ORDER BY (SELECT COUNT(*) FROM {b} q WHERE q.{w} = p.id), id LIMIT {n}",
     # subqueries
+    "SELECT id FROM {a} p WHERE (SELECT COUNT(*) FROM {b} q WHERE q.{w} = p.id) = 0",
+    (
+        "SELECT id, (SELECT COALESCE(SUM(q.{w}), 0) + COUNT(*) FROM {b} q WHERE q.{w} = p.id AND q.id > {n})"
+        " AS v FROM {a} p"
+    ),
+    "SELECT id, (SELECT COUNT(*) FROM {b} q WHERE q.id = p.{w} GROUP BY q.id) AS v FROM {a} p",
+    (
+        "SELECT id, (SELECT x.n FROM (SELECT COUNT(*) AS n, MAX(q.{c}) FROM {b} q WHERE q.id < p.id) x WHERE"
+        " x.n > {n}) AS v FROM {a} p"
+    ),
+    "SELECT id, (SELECT q.{c} FROM {b} q WHERE q.{w} = p.{w} ORDER BY q.id DESC LIMIT 1 OFFSET 1) AS v FROM {a} p",
+    "SELECT id FROM {a} WHERE {w} BETWEEN (SELECT MIN({w}) FROM {b}) AND (SELECT MAX(id) FROM {b} WHERE id < {n})",
+    "SELECT id FROM {a} p WHERE {w} >= ALL (SELECT q.{w} FROM {b} q WHERE q.id > p.id AND q.{w} IS NOT NULL)",
+    (
+        "SELECT id FROM {a} p WHERE p.{w} IN (SELECT q.{w} FROM {b} q WHERE q.id > p.id GROUP BY q.{w}"
+        " HAVING COUNT(*) < {n})"
+    ),
+    (
+        "SELECT id FROM {a} p WHERE NOT EXISTS (FROM {b} q WHERE q.{w} = p.id) AND p.{w} NOT IN (SELECT q.id"
+        " FROM {b} q WHERE id > {n})"
+    ),
+    "SELECT id FROM {a} p WHERE EXISTS (FROM {b} q WHERE q.id = p.{w} UNION ALL FROM {b} q WHERE q.id = p.id)",
+    "SELECT id FROM {a} WHERE id IN (SELECT UNNEST([1, {n}, NULL])) OR LIST_CONTAINS([{m}, {n}], {w})",
+    "SELECT id FROM {a} WHERE {c} IN (SELECT {c} FROM {b} ORDER BY {c} LIMIT {m})",
+    (
+        "WITH p AS (SELECT id, {w} AS v FROM {a}) SELECT * FROM p WHERE id IN (WITH p AS (SELECT v FROM p)"
+        " SELECT v FROM p)"
+    ),
+    (
+        "WITH item AS (SELECT id, {c} FROM {a} WHERE id < {n}) SELECT * FROM item i JOIN pg.item t USING"
+        " (id) WHERE t.{w} > 0"
+    ),
+    "WITH p AS MATERIALIZED (SELECT id, {w} AS v FROM {a}) SELECT x.id, y.id AS o FROM p x LEFT JOIN p y ON x.v = y.id",
+    (
+        "WITH RECURSIVE r AS (SELECT id, k FROM {a} WHERE id = {m} UNION SELECT t.id, t.k FROM {b} t JOIN r"
+        " ON t.id = r.k) SELECT COUNT(*), MAX(id) FROM r"
+    ),
+    "SELECT id, k + 1 AS v, v * 2 AS u FROM {a} WHERE v > {n} ORDER BY u, id",
     "SELECT id FROM {a} WHERE (id, {w}) IN (SELECT id, {w} FROM {b})",
     "SELECT id FROM {a} WHERE (id, id) NOT IN (SELECT id, {m} FROM {b} WHERE id > {n})",
     "SELECT id, CASE WHEN EXISTS (SELECT 1 FROM {b} q WHERE q.id = p.{w}) THEN {c} END AS v FROM {a} p",
@@ -163,7 +267,33 @@ FORMS = (
         " GROUP BY {c}"
     ),
     "SELECT {w} FROM {a} EXCEPT SELECT {w} FROM {b} UNION SELECT NULL",
+    (
+        "(SELECT id, {c} FROM {a} ORDER BY id LIMIT {n}) UNION ALL (SELECT id, {c} FROM {b} ORDER BY id DESC"
+        " LIMIT {m}) ORDER BY 1, 2"
+    ),
+    "SELECT {w}, d FROM {a} UNION SELECT amt, ts FROM {b} EXCEPT SELECT x, d FROM {a}",
+    (
+        "SELECT COUNT(*), SUM(v) FROM (SELECT {w} AS v FROM {a} WHERE id > {n} UNION ALL SELECT id FROM {b})"
+        " WHERE v BETWEEN {m} AND 20"
+    ),
     # odd values
+    (
+        "SELECT id, TRY_CAST(name AS DECIMAL(6,3)) AS a, TRY_CAST(name AS BOOLEAN) AS b, TRY_CAST(y AS"
+        " BIGINT) AS e FROM {a}"
+    ),
+    (
+        "SELECT id, CASE WHEN NULL THEN 1 WHEN {c} IS NULL THEN NULL ELSE {n} END AS v, CASE {c} WHEN NULL"
+        " THEN 1 ELSE 2 END AS u FROM {a}"
+    ),
+    (
+        "SELECT id, CAST(amt AS DECIMAL(18,1)) AS a, CAST(amt AS INTEGER) AS b, ROUND(amt, -1) AS e FROM {a}"
+        " WHERE ABS(amt) < 1e6"
+    ),
+    "SELECT id, amt = x AS a, amt > {w} AS b, x IN ({n}, 1.25, amt) AS e FROM {a} WHERE (amt, x) >= (0.01, {m})",
+    (
+        "SELECT name, COUNT(*) FROM {a} WHERE name NOT ILIKE '%A%' AND name SIMILAR TO '.*[a-z].*' OR name"
+        " COLLATE NOCASE = 'AB' GROUP BY name"
+    ),
     (
         "SELECT t.huge, COUNT(*), MAX(s.huge) FROM pg.tag t LEFT JOIN maria.sort s ON t.huge = s.huge GROUP BY ALL"
         " ORDER BY 1"

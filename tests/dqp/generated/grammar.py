@@ -19,8 +19,8 @@ from tests.dqp.generated.schema import TABLES
 
 
 def query(seed: int) -> str:
-    """The query of a seed; every tenth is one of the forms."""
-    if seed % 10 == 7:
+    """The query of a seed; every fifth is one of the forms."""
+    if seed % 5 == 2:
         return form(random.Random(seed))
     return Grammar(random.Random(seed)).top()
 
@@ -29,6 +29,8 @@ class Grammar(Relations):
     def top(self) -> str:
         if self.chance(0.03):
             return self.faulty()
+        if self.chance(0.05):
+            return self.topped(0, ()).sql
         made = self.with_ctes()
         sql = self.ordered(made, limit=0.5) if self.chance(0.45) else made.sql
         # Names have no case.
@@ -126,10 +128,14 @@ class Grammar(Relations):
 
     def set_operation(self, depth: int, outer: Sequence[Expr]) -> Output:
         kinds = [self.rng.choice(KINDS) for _ in range(self.rng.randint(1, 3))]
-        sides = [self.select(depth + 1, outer, kinds) for _ in range(self.rng.choice((2, 2, 3)))]
+        wide = [{"int": "dbl", "date": "ts"}.get(kind, kind) for kind in kinds] if self.chance(0.12) else kinds
+        sides = [self.select(depth + 1, outer, each) for each in (kinds, wide, kinds)[: self.rng.choice((2, 2, 3))]]
         operator = self.rng.choice(("UNION", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"))
         others = f" {self.rng.choice(('UNION ALL', operator))} "
-        texts = [side.sql if self.chance(0.6) else f"({side.sql})" for side in sides]
+        texts = [
+            side.sql if self.chance(0.6) else f"({self.ordered(side, 1.0) if self.chance(0.2) else side.sql})"
+            for side in sides
+        ]
         sql = f" {operator} ".join(texts[:2])
         if len(texts) > 2:
             sql = f"({sql}){others}{texts[2]}"
@@ -137,7 +143,10 @@ class Grammar(Relations):
         for position in zip(*(side.columns for side in sides), strict=True):
             column = position[0]
             for other in position[1:]:
-                column = self._either(column.sql, column, other)
+                if column.kind == other.kind:
+                    column = self._either(column.sql, column, other)
+                elif other.kind in ("dbl", "ts"):
+                    column = replace(other, sql=column.sql, exact=False)
             columns.append(column)
         return Output(sql, tuple(columns), sides[0].names, sum(side.rows for side in sides))
 
@@ -155,6 +164,8 @@ class Grammar(Relations):
                 where += f" AND {self.correlation(source.leaves, outer)}"
         if aggregate is None:
             aggregate = self.chance(0.35)
+        if kinds is None and self.chance(0.04):
+            return self.reused(source, scope, where, aggregate)
         if aggregate:
             return self.grouped(source, scope, where, kinds)
         return self.plain(source, scope, where, kinds)
@@ -190,6 +201,46 @@ class Grammar(Relations):
         distinct = "DISTINCT " if not qualify and self.chance(0.15) else ""
         bare = kinds is None and scope.depth == 0 and self.chance(0.12)
         return self.finish(distinct, items, source, f"{where}{qualify}", source.rows, bare)
+
+    def reused(self, source: From, scope: Scope, where: str, aggregate: bool) -> Output:
+        """The name of a column of the list in other columns, in WHERE, in HAVING."""
+        name, other = self.alias("a"), self.alias("a")
+        one = self.any(scope, 2)
+        seen = replace(one, sql=name, plain=True)
+        if not one.steady or not one.kind or one.kind not in KINDS:
+            one, seen = self.literal("int"), replace(self.literal("int"), sql=name, plain=True)
+        own = Scope((seen,), subqueries=False)
+        if aggregate and any(leaf.sql in one.sql for leaf in source.leaves):
+            sql = f"SELECT {one.sql} AS {name}, COUNT(*) AS {other} FROM {source.sql}{where} GROUP BY {name}"
+            sql += f" HAVING {self.atom(own, 0).sql}" if self.chance(0.5) else ""
+            return Output(sql, (seen, Expr(other, "int", "BIGINT", 10**6)), (name, other), source.rows)
+        two = self.of(one.kind, own, 2)
+        where += f"{' AND' if where else ' WHERE'} {self.atom(own, 1).sql}" if self.chance(0.5) else ""
+        sql = f"SELECT {one.sql} AS {name}, {two.sql} AS {other} FROM {source.sql}{where}"
+        return Output(sql, (seen, two), (name, other), source.rows)
+
+    def topped(self, depth: int, outer: Sequence[Expr]) -> Output:
+        source = self.source(depth, ())
+        scope = Scope(source.leaves, (), depth)
+        where = f" WHERE {self.predicate(scope, 1).sql}" if self.chance(0.6) else " WHERE TRUE"
+        if outer:
+            where += f" AND {self.correlation(source.leaves, outer)}"
+        items = [self.any(scope, 1) for _ in range(self.rng.randint(1, 3))]
+        first = self.key(replace(scope, subqueries=depth == 0))
+        term = f"{first.sql}{self.rng.choice(('', ' DESC', ' NULLS FIRST', ' DESC NULLS LAST'))}"
+        if not self.steady_keys(source):
+            return self.finish("", items, source, where, source.rows)
+        if self.chance(0.3):
+            made = self.finish(f"DISTINCT ON ({first.sql}) ", items, source, where, source.rows)
+            return replace(made, sql=f"{made.sql} ORDER BY {term}, {source.total}")
+        made = self.finish("", items, source, where, source.rows)
+        end = f"LIMIT {self.rng.choice((1, 2, 3, 7))}{self.rng.choice(('', '', ' OFFSET 1'))}"
+        return replace(made, sql=f"{made.sql} ORDER BY {term}, {source.total} {end}")
+
+    @staticmethod
+    def steady_keys(source: From) -> bool:
+        """Whether the keys of all relations order the rows in every run."""
+        return all(leaf.steady and leaf.kind in KINDS for leaf in source.leaves if leaf.sql in source.total)
 
     def star(self, source: From, where: str) -> Output:
         form = self.rng.choice(("*", "{}.*", "* EXCLUDE ({})", "* REPLACE (1 AS {})"))
@@ -295,7 +346,8 @@ class Grammar(Relations):
         form = self.rng.choices(("in", "exists", "quantified", "row"), (4, 4, 0.8, 0.6))[0]
         if form == "exists":
             made = self.select(depth, around)
-            return Expr(f"({self.rng.choice(('', 'NOT '))}EXISTS ({made.sql}))", "bool")
+            end = self.rng.choice((" LIMIT 1", " OFFSET 1", " LIMIT 0")) if self.chance(0.12) else ""
+            return Expr(f"({self.rng.choice(('', 'NOT '))}EXISTS ({made.sql}{end}))", "bool")
         leaves = [leaf for leaf in scope.leaves if leaf.kind in KINDS and leaf.steady and leaf.kind != "bool"]
         if not leaves:
             return None
@@ -322,5 +374,9 @@ class Grammar(Relations):
         where = f" WHERE {self.predicate(inside, 1).sql}" if self.chance(0.6) else " WHERE TRUE"
         if around:
             where += f" AND {self.correlation(source.leaves, around)}"
+        if self.chance(0.2) and self.steady_keys(source):
+            made = self.of(kind, Scope(source.leaves, (), depth, subqueries=False), 1)
+            end = f" ORDER BY {self.key(inside).sql} DESC, {source.total} LIMIT 1"
+            return replace(made, sql=f"(SELECT {made.sql} FROM {source.sql}{where}{end})", plain=False)
         made = self.aggregate(Scope(source.leaves, (), depth), kind)
         return replace(made, sql=f"(SELECT {made.sql} FROM {source.sql}{where})", plain=False)

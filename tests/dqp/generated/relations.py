@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tests.dqp.generated.aggregates import Aggregates
-from tests.dqp.generated.expressions import Expr, Scope
+from tests.dqp.generated.expressions import KINDS, Expr, Scope
 from tests.dqp.generated.schema import TABLES, Table
 
 _KIND_OF = {
@@ -77,6 +77,10 @@ class Relations(Aggregates):
         """One SELECT, with columns of these kinds if they are given."""
 
     @abstractmethod
+    def topped(self, depth: int, outer: Sequence[Expr]) -> Output:
+        """The first rows by an order of the rows that the query reads, for each group or of all."""
+
+    @abstractmethod
     def ordered(self, made: Output, limit: float) -> str:
         """With ORDER BY, and LIMIT with this probability."""
 
@@ -120,10 +124,7 @@ class Relations(Aggregates):
             alias = self.alias("q")
             return self.derived(alias, Output("", cte.columns, cte.names, cte.rows), f"{cte.sql} AS {alias}")
         if draw < (0.13, 0.08, 0)[min(depth, 2)]:
-            alias = self.alias("q")
-            made = self.body(depth + 1, ())
-            sql = self.ordered(made, 1.0) if self.chance(0.2) else made.sql
-            return self.derived(alias, made, f"({sql}) AS {alias}")
+            return self.subquery(depth)
         if draw > 0.97:
             return self.values(depth)
         if draw > 0.955:
@@ -140,6 +141,25 @@ class Relations(Aggregates):
             )
         table = self.rng.choices(TABLES, [5, 3, 5, 2, 5, 1, 5, 0.6])[0]
         return self.base(table, "" if alone and self.chance(0.3) else self.alias("t"))
+
+    def subquery(self, depth: int) -> Relation:
+        alias, before, definition = self.alias("q"), list(self.ctes), ""
+        if self.chance(0.08):
+            # It may have the name of one around it, and read that.
+            name = self.rng.choice([cte.alias for cte in before if cte.alias[0] == "c"] or [self.alias("c")])
+            inner = self.body(depth + 1, ())
+            definition = f"WITH {name} AS ({inner.sql}) "
+            self.ctes = [*(cte for cte in before if cte.alias != name), self.derived(name, inner, name)]
+        if self.chance(0.2):
+            made = self.topped(depth + 1, ())
+        else:
+            made = self.body(depth + 1, ())
+            made = replace(made, sql=self.ordered(made, 1.0)) if self.chance(0.2) else made
+        self.ctes = before
+        if self.chance(0.1):
+            made = replace(made, names=tuple(f"z{at}" for at in range(len(made.names))))
+            return self.derived(alias, made, f"({definition}{made.sql}) AS {alias}({', '.join(made.names)})")
+        return self.derived(alias, made, f"({definition}{made.sql}) AS {alias}")
 
     def values(self, depth: int) -> Relation:
         alias = self.alias("v")
@@ -178,9 +198,9 @@ class Relations(Aggregates):
         if right.base and self.chance(0.12):
             right = self.again(left, right)
         forms: list[Callable[[From, Relation, int, Sequence[Expr]], From | None]] = [
-            self._on, self._using, self._cross, self._filtering, self._lateral,
+            self._on, self._using, self._cross, self._filtering, self._lateral, self._nearest,
         ]  # fmt: skip
-        for form in self.rng.choices(forms, (10, 1.5, 1, 1.3, 0.5), k=4):
+        for form in self.rng.choices(forms, (10, 1.5, 1, 1.3, 0.7, 0.4), k=4):
             made = form(left, right, depth, outer)
             if made is not None:
                 return made
@@ -286,8 +306,24 @@ class Relations(Aggregates):
     def _lateral(self, left: From, right: Relation, depth: int, outer: Sequence[Expr]) -> From | None:
         if depth:
             return None
-        alias = self.alias("l")
-        made = self.select(2, [leaf for leaf in left.leaves if leaf.plain], aggregate=True)
-        return self._grown(
-            left, self.derived(alias, made, ""), f"{left.sql}, LATERAL ({made.sql}) AS {alias}", left.rows * 3
-        )
+        alias, around = self.alias("l"), [leaf for leaf in left.leaves if leaf.plain and leaf.kind in KINDS]
+        made = self.topped(2, around) if self.chance(0.4) else self.select(2, around, aggregate=True)
+        join, condition = self.rng.choice(((",", ""), (" CROSS JOIN", ""), (" LEFT JOIN", " ON TRUE")))
+        sql = f"{left.sql}{join} LATERAL ({made.sql}) AS {alias}{condition}"
+        return self._grown(left, self.derived(alias, made, ""), sql, left.rows * 3)
+
+    def _nearest(self, left: From, right: Relation, depth: int, outer: Sequence[Expr]) -> From | None:
+        """One row of the right side, whose numbers are keys of it."""
+        numbers = [leaf for leaf in left.leaves if leaf.kind == "int" and leaf.plain]
+        pairs = [
+            (one, other)
+            for one in left.leaves
+            for other in right.columns
+            if one.kind == other.kind and one.plain and one.kind in ("str", "date")
+        ]
+        if not (right.base and numbers):
+            return None
+        equal = "{.sql} = {.sql} AND ".format(*self.rng.choice(pairs)) if pairs and self.chance(0.6) else ""
+        near = f"{self.rng.choice(numbers).sql} {self.rng.choice(('>=', '>', '<=', '<'))} {right.alias}.id"
+        join = self.rng.choice(("ASOF JOIN", "ASOF LEFT JOIN"))
+        return self._grown(left, right, f"{left.sql} {join} {right.sql} ON {equal}{near}", left.rows)
