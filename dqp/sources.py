@@ -40,6 +40,9 @@ SMALL_SECONDS = 30.0
 """How long a service may take to describe a resource."""
 SMALL_AFTER, SMALL_PATIENCE = 2.0, 3.0
 """When it is asked meanwhile whether it lives, and how long it may not say so."""
+STATEMENT_SECONDS = 3600.0
+"""In which a statement has to give rows: what a data service allows it unless told otherwise. Until then the service is
+asked beside it whether it lives."""
 ALIVE_SECONDS = 5.0
 """How long it may take to say that it lives: asked before it is waited for longer."""
 _DIALECTS = {"postgres": "postgresql"}
@@ -164,7 +167,7 @@ class ServiceSource(Source):
         self.alias, self.replica_of = alias, replica_of
         self._path = f"/resources/{quote(name, safe='')}"
         self.address = base + self._path
-        options = options or Options()
+        options = options or Options(read=STATEMENT_SECONDS)
         self._service = Service(base, options)
         # What is small must not wait as long as a statement may.
         self._described = Service(base, replace(options, read=min(options.read, SMALL_SECONDS), retries=1))

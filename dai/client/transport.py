@@ -280,6 +280,8 @@ def _checked(url: str) -> SplitResult:
         parts.port  # noqa: B018 - raises ValueError where it is not a number
     except ValueError as error:
         raise RequestError(f"{url!r} is not an address: {error}.", hint=_EXAMPLE) from error
+    if "@" in parts.netloc:
+        raise RequestError("An address has no user and no password: they would not be sent.", hint=_EXAMPLE)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise RequestError(f"{url!r} is not the address of a data service.", hint=_EXAMPLE)
     return parts

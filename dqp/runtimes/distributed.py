@@ -336,15 +336,22 @@ class Distributed(Local):
         except NotPushed:
             return ()
         limit = SAMPLE_ROWS / (2 * evaluators)
-        counts = zip(found.column(key).to_pylist(), found.column(COUNT).to_pylist(), strict=True)
-        return tuple(literal(value) for value, count in counts if value is not None and count >= limit)
+        return _literals(found.column(key).filter(pc.greater_equal(found.column(COUNT), limit)))
 
 
 def frequent(values: pa.ChunkedArray, evaluators: int) -> Heavy:
     """Those that so many rows have that one evaluator would get far more than others."""
     counted = pc.value_counts(values)
     most = pc.greater_equal(counted.field("counts"), max(1.0, len(values) / (2 * evaluators)))
-    return tuple(literal(each) for each in counted.field("values").filter(most).to_pylist() if each is not None)
+    return _literals(counted.field("values").filter(most))
+
+
+def _literals(values: pa.Array | pa.ChunkedArray) -> Heavy:
+    """Of those that are not NULL; none where Python has no value for one of them, such as a day after the year 9999."""
+    try:
+        return tuple(literal(each) for each in values.to_pylist() if each is not None)
+    except (OverflowError, ValueError):
+        return ()
 
 
 def skewable(plan: Plan, context: Context, rows: float) -> Iterator[tuple[str, Remote]]:

@@ -308,10 +308,11 @@ def test_silence_is_bounded() -> None:
             transport.send("GET", "/")
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "localhost:8080", "http://", "http://x:port"])
+@pytest.mark.parametrize("url", ["ftp://x", "localhost:8080", "http://", "http://x:port", "http://me:secret@x"])
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(RequestError, match="address"):
+    with pytest.raises(RequestError, match="address") as caught:
         Service(url)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_path_before_the_service() -> None:

@@ -30,6 +30,7 @@ from dqp.operators import (
 from dqp.partition import Output, Plan, cut
 from dqp.render_duckdb import duckdb_sql
 from dqp.rules import Context, optimise
+from dqp.runtimes.distributed import frequent
 from dqp.spreading import Thresholds
 from dqp.types import width
 from tests.dqp import plans
@@ -251,6 +252,12 @@ def skewed(kind: str) -> tuple[Join, Context]:
     join = Join(facts, kinds, kind, exp.EQ(this=column("f_k"), expression=column("g_k")))  # type: ignore[arg-type]
     context = Context(None, Estimator(), Names(identifiers(join)))
     return join, context
+
+
+def test_values_that_most_rows_have() -> None:
+    assert frequent(pa.chunked_array([[7] * 6 + [None] * 6, [1, 2, 3, 4]]), 4) == (exp.Literal.number(7),)
+    beyond = pa.array([10**6] * 9, pa.int32()).cast(pa.date32())  # Python has no such days, which a key may well be
+    assert frequent(pa.chunked_array([beyond, pa.array([4_000_000] * 9, pa.int32()).cast(pa.date32())]), 2) == ()
 
 
 @pytest.mark.parametrize("kind", ["inner", "left", "semi", "anti", "right", "full"])
