@@ -11,6 +11,7 @@ from tests.dqp.generated.differential import EAGER, Connected, difference
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.report import report
+from tests.servers.mariadb import MySQLServer
 
 BATCH = 100
 SHOWN = 2
@@ -81,6 +82,31 @@ def test_on_evaluators(batch: int, oracles: tuple[Oracle, Oracle], spread: Conne
     assert not found, found
     explained = [spread.lab.explain(query(seed), analyze=True).text for seed in seeds[:10] if runs(seed, oracles[0])]
     assert any("Exchange hash" in text for text in explained)
+
+
+if MySQLServer.found():
+
+    @pytest.fixture(scope="module")
+    def with_mysql(
+        generated: Connected, mysql_module_url: str, tmp_path_factory: pytest.TempPathFactory
+    ) -> Iterator[Connected]:
+        own = {"maria": mysql_module_url, **differential.files(tmp_path_factory.mktemp("with_mysql"))}
+        differential.load(own)
+        with Connected({**generated.urls, **own}) as made:
+            yield made
+
+    @pytest.mark.parametrize("batch", range(4))
+    def test_with_mysql_for_mariadb(
+        batch: int, oracles: tuple[Oracle, Oracle], with_mysql: Connected, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if batch % 2:
+            for (module, name), value in EAGER.items():
+                monkeypatch.setattr(importlib.import_module(module), name, value)
+        seeds = range(100_000 + 50 * batch, 100_000 + 50 * (batch + 1))
+        found = failures(seeds, oracles, with_mysql)
+        assert not found, found
+        explained = (with_mysql.lab.explain(query(seed)).text for seed in seeds if runs(seed, oracles[0]))
+        assert any("Remote maria (mysql)" in text for text in explained)
 
 
 @pytest.mark.parametrize("seed", range(EVERYWHERE, EVERYWHERE + 100))

@@ -28,12 +28,8 @@ from tests.processes import ServiceProcess
 RELATIVE = 1e-9
 SMALLEST = 1e-12
 """Below this a difference of doubles is none: what is left of a variance of equal values."""
-_ANALYSE = {
-    "pg": "ANALYZE {}",
-    "maria": "ANALYZE TABLE {} PERSISTENT FOR ALL",
-    "lite": "ANALYZE {}",
-    "duck": "ANALYZE {}",
-}
+_ANALYSE = {"mariadb": "ANALYZE TABLE {} PERSISTENT FOR ALL", "mysql": "ANALYZE TABLE {}"}
+"""By the scheme of a URL; otherwise without the word TABLE."""
 
 
 class Federation(Protocol):
@@ -61,7 +57,8 @@ def load(urls: Mapping[str, str]) -> None:
                 driver.update(create(table), cancellation=Cancellation())
                 if table.rows:
                     driver.load(table.name, Stream.of(data(table)), cancellation=Cancellation())
-                driver.update(_ANALYSE[source].format(table.name), cancellation=Cancellation())
+                analyse = _ANALYSE.get(url.partition(":")[0], "ANALYZE {}")
+                driver.update(analyse.format(table.name), cancellation=Cancellation())
         finally:
             driver.close()
 
