@@ -152,7 +152,7 @@ class Functions(Operators):
         return self._counted(node, columns, None)
 
     def _counted(self, node: exp.Count, columns: Columns, condition: str | None) -> Value:
-        this = node.this
+        this = node.this.this if isinstance(node.this, exp.Order) else node.this  # no order changes the number
         if this is None or isinstance(this, exp.Star):
             text = "*" if condition is None else f"CASE WHEN {condition} THEN 1 END"
             return Value(f"COUNT({text})", BIGINT, True)

@@ -205,10 +205,9 @@ def grouped(edges: Edge, kind: str) -> list[str]:
     count = (("n", expression("count(*)")), ("m", expression(f"count({kind}_y)")), ("low", expression("min(id)")))
     distinct = expression(f"count(distinct {kind}_x)")
     found = differences(Aggregate(source, (("key", x),), count), edges)
-    found += differences(
-        Aggregate(source, (), (("n", distinct), ("f", expression(f"count(distinct {kind}_x) filter (where g = 1)")))),
-        edges,
-    )
+    some, by_order = f"count(distinct {kind}_x) filter (where g = 1)", f"count(distinct {kind}_x order by {kind}_x)"
+    several = (("n", distinct), ("f", expression(some)), ("o", expression(by_order)))
+    found += differences(Aggregate(source, (), several), edges)
     found += differences(Aggregate(source, (("g", column("g")),), (("n", distinct),)), edges)
     found += differences(Distinct(Project(source, (("key", x),))), edges)
     return found

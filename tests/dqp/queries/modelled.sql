@@ -407,3 +407,4 @@ select '{"a":5}'::json->>'a'::varchar
 select '{"a":{"b":1}}'::json->'a'->'b', '{"a":{"b":1}}'::json->>'$.a.b', '{"a":1}'->>'a'
 select '{"a":5}'::json->>'a' between '4' and '6'
 select string_agg(distinct c, '|' order by c), max(id) from (select 'x' as c, id from pg.orders) t group by c
+select count(distinct status order by status), count(amount order by id), count(distinct id order by id desc) filter (where id > 2) from pg.orders
