@@ -311,7 +311,7 @@ class Query:
             lab._running.discard(cancellation)
             cancellation.cancel()
 
-        return _stopped_when_lost(given, stop)
+        return _stopped_when_lost(given, stop, lambda: cancellation not in lab._running)
 
     def __repr__(self) -> str:
         state = "not read yet" if self._kept is None else count_of(self._kept.num_rows)
@@ -400,14 +400,16 @@ def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter,
         thread.join()
         meter.update(rows, _fetched(begun[0]) if begun else 0, finished=True)
 
-    return _stopped_when_lost(Stream(schema, given(), stop), stop)
+    return _stopped_when_lost(Stream(schema, given(), stop), stop, lambda: not thread.is_alive())
 
 
-def _stopped_when_lost(stream: Stream, stop: Callable[[], None]) -> Stream:
-    """The stream; where nobody has it any more before its end (a reader that was only made), its query is stopped. In a
-    thread: whoever drops it last may be in the middle of anything."""
+def _stopped_when_lost(stream: Stream, stop: Callable[[], None], over: Callable[[], bool]) -> Stream:
+    """The stream; where nobody has it any more before its query is ``over`` (a reader that was only made), that is
+    stopped. In a thread: whoever drops it last may be in the middle of anything."""
 
     def lost() -> None:
+        if over():
+            return
         threading.Thread(target=stop, name="dqp-stop", daemon=True).start()
 
     weakref.finalize(stream, lost).atexit = False

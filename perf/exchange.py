@@ -11,6 +11,7 @@ import multiprocessing
 import socket
 import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -111,6 +112,7 @@ def _produce(pipe: Connection) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     with FlightPort() as port:
         pipe.send((port.address, listener.getsockname()[1]))
+        query = ""
         while (asked := pipe.recv()) is not None:
             kind, ticket, partitions, block = asked
             if kind == "socket":
@@ -119,6 +121,8 @@ def _produce(pipe: Connection) -> None:
                 threading.Thread(target=_echo, args=(listener,)).start()
             else:
                 source = {"all": batches, "ones": ones, "one": ones[:1]}[kind]
+                port.withdraw(query)
+                query = ticket.query
                 _publish(port, ticket, source, partitions, block)
             pipe.send("ready")
 
@@ -126,7 +130,6 @@ def _produce(pipe: Connection) -> None:
 def _publish(
     port: FlightPort, ticket: Ticket, batches: list[pa.RecordBatch], partitions: int, block: BlockSize
 ) -> None:
-    port.withdraw(ticket.query)
     outbox = Outbox(batches[0].schema, partitions)
     for partition in range(partitions):
         ours = Ticket(ticket.query, ticket.attempt, ticket.fragment, partition, ticket.token)
@@ -177,7 +180,7 @@ def producer() -> Iterator[tuple[Ask, str, int]]:
     token = new_token()
 
     def ask(kind: str, partitions: int = 1, block: BlockSize | None = None) -> Ticket:
-        ticket = Ticket("perf", 1, kind, 0, token)
+        ticket = Ticket(uuid.uuid4().hex, 1, kind, 0, token)
         ours.send((kind, ticket, partitions, block or BlockSize()))
         assert ours.recv() == "ready"
         return ticket

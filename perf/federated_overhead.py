@@ -25,7 +25,7 @@ INSIDE, HERE = "federation in the service", "federation in this process"
 
 def run(world: World, rounds: int) -> Report:
     report = Report("federated_overhead", f"protein_goterm: {ROWS:,} rows through a federation and without")
-    rounds = max(rounds, 9)
+    rounds = max(rounds, 31)  # of some milliseconds each
     urls = {"pg": world.postgres.url}
     with (
         service(urls, {"lab": {"pg": {"resource": "pg"}}}) as (base, _),

@@ -328,6 +328,22 @@ def test_a_reader_that_nobody_has_any_more_stops_its_query(lab: Lab, begun: bool
     until(lambda: not lab._running)
 
 
+def test_a_reader_that_came_to_its_end_stops_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str | None] = []
+
+    class Recorded(threading.Thread):
+        def __init__(self, *args: Any, **given: Any) -> None:
+            started.append(given.get("name"))
+            super().__init__(*args, **given)
+
+    monkeypatch.setattr(threading, "Thread", Recorded)
+    assert lab.sql("SELECT count(*) AS n FROM shop.orders").arrow().num_rows == 1
+    with lab.sql("SELECT * FROM shop.orders").stream() as stream:
+        next(stream)
+    del stream
+    assert "dqp-stop" not in started
+
+
 def test_a_lab_of_a_service_that_is_closed_ends_its_statements_in_the_database(
     postgres_url: str, urls: dict[str, str], tmp_path: Path
 ) -> None:
