@@ -293,13 +293,12 @@ class Renderer:
 
     def _aggregate(self, node: Aggregate) -> Select:
         made = self._opened(node.input)
-        placed = [
-            *(each for _, each in node.keys),
-            *(key for each in node.expressions for key in each.find_all(exp.Ordered)),
-        ]
+        ordering = [key for each in node.expressions for key in each.find_all(exp.Ordered)]
         literals = {each for each, text in made.columns.items() if _LITERAL.fullmatch(text)}
-        if any(literals & used(each) for each in placed):
-            # A literal has another meaning, or none, as a key of GROUP BY or of an aggregate's ORDER BY.
+        computed = {each for each, text in made.columns.items() if not _COLUMN.fullmatch(text)}
+        if any(literals & used(each) for _, each in node.keys) or any(computed & used(each) for each in ordering):
+            # A literal has another meaning as a key of GROUP BY, and none as one of an aggregate's ORDER BY; a subquery
+            # that is written twice is not the same to DuckDB, and DISTINCT is ordered by its argument alone.
             made = self.derived(made, node.input.columns)
         if any(not each.find(exp.Column) for _, each in node.keys):
             # A constant would be read as the number of an item: make it a column first.

@@ -407,4 +407,6 @@ select '{"a":5}'::json->>'a'::varchar
 select '{"a":{"b":1}}'::json->'a'->'b', '{"a":{"b":1}}'::json->>'$.a.b', '{"a":1}'->>'a'
 select '{"a":5}'::json->>'a' between '4' and '6'
 select string_agg(distinct c, '|' order by c), max(id) from (select 'x' as c, id from pg.orders) t group by c
-select count(distinct status order by status), count(amount order by id), count(distinct id order by id desc) filter (where id > 2) from pg.orders
+select count(distinct customer order by customer), count(amount order by id), count(distinct id order by id desc) filter (where id > 2) from pg.orders
+select string_agg(distinct x, '|' order by x), list(distinct x order by x desc) filter (where x is not null) from (select (select max(name) from maria.customers c where c.id = o.customer) as x from pg.orders o)
+select string_agg(distinct x, '|' order by x) from (select (select name from maria.customers c where c.id = o.customer and c.id + 0 = o.customer) as x from pg.orders o)
