@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 
 from sqlglot import exp
@@ -30,8 +31,8 @@ from dqp.dialects.typing import (
     is_decimal,
     is_exact,
 )
-from dqp.operators import Nested
-from dqp.render import Columns
+from dqp.operators import Nested, column
+from dqp.render import Columns, Select
 
 MOST_ROWS = 13
 """Digits of the number of rows of a group."""
@@ -209,14 +210,22 @@ class Functions(Operators):
             if identifier in self.opaque:
                 raise NotPushed(self.opaque[identifier])
             value = self.value(node.this, columns)
-            inner = Value(made.columns[identifier], self.types[identifier])
-            self.comparison("=", common(value.type, inner.type), value, inner)
+            type = common(value.type, self.types[identifier])
+            self.comparison("=", type, value, Value(made.columns[identifier], self.types[identifier]))
             if made.limit:
                 made = self.derived(made, node.plan.columns)
-            text = self.text(made, node.plan.columns)
+            if type == DOUBLE:
+                value = self._fitted(value, type)
+                inner = self._fitted(self._column(column(identifier), made.columns), type)
+                made = replace(made, columns={**made.columns, identifier: inner.text})
+            text = self.text(self.searched(made, identifier, value), node.plan.columns)
         finally:
             self.outer = before
         return Value(f"{self.sought(value)} IN ({text})", BOOLEAN)
+
+    def searched(self, made: Select, identifier: str, value: Value) -> Select:
+        """A subquery among whose values in the column a value is looked for."""
+        return made
 
 
 def _widest(values: Sequence[Value]) -> Magnitude | None:

@@ -18,8 +18,19 @@ from sqlglot import exp
 from dqp.dialects.dialect import Dialect
 from dqp.dialects.expressions import Value, collated, expanded, magnitude
 from dqp.dialects.functions import MOST_ROWS
-from dqp.dialects.typing import BOOLEAN, HUGEINT, VARCHAR, Magnitude, Type, as_decimal, common, is_decimal, is_exact
-from dqp.operators import Join, Nested, Scan, SetOperation, conjuncts, free, used
+from dqp.dialects.typing import (
+    BOOLEAN,
+    HUGEINT,
+    VARCHAR,
+    WHOLE,
+    Magnitude,
+    Type,
+    as_decimal,
+    common,
+    is_decimal,
+    is_exact,
+)
+from dqp.operators import Join, Nested, Scan, SetOperation, column, conjuncts, free, used
 from dqp.render import Columns, Select
 
 _WHOLE = "tinyint smallint integer bigint utinyint usmallint uinteger ubigint"
@@ -106,6 +117,8 @@ class MariaDB(Dialect):
         """Of columns of tables."""
         self._converted = False
         """Some text may have another character set than UTF-8."""
+        self._searching = False
+        """In a subquery among whose values one is looked for."""
 
     def written(self, operation: str, type: Type, *values: Value) -> str:
         if operation == "/":
@@ -147,6 +160,16 @@ class MariaDB(Dialect):
         """A column that is compared by its bytes as it is."""
         return self._collations.get(identifier) == self.BYTES
 
+    def _semi(self, node: Join) -> Select:
+        left, before = self._opened(node.left), self._searching
+        outer = used(node.condition) & frozenset(node.left.columns) if node.condition is not None else frozenset()
+        self._searching = before or self._cached(outer)
+        try:
+            right = self._opened(node.right)
+        finally:
+            self._searching = before
+        return self._kept(node, left, right)
+
     def _kept(self, node: Join, left: Select, right: Select) -> Select:
         outer = used(node.condition) & frozenset(node.left.columns) if node.condition is not None else frozenset()
         if not self._cached(outer):
@@ -160,7 +183,8 @@ class MariaDB(Dialect):
         key = self.operand(inner)
         if node.kind == "anti":
             where.append(f"{key} IS NOT NULL")
-        text = f"IN ({self.text(replace(right, where=where), (), f'SELECT {key}')})"
+        given = self._looked_up(right, key, value.type, inner.type)
+        text = f"IN ({self.text(replace(right, where=where), (), f'SELECT {given}')})"
         kept = f"{self.operand(value)} {text}"
         if node.kind == "anti":
             kept = f"({self.enclosed(value)} IS NULL OR {self.operand(value)} NOT {text})"
@@ -183,13 +207,34 @@ class MariaDB(Dialect):
         return one, other, rest
 
     def _on_nested(self, node: Nested, columns: Columns) -> Value:
-        made = super()._on_nested(node, columns)
+        before = self._searching
+        self._searching = before or node.kind == "in"
+        try:
+            made = super()._on_nested(node, columns)
+        finally:
+            self._searching = before
         if self._cached(free(node.plan)):
             raise self.refuse(_DEPENDS)
         return made
 
     def derived(self, made: Select, columns: tuple[str, ...]) -> Select:
+        if self._searching:
+            # MariaDB 11 leaves out rows that are equal in the collations of the columns: 'A' beside 'a'.
+            texts = [each for each in columns if self.types[each] == VARCHAR and each not in self.opaque]
+            exact = {each: self.operand(self._column(column(each), made.columns)) for each in texts}
+            made = replace(made, columns={**made.columns, **exact})
+            self._collations.update(dict.fromkeys(texts, self.BYTES))
         return self._apart(super().derived(made, columns))
+
+    def searched(self, made: Select, identifier: str, value: Value) -> Select:
+        text = self._looked_up(made, made.columns[identifier], value.type, self.types[identifier])
+        return replace(made, columns={**made.columns, identifier: text})
+
+    def _looked_up(self, made: Select, text: str, type: Type, own: Type) -> str:
+        """What a subquery gives that is searched for a value of a type. MariaDB 11 looks into a derived table by a key,
+        with the value converted to the column's type, so that 1.5 finds 2; it has no key of an expression."""
+        is_safe = "(SELECT" not in made.source or (type in WHOLE and own in WHOLE)
+        return text if is_safe else f"COALESCE({text})"
 
     def _setoperation(self, node: SetOperation) -> Select:
         return self._apart(super()._setoperation(node))

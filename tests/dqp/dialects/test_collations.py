@@ -123,6 +123,31 @@ def test_mariadb_mixes_collations(mariadb_module_url: str, column: str) -> None:
     mixes(mariadb_module_url, column)
 
 
+@pytest.mark.parametrize("column", MARIADB)
+def test_mariadb_keeps_texts_of_a_derived_table(mariadb_module_url: str, column: str) -> None:
+    """MariaDB 11 makes the rows of such a table unique, by its columns' collations, where IN looks into it."""
+    made(mariadb_module_url, (), MARIADB, "varchar(10)")
+    every = range(len(TEXTS))
+    groups = f"SELECT id, max({column}) AS m FROM there.collated GROUP BY id"
+    alike = f"SELECT id - id AS zero, {column} AS m FROM there.collated LIMIT 100"
+    with dqp.connect({"sources": {"there": mariadb_module_url}}) as lab:
+
+        def ids(condition: str) -> list[int]:
+            rows = lab.sql(f"SELECT id FROM there.collated a WHERE {condition} ORDER BY id").arrow()
+            return list(rows.column(0).to_pylist())
+
+        for at in every:
+            for negated in ("", "NOT "):
+                expected = [each for each in every if (each <= at) != bool(negated)]
+                limited = f"SELECT {column} FROM there.collated WHERE id <= {at} ORDER BY id LIMIT 100"
+                assert ids(f"{column} {negated}IN ({limited})") == expected
+                assert ids(f"a.id < 0 OR {column} {negated}IN ({limited})") == expected
+                assert (
+                    ids(f"{negated}EXISTS (SELECT 1 FROM ({groups}) b WHERE m = {column} AND id <= {at})") == expected
+                )
+            assert ids(f"id IN (SELECT zero FROM ({alike}) WHERE m = '{TEXTS[at]}')") == [0]
+
+
 @pytest.mark.parametrize("negated", ["", "NOT "])
 def test_mariadb_keeps_no_results_of_a_subquery(mariadb_module_url: str, negated: str) -> None:
     """A correlated subquery's results would be kept by a text in the collation of its column."""

@@ -36,7 +36,7 @@ from dqp.operators import (
 )
 from dqp.settings import FederationSettings
 from dqp.sources import DriverSource
-from tests.dqp.dialects.edges import Edge, differences, expression
+from tests.dqp.dialects.edges import Edge, differences, expression, kinds
 
 KINDS: tuple[JoinKind, ...] = ("inner", "left", "right", "full", "semi", "anti")
 SETS: tuple[tuple[SetKind, bool], ...] = (("union", True), ("union", False), ("intersect", False), ("except", False))
@@ -152,6 +152,30 @@ def test_in_a_subquery(edges: Edge, name: str, negated: bool, limited: bool) -> 
     membership: exp.Expression = Nested(kind="in", plan=inner, this=column(f"l_{name}_x"))
     tree = Filter(side(edges, "l_"), exp.Not(this=membership) if negated else membership)
     assert not differences(tree, edges)
+
+
+@pytest.mark.parametrize("one", ["double", "decimal", "timestamp"])
+@pytest.mark.parametrize("negated", [False, True])
+def test_in_a_subquery_of_another_type(edges: Edge, one: str, negated: bool) -> None:
+    """Among the values of a derived table, which a database may look into by keys of its columns' types."""
+    known = kinds(edges.dialect)
+    for other in ("bigint", "decimal", "double") if one != "timestamp" else ("date",):
+        if one not in known or other not in known:
+            continue
+        ids = Filter(edges.scan("r_"), expression(f"r_{other}_y is not null and r_id < 20"))
+        plain: Operator = Project(ids, (("v", column(f"r_{other}_y")),))
+        largest = (("v", expression(f"max(r_{other}_y)")),)
+        groups = Filter(Aggregate(ids, (("k", column("r_id")),), largest), expression("k > 0"))
+        limited = Sort(plain, (exp.Ordered(this=column("v"), desc=False, nulls_first=False),), 6)
+        for plan in (plain, limited, Project(groups, (("v", column("v")),))):
+            membership: exp.Expression = Nested(kind="in", plan=plan, this=column(f"l_{one}_x"))
+            tree = Filter(edges.scan("l_"), exp.Not(this=membership) if negated else membership)
+            kept = Project(tree, (("l_id", column("l_id")),))
+            if edges.dialect == "sqlite" and one != other:
+                with pytest.raises(NotPushed):
+                    statement(kept, edges.dialect)
+            else:
+                assert not differences(kept, edges)
 
 
 def test_tuples_at_hand(edges: Edge) -> None:
