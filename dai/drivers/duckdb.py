@@ -46,6 +46,8 @@ from dai.errors import (
 from dai.stream import Stream
 
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False}
+_CONFIGURING = threading.Lock()
+"""Drivers of one file share its settings, which are locked once."""
 _QUERIES = {StatementType.SELECT, StatementType.EXPLAIN}
 _COUNTED = {StatementType.INSERT, StatementType.UPDATE, StatementType.DELETE, StatementType.MERGE_INTO}
 _REFUSED = {
@@ -148,10 +150,11 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         with self._opening, _translated():
             if self._root is None:
                 root = duckdb.connect(self._path, config=_CONFIG)
-                with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
-                    root.execute("SET GLOBAL TimeZone = 'UTC'")
-                if not root.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
-                    root.execute("SET GLOBAL lock_configuration = true")  # once for all drivers of the same file
+                with _CONFIGURING:
+                    with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
+                        root.execute("SET GLOBAL TimeZone = 'UTC'")
+                    if not root.execute("SELECT current_setting('lock_configuration')").fetchall()[0][0]:
+                        root.execute("SET GLOBAL lock_configuration = true")  # once for all drivers of the same file
                 self._root = root
             return self._root.cursor()
 

@@ -1,8 +1,11 @@
 """What is DuckDB's own: types Arrow lacks, and a database that statements cannot leave."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -109,6 +112,24 @@ def test_the_same_file_twice_in_a_process(driver: Driver, duckdb_url: str) -> No
     assert table(other, "SELECT n FROM t").num_rows == 1
     other.close()
     assert table(driver, "SELECT n FROM t").num_rows == 1
+
+
+def test_the_same_file_twice_at_the_same_time(tmp_path: Path) -> None:
+    url = f"duckdb:///{tmp_path / 'both.duckdb'}"
+    with duckdb.connect(str(tmp_path / "both.duckdb")) as made:
+        made.execute("CREATE TABLE t (id INTEGER)")
+    for _ in range(30):
+        drivers = [driver_for(url) for _ in range(3)]
+        at_once = threading.Barrier(len(drivers))
+
+        def named(one: Driver, at_once: threading.Barrier = at_once) -> list[str]:
+            at_once.wait()
+            return [each.name for each in one.tables()]
+
+        with ThreadPoolExecutor(len(drivers)) as pool:
+            assert list(pool.map(named, drivers)) == [["t"]] * len(drivers)
+        for each in drivers:
+            each.close()
 
 
 def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
