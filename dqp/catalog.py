@@ -39,6 +39,8 @@ from dqp.views import Broken, Views
 __all__ = ["UNKNOWN_ROWS", "Catalog", "Column", "Table"]
 
 _EMPTY = 60.0
+_Seen = Mapping[str, Reflected | None]
+"""What is known of sources by their aliases; None: they have not answered."""
 
 
 class Catalog:
@@ -255,30 +257,30 @@ class Catalog:
         DatabaseUnavailableError for a source that the query needs.
         """
         text = dollars(sql, parameters) if isinstance(parameters, Mapping) else sql
-        shadow, broken = self._filled(words(text))
-        try:
-            return shadow.describe(text, parameters)
-        except Refused as refused:
-            fault = refused.fault
-            if fault.kind in ("MISSING_ENTRY", "COLUMN_NOT_FOUND", "Catalog", "Binder") and self._stale(text):
-                shadow, broken = self._filled(words(text))
-                try:
-                    return shadow.describe(text, parameters)
-                except Refused as again:
-                    fault = again.fault
-            raise self._views.error(sql, fault, broken, partial(self._error, shadow=shadow)) from refused
+        while True:
+            shadow, broken, sources = self._filled(words(text))
+            try:
+                return shadow.describe(text, parameters)
+            except Refused as refused:
+                if refused.fault.kind in ("MISSING_ENTRY", "COLUMN_NOT_FOUND", "Catalog", "Binder"):
+                    self._reflection.look_now(sources)
+                if not self._unchanged(sources):
+                    continue
+                error = self._views.error(sql, refused.fault, broken, partial(self._error, shadow=shadow))
+                if self._unchanged(sources):  # a source that was away may be back when it is asked what is missing
+                    raise error from refused
 
-    def _stale(self, sql: str) -> bool:
-        """Whether the sources that the query names have changed since they were last looked at."""
-        before = self._reflection.version
-        self._reflection.look_now(self._reflection.mentioned(self._views.words(words(sql))))
-        return self._reflection.version != before
+    def _unchanged(self, sources: _Seen) -> bool:
+        return all(self._reflection.found(alias) is seen for alias, seen in sources.items())
 
-    def _filled(self, named: frozenset[str]) -> tuple[Shadow, Broken]:
-        """The shadow with every table and view that has one of the names, and the views that it does not take."""
+    def _filled(self, named: frozenset[str]) -> tuple[Shadow, Broken, _Seen]:
+        """The shadow with every table and view that has one of the names, the views that it does not take, and the
+        sources that the names may mean."""
         names = self._views.words(named)
-        self._reflection.need(self._reflection.mentioned(names))
+        aliases = self._reflection.mentioned(names)
+        self._reflection.need(aliases)
         version = self.version
+        sources = {alias: self._reflection.found(alias) for alias in aliases}
         with self._lock:
             if self._shadow is None or self._shadow[0] != version:
                 self._shadow = (version, Shadow(self._reflection.aliases, self._functions))
@@ -293,7 +295,7 @@ class Catalog:
             for info, path in reflected.mentioned(names):
                 shadow.table(path, self._shape(reflected.alias, info))
                 self._reflection.prefetch(reflected.alias, info)
-        return shadow, self._views.make(shadow, names)
+        return shadow, self._views.make(shadow, names), sources
 
     def _error(self, sql: str, fault: Fault, shadow: Shadow) -> DaiError:
         names = words(sql)

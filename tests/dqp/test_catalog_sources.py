@@ -167,6 +167,23 @@ def test_a_source_that_is_away_is_missed_only_where_it_is_needed(
     assert catalog.problems == {}
 
 
+@pytest.mark.parametrize("sql", ["from s.t", "from s_t", "from v"])
+def test_a_source_that_comes_back_while_an_error_is_made(
+    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
+    monkeypatch.setattr(reflection, "RETRY_SECONDS", 0.0)
+    source = Scripted("s", info("t"))
+    answer = source.fingerprint
+
+    def fingerprint(*, fresh: bool = False) -> str:
+        source.away = not source.asked
+        return answer(fresh=fresh)
+
+    monkeypatch.setattr(source, "fingerprint", fingerprint)
+    assert len(made(source, views={"v": "from s.t"}).describe(sql)) == 2
+    assert source.asked[:3] == ["fingerprint", "fingerprint", "tables"]
+
+
 def test_a_source_that_is_away_is_not_asked_again_and_again(made: Callable[..., Catalog]) -> None:
     source = Scripted("s", info("t"))
     source.away = True
