@@ -196,8 +196,9 @@ class Mailbox:
                 raise ConflictError(f"Block {number} was asked for, but the next to come is {self._next}.")
             freed = False
             while self._acknowledged < number:
-                block = self._blocks.pop(self._acknowledged)
-                self._held_bytes -= len(block)
+                block = self._blocks.pop(self._acknowledged, None)
+                if block is not None:  # else all were discarded
+                    self._held_bytes -= len(block)
                 self._acknowledged += 1
                 freed = True
             if freed:

@@ -123,6 +123,16 @@ def test_discarding_stops_the_producer_and_forgets() -> None:
         mailbox.poll(0)
 
 
+def test_who_asks_for_the_next_block_of_what_was_discarded_is_told_why() -> None:
+    mailbox = filled("a", "b", capacity=2)
+    assert mailbox.poll(0) == block("a")
+    mailbox.discard(GoneError("the session has ended"))
+    for number in (1, 2):
+        with pytest.raises(GoneError, match="session has ended"):
+            mailbox.poll(number)
+    assert mailbox.held == (0, 0)
+
+
 def test_nothing_can_be_put_after_the_end() -> None:
     mailbox = filled("a")
     mailbox.finish()
