@@ -166,6 +166,7 @@ class Jobs:
             return job
         queued = dataclasses.replace(job, phase=QUEUED)
         with self._admitted(perform, session) as live, self._lock:
+            self._check_stopping()
             self.store.add(queued)
             self._enqueue(queued, live)
         return queued
@@ -177,6 +178,7 @@ class Jobs:
             raise ConflictError(f"Job {id} is {job.phase}; only a PENDING job can be run.")
         session = self.sessions.get(job.session) if job.session else None
         with self._admitted(self._parsed(job), session) as live, self._lock:
+            self._check_stopping()
             queued = self.store.change(job, {PENDING}, phase=QUEUED)
             if queued is None:
                 raise ConflictError(f"Job {id} has left the phase PENDING meanwhile.")
@@ -256,9 +258,12 @@ class Jobs:
 
     # --- working ----------------------------------------------------------------------------------------------------
 
-    def _check_queue(self) -> None:
+    def _check_stopping(self) -> None:
         if self._stopping:
             raise BusyError("The service stops.", retry_after=10)
+
+    def _check_queue(self) -> None:
+        self._check_stopping()
         if len(self._live) >= self.limits.jobs + self.limits.job_queue:
             raise BusyError(f"{self.limits.job_queue} jobs wait already; no more are taken.", retry_after=30)
 
@@ -285,7 +290,7 @@ class Jobs:
             raise
 
     def _enqueue(self, job: Job, live: _Live) -> None:
-        """With the lock held since before the store says QUEUED: who stops the job finds it."""
+        """With the lock held since before the store says QUEUED: who stops the job, or all of them, finds it."""
 
         def work() -> None:
             try:
@@ -297,10 +302,7 @@ class Jobs:
                     self._live.pop(job.id, None)
                 self._release(live)
 
-        try:
-            self._workers.submit(work)
-        except RuntimeError as error:
-            raise BusyError("The service stops.", retry_after=10) from error
+        self._workers.submit(work)
         self._live[job.id] = live
 
     def _release(self, live: _Live) -> None:
@@ -453,7 +455,8 @@ class Jobs:
 
     def stop(self, grace: float) -> None:
         """Takes no more jobs, gives those at work ``grace`` seconds, then stops them: they are marked ERROR."""
-        self._stopping = True
+        with self._lock:
+            self._stopping = True
         deadline = time.monotonic() + grace
         while self._live and time.monotonic() < deadline:
             time.sleep(0.02)

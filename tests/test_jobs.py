@@ -251,6 +251,24 @@ def test_stopping_marks_what_is_at_work(tmp_path: Path, driver: Driver) -> None:
         submit(jobs, "select 1 as one")
 
 
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_job_that_comes_when_all_are_stopped_is_refused_and_not_kept_as_queued(
+    tmp_path: Path, driver: Driver, monkeypatch: pytest.MonkeyPatch, pending: bool
+) -> None:
+    jobs = jobs_in(tmp_path, driver)
+    waiting = submit(jobs, ENDLESS, pending=True)
+    check = jobs._check_queue
+
+    def stopped_behind() -> None:
+        check()
+        jobs.stop(0)
+
+    monkeypatch.setattr(jobs, "_check_queue", stopped_behind)
+    with pytest.raises(BusyError, match="stops"):
+        jobs.run(waiting.id) if pending else submit(jobs, ENDLESS)
+    assert [(each.id, each.phase) for each in jobs.listed()] == [(waiting.id, PENDING)]
+
+
 def test_recovery_marks_what_a_dead_process_left(tmp_path: Path, driver: Driver) -> None:
     store = Store(f"sqlite:///{tmp_path / 'state.db'}", "test")
     for id, phase in (("a", QUEUED), ("b", EXECUTING), ("c", COMPLETED), ("d", PENDING)):
