@@ -45,8 +45,8 @@ from typing import Any, ClassVar
 class DaiError(Exception):
     """Base of the tree.
 
-    ``detail`` says what and where, ``hint`` what to try. Both may leave the server: they never hold a path, a secret,
-    a host of ours or a stack.
+    ``detail`` says what and where, ``hint`` what to try; an ``excerpt`` among ``extra`` shows the place. All may leave
+    the server: they never hold a path, a secret, a host of ours or a stack.
     """
 
     code: ClassVar[str] = "internal"
@@ -60,8 +60,8 @@ class DaiError(Exception):
         self.extra = extra
 
     def __str__(self) -> str:
-        text = self.detail or self.title
-        return f"{text}\n{self.hint}" if self.hint else text
+        parts = (self.detail or self.title, self.extra.get("excerpt"), self.hint)
+        return "\n".join(part for part in parts if part)
 
     def problem(self, instance: str | None = None) -> dict[str, Any]:
         """The RFC 9457 problem document; members without a value are left out."""
@@ -132,10 +132,6 @@ class StatementError(RequestError):
         marked = caret(sql, position) if sql and position else None
         super().__init__(detail, hint=hint, position=position, sqlstate=sqlstate, excerpt=marked)
         self.position, self.sqlstate = position, sqlstate
-
-    def __str__(self) -> str:
-        parts = (self.detail or self.title, self.extra.get("excerpt"), self.hint)
-        return "\n".join(part for part in parts if part)
 
 
 class NotAQueryError(StatementError):

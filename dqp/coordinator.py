@@ -20,12 +20,13 @@ import pyarrow as pa
 
 from dai.cancellation import Cancellation
 from dai.drivers import Driver
-from dai.errors import LimitError, StatementError
+from dai.errors import DataError, LimitError, StatementError
 from dai.stream import Stream
 from dqp import bounds
 from dqp.binder import Bound, bind
 from dqp.catalog import Catalog
 from dqp.cost import Estimator
+from dqp.diagnosis import point
 from dqp.execution import Execution
 from dqp.explain import asked_first, fragments_of, node_of, remarks_of
 from dqp.explanation import Explanation, Figures
@@ -185,7 +186,7 @@ class Coordinator:
         """As ``query``, with the query under way; None for an EXPLAIN. ``begun`` is called before anything is asked,
         with the execution that says how far it is."""
         plain = Plain(sql, self.catalog.uploads)
-        with plain.errors():
+        with _told(plain):
             planned = self.plan(sql, parameters, cancellation=cancellation)
             form = planned.bound.form
             if form is not None:
@@ -258,7 +259,7 @@ class Coordinator:
     ) -> Explanation:
         """How the query would run; with ``analyze`` it runs, to its end, and how it did is said too."""
         plain = Plain(sql, self.catalog.uploads)
-        with plain.errors():
+        with _told(plain):
             found = self._explained(sql, parameters, analyze, cancellation, begun)
         return replace(Explanation.of(plain(found.json)), sql=plain.sql) if plain.secret else found
 
@@ -309,8 +310,19 @@ def _finishing(stream: Stream, execution: Execution) -> Iterator[pa.RecordBatch]
 
 
 def _plainly(stream: Stream, plain: Plain) -> Iterator[pa.RecordBatch]:
-    with plain.errors(), stream:
+    with _told(plain), stream:
         yield from stream
+
+
+@contextmanager
+def _told(plain: Plain) -> Iterator[None]:
+    """Errors are told as errors of the query as it was written."""
+    with plain.errors():
+        try:
+            yield
+        except DataError as error:
+            point(plain.sql, error)
+            raise
 
 
 @contextmanager

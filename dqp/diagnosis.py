@@ -7,11 +7,21 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 from dai.drivers.statements import tokens
-from dai.errors import DaiError, LimitError, ParameterError, StatementError
+from dai.errors import DaiError, DataError, LimitError, ParameterError, StatementError, caret
 from dai.loading import nearest
 from dqp.shadow import Fault
 
 _ELLIPSIS = 300
+_LONGEST = 2_000
+_UNFIT = re.compile(
+    r"""(?:Could not convert \w+ ['"](?P<text>.*)['"] to .*?|Could not cast value .*?|Type .*? can't be cast .*?"""
+    r"""|(?:invalid )?\w+ field (?:format|value out of range): "(?P<moment>.*)".*?)"""
+    r"""(?: when casting from source column (?P<column>.+))?""",
+    re.S,
+)
+"""What DuckDB says of a value that a type cannot hold."""
+_BEFORE = re.compile(r"\b(?:cast\s*\(|date|time|timestamp|timestamptz|interval)\s*\Z", re.I)
+_BEHIND = re.compile(r"\s*::")
 
 
 def explained(
@@ -71,6 +81,26 @@ def explained(
         )
     hint = next((line.strip() for line in rest.splitlines() if line.startswith("Did you mean")), None)
     return StatementError(message[:_ELLIPSIS], sql=sql, position=fault.position, hint=hint)
+
+
+def point(sql: str, error: DataError) -> None:
+    """Tells of a value that does not fit a type where the SQL asks for that, if there is one place that it can be: the
+    only one that names the column, or the text itself that is cast."""
+    found = _UNFIT.fullmatch(error.detail) if len(error.detail) <= _LONGEST else None
+    if found is None:
+        return
+    text, column = found["text"] or found["moment"], found["column"]
+    places = []
+    for kind, start, end in tokens(sql, "duckdb"):
+        written = sql[start:end]
+        if column is not None:
+            if kind in ("word", "name") and written.strip('"').casefold() == column.casefold():
+                places.append(start)
+        elif kind == "string" and written[1:-1] == text and (_BEFORE.search(sql, 0, start) or _BEHIND.match(sql, end)):
+            places.append(start)
+    if len(places) == 1:
+        error.extra["excerpt"] = caret(sql, places[0] + 1)
+    error.hint = error.hint or "TRY_CAST(… AS …) gives NULL for such a value."
 
 
 def missing_table(sql: str, fault: Fault) -> str | None:

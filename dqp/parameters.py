@@ -185,9 +185,9 @@ def _replaced(
             if named is not None and str(key + 1) in named and shown != "?":
                 key = str(key + 1)
             elif named is not None or not 0 <= key < len(positional):
-                raise ParameterError(_missing(shown, key, named, len(positional)))
+                raise _missing(shown, key, named, len(positional))
         elif named is None or key not in named:
-            raise ParameterError(_missing(shown, key, named, len(positional)))
+            raise _missing(shown, key, named, len(positional))
         used.add(key)
         value = named[str(key)] if named is not None else positional[int(key)]
         name = f"{shown} (number {key + 1})" if shown == "?" and isinstance(key, int) else shown
@@ -210,14 +210,18 @@ def _closes(found: list[Token], end: int) -> bool:
     )
 
 
-def _missing(shown: str, key: str | int, named: Mapping[str, Any] | None, count: int) -> str:
+def _missing(shown: str, key: str | int, named: Mapping[str, Any] | None, count: int) -> ParameterError:
     if isinstance(key, int):
         given = (
             "only names are" if named else f"{count or 'no'} positional {'value is' if count == 1 else 'values are'}"
         )
-        return f"Parameter {shown} is number {key + 1}, but {given} given."
+        in_order = "Give one value for each, in order (in a document an sqlParameter)."
+        hint = "Write $ and its name in the SQL." if named else in_order
+        return ParameterError(f"Parameter {shown} is number {key + 1}, but {given} given.", hint=hint)
     known = ", ".join(map(str, named)) if named else "no named values"
-    return f"Parameter {shown} has no value; given: {known}."
+    told = f"Give it one: sql(…, {key}=…), -p {key}=… of a command, or a variable {key} beside %%dqp."
+    hint = nearest(key, list(map(str, named))) if named else told
+    return ParameterError(f"Parameter {shown} has no value; given: {known}.", hint=hint)
 
 
 def _listed(value: Any, lists: dict[str, pa.Table], most: int | None, enclosed: bool) -> str | None:

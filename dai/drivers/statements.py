@@ -220,7 +220,8 @@ def check_count(markers: int, values: int) -> None:
     if markers != values:
         raise ParameterError(
             f"The statement has {markers} parameter{'s' * (markers != 1)} (?), "
-            f"{values} value{' was' if values == 1 else 's were'} given."
+            f"{values} value{' was' if values == 1 else 's were'} given.",
+            hint="Give one value for each ?, in order (in a document an sqlParameter).",
         )
 
 

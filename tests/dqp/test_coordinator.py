@@ -16,7 +16,7 @@ import pytest
 
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dai.errors import CancelledError, StatementError
+from dai.errors import CancelledError, DataError, StatementError
 from dai.stream import Stream
 from dqp import bounds
 from dqp.coordinator import CHARACTERS, Coordinator
@@ -269,3 +269,31 @@ def test_nothing_is_left_when_a_stream_is_closed_early(coordinator: Coordinator)
         next(stream)
     left = {each.name for each in set(threading.enumerate()) - before}
     assert not {each for each in left if not each.startswith("dqp-catalog")}
+
+
+@pytest.mark.parametrize(
+    ("sql", "place"),
+    [
+        ("select cast('x' as int)", "'x'"),
+        ("select 'x', item, 'x'::date from duck.sales", "'x'::"),
+        ("select time 'x'", "'x'"),
+        ("select id, cast(i.name as int) from lite.items i", "name"),
+        ('explain analyze select "name"::date from lite.items', '"name"'),
+        ("select i.id from lite.items i\nwhere i.name = 3", "name"),
+        ("select x::int from (select name as x from lite.items)", "name"),
+        ("select cast(i.name as date) from lite.items i join duck.sales s on s.item = i.id", "name"),
+        # Where it may be any of several, none is pointed at.
+        ("select name, name::int from lite.items", None),
+        ("select ('item ' || id)::int from lite.items where name <> 'item 0'", None),
+        ("select (id * 1000)::decimal(3, 1) from lite.items", None),
+    ],
+)
+def test_a_value_that_does_not_fit_is_pointed_at(sql: str, place: str | None, coordinator: Coordinator) -> None:
+    with pytest.raises(DataError) as caught:
+        answer(coordinator, sql)
+    assert caught.value.hint == "TRY_CAST(… AS …) gives NULL for such a value."
+    assert ("excerpt" in caught.value.extra) == (place is not None)
+    if place is not None:
+        shown, below = caught.value.extra["excerpt"].split("\n")
+        assert shown[below.index("^") :].startswith(place)
+        assert shown in str(caught.value)

@@ -139,17 +139,18 @@ def test_what_is_no_text(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "given", "says"),
+    ("sql", "given", "says", "hint"),
     [
-        ("select $1", {}, "Parameter $1 is number 1, but no positional values are given."),
-        ("select ?", (), "Parameter ? is number 1, but no positional values are given."),
-        ("select ?, ?", (1,), "Parameter ? is number 2, but 1 positional value is given."),
-        ("select ?", {"a": 1}, "Parameter ? is number 1, but only names are given."),
-        ("select $a", {}, "Parameter $a has no value; given: no named values."),
-        ("select $a", {"b": 1}, "Parameter $a has no value; given: b."),
+        ("select $1", {}, "Parameter $1 is number 1, but no positional values are given.", "one value for each"),
+        ("select ?", (), "Parameter ? is number 1, but no positional values are given.", "an sqlParameter"),
+        ("select ?, ?", (1,), "Parameter ? is number 2, but 1 positional value is given.", "one value for each"),
+        ("select ?", {"a": 1}, "Parameter ? is number 1, but only names are given.", "$ and its name"),
+        ("select $a", {}, "Parameter $a has no value; given: no named values.", "sql(…, a=…), -p a=…"),
+        ("select $least", {"leats": 1}, "Parameter $least has no value; given: leats.", "Did you mean 'leats'?"),
     ],
 )
-def test_what_is_missing_is_told(sql: str, given: Any, says: str) -> None:
+def test_what_is_missing_is_told(sql: str, given: Any, says: str, hint: str) -> None:
     with pytest.raises(ParameterError) as caught:
         read(sql, given)
-    assert str(caught.value) == says
+    assert caught.value.detail == says
+    assert hint in (caught.value.hint or "")

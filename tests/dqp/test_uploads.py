@@ -19,7 +19,7 @@ from dai.api.serve import Background, background
 from dai.cancellation import Cancellation
 from dai.config import parse
 from dai.drivers import driver_for
-from dai.errors import DaiError, LimitError, NotAQueryError, ParameterError, StatementError
+from dai.errors import DaiError, DataError, LimitError, NotAQueryError, ParameterError, StatementError
 from dai.stream import Stream
 from dqp.driver import Federation
 from dqp.notebook import Lab
@@ -248,6 +248,15 @@ def test_carets_of_plain_errors_stand_below_the_mistake() -> None:
     assert shown == "line 1: select a from mine where nope = 1"
     assert below.index("^") == shown.index("nope")
     assert caught.value.position == place
+
+
+def test_a_value_of_an_upload_that_does_not_fit_is_pointed_at_in_what_was_written(two: tuple[Lab, Lab]) -> None:
+    lab = two[0]
+    lab.upload("mine", {"a": ["x"]})
+    with pytest.raises(DataError) as caught:
+        lab.sql("select a::int from mine").arrow()
+    assert caught.value.extra["excerpt"] == "line 1: select a::int from mine\n               ^"
+    hidden(lab, str(caught.value), repr(caught.value.extra))
 
 
 @pytest.mark.parametrize("sql", ["describe mine", "summarize mine", "show mine", "DESC mine", "explain describe mine"])
