@@ -1,7 +1,8 @@
-"""Queries: described once, then read by psycopg (few rows) or ADBC (many), both into the same Arrow schema.
+"""Queries: described once, then read by psycopg (few rows), from the socket (many) or by ADBC (many that are not read
+there), all into the same Arrow schema.
 
 What a statement's description said is kept for a minute: its columns, their types, and the planner's estimate of the
-rows, which decides the path. Neither path trusts it: each compares what the database gives with what was kept, and
+rows, which decides the path. No path trusts it: each compares what the database gives with what was kept, and
 ``Stale`` has the caller describe the statement again before a row was handed over. A wrong estimate costs time only:
 psycopg streams in small chunks however many rows there are, and how many there were takes the estimate's place.
 """
@@ -50,8 +51,8 @@ from dai.stream import Stream
 
 DIALECT = "postgres"
 SMALL_CELLS = 6_000
-SMALLEST_BATCH, BATCHES = 1 << 17, 8
 """Rows times columns up to which psycopg is faster: docs/decisions/0006-postgresql-two-paths.md has the figures."""
+SMALLEST_BATCH, BATCHES = 1 << 17, 8
 KEPT_SECONDS = 60.0
 CANCEL_SECONDS = 5.0
 KEPT_STATEMENTS = 1_000
