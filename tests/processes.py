@@ -21,7 +21,7 @@ from tests.servers import free_port
 
 ROOT = Path(__file__).parents[1]
 SECONDS = 90.0
-"""After which what is waited for does not come any more, on a busy machine too; a test has 240."""
+"""After which what is waited for does not come any more, on a busy machine too; a test has 480."""
 
 
 def until(condition: Callable[[], Any], seconds: float = SECONDS) -> float:
@@ -109,7 +109,7 @@ class ServiceProcess:
             assert self.process is not None
             assert self.process.poll() is None, self.log.read_text()[-4000:]
             with contextlib.suppress(httpx.TransportError):
-                return httpx.get(f"{self.url}/health/live").status_code == 200
+                return httpx.get(f"{self.url}/health/live", timeout=SECONDS).status_code == 200
             return False
 
         try:

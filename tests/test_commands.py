@@ -222,7 +222,7 @@ def test_a_document_that_waits_says_for_what(tmp_path: Path) -> None:
             data.close()
             assert base64.b64encode(b"pushed from elsewhere").decode() in process.communicate(timeout=60)[0]
             assert process.returncode == OK
-        assert httpx.get(f"{running.url}/sessions/{found[1]}").status_code == 404
+        assert httpx.get(f"{running.url}/sessions/{found[1]}", timeout=60).status_code == 404
     finally:
         running.stop()
 

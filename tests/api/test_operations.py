@@ -143,7 +143,7 @@ def test_statistics_of_a_table(client: httpx.Client) -> None:
 
 def test_metrics_count(serve: Serve) -> None:
     running = serve()
-    with httpx.Client(base_url=running.url) as client:
+    with httpx.Client(base_url=running.url, timeout=60) as client:
         client.post("/resources/book/query", json={"sql": "select i from numbers limit 7"})
         client.get("/nowhere")
         deadline = time.monotonic() + 30

@@ -153,7 +153,7 @@ def test_a_query_as_a_job(client: httpx.Client) -> None:
 
 def test_limits_on_small_answers_are_refusals(serve: Serve) -> None:
     running = serve(limits={"rows": 10, "bytes": 100_000, "document_bytes": 1000})
-    with httpx.Client(base_url=running.url) as client:
+    with httpx.Client(base_url=running.url, timeout=60) as client:
         answer = ask(client, "select i from numbers limit 11")
         assert (answer.status_code, answer.json()["type"]) == (422, "limit-exceeded")
         assert ask(client, "select i from numbers limit 10").status_code == 200
@@ -164,7 +164,7 @@ def test_limits_on_small_answers_are_refusals(serve: Serve) -> None:
 
 def test_a_chunked_body_that_grows_too_large_is_refused(serve: Serve) -> None:
     running = serve(limits={"document_bytes": 1000})
-    with httpx.Client(base_url=running.url) as client:
+    with httpx.Client(base_url=running.url, timeout=60) as client:
         answer = client.post(
             "/resources/book/perform", content=(b" " * 300 for _ in range(10)), headers={"Content-Type": "text/xml"}
         )

@@ -35,7 +35,7 @@ EXAMPLES = settings(
 @pytest.fixture(scope="module")
 def existing(shared: Background) -> Iterator[dict[str, str]]:
     """Path parameters that name something."""
-    with httpx.Client(base_url=shared.url) as client:
+    with httpx.Client(base_url=shared.url, timeout=60) as client:
         body = {"sql": "select 1 as one"}
         job = client.post("/resources/book/query", json=body, headers={"Prefer": "respond-async"}).headers["location"]
         assert client.get(f"{job}?wait=30").status_code == 200

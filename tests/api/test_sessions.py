@@ -139,19 +139,21 @@ def test_pushing_to_a_reader_that_has_ended(client: httpx.Client) -> None:
 
 def test_a_pushed_block_may_be_too_large(serve: Serve) -> None:
     running = serve(limits={"block_bytes": 1000})
-    with httpx.Client(base_url=running.url) as client:
+    with httpx.Client(base_url=running.url, timeout=60) as client:
         session = client.post("/sessions").json()["id"]
         answer = client.put(f"/sessions/{session}/streams/in/blocks/0", content=b"x" * 1001)
         assert answer.status_code == 413
 
 
 def test_sessions_end_when_nobody_uses_them(serve: Serve) -> None:
-    running = serve(limits={"session_seconds": 0.5, "sessions": 2})
+    running = serve(limits={"session_seconds": 600, "sessions": 2})
     with httpx.Client(base_url=running.url, timeout=60) as client:
         stream = started(client, ENDLESS)
         assert client.get(f"{stream}/blocks/0?wait=30").status_code == 200
         assert client.post("/sessions").status_code == 201
         assert client.post("/sessions").status_code == 503
+        for each in running.service.sessions.all():
+            each.timeout = 0.5
         deadline = time.monotonic() + 30
         while running.service.sessions.all() or running.service.jobs.counts() != (0, 0):
             assert time.monotonic() < deadline

@@ -96,8 +96,8 @@ def test_an_early_failure_of_a_document_has_its_status(serve: Serve) -> None:
 
 def test_seconds_are_limited_even_when_nobody_reads(serve: Serve) -> None:
     running = serve(limits={"seconds": 1.0})
-    with opened(running, ENDLESS):
-        until(lambda: bool(running.service.working))
+    with opened(running, ENDLESS) as held:
+        assert held.recv(1)  # it has begun; the rest is not read
         until(lambda: idle(running))
 
 
@@ -143,14 +143,15 @@ def test_a_client_that_stops_reading_makes_the_server_hold_at_most_two_blocks(se
     rows = 20_000
     sql = ENDLESS.replace("select i from c", f"select i, '{'x' * 150}' as s from c")
     with opened(running, sql, blocksize=rows) as stopped:
-        until(lambda: bool(running.service.working))
+        until(lambda: any(each.size for each in running.service.working))
         (work,) = running.service.working
-        pulled = -1
-        while pulled != work.size:
-            pulled = work.size
+        before = (-1, -1)
+        while before != (work.size, work.rows):
+            before = (work.size, work.rows)
             time.sleep(1)
+        pulled, taken = before
         in_kernel = sum(_queues(stopped.getsockname()[1]))
-        block = pulled / (work.rows / rows)
+        block = pulled / (taken / rows)
         assert block > 3_000_000
         assert pulled - in_kernel <= 2 * block
     until(lambda: idle(running))
@@ -209,7 +210,7 @@ def test_a_full_queue_refuses_and_waiting_ends(serve: Serve) -> None:
         assert (answer.status_code, answer.json()["type"]) == (503, "busy")
         assert int(answer.headers["retry-after"]) > 0
     until(lambda: idle(running))
-    with httpx.Client(base_url=running.url) as client:
+    with httpx.Client(base_url=running.url, timeout=60) as client:
         assert client.post("/resources/book/query", json={"sql": "select 1"}).status_code == 200
 
 
@@ -227,11 +228,13 @@ def test_who_does_not_wait_is_refused_at_once(serve: Serve, wait: str) -> None:
 
 
 def test_a_preference_that_says_nothing_is_none(serve: Serve) -> None:
-    running = serve(limits={"concurrent": 1, "queue": 10, "queue_seconds": 0.3})
+    running = serve(limits={"concurrent": 1, "queue": 10, "queue_seconds": 60})
     body = {"sql": "select 1"}
     for prefer in ("wait=soon", "wait", "wait=-1", "wait=\xb2", ", ;=", "respond-async-or-not"):
         headers = {b"prefer": prefer.encode("latin-1")}
-        assert httpx.post(f"{running.url}/resources/book/query", json=body, headers=headers).status_code == 200, prefer
+        assert (
+            httpx.post(f"{running.url}/resources/book/query", json=body, headers=headers, timeout=60).status_code == 200
+        ), prefer
 
 
 def test_stopping_the_service_ends_what_runs(serve: Serve, tmp_path: Path, book: str) -> None:

@@ -50,7 +50,7 @@ def test_the_client_takes_tables_and_what_makes_them(serve: Serve) -> None:
 def test_a_job_brings_it_too(serve: Serve) -> None:
     url = serve().url
     body = {"sql": SQL, "tables": {"given": text_of(GIVEN)}}
-    answer = httpx.post(f"{url}/resources/book/query", json=body, headers={"Prefer": "respond-async"})
+    answer = httpx.post(f"{url}/resources/book/query", json=body, headers={"Prefer": "respond-async"}, timeout=60)
     assert answer.status_code == 202
     job = dai.connect(url).jobs()[answer.headers["location"].rpartition("/")[2]]
     assert job.wait().result().arrow()["i"].to_pylist() == [3]

@@ -184,12 +184,7 @@ def at_work(url: str) -> int:
 
 
 def wait_until_idle(url: str) -> None:
-    pause = threading.Event()
-    for _ in range(200):
-        if at_work(url) == 0:
-            return
-        pause.wait(0.05)
-    raise AssertionError("The statement is still at work.")
+    until(lambda: at_work(url) == 0)
 
 
 def test_closing_a_result_stops_the_statement(lab: Resource, postgres_module_url: str) -> None:

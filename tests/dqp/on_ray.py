@@ -27,7 +27,7 @@ from tests.dqp.generated.differential import Connected, compared, difference, fi
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.test_explain import nodes
-from tests.processes import until
+from tests.processes import SECONDS, until
 from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, tables
 from tests.tpch import load as load_tpch
 
@@ -144,8 +144,9 @@ def test_generated_queries(cluster: str, tmp_path_factory: pytest.TempPathFactor
     assert not found, "\n".join(found)
 
 
-def test_plans(lab: Coordinator) -> None:
+def test_plans(lab: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sources are files that only the federation reads: what it sends them is known all the same."""
+    monkeypatch.setattr("dqp.runtimes.attempt.PROFILES", SECONDS)
     sql = SQL.format(lite="lite.t", duck="duck.t")
     before = lab.explain(sql)
     assert "Exchange hash" in before.text

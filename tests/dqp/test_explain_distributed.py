@@ -28,7 +28,7 @@ from dqp.runtimes.service import ServiceEvaluator
 from dqp.settings import load
 from dqp.sources import ServiceSource
 from tests.dqp.test_explain import nodes
-from tests.processes import ServiceProcess, until
+from tests.processes import SECONDS, ServiceProcess, until
 from tests.servers import free_port
 
 ROWS = 250_000
@@ -75,6 +75,13 @@ def lab(evaluators: list[ServiceProcess]) -> Iterator[Coordinator]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a query waits for what all evaluators say of it, however long they take."""
+    for name in ("PROFILES", "REPORTS"):
+        monkeypatch.setattr(f"dqp.runtimes.attempt.{name}", SECONDS)
+
+
 def refused(*_: Any, **__: Any) -> Any:
     raise AssertionError("nothing is to run")
 
@@ -111,7 +118,7 @@ def test_before_it_runs(lab: Coordinator, evaluators: list[ServiceProcess], monk
     assert "part 2 of 2: SELECT" in found.text
     assert "Fragment 3" in "".join(ET.fromstring(found.svg).itertext())
     for service in evaluators:
-        state = httpx.get(f"{service.url}/resources/evaluator").json()
+        state = httpx.get(f"{service.url}/resources/evaluator", timeout=SECONDS).json()
         assert not any(state[each] for each in ("works", "tickets", "readers"))
 
 

@@ -240,7 +240,7 @@ def process(target, *arguments):
 def test_a_producer_that_is_killed_is_lost_and_nothing_stays(fragment, tmp_path, pool):
     with process(_evaluator, str(tmp_path)) as (running, pipe):
         address = pipe.recv()
-        assert health(address)["status"] == "ok"
+        assert health(address, timeout=60)["status"] == "ok"
         stream = get(address, ticket(fragment, token="t"))
         next(stream)
         reader = pool.submit(list, stream) if fragment == "blocked" else None
@@ -264,7 +264,7 @@ def test_a_consumer_that_is_killed_frees_its_producer(fragment, tmp_path):
             os.kill(consumer.pid, 9)
             assert events.poll(20)
             assert events.recv() == f"closed {fragment}"
-        until(lambda: health(address)["readers"] == 0)
+        until(lambda: health(address, timeout=60)["readers"] == 0)
         events.send("end")
         running.join(20)
         assert running.exitcode == 0

@@ -18,7 +18,7 @@ from tests.servers import free_port
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_queries_on_a_cluster() -> None:
     alone = [*ALONE, "--map-root-user"]
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/dqp/on_ray.py"]

@@ -128,7 +128,7 @@ def busy(postgres: PostgresServer, mariadb: MariaServer) -> Callable[[], int]:
 def at_rest(evaluators: list[ServiceProcess]) -> bool:
     """No fragment, no outbox, no temporary file is left."""
     for each in evaluators:
-        state = httpx.get(f"{each.url}/resources/evaluator").json()
+        state = httpx.get(f"{each.url}/resources/evaluator", timeout=SECONDS).json()
         if state["works"] or state["tickets"] or state["readers"] or list((each.directory / "tmp").rglob("*")):
             return False
     return True

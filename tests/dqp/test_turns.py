@@ -17,7 +17,7 @@ from dqp.coordinator import Coordinator
 from dqp.runtimes.service import Service
 from dqp.settings import load
 from dqp.spreading import Thresholds
-from tests.processes import ServiceProcess, until
+from tests.processes import SECONDS, ServiceProcess, until
 
 ROWS = 3_000
 COORDINATORS = 8
@@ -69,7 +69,7 @@ def coordinator(started: list[ServiceProcess], backwards: bool = False) -> Itera
 
 
 def at_rest(started: list[ServiceProcess]) -> bool:
-    states = [httpx.get(f"{each.url}/resources/evaluator").json() for each in started]
+    states = [httpx.get(f"{each.url}/resources/evaluator", timeout=SECONDS).json() for each in started]
     return not any(state[each] for state in states for each in ("works", "tickets", "readers"))
 
 

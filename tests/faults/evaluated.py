@@ -88,7 +88,7 @@ class World:
             yield made
             until(lambda: not threads(), SOON)
             assert not leftovers()
-            assert health(made.runtime.port.address)["tickets"] == 0
+            assert health(made.runtime.port.address, timeout=SOON)["tickets"] == 0
         finally:
             made.close()
 

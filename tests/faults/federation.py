@@ -34,7 +34,7 @@ TIMES = 8
 """As many rows as ``big`` has the view ``wide``."""
 ON_THE_WAY = 32 << 20
 """Bytes of a query on their way through HTTP, DuckDB's pipelines and to who asked, and of what allocators keep."""
-SOON = 60.0
+SOON = 120.0
 """Seconds after which an answer does not come any more."""
 T = TypeVar("T")
 

@@ -87,7 +87,7 @@ def test_a_client_that_vanishes(
 
 
 def test_a_pulled_stream_that_nobody_reads_any_more(start: Start, database: Database) -> None:
-    service = start(resources={"lab": database.server.url}, limits={"session_seconds": 5.0})
+    service = start(resources={"lab": database.server.url}, limits={"session_seconds": 10.0})
     lab = dai.connect(f"{service.url}/lab", retries=0)
     response = lab.perform(stream_document(database.endless))
     session = lab.session(id=response.session)

@@ -114,7 +114,7 @@ def test_streaming_clients(service: ServiceProcess) -> None:
         expected = hashlib.sha256(answer.read()).hexdigest()
     address, headers = f"{service.url}/resources/postgresql/query", {"Accept": CSV}
     found = hashlib.sha256()
-    with httpx.stream("POST", address, json={"sql": GOTERM}, headers=headers) as streamed:
+    with httpx.stream("POST", address, json={"sql": GOTERM}, headers=headers, timeout=60) as streamed:
         for piece in streamed.iter_bytes():
             found.update(piece)
     assert found.hexdigest() == expected

@@ -41,6 +41,8 @@ STOP_SECONDS = 30.0
 # finds its port still free.
 PORTS = range(20_000, 32_000)
 
+_given: set[int] = set()
+
 # Ends the server once standard input closes, which the kernel does when the starting process is gone.
 WATCHDOG = """
 read _
@@ -248,12 +250,14 @@ class Server(ABC):
 
 
 def free_port() -> int:
-    for port in random.SystemRandom().sample(PORTS, 200):
+    """Never the same twice in a process: what stopped may start again at its own."""
+    for port in random.SystemRandom().sample(sorted(set(PORTS) - _given), 200):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _given.add(port)
             return port
     raise ServerError("no free loopback port was found")
 
