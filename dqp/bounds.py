@@ -105,8 +105,9 @@ def bounded(tree: Operator, values: pa.Table, first: Bound) -> Operator | None:
     if values.num_rows < first.wanted:
         return None
     try:
-        last: Any = values.column(0)[-1].as_py()
-    except (OverflowError, ValueError):  # a day that Python does not have
+        found: Any = values.column(0)[-1].as_py()
+        last = None if found is None else literal(found)
+    except (OverflowError, ValueError):  # a day that Python does not have, the time of a day, bytes
         return None
     if last is None:
         return None
@@ -117,7 +118,7 @@ def bounded(tree: Operator, values: pa.Table, first: Bound) -> Operator | None:
         assert isinstance(node, Sort)
         key = node.keys[0]
         word = exp.GTE if key.args.get("desc") else exp.LTE
-        condition = word(this=key.this.copy(), expression=literal(last))
+        condition = word(this=key.this.copy(), expression=last)
         condition.meta[SELECTIVITY] = first.part
         return replace(node, input=Filter(node.input, condition))
 

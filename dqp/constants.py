@@ -71,7 +71,7 @@ def _typed(literal: exp.Literal, to: Any) -> Value | None:
 
 
 def literal(given: Value) -> exp.Expression:
-    """The literal of a value."""
+    """The literal of a value. ValueError for what is none, such as bytes or the time of a day."""
     if isinstance(given, bool):
         return exp.Boolean(this=given)
     if isinstance(given, str):
@@ -82,6 +82,8 @@ def literal(given: Value) -> exp.Expression:
         return _cast(given.isoformat(), "DATE")
     if isinstance(given, float):
         return _cast(repr(given), "DOUBLE")
+    if not isinstance(given, int | Decimal):
+        raise ValueError(f"There is no literal of a {type(given).__name__}.")
     text = format(abs(given), "f") if isinstance(given, Decimal) else str(abs(given))
     plain = exp.Literal(this=text, is_string=False)
     return exp.Neg(this=plain) if given < 0 else plain

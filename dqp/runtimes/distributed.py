@@ -347,7 +347,8 @@ def frequent(values: pa.ChunkedArray, evaluators: int) -> Heavy:
 
 
 def _literals(values: pa.Array | pa.ChunkedArray) -> Heavy:
-    """Of those that are not NULL; none where Python has no value for one of them, such as a day after the year 9999."""
+    """Of those that are not NULL; none where one of them has no literal, such as a day after the year 9999, a time of
+    the day, bytes."""
     try:
         return tuple(literal(each) for each in values.to_pylist() if each is not None)
     except (OverflowError, ValueError):

@@ -85,6 +85,9 @@ FIRST_N = [
     f"select s.label, sum(s.amount) {JOINED} group by 1 having sum(s.amount) > 9000 order by 1 limit 4 offset 2",
     f"select s.label, s.id, i.name {JOINED} order by 1, 2 limit 7",
     f"select s.label, count(*) {JOINED} where s.id > 2900 or i.name = 'item 3' group by 1 order by 1 limit 5",
+    # Of these values there are no literals.
+    f"select ('00:00:00.' || substr(s.label, 2))::time, s.id {JOINED} order by 1, 2 limit 7",
+    f"select s.label::blob, s.id {JOINED} order by 1 desc, 2 limit 7",
 ]
 
 

@@ -258,6 +258,8 @@ def test_values_that_most_rows_have() -> None:
     assert frequent(pa.chunked_array([[7] * 6 + [None] * 6, [1, 2, 3, 4]]), 4) == (exp.Literal.number(7),)
     beyond = pa.array([10**6] * 9, pa.int32()).cast(pa.date32())  # Python has no such days, which a key may well be
     assert frequent(pa.chunked_array([beyond, pa.array([4_000_000] * 9, pa.int32()).cast(pa.date32())]), 2) == ()
+    assert frequent(pa.chunked_array([pa.array([0] * 9, pa.time64("us"))]), 2) == ()
+    assert frequent(pa.chunked_array([pa.array([b"7"] * 9)]), 2) == ()
 
 
 @pytest.mark.parametrize("kind", ["inner", "left", "semi", "anti", "right", "full"])
