@@ -335,8 +335,11 @@ class Reflection:
 
 def unavailable(alias: str, error: DaiError) -> DatabaseUnavailableError:
     """For a query that needs a source that is away; its ``__cause__`` is to be ``error``."""
+    # Where a service is, stays here.
+    told = isinstance(error, DatabaseUnavailableError) and error.detail and "://" not in error.detail
+    why = error.detail if told else f"{error.title}."
     return DatabaseUnavailableError(
-        f"The source {alias!r} is not available: {error.title[0].lower()}{error.title[1:]}.",
+        f"The source {alias!r} is not available: {why[0].lower()}{why[1:]}",
         hint="Queries of other sources go on. Try again when it is back.",
         source=alias,
     )

@@ -345,6 +345,11 @@ def _translated(sql: str | None = None, bound: Bound | None = None) -> Iterator[
 def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
     text = str(error)
     if isinstance(error, duckdb.IOException | duckdb.FatalException) or text.startswith(("IO Error", "FATAL Error")):
+        if "Could not set lock" in text:
+            raise DatabaseUnavailableError(
+                "The DuckDB database is open in another process: one at a time may have it.",
+                hint="Ask that process, such as a data service, or end it.",
+            ) from error
         raise DatabaseUnavailableError("The DuckDB database cannot be opened or read.") from error
     if isinstance(error, duckdb.PermissionException):
         raise StatementError("The statement is not allowed here: it would reach files.", sql=sql) from error

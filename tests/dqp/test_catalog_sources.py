@@ -11,10 +11,7 @@ import pytest
 
 from dai.drivers import Column as ColumnInfo
 from dai.drivers import ColumnStatistics, ForeignKey, Index, Statistics, TableInfo, driver_for
-from dai.errors import (
-    DatabaseUnavailableError,
-    StatementError,
-)
+from dai.errors import DaiError, DatabaseUnavailableError, StatementError, UnreachableError
 from dqp import reflection
 from dqp.catalog import UNKNOWN_ROWS, Catalog
 from dqp.sources import DriverSource
@@ -184,7 +181,11 @@ def test_a_source_that_comes_back_while_an_error_is_made(
     assert source.asked[:3] == ["fingerprint", "fingerprint", "tables"]
 
 
-def test_a_source_that_is_away_is_not_asked_again_and_again(made: Callable[..., Catalog]) -> None:
+def test_a_source_that_is_away_is_not_asked_again_and_again(
+    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AGAIN_SECONDS", "RETRY_SECONDS"):
+        monkeypatch.setattr(reflection, name, 3600.0)
     source = Scripted("s", info("t"))
     source.away = True
     catalog = made(source)
@@ -283,3 +284,15 @@ def test_closing_closes_the_sources(made: Callable[..., Catalog]) -> None:
     source = Scripted("s", info("t"))
     made(source).close()
     assert source.asked == ["close"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (DatabaseUnavailableError("The file is locked.", hint="Wait."), "the file is locked."),
+        (DatabaseUnavailableError("The source at http://10.0.0.1 took it."), "the database cannot be reached."),
+        (UnreachableError("Nothing answers at 10.0.0.1."), "no service answers."),
+    ],
+)
+def test_why_a_source_is_away(error: DaiError, told: str) -> None:
+    assert reflection.unavailable("pg", error).detail == f"The source 'pg' is not available: {told}"

@@ -1,5 +1,7 @@
 """What is DuckDB's own: types Arrow lacks, and a database that statements cannot leave."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -138,6 +140,22 @@ def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
         driver.check()
     assert str(tmp_path) not in str(caught.value)
     driver.close()
+
+
+def test_a_file_that_another_process_has_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "taken.duckdb"
+    code = "import duckdb, sys; kept = duckdb.connect(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "\n"
+        driver = driver_for(f"duckdb:///{path}")
+        with pytest.raises(DatabaseUnavailableError, match="open in another process: one at a time") as caught:
+            driver.check()
+        driver.close()
+        assert str(path) not in str(caught.value)
+        other.communicate()
 
 
 def test_a_load_into_nested_types(driver: Driver) -> None:
