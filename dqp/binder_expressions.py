@@ -37,6 +37,8 @@ _COMPARISONS: dict[type[exp.Expression], str] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
+_SETS = (("any", exp.EQ), ("all", exp.NEQ))
+"""What IN and NOT IN say of a list too."""
 _KEPT = (exp.Literal, exp.DataType, exp.Var, exp.Null, exp.Boolean, exp.Identifier, exp.JSONPath)
 _BARE = (exp.Column, exp.Literal, exp.Func, exp.Paren, exp.Null, exp.Boolean, Nested)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not)
@@ -234,7 +236,7 @@ class Expressions:
         return exp.In(this=_operand(this), expressions=[self.bind(each) for each in listed])
 
     def _comparison(self, node: exp.Expression) -> exp.Expression:
-        right = node.expression
+        right = _quantified(node.expression)
         if isinstance(right, exp.Any | exp.All):
             kind = "any" if isinstance(right, exp.Any) else "all"
             query = right.this
@@ -243,8 +245,9 @@ class Expressions:
             this = _operand(self.bind(node.this))
             if isinstance(query, exp.Query):
                 return self._nested(kind, query, this=this, operator=_COMPARISONS[type(node)])
-            if kind == "any" and type(node) is exp.EQ and isinstance(query, exp.Array) and _plain(query.expressions):
-                return exp.In(this=this, expressions=[self.bind(each) for each in query.expressions])
+            if isinstance(query, exp.Array) and _plain(query.expressions) and (kind, type(node)) in _SETS:
+                found = exp.In(this=this, expressions=[self.bind(each) for each in query.expressions])
+                return found if kind == "any" else exp.Not(this=found)
             quantified = right.__class__(this=exp.Paren(this=self.bind(query)))
             return node.__class__(this=this, expression=quantified)
         return self._rebuilt(node)
@@ -391,6 +394,14 @@ def _bare(node: exp.Expression) -> bool:
 def _operand(node: exp.Expression) -> exp.Expression:
     """Fit to stand beside an operator that binds more tightly than those of conditions."""
     return exp.Paren(this=node) if isinstance(node, exp.Connector | exp.Not | exp.Predicate) else node
+
+
+def _quantified(node: exp.Expression) -> exp.Expression:
+    """ALL and SOME of a list, or of a query in two parentheses, which sqlglot takes for a function."""
+    if isinstance(node, exp.Anonymous) and len(node.expressions) == 1 and node.name.upper() in ("ALL", "SOME"):
+        kind = exp.All if node.name.upper() == "ALL" else exp.Any
+        return kind(this=exp.Paren(this=node.expressions[0]))
+    return node
 
 
 def _plain(nodes: list[exp.Expression]) -> bool:

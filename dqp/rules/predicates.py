@@ -165,6 +165,8 @@ def rejects_nulls(condition: exp.Expression, identifiers: Set[str]) -> bool:
 
 
 def _null_for_nulls(node: exp.Expression, identifiers: Set[str]) -> bool:
+    if quantified(node):
+        return False  # the list may be empty
     if isinstance(node, (*COMPARISONS, exp.Like, exp.ILike)):
         return strict(node.this, identifiers) or strict(node.expression, identifiers)
     if isinstance(node, exp.Between):
@@ -174,6 +176,11 @@ def _null_for_nulls(node: exp.Expression, identifiers: Set[str]) -> bool:
     if isinstance(node, exp.Column):
         return node.name in identifiers
     return False
+
+
+def quantified(node: exp.Expression) -> bool:
+    """Whether it compares with ANY or ALL of a list: it has no opposite operator, and may be true of NULL."""
+    return isinstance(node, COMPARISONS) and isinstance(node.expression, exp.Any | exp.All)
 
 
 def equality(node: exp.Expression) -> tuple[str, str] | None:

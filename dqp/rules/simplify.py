@@ -30,6 +30,7 @@ from dqp.rules.predicates import (
     disjuncts,
     is_false,
     is_true,
+    quantified,
     rebuilt,
 )
 
@@ -244,7 +245,7 @@ def _negation(node: exp.Not) -> exp.Expression:
         return FALSE if inner.this else TRUE
     if isinstance(inner, exp.Null):
         return FALSE
-    if type(inner) in _OPPOSITES:
+    if type(inner) in _OPPOSITES and not quantified(inner):
         return _OPPOSITES[type(inner)](this=inner.this, expression=inner.expression)
     if isinstance(inner, exp.Not):
         return condition(inner.this) if _boolean(bare(inner.this)) else node
