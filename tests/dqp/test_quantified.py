@@ -25,6 +25,7 @@ def lab(place: Path) -> Iterator[Lab]:
         yield lab
 
 
+JOINED = "duck.t p LEFT JOIN (FROM duck.t WHERE id > 2) q USING (s)"
 CONDITIONS = [
     f"{negation}id {operator} {quantifier}({values})"
     for negation in ("", "NOT ")
@@ -40,7 +41,7 @@ def test_a_condition(condition: str, lab: Lab, place: Path) -> None:
         for sql in (
             f"SELECT id FROM duck.t WHERE {condition} ORDER BY id",
             f"SELECT id, {condition} AS v FROM duck.t ORDER BY id",
-            f"SELECT p.s, q.id FROM duck.t p LEFT JOIN (FROM duck.t WHERE id > 2) q USING (s) WHERE {condition.replace('id', 'q.id')} ORDER BY ALL",
+            f"SELECT p.s, q.id FROM {JOINED} WHERE {condition.replace('id', 'q.id')} ORDER BY ALL",
         ):
             expected = oracle.execute(sql.replace("duck.t", "t")).fetchall()
             assert [tuple(each.values()) for each in lab.sql(sql).arrow().to_pylist()] == expected, sql
