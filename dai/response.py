@@ -57,7 +57,7 @@ def processing(perform: Perform, session: str | None, request: str) -> bytes:
 
 def failure(error: DaiError, dialect: Dialect, request: str) -> bytes:
     """The answer where nothing ran."""
-    return _head(dialect, None) + _error(error) + b"\n" + _tail(dialect, request, ERROR)
+    return _head(dialect, None) + _error(error, error.extra.get("activity")) + b"\n" + _tail(dialect, request, ERROR)
 
 
 def _head(dialect: Dialect, session: str | None) -> bytes:

@@ -8,7 +8,7 @@ import datetime
 import decimal
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 from xml.sax.saxutils import escape
@@ -18,7 +18,8 @@ import pyarrow as pa
 from dai.activity import FRAGMENT, Activity, Context, Element, Input, Output, attribute, child, input, output, text
 from dai.drivers import CallResult
 from dai.drivers.brought import MOST_BYTES
-from dai.errors import DataError, EncodingError, LimitError, ParameterError
+from dai.drivers.statements import bind_markers
+from dai.errors import DataError, EncodingError, LimitError, ParameterError, StatementError
 from dai.formats import format_named
 from dai.stream import Block, ByteStream, Stream, size_of
 
@@ -178,7 +179,8 @@ class SqlQueryStatement(Activity):
         rows = parameter_rows(ordered, context)
         if rows is None:
             values = [each.constant() for each in ordered]
-            return context.driver.query(self.expression, values, cancellation=context.cancellation, **tables)
+            with _without_values(self.expression, values, context.driver.dialect):
+                return context.driver.query(self.expression, values, cancellation=context.cancellation, **tables)
         first = next(rows, None)
         # without any values the query is only asked for its columns
         values = list(first) if first is not None else [None] * len(ordered)
@@ -195,6 +197,18 @@ class SqlQueryStatement(Activity):
         for row in rows:
             with context.driver.query(self.expression, row, cancellation=context.cancellation, **tables) as following:
                 yield from _conformed(following, stream.schema)
+
+
+@contextmanager
+def _without_values(sql: str, values: Sequence[Any], dialect: str) -> Iterator[None]:
+    """Where no values are given a ``?`` is the database's own, which may have no such thing."""
+    try:
+        yield
+    except StatementError as error:
+        if not values and bind_markers(sql, "qmark", dialect).count:
+            more = "Where ? stands for a value, give one for each, in order (in a document an sqlParameter)."
+            error.hint = f"{error.hint}\n{more}" if error.hint else more
+        raise
 
 
 def _conformed(following: Stream, schema: pa.Schema) -> Stream:
@@ -251,7 +265,12 @@ class SqlUpdateStatement(Activity):
         rows = parameter_rows(ordered, context)
         if rows is None and ordered:
             rows = iter([tuple(each.constant() for each in ordered)])
-        return counted(lambda: context.driver.update(self.expression, rows, cancellation=context.cancellation))
+
+        def changed() -> int:
+            with _without_values(self.expression, ordered, context.driver.dialect):
+                return context.driver.update(self.expression, rows, cancellation=context.cancellation)
+
+        return counted(changed)
 
 
 @dataclass(frozen=True, kw_only=True)

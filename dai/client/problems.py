@@ -27,6 +27,8 @@ def from_problem(problem: Mapping[str, Any], *, correlation: str | None = None) 
     members = {name: value for name, value in problem.items() if name not in _MEMBERS}
     instance = problem.get("instance") or correlation
     hints = [str(problem["hint"])] if problem.get("hint") else []
+    if problem.get("activity"):
+        hints.append(f"Activity: {problem['activity']}")
     if instance:
         hints.append(f"Correlation id: {instance}")
     known = {name: members[name] for name in _parameters(kind) & members.keys()}

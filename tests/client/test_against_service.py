@@ -27,6 +27,7 @@ from dai.errors import (
     NotAcceptableError,
     NotAQueryError,
     NotFoundError,
+    ParameterError,
     StatementError,
 )
 from tests.processes import until
@@ -125,6 +126,31 @@ def test_errors_say_where(lab: Resource) -> None:
     assert refused.value.detail
     with pytest.raises(NotFoundError, match="Did you mean 'rows'"):
         lab.perform(query_document("select 1"), "row")
+
+
+def test_values_that_are_missing_or_too_many(lab: Resource) -> None:
+    value = element("sqlParameter", "1", position="1")
+
+    def rows(name: str, sql: str, *values: ElementTree.Element) -> ElementTree.Element:
+        output = element("webRowSetStream", name=f"{name}Rows")
+        return activity("sqlQueryStatement", *values, element("expression", sql), output, name=name)
+
+    with pytest.raises(ParameterError) as caught:
+        lab.perform(document(rows("first", "select 1"), rows("second", "select ?::int, ?::int", value)))
+    assert str(caught.value).split("\n")[:3] == [
+        "The statement has 2 parameters (?), 1 value was given.",
+        "Give one value for each ?, in order (in a document an sqlParameter).",
+        "Activity: second",
+    ]
+    # PostgreSQL has operators with a question mark: without any values it is asked itself.
+    for sql in ("select id from shelf where id = ?", "select id from shelf where id = ? and true"):
+        with pytest.raises(StatementError, match=r"Where \? stands for a value, give one for each"):
+            lab.query(sql)
+        with pytest.raises(StatementError, match=r"Where \? stands for a value, give one for each"):
+            lab.perform(document(rows("only", sql)))
+    with pytest.raises(StatementError) as other:
+        lab.query("select '?' fro shelf")
+    assert "stands for a value" not in str(other.value)
 
 
 def test_a_wrong_name(service: Background) -> None:
