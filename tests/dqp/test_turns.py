@@ -55,9 +55,20 @@ def services(directory: Path, urls: dict[str, str], **limits: float) -> Iterator
 
 
 @contextmanager
-def coordinator(started: list[ServiceProcess], backwards: bool = False) -> Iterator[Coordinator]:
-    sources = {alias: f"{started[0].url}/resources/{alias}" for alias in ("lite", "duck")}
-    evaluators = [each.url for each in (reversed(started) if backwards else started)]
+def own_data(directory: Path, urls: dict[str, str]) -> Iterator[ServiceProcess]:
+    """A service of the data alone: its statements may wait for each other as long as it takes."""
+    directory.mkdir()
+    made = ServiceProcess(directory, urls)
+    try:
+        yield made.start()
+    finally:
+        made.stop()
+
+
+@contextmanager
+def coordinator(started: list[ServiceProcess], data: ServiceProcess) -> Iterator[Coordinator]:
+    sources = {alias: f"{data.url}/resources/{alias}" for alias in ("lite", "duck")}
+    evaluators = [each.url for each in started]
     settings = load({"sources": sources, "evaluators": evaluators})
     made = Coordinator(settings)
     made.runtime.close()
@@ -82,8 +93,9 @@ def test_coordinators_wait_for_each_other_and_none_for_ever(
     urls: dict[str, str], tmp_path: Path, concurrent: int
 ) -> None:
     """They name the evaluators in different order, and a fragment needs statements of a service that is full."""
-    with services(tmp_path, urls, concurrent=concurrent, queue_seconds=60) as started, ExitStack() as stack:
-        labs = [stack.enter_context(coordinator(started, bool(each % 2))) for each in range(COORDINATORS)]
+    with services(tmp_path, urls, concurrent=concurrent, queue_seconds=1000) as started, ExitStack() as stack:
+        orders = (started, started[::-1])
+        labs = [stack.enter_context(coordinator(orders[each % 2], started[0])) for each in range(COORDINATORS)]
         assert "Exchange" in labs[0].explain(SQL, analyze=True).text
         with ThreadPoolExecutor(2 * COORDINATORS) as pool:
             found = [each.to_pydict() for each in pool.map(ask, [*labs, *labs])]
@@ -93,9 +105,10 @@ def test_coordinators_wait_for_each_other_and_none_for_ever(
 
 def test_who_waits_too_long_is_told_for_whom(urls: dict[str, str], tmp_path: Path) -> None:
     with (
-        services(tmp_path, urls, concurrent=1, queue_seconds=0.2) as started,
-        coordinator(started) as one,
-        coordinator(started) as other,
+        own_data(tmp_path / "data", urls) as data,
+        services(tmp_path, {}, concurrent=1, queue_seconds=0.2) as started,
+        coordinator(started, data) as one,
+        coordinator(started, data) as other,
     ):
         assert ask(other).to_pydict() == ANSWER
         endless = "SELECT a.id FROM lite.t a JOIN duck.t b ON a.id > b.v JOIN lite.t c ON c.id > b.id"
