@@ -58,7 +58,7 @@ class Arriving:
 
     def stream(self) -> Stream:
         """The rows as they arrive; waits until the first producer has begun."""
-        with self._known, self._measure.waiting(), self._cancellation.on_cancel(self._wake):
+        with self._cancellation.on_cancel(self._wake), self._known, self._measure.waiting():
             while self._schema is None:
                 self._cancellation.check()
                 self._known.wait()

@@ -71,7 +71,7 @@ def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[
     away = None
     try:
         found += _places(remote.tree, catalog.sources[remote.source])
-    except LOST as error:
+    except (NotPushed, *LOST) as error:  # a replica of another dialect may have answered when the plan was made
         away = error
     names: dict[str, dict[Any, tuple[str | None, str]]] = {}
     for scan in scans:
@@ -203,7 +203,7 @@ class Reading:
     @property
     def schema(self) -> pa.Schema:
         """Waits until a source has accepted the statement."""
-        with self._known, self._measure.waiting(), self._cancellation.on_cancel(self._wake):
+        with self._cancellation.on_cancel(self._wake), self._known, self._measure.waiting():
             while self._schema is None:
                 self._cancellation.check()
                 self._known.wait()

@@ -1,5 +1,6 @@
 """A source that answers as a test says."""
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -62,3 +63,39 @@ def batch(first: int, count: int) -> pa.RecordBatch:
 
 def execution(cancellation: Cancellation | None = None, **options: Any) -> Execution:
     return Execution(cancellation or Cancellation(), ExecutionOptions(**options))
+
+
+class Watched(threading.Condition):
+    """Says that somebody waits, and that he goes on: he has the lock then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting, self.woken = threading.Event(), threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waiting.set()
+        found = super().wait(timeout)
+        self.woken.set()
+        return found
+
+
+def cancelled_when_woken(reader: Any, ask: Callable[[], object], cancellation: Cancellation, wake: Any) -> bool:
+    """Cancels while ``ask`` waits for what ``reader`` learns, which ``wake`` lets it learn: the interrupt comes when
+    who waits has been woken by that. Whether both have come to their ends."""
+    known, interrupt = Watched(), reader._wake
+    reader._known = known
+
+    def interrupted() -> None:
+        wake()
+        assert known.woken.wait(30)
+        interrupt()
+
+    reader._wake = interrupted
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    assert known.waiting.wait(30)
+    cancelling = threading.Thread(target=cancellation.cancel, daemon=True)
+    cancelling.start()
+    for each in (asking, cancelling):
+        each.join(10)
+    return not asking.is_alive() and not cancelling.is_alive()

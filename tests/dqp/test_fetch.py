@@ -30,11 +30,11 @@ from dqp.buffer import Buffer
 from dqp.catalog import Catalog, Column, Table
 from dqp.execution import Execution
 from dqp.fetch import Lost, Reading, direct, places, read
-from dqp.operators import Aggregate, Filter, Operator, Remote, Scan, column
+from dqp.operators import Aggregate, Filter, Operator, Project, Remote, Scan, column
 from dqp.settings import FederationSettings
 from dqp.sources import DriverSource
 from dqp.splitting import parts
-from tests.dqp.doubles import Double, batch, catalog_of, execution, numbers, remote
+from tests.dqp.doubles import Double, batch, cancelled_when_woken, catalog_of, execution, numbers, remote
 
 
 def answer(*batches: pa.RecordBatch, fails: Exception | None = None) -> Any:
@@ -212,6 +212,14 @@ def test_a_replica_answers_where_the_first_place_is_down() -> None:
     assert [each.source.alias for each in places(remote(table), catalog, lost)] == ["pg@1", "pg"]
 
 
+def test_a_replica_is_asked_for_what_only_its_dialect_can_write() -> None:
+    """A plan that was made while it stood in for the source, which is back."""
+    catalog = catalog_of(Double("lite", answer(), dialect="sqlite"), Double("lite@1", answer()))
+    inner = remote(numbers("lite", replicas=(("lite@1", None, "t"),)))
+    tree = Project(inner.tree, (("q", exp.Div(this=column("v"), expression=column("id"), typed=False, safe=False)),))
+    assert [each.source.alias for each in places(Remote("lite", tree), catalog)] == ["lite@1"]
+
+
 def test_rows_are_never_given_twice() -> None:
     """Once something of a part has arrived, another place cannot go on with it."""
     down = Double("pg", answer(batch(1, 2), fails=DatabaseUnavailableError("gone")))
@@ -241,6 +249,19 @@ def test_nothing_remains_after_cancelling() -> None:
         with pytest.raises(CancelledError, match="enough"):
             reading.stream()
     assert set(threading.enumerate()) <= before
+
+
+def test_cancelling_while_the_first_answer_comes_ends_both() -> None:
+    answers = threading.Event()
+
+    def late(sql: str, cancellation: Cancellation) -> Stream:
+        assert answers.wait(30)
+        return Stream(batch(1, 0).schema, [])
+
+    catalog = catalog_of(Double("pg", late))
+    with execution() as running:
+        reading = Reading(remote(numbers("pg")), catalog, running, Lost())
+        assert cancelled_when_woken(reading, lambda: reading.schema, running.cancellation, answers.set)
 
 
 def _buffer(running: Execution, capacity: int, producers: int = 1) -> Buffer:
