@@ -41,10 +41,10 @@ class Heartbeat:
         """Around a wait for bytes: ``cancellation`` is cancelled when the service is gone."""
         key = object()
         with self._lock:
-            self._waits[key] = (time.monotonic(), cancellation)
             if not self._watching:
-                self._watching = True
                 threading.Thread(target=self._watch, name="heartbeat", daemon=True).start()
+                self._watching = True
+            self._waits[key] = (time.monotonic(), cancellation)
         try:
             yield
         finally:
@@ -66,11 +66,11 @@ class Heartbeat:
                 silent = None
                 continue
             silent = now if silent is None else silent
-            if time.monotonic() - silent >= self._patience:
-                with self._lock:
-                    gone = [each for since, each in self._waits.values() if since <= silent]
-                for each in gone:
-                    each.cancel(failure)
+            enough = time.monotonic() - self._patience
+            with self._lock:
+                gone = [each for since, each in self._waits.values() if max(since, silent) <= enough]
+            for each in gone:
+                each.cancel(failure)
 
     def _failure(self) -> DaiError | None:
         try:
@@ -85,6 +85,6 @@ class Heartbeat:
                 f"{self._what} took what was asked and no longer answers.",
                 hint="Is its process stopped, or its network gone?",
             )
-        except DaiError:
+        except Exception:  # noqa: BLE001 - whatever it is, the next look is to come
             return None  # An answer, if no good one.
         return None

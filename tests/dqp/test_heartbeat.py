@@ -8,9 +8,10 @@ import pytest
 from dai.cancellation import Cancellation
 from dai.client import Options, Service
 from dai.client.testing import Request, Scripted, ScriptedServer
-from dai.errors import BusyError, CancelledError, DaiError, DatabaseUnavailableError, UnreachableError
+from dai.errors import BusyError, CancelledError, DatabaseUnavailableError, UnreachableError
 from dqp.heartbeat import Heartbeat
 from dqp.sources import ServiceSource
+from tests.processes import until
 
 RESOURCE = {"dialect": "postgresql", "product": "PostgreSQL", "name": "odd", "kind": "database", "activities": []}
 
@@ -18,7 +19,7 @@ RESOURCE = {"dialect": "postgresql", "product": "PostgreSQL", "name": "odd", "ki
 class Health:
     """Answers as it is told, and notes that it was asked. ``enough`` is set when it was asked five times."""
 
-    def __init__(self, answer: DaiError | None) -> None:
+    def __init__(self, answer: Exception | None) -> None:
         self.answer, self.asked, self.enough = answer, 0, threading.Event()
 
     def __call__(self) -> None:
@@ -41,8 +42,18 @@ def test_what_waits_for_a_service_that_is_gone_fails() -> None:
     assert "The service at x took what was asked and no longer answers" in str(cancellation.cause)
 
 
-@pytest.mark.parametrize("answer", [None, BusyError("later")])
-def test_a_service_that_lives_is_waited_for(answer: DaiError | None) -> None:
+def test_what_begins_to_wait_for_a_service_that_is_silent_already_fails_too() -> None:
+    health, first, second, ended = Health(UnreachableError("gone")), Cancellation(), Cancellation(), threading.Event()
+    heartbeat = beat(health)
+    with heartbeat.waiting(first):
+        until(lambda: health.asked > 0)
+        with heartbeat.waiting(second), second.on_cancel(ended.set):
+            assert ended.wait(30)
+    assert first.cancelled
+
+
+@pytest.mark.parametrize("answer", [None, BusyError("later"), ValueError("no JSON")])
+def test_a_service_that_lives_is_waited_for(answer: Exception | None) -> None:
     health, cancellation = Health(answer), Cancellation()
     with beat(health).waiting(cancellation):
         assert health.enough.wait(30)
