@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -219,7 +220,8 @@ class Coordinator:
             execution.close()
             raise
         stream = running.stream
-        return replace(running, stream=Stream(stream.schema, _finishing(stream, execution), execution.close))
+        close = partial(_finish, stream, execution)
+        return replace(running, stream=Stream(stream.schema, _finishing(stream, execution), close))
 
     def _run(
         self, planned: Planned, tree: Operator, context: Context, execution: Execution, batch_rows: int | None
@@ -307,6 +309,12 @@ def _finishing(stream: Stream, execution: Execution) -> Iterator[pa.RecordBatch]
     """The stream; at its end, its failure or when it is closed, the execution is closed too."""
     with execution, stream:
         yield from stream
+
+
+def _finish(stream: Stream, execution: Execution) -> None:
+    """Where nobody pulled, the stream is still to be closed."""
+    with execution, stream:
+        pass
 
 
 def _plainly(stream: Stream, plain: Plain) -> Iterator[pa.RecordBatch]:

@@ -69,7 +69,14 @@ class Local(Runtime):
         except BaseException:
             execution.stop()
             raise
-        found = Stream(stream.schema, self._handed(stream, opened, tree, execution, lost), execution.stop)
+
+        def close() -> None:
+            try:
+                stream.close()  # where nobody pulled
+            finally:
+                execution.stop()
+
+        found = Stream(stream.schema, self._handed(stream, opened, tree, execution, lost), close)
         return found if batch_rows is None else found.rebatch(batch_rows)
 
     def fetch(self, remote: Remote, execution: Execution) -> pa.Table:

@@ -23,6 +23,8 @@ from dqp.coordinator import CHARACTERS, Coordinator
 from dqp.explanation import Explanation
 from dqp.parameters import spelled
 from dqp.settings import load
+from dqp.sources import DriverSource
+from tests.processes import until
 
 ROWS = 3_000
 
@@ -300,3 +302,19 @@ def test_a_value_that_does_not_fit_is_pointed_at(sql: str, place: str | None, co
         shown, below = caught.value.extra["excerpt"].split("\n")
         assert shown[below.index("^") :].startswith(place)
         assert shown in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from duck.sales",
+        "select name from lite.items",
+        "select s.id, i.name from duck.sales s join lite.items i on s.item = i.id",
+    ],
+)
+def test_a_stream_that_nobody_read_keeps_no_connection(coordinator: Coordinator, sql: str) -> None:
+    coordinator.query(sql, cancellation=Cancellation()).close()
+    for source in coordinator.catalog.sources.values():
+        assert isinstance(source, DriverSource)
+        pool = source.driver.pool_state
+        until(lambda pool=pool: pool()["open"] == pool()["idle"])  # the catalog may be looking at it
