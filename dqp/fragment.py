@@ -95,7 +95,8 @@ class Engine:
         except BaseException:
             run.close()
             raise
-        self._running.add(run)
+        with self._opening:
+            self._running.add(run)
         return stream
 
     def _run(self, inputs: Mapping[str, Input], execution: Execution, measure: Measure | None) -> _Run:
@@ -134,7 +135,9 @@ class Engine:
 
     def close(self) -> None:
         """Ends what runs and frees the memory."""
-        for run in list(self._running):
+        with self._opening:
+            running = list(self._running)
+        for run in running:
             run.interrupt()
         with self._opening:
             for each in self._profiling:

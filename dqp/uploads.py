@@ -69,7 +69,7 @@ class Uploads:
 
     def close(self) -> None:
         """Lets the service forget the tables, where it can be reached."""
-        for name, _ in self._tables.values():
+        for name, _ in list(self._tables.values()):
             with suppress(DaiError):
                 self._send(name, pa.table({"gone": pa.array([], pa.int64())}))
         self._tables.clear()
@@ -79,7 +79,8 @@ class Uploads:
 
     def _used(self, statement: Statement) -> list[str]:
         words = {each.text.casefold() for each in statement.tokens}
-        return [name for name in self._tables if name in words - _defined(statement)]
+        wanted = words - _defined(statement)
+        return [name for name in list(self._tables) if name in wanted]
 
     def _plain(self, error: StatementError) -> StatementError:
         detail, hint = ((each or "").replace(f"_{self._token}", "") for each in (error.detail, error.hint))

@@ -149,7 +149,10 @@ class RayEvaluator:
             yield []
             while True:
                 cancellation.check()
-                reports, over = self._asked(self.actor.report.remote(work), SILENCE)
+                found = self._asked(self.actor.report.remote(work), SILENCE)
+                if found is None:
+                    raise gone(self.name)
+                reports, over = found
                 yield reports
                 if over:
                     return
@@ -189,9 +192,14 @@ class Actor:
             work.close()
         return None
 
-    def report(self, work: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        """The next report; whether it is the last."""
-        reports = next(self._works[work][1], None)
+    def report(self, work: str) -> tuple[Sequence[Mapping[str, Any]], bool] | None:
+        """The next report; whether it is the last. None for work that an actor before this one had: Ray has begun it
+        anew."""
+        with self._lock:
+            found = self._works.get(work)
+        if found is None:
+            return None
+        reports = next(found[1], None)
         return ([], True) if reports is None else (reports, False)
 
     def end(self, work: str) -> None:

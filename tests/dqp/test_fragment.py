@@ -3,6 +3,7 @@
 import decimal
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -196,3 +197,20 @@ def test_where_there_is_no_place_to_spill_to_it_is_said(monkeypatch: pytest.Monk
         made.run("SELECT 1", {}, running)
     assert str(tmp_path) not in str(caught.value)
     made.close()
+
+
+def test_an_engine_can_be_closed_while_queries_begin() -> None:
+    made = Engine()
+
+    class Locked(weakref.WeakSet):  # type: ignore[type-arg]
+        def add(self, item: object) -> None:
+            assert made._opening.locked()
+            super().add(item)
+
+        def __iter__(self) -> Iterator[object]:
+            assert made._opening.locked()
+            return super().__iter__()
+
+    made._running = Locked()
+    with execution() as running, made.run("SELECT 1", {}, running):
+        made.close()

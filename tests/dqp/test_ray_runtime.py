@@ -49,3 +49,9 @@ def test_work_that_was_given_up_before_it_began_does_not_stay() -> None:
     assert actor.begin("second", encoded([task])) is None
     assert actor.state()["works"] == 0
     actor._evaluator.close()
+
+
+def test_an_actor_that_was_begun_anew_does_not_know_the_work_of_the_one_before() -> None:
+    actor = Actor(EvaluatorSettings())
+    assert actor.report("before") is None
+    actor._evaluator.close()

@@ -21,8 +21,10 @@ from dai.config import parse
 from dai.drivers import driver_for
 from dai.errors import DaiError, DataError, LimitError, NotAQueryError, ParameterError, StatementError
 from dai.stream import Stream
+from dqp import uploads
 from dqp.driver import Federation
 from dqp.notebook import Lab
+from dqp.parameters import Statement
 from dqp.private import Plain
 from dqp.settings import load
 
@@ -286,3 +288,16 @@ def test_no_job_tells_the_private_name(two: tuple[Lab, Lab], service: Background
             told = httpx.get(f"{service.url}/jobs/{job.id}").text
         assert part in told
         hidden(lab, told)
+
+
+def test_an_upload_beside_a_query(two: tuple[Lab, Lab], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = two
+    one.upload("beside", {"a": [1]})
+    defined = uploads._defined
+
+    def meanwhile(statement: Statement) -> set[str]:
+        one._uploads._tables.setdefault(f"other{len(one._uploads._tables)}", ("other", pa.table({"a": [2]})))
+        return defined(statement)
+
+    monkeypatch.setattr(uploads, "_defined", meanwhile)
+    assert rows(one, "from beside") == [(1,)]
