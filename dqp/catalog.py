@@ -279,8 +279,8 @@ class Catalog:
         names = self._views.words(named)
         aliases = self._reflection.mentioned(names)
         self._reflection.need(aliases)
-        version = self.version
         sources = {alias: self._reflection.found(alias) for alias in aliases}
+        version = self.version  # after them: an older shadow than they are would refuse what they have
         with self._lock:
             if self._shadow is None or self._shadow[0] != version:
                 self._shadow = (version, Shadow(self._reflection.aliases, self._functions))

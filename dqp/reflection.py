@@ -197,7 +197,7 @@ class Reflection:
         self._failed.pop(alias, None)
         before = self._reflected.get(alias)
         self._reflected[alias] = found
-        if before is not None and before.content != found.content:
+        if before is not None and (before.content, before.dialect) != (found.content, found.dialect):
             for key in [key for key in self._statistics if key[0] == alias]:
                 self._forget(key)
             self.version += 1
@@ -272,11 +272,11 @@ class Reflection:
         known, begin = self._reflected[alias], time.monotonic()
         for source in self._chains[alias]:
             try:
-                fingerprint = source.fingerprint(fresh=fresh)
+                found = source.fingerprint(fresh=fresh), source.dialect
             except DaiError as error:
                 self._fail(alias, error, begin)
                 continue
-            if fingerprint != known.fingerprint:
+            if found != (known.fingerprint, known.dialect):
                 self._load(alias)
             else:
                 with self._lock:
@@ -294,10 +294,12 @@ class Reflection:
                     self._forget(key)
         for key in old:
             before = self._statistics.get(key)
-            if before is None:
+            if before is None or not before.done():
                 continue
             fresh = self._fetched(key)
             with self._lock:
+                if self._statistics.get(key) is not before:  # the table has changed meanwhile
+                    continue
                 self._used.discard(key)
                 self._read[key] = now
                 if fresh is not None and fresh != before.result():

@@ -1,5 +1,6 @@
 """What the catalog knows of tables, and sources that change or are away."""
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -237,6 +238,43 @@ def test_a_new_table_is_found_at_once(made: Callable[..., Catalog], monkeypatch:
         catalog.describe("from s.new")
 
 
+def test_a_change_that_is_noticed_while_a_query_is_looked_at(
+    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflection, "FRESH_SECONDS", 1000.0)
+    source = Scripted("s", info("t"))
+    catalog = made(source)
+    catalog.describe("from s.t")
+    version = Catalog.version.fget
+
+    def noticed(of: Catalog) -> int:
+        before = version(of)
+        source.infos = (info("t", "later:int:int32"),)
+        of._reflection._look("s")
+        return before
+
+    monkeypatch.setattr(Catalog, "version", property(noticed))
+    assert catalog.describe("select later from s.t") == (("later", "INTEGER"),)
+
+
+def test_a_source_of_another_dialect_than_its_replica(made: Callable[..., Catalog]) -> None:
+    class Duck(Scripted):
+        @property
+        def dialect(self) -> str:
+            return "duckdb"
+
+    first, second = Scripted("s", info("t")), Duck("s@1", info("t"), replica_of="s")
+    catalog = made(first, second)
+    first.away = True
+    catalog.table("s", "t")
+    assert catalog.dialect("s") == "duckdb"
+    before = catalog.version
+    first.away = False
+    catalog._reflection._look("s")
+    assert catalog.dialect("s") == "sqlite"
+    assert catalog.version != before  # plans of before are for the other one
+
+
 def test_wrong_queries_keep_no_source_busy(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflection, "FRESH_SECONDS", 1000.0)
     source = Scripted("s", info("t"))
@@ -270,6 +308,41 @@ def test_statistics_are_read_again_after_their_lifetime(
     until(lambda: catalog.version != before)
     assert catalog.table("s", "t").rows == 9
     assert "statistics unused" not in source.asked
+
+
+def test_statistics_that_are_on_their_way_are_not_asked_for_again(made: Callable[..., Catalog]) -> None:
+    source = Scripted("s", info("t"))
+    catalog = made(source, lifetime=-1.0)
+    catalog.tables()
+    source.held.clear()
+    catalog._reflection.prefetch("s", source.infos[0])
+    until(lambda: "statistics t" in source.asked)
+    refreshing = threading.Thread(target=catalog._reflection._refresh, args=["s"], daemon=True)
+    refreshing.start()
+    refreshing.join(10)
+    assert not refreshing.is_alive()
+    source.held.set()
+    assert catalog.table("s", "t").rows == 5
+    assert source.asked.count("statistics t") == 1
+
+
+def test_statistics_of_before_a_change_are_not_kept(
+    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Scripted("s", info("t"))
+    catalog = made(source, lifetime=-1.0)
+    assert catalog.table("s", "t").rows == 5
+
+    def statistics(table: str) -> Statistics:
+        monkeypatch.undo()
+        source.infos = (info("t", "id:int:int64"),)
+        catalog._reflection._load("s")
+        source.known = Statistics(rows=9)
+        return Statistics(rows=7)
+
+    monkeypatch.setattr(source, "statistics", statistics)
+    catalog._reflection._refresh("s")
+    assert catalog.table("s", "t").rows == 9
 
 
 def test_statistics_that_cannot_be_had_stop_nothing(made: Callable[..., Catalog]) -> None:
