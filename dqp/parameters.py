@@ -284,9 +284,14 @@ def spelled(parameters: Parameters) -> str:
 
 def _whole(value: Any) -> Any:
     value = _plain(value)
-    if isinstance(value, list) and not all(type(each) in _SPELLED for each in value):
-        return [_whole(each) for each in value]
-    return value
+    if isinstance(value, list):
+        return value if all(type(each) in _SPELLED for each in value) else [_whole(each) for each in value]
+    if type(value) in _SPELLED:
+        return value
+    try:
+        return (literal(value),)  # a tuple: no text is the same
+    except ParameterError:
+        return value
 
 
 def literal(value: Any, name: str = "") -> str:
@@ -329,9 +334,11 @@ def _decimal(value: Decimal, name: str) -> str:
         raise ParameterError(f"The value of parameter {name} is {value}, which a decimal cannot be.")
     text = format(value, "f")
     whole, _, fraction = text.lstrip("-").partition(".")
-    precision = max(len(whole.lstrip("0")) + len(fraction), 1)
-    if precision > 38:
+    digits = len(whole.lstrip("0")) + len(fraction)
+    if digits > 38:
         raise ParameterError(f"The value of parameter {name} has more than 38 digits.")
+    # As DuckDB has it of a constant: a zero before the point is a digit.
+    precision = digits if whole.strip("0") else min(digits + 1, 38)
     return f"CAST('{text}' AS DECIMAL({precision}, {len(fraction)}))"
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
+from decimal import Decimal
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +156,36 @@ def test_what_is_missing_is_told(sql: str, given: Any, says: str, hint: str) -> 
         read(sql, given)
     assert caught.value.detail == says
     assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("text", ["0", "0.00", "-0.5", "0.001", "99.99", "-1.50", "1E+2", "0." + "1" * 37, "1" * 38])
+def test_a_decimal_has_the_type_of_a_constant(lab: Lab, text: str) -> None:
+    constant = f"{Decimal(text):f}"
+    expected = duckdb.sql(f"SELECT typeof({constant if '.' in constant else f'{constant}.'})").fetchall()
+    assert lab.sql("SELECT typeof($p) AS t", p=Decimal(text)).arrow()["t"].to_pylist() == [expected[0][0]]
+
+
+class Quiet(str):
+    """A text that does not tell itself, as some passwords do."""
+
+    def __repr__(self) -> str:
+        return "***"
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+def test_another_value_is_never_answered_from_a_plan_that_is_kept(lab: Lab) -> None:
+    def asked(value: Any) -> Any:
+        return lab.sql("SELECT $p AS v", p=value).arrow()["v"].to_pylist()[0]
+
+    held = bytearray(b"one")
+    view = memoryview(held)
+    assert asked(view) == b"one"
+    held[:] = b"two"
+    assert asked(view) == b"two"
+    assert [asked(Quiet(each)) for each in ("a", "b")] == ["a", "b"]
+    assert [asked(each) for each in (Number.ONE, "1", 1.0, True)] == [1, "1", 1.0, True]
+    with pytest.raises(ParameterError, match=r"\$p is a object, which SQL has no type for"):
+        asked(object())
