@@ -168,8 +168,9 @@ def test_a_service_that_hangs_from_the_start(sides: Mapping[str, Side]) -> None:
     ],
 )
 def test_a_schema_that_changed_after_planning(
-    sides: Mapping[str, Side], change: str, back: str, right: int | None
+    sides: Mapping[str, Side], change: str, back: str, right: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("dqp.reflection.FRESH_SECONDS", 0.0)
     pg = sides["pg"].database
     pg.run("create table changing as select id, name::varchar(20) as name from small")
     sql = "select c.id, c.name from pg.changing c join maria.small s on c.id = s.id where s.id < 1000"
