@@ -16,12 +16,15 @@ from pathlib import Path
 import duckdb
 
 from tests.clusters import ALONE, loopback_up, ray_cluster
-from tests.dqp.generated import differential
+from tests.dqp.generated import blocks, differential
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.report import report
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer
+
+PLAIN = 100
+"""Queries between two blocks of questions with parameters."""
 
 
 def main() -> int:
@@ -32,6 +35,8 @@ def main() -> int:
     parser.add_argument("--runtime", choices=["local", "service", "ray"], default="local", help="where plans run")
     parser.add_argument("--eager", action="store_true", help="steps that are to pay are taken always")
     parser.add_argument("--sql", help="ask this instead of generated queries, once")
+    parser.add_argument("--block", type=int, help="ask this block of questions with parameters alone, once")
+    parser.add_argument("--blocks", action="store_true", help="ask blocks of questions with parameters alone")
     arguments = parser.parse_args()
     if arguments.seed == "fuzz" and arguments.runtime == "ray" and not alone():
         command = [*ALONE, "--map-root-user", sys.executable, "-m", "tests.dqp.generated", *sys.argv[1:]]
@@ -40,7 +45,7 @@ def main() -> int:
         for (module, name), value in differential.EAGER.items():
             setattr(importlib.import_module(module), name, value)
     if arguments.seed == "fuzz":
-        return fuzz(arguments.seconds, arguments.first, arguments.sql, arguments.runtime)
+        return fuzz(arguments)
     return show(int(arguments.seed))
 
 
@@ -60,31 +65,40 @@ def show(seed: int) -> int:
     return 0
 
 
-def fuzz(seconds: float, first: int | None, sql: str | None, runtime: str) -> int:
+def fuzz(wanted: argparse.Namespace) -> int:
     """Prints every failing seed with both answers and a smaller query. 1 if any failed."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        urls, evaluators = _placed(stack, directory, runtime)
+        urls, evaluators = _placed(stack, directory, wanted.runtime)
         oracle, other = stack.enter_context(Oracle()), stack.enter_context(Oracle(backwards=True))
         federation = stack.enter_context(differential.Connected(urls, evaluators))
-        if sql is not None:
-            found = differential.difference(sql, oracle, federation)
+        if wanted.sql is not None:
+            found = differential.difference(wanted.sql, oracle, federation)
             print("no difference" if found is None else f"{found.kind}\n{found.detail}")
             return int(found is not None)
-        seed = int(time.time()) * 1000 if first is None else first
-        start, asked, kinds = time.monotonic(), 0, []
+        if wanted.block is not None:
+            told = blocks.failures(wanted.block, (oracle, other), urls, evaluators)
+            print("\n".join(told) or "no difference")
+            return int(bool(told))
+        seed = int(time.time()) * 1000 if wanted.first is None else wanted.first
+        start, asked, failed = time.monotonic(), 0, 0
         try:
-            while time.monotonic() - start < seconds:
-                found = differential.difference(query(seed), oracle, federation)
-                asked += 1
+            while time.monotonic() - start < wanted.seconds:
+                found = None if wanted.blocks else differential.difference(query(seed), oracle, federation)
+                asked += not wanted.blocks
                 if found is not None:
-                    kinds.append(found.kind)
+                    failed += 1
                     print(report(seed, query(seed), found, (oracle, other), federation), flush=True)
                 seed += 1
+                if wanted.blocks or seed % PLAIN == 0:
+                    told = blocks.failures(seed, (oracle, other), urls, evaluators)
+                    asked += len(list(blocks.asks(seed)))
+                    failed += len(told)
+                    print("".join(f"{each}\n" for each in told), end="", flush=True)
         except KeyboardInterrupt:
             pass
-        print(f"{asked} queries in {time.monotonic() - start:.0f} s, {len(kinds)} failed; the last seed was {seed - 1}")
-        return int(bool(kinds))
+        print(f"{asked} queries in {time.monotonic() - start:.0f} s, {failed} failed; the last seed was {seed - 1}")
+        return int(failed > 0)
 
 
 def _placed(stack: ExitStack, directory: Path, runtime: str) -> tuple[dict[str, str], list[str]]:

@@ -21,7 +21,7 @@ from dai.errors import DaiError
 from dai.stream import Stream
 from dqp.runtimes.distributed import Distributed
 from dqp.spreading import Thresholds
-from tests.dqp.generated.oracle import Oracle, fill
+from tests.dqp.generated.oracle import fill
 from tests.dqp.generated.schema import TABLES, create, data
 from tests.processes import ServiceProcess
 
@@ -33,7 +33,7 @@ _ANALYSE = {"mariadb": "ANALYZE TABLE {} PERSISTENT FOR ALL", "mysql": "ANALYZE 
 
 
 class Federation(Protocol):
-    """What answers: ``dqp.connect(…)``, or anything else that takes DuckDB's SQL."""
+    """What answers: ``dqp.connect(…)``, an oracle, or anything else that takes DuckDB's SQL."""
 
     def answer(self, sql: str) -> pa.Table: ...
 
@@ -87,9 +87,13 @@ class Connected:
     """A federation in this process over the databases at these URLs (alias to URL), on evaluators where there are
     some: then everything has several fragments that can have."""
 
-    def __init__(self, urls: Mapping[str, str], evaluators: Sequence[str] = ()) -> None:
-        self.urls = urls
-        self.lab = dqp.connect({"sources": dict(urls), "evaluators": [*evaluators] or ["local"]})
+    def __init__(
+        self, urls: Mapping[str, str], evaluators: Sequence[str] = (), views: Mapping[str, str] | None = None
+    ) -> None:
+        self.urls, self.evaluators = urls, evaluators
+        self.lab = dqp.connect(
+            {"sources": dict(urls), "evaluators": [*evaluators] or ["local"], "views": dict(views or {})}
+        )
         if evaluators:
             coordinator = self.lab._coordinator
             assert coordinator is not None
@@ -141,7 +145,7 @@ def files(directory: Path) -> dict[str, str]:
     return {"lite": f"sqlite:///{directory / 'lite.db'}", "duck": f"duckdb:///{directory / 'duck.duckdb'}"}
 
 
-def difference(sql: str, oracle: Oracle, federation: Federation) -> Difference | None:
+def difference(sql: str, oracle: Federation, federation: Federation) -> Difference | None:
     """How the federation's answer differs from the oracle's; None where it does not."""
     try:
         expected = oracle.answer(sql)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from tests.dqp.generated.schema import TABLES
 
@@ -339,6 +340,6 @@ def form(rng: random.Random) -> str:
     return filled(rng.choice(FORMS), rng)
 
 
-def filled(text: str, rng: random.Random) -> str:
-    names = {"a": rng.choice(WIDE), "b": rng.choice(WIDE), "w": rng.choice(WHOLE), "c": rng.choice(ANY)}
+def filled(text: str, rng: random.Random, wide: Sequence[str] = WIDE) -> str:
+    names = {"a": rng.choice(wide), "b": rng.choice(wide), "w": rng.choice(WHOLE), "c": rng.choice(ANY)}
     return text.format(**names, n=rng.randint(2, 9), m=rng.randint(1, 3))

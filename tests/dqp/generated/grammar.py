@@ -44,6 +44,16 @@ class Grammar(Relations):
         made = self.body(0, ())
         return replace(made, sql=f"WITH {recursive}{', '.join(definitions)} {made.sql}")
 
+    def view(self) -> Output:
+        """The query of a view: its columns are of known kinds, and it may be ordered."""
+        definitions = [self.cte()] if self.chance(0.25) else []
+        if not definitions and self.chance(0.2):
+            return self.topped(1, ())
+        made = self.body(1, ())
+        recursive = "RECURSIVE " if any(text.startswith("r") for text in definitions) else ""
+        sql = f"WITH {recursive}{', '.join(definitions)} {made.sql}" if definitions else made.sql
+        return replace(made, sql=self.ordered(replace(made, sql=sql), 0.5) if self.chance(0.2) else sql)
+
     def cte(self) -> str:
         if self.chance(0.25):
             return self.recursive()
@@ -55,7 +65,7 @@ class Grammar(Relations):
 
     def recursive(self) -> str:
         name = self.alias("r")
-        table = self.rng.choice([table for table in TABLES if "k" in table.columns and table.rows > 1])
+        table = self.rng.choice([table for table in self.tables if "k" in table.columns and table.rows > 1])
         self.ctes.append(
             Relation(name, name, self._walk_columns(name), ("id", "depth"), (f"{name}.id", f"{name}.depth"), 60)
         )
@@ -64,7 +74,7 @@ class Grammar(Relations):
             start = f"{name}(id, depth) AS (SELECT 1, 1 UNION ALL SELECT id + {self.rng.randint(1, 3)}, depth + 1"
             return f"{start} FROM {name} WHERE depth < {steps})"
         seeds = self.rng.choice(("id <= 3", "k IS NOT NULL AND id > 5", "code = 'a'"))
-        where = f"{table.source}.{table.name}"
+        where = table.where
         return (
             f"{name}(id, depth) AS (SELECT id, 1 FROM {where} WHERE {seeds} UNION"
             f" SELECT CAST(t.k AS INTEGER), r.depth + 1 FROM {name} r JOIN {where} t ON t.id = r.id WHERE r.depth < 4)"

@@ -18,6 +18,8 @@ _KIND_OF = {
 _BOUND = {"id": 100, "k": 100, "s": 32768, "big": 2**63, "ok": 1}
 MOST_ROWS = 12_000
 """About how many rows a join may give at most."""
+WEIGHTS = (5, 3, 5, 2, 5, 1, 5, 0.6)
+"""How often the tables are read."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,17 @@ class From:
 class Relations(Aggregates):
     """Writes FROM. The queries inside come from the query grammar."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        tables: Sequence[Table] = TABLES,
+        weights: Sequence[float] = WEIGHTS,
+        views: Sequence[Relation] = (),
+    ) -> None:
         super().__init__(rng)
         self.aliases = 0
-        self.ctes: list[Relation] = []
+        self.tables, self.weights = tables, weights
+        self.ctes: list[Relation] = list(views)
 
     @abstractmethod
     def body(self, depth: int, outer: Sequence[Expr]) -> Output:
@@ -89,13 +98,13 @@ class Relations(Aggregates):
         return f"{prefix}{self.aliases}"
 
     def base(self, table: Table, alias: str = "") -> Relation:
-        name = alias or f"{table.source}.{table.name}"
+        name = alias or table.where
         columns = tuple(self.column(f"{name}.{column}", column, table.type(column)) for column in table.columns)
-        sql = f"{table.source}.{table.name}"
+        sql = table.where
         if self.chance(0.04):
-            sql = f"{table.source}_{table.name}" if alias else sql
+            sql = table.classic if alias else sql
         sql += {True: "", False: f" {self.rng.choice(('', 'AS '))}{alias}"}[not alias]
-        return Relation(sql, name, columns, table.columns, (f"{name}.id",), table.rows, f"{table.source}.{table.name}")
+        return Relation(sql, name, columns, table.columns, (f"{name}.id",), table.rows, table.where)
 
     @staticmethod
     def column(sql: str, name: str, type: str) -> Expr:
@@ -139,7 +148,7 @@ class Relations(Aggregates):
                 (column.sql,),
                 upper,
             )
-        table = self.rng.choices(TABLES, [5, 3, 5, 2, 5, 1, 5, 0.6])[0]
+        table = self.rng.choices(self.tables, self.weights)[0]
         return self.base(table, "" if alone and self.chance(0.3) else self.alias("t"))
 
     def subquery(self, depth: int) -> Relation:
@@ -211,8 +220,8 @@ class Relations(Aggregates):
         found = [relation for relation in left.relations if relation.base]
         if not found:
             return right
-        source, name = self.rng.choice(found).base.split(".")
-        table = next(table for table in TABLES if (table.source, table.name) == (source, name))
+        name = self.rng.choice(found).base
+        table = next(table for table in self.tables if table.where == name)
         return self.base(table, self.alias("t"))
 
     def _on(self, left: From, right: Relation, depth: int, outer: Sequence[Expr]) -> From | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import duckdb
 
 from tests.dqp.generated.differential import Difference, Federation, compared, difference
-from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.shrink import shrunk
 
 
@@ -13,7 +12,7 @@ def report(
     seed: int | str,
     sql: str,
     found: Difference,
-    oracles: tuple[Oracle, Oracle],
+    oracles: tuple[Federation, Federation],
     federation: Federation,
     seconds: float = 30.0,
 ) -> str:
@@ -32,7 +31,7 @@ def report(
     return f"== seed {seed}: {found.kind}{undetermined}\n{sql}\n-- smaller:\n{small}\n{last.detail}\n"
 
 
-def determined(sql: str, oracles: tuple[Oracle, Oracle]) -> bool:
+def determined(sql: str, oracles: tuple[Federation, Federation]) -> bool:
     """Whether both oracles answer alike, or fail alike."""
     try:
         expected = oracles[0].answer(sql)

@@ -61,7 +61,7 @@ FAR = (
     -0.0,
 )
 BEYOND = (float("inf"), float("-inf"), float("nan"))
-"""Only PostgreSQL and DuckDB keep these."""
+"""Only PostgreSQL, DuckDB and Arrow keep these."""
 
 TYPES: dict[str, pa.DataType] = {
     "SMALLINT": pa.int16(),
@@ -102,7 +102,8 @@ _SEEN = {("maria", "BOOLEAN"): "TINYINT", ("lite", "INTEGER"): "BIGINT", ("lite"
 
 @dataclass(frozen=True)
 class Table:
-    """``id`` is the primary key of every table; ``keys`` says from what range ``k`` comes."""
+    """``id`` is the primary key of every table; ``keys`` says from what range ``k`` comes. A table or view that stands
+    in no source has the empty text for it."""
 
     source: str
     name: str
@@ -111,6 +112,15 @@ class Table:
     keys: tuple[int, int]
     types: Mapping[str, str]
 
+    @property
+    def where(self) -> str:
+        """Its name in SQL."""
+        return f"{self.source}.{self.name}" if self.source else self.name
+
+    @property
+    def classic(self) -> str:
+        return f"{self.source}_{self.name}" if self.source else self.name
+
     def type(self, column: str) -> str:
         """DuckDB's type of the column as the federation sees it: MariaDB has no truth values, SQLite one kind of
         integers."""
@@ -118,20 +128,20 @@ class Table:
         return _SEEN.get((self.source, found), found)
 
 
-def _table(source: str, name: str, rows: int, columns: str, keys: tuple[int, int], **types: str) -> Table:
+def described(source: str, name: str, rows: int, columns: str, keys: tuple[int, int], **types: str) -> Table:
     return Table(source, name, rows, tuple(columns.split()), keys, types)
 
 
 WIDE = "id k s big x y amt name code d ts ok"
 TABLES = (
-    _table("pg", "item", 40, WIDE, (1, 45)),
-    _table("pg", "tag", 12, "id k code amt d huge", (0, 9)),
-    _table("maria", "event", 35, WIDE, (20, 60)),
-    _table("maria", "sort", 10, "id k code x ts huge", (0, 40), k="BIGINT"),
-    _table("lite", "note", 30, WIDE, (-5, 30)),
-    _table("lite", "single", 1, "id k code d ok", (3, 3)),
-    _table("duck", "gauge", 25, WIDE, (1, 25)),
-    _table("duck", "nothing", 0, "id k code amt x huge", (0, 0)),
+    described("pg", "item", 40, WIDE, (1, 45)),
+    described("pg", "tag", 12, "id k code amt d huge", (0, 9)),
+    described("maria", "event", 35, WIDE, (20, 60)),
+    described("maria", "sort", 10, "id k code x ts huge", (0, 40), k="BIGINT"),
+    described("lite", "note", 30, WIDE, (-5, 30)),
+    described("lite", "single", 1, "id k code d ok", (3, 3)),
+    described("duck", "gauge", 25, WIDE, (1, 25)),
+    described("duck", "nothing", 0, "id k code amt x huge", (0, 0)),
 )
 
 
@@ -150,7 +160,7 @@ def _value(table: Table, column: str, row: int, rng: random.Random) -> Any:
         case "x":
             return rng.randint(-40, 40) / 4
         case "y":
-            return rng.choice(FAR + BEYOND if table.source in ("pg", "duck") else FAR)
+            return rng.choice(FAR + BEYOND if table.source in ("pg", "duck", "") else FAR)
         case "amt":
             return Decimal(rng.choice(AMOUNTS))
         case "huge":
@@ -167,9 +177,9 @@ def _value(table: Table, column: str, row: int, rng: random.Random) -> Any:
             return rng.random() < 0.5
 
 
-def data(table: Table) -> pa.Table:
-    """The rows of a table, the same in every run."""
-    rng = random.Random(f"{table.source}.{table.name}")
+def data(table: Table, state: str = "") -> pa.Table:
+    """The rows of a table, the same in every run; ``state``: of several tables of the same name."""
+    rng = random.Random(f"{table.source}.{table.name}{state}")
     rows = [{column: _value(table, column, row, rng) for column in table.columns} for row in range(table.rows)]
     schema = pa.schema([(column, TYPES[table.types.get(column, COLUMNS[column])]) for column in table.columns])
     return pa.Table.from_pylist(rows, schema)
