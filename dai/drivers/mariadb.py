@@ -9,7 +9,9 @@ LOCAL INFILE and multiple statements are switched off: a bulk load is INSERTs of
 from __future__ import annotations
 
 import contextlib
+import os
 import select
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -437,11 +439,20 @@ class MariaDB(PooledDriver[Connection]):
         return found if batch_rows is None else found.rebatch(batch_rows)
 
     def _stop(self, connection: Connection, result: Any) -> None:
-        """Ends a half-read result: the server stops sending, what it had sent already is dropped."""
-        with contextlib.suppress(Exception):
+        """Ends a half-read result: the server stops sending, what it had sent already is dropped. Where it cannot be
+        told so (it may take no more connections) ours is cut: all of the result would come."""
+        try:
             self.kill(connection.id)
+        except Exception:  # noqa: BLE001 - whatever it is, the statement goes on
+            _cut(connection)
         with contextlib.suppress(MySQLdb.Error):
             result.discard()
+
+
+def _cut(connection: Connection) -> None:
+    """Whatever is done with the connection from now on fails."""
+    with contextlib.suppress(MySQLdb.Error, OSError), socket.socket(fileno=os.dup(connection.raw.fileno())) as own:
+        own.shutdown(socket.SHUT_RDWR)
 
 
 def _parts(error: MySQLdb.Error) -> tuple[int, str]:

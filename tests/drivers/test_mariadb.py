@@ -16,6 +16,7 @@ from dai.drivers import Driver, DriverOptions, driver_for
 from dai.drivers.mariadb_literals import inserts, literal
 from dai.drivers.mariadb_types import Kind, array, lossless_floats
 from dai.errors import (
+    BusyError,
     CancelledError,
     ConfigurationError,
     DatabaseUnavailableError,
@@ -172,6 +173,22 @@ def test_closing_half_way_ends_the_statement_in_the_server(driver: Driver, raw: 
     # The statement has ended; the server's list says so a moment later.
     until(lambda: running(raw, mariadb_url) == [])
     assert driver.pool_state()["idle"] == 1
+
+
+def test_closing_half_way_where_the_server_takes_no_more_connections(
+    driver: Driver, raw: Raw, mariadb_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = driver.query("SELECT seq, REPEAT('x', 1000) FROM seq_1_to_1000000000", cancellation=Cancellation())
+    next(stream)
+
+    def refused(thread: int) -> None:
+        raise BusyError("It has too many connections.")
+
+    monkeypatch.setattr(driver, "kill", refused)
+    stream.close()
+    assert driver.pool_state() == {"open": 0, "idle": 0, "limit": 3}
+    until(lambda: running(raw, mariadb_url) == [])
+    assert table(driver, "SELECT 1 AS one").num_rows == 1
 
 
 def test_a_connection_that_is_cut_half_way(driver: Driver, raw: Raw, mariadb_url: str) -> None:
