@@ -18,7 +18,7 @@ import shlex
 from itertools import pairwise
 from typing import Any
 
-from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from sqlglot.tokenizer_core import TokenType
 
 from dai.errors import DaiError, ParameterError
@@ -45,6 +45,7 @@ class FederationMagics(Magics):
         self._variables = shell.user_ns
         self._opened: dict[str, Lab] = {}
 
+    @no_var_expand  # a notebook would paste the value of $name, and run what stands in braces
     @line_cell_magic
     def dqp(self, line: str, cell: str | None = None) -> Any:
         """One query of a federation; see ``dqp.magic``."""

@@ -220,7 +220,8 @@ def _missing(shown: str, key: str | int, named: Mapping[str, Any] | None, count:
         return ParameterError(f"Parameter {shown} is number {key + 1}, but {given} given.", hint=hint)
     known = ", ".join(map(str, named)) if named else "no named values"
     told = f"Give it one: sql(…, {key}=…), -p {key}=… of a command, or a variable {key} beside %%dqp."
-    hint = nearest(key, list(map(str, named))) if named else told
+    near = nearest(key, list(map(str, named))) if named else ""
+    hint = near if near.startswith("Did") else told
     return ParameterError(f"Parameter {shown} has no value; given: {known}.", hint=hint)
 
 

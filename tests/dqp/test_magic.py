@@ -65,6 +65,13 @@ def test_a_cell(shell: InteractiveShell) -> None:
     assert ran(shell, f"%dqp lab {JOINED}").arrow().to_pylist() == [{"n": 500}]
 
 
+def test_a_line_has_the_same_parameters(shell: InteractiveShell) -> None:
+    shell.user_ns.update(text="x' or 'y", number=3)
+    found = ran(shell, "%dqp lab select $text as a, $number as b, {'c': 1 + 1} as d, '{number} $5' as e")
+    row = {"a": "x' or 'y", "b": 3, "d": '{"c":2}', "e": "{number} $5"}
+    assert found.arrow().to_pylist() == [row]
+
+
 def test_a_file_in_place_of_a_variable(shell: InteractiveShell) -> None:
     path = shell.user_ns["place"] / "federation.toml"
     for _ in range(2):

@@ -148,6 +148,7 @@ def test_what_is_no_text(lab: Lab) -> None:
         ("select ?, ?", (1,), "Parameter ? is number 2, but 1 positional value is given.", "one value for each"),
         ("select ?", {"a": 1}, "Parameter ? is number 1, but only names are given.", "$ and its name"),
         ("select $a", {}, "Parameter $a has no value; given: no named values.", "sql(…, a=…), -p a=…"),
+        ("select $a", {"b": 1}, "Parameter $a has no value; given: b.", "sql(…, a=…), -p a=…"),
         ("select $least", {"leats": 1}, "Parameter $least has no value; given: leats.", "Did you mean 'leats'?"),
     ],
 )
