@@ -168,7 +168,11 @@ class Jobs:
         with self._admitted(perform, session) as live, self._lock:
             self._check_stopping()
             self.store.add(queued)
-            self._enqueue(queued, live)
+            try:
+                self._enqueue(queued, live)
+            except BusyError:
+                self.store.remove(job.id)
+                raise
         return queued
 
     def run(self, id: str) -> Job:
@@ -182,7 +186,11 @@ class Jobs:
             queued = self.store.change(job, {PENDING}, phase=QUEUED)
             if queued is None:
                 raise ConflictError(f"Job {id} has left the phase PENDING meanwhile.")
-            self._enqueue(queued, live)
+            try:
+                self._enqueue(queued, live)
+            except BusyError:
+                self.store.change(queued, {QUEUED}, phase=PENDING)
+                raise
         return queued
 
     def abort(self, id: str) -> Job:
@@ -290,9 +298,14 @@ class Jobs:
             raise
 
     def _enqueue(self, job: Job, live: _Live) -> None:
-        """With the lock held since before the store says QUEUED: who stops the job, or all of them, finds it."""
+        """With the lock held since before the store says QUEUED: who stops the job, or all of them, finds it. Raises
+        BusyError where no worker takes it: then what the store says has to be taken back."""
 
         def work() -> None:
+            with self._lock:
+                refused = self._live.get(job.id) is not live
+            if refused:  # The executor may keep what it could not begin a thread for.
+                return
             try:
                 self._work(job, live)
             except Exception as error:
@@ -302,7 +315,11 @@ class Jobs:
                     self._live.pop(job.id, None)
                 self._release(live)
 
-        self._workers.submit(work)
+        try:
+            self._workers.submit(work)
+        except RuntimeError as error:
+            log.error("no worker takes a job", exc_info=error, extra={"job": job.id})
+            raise BusyError("The service cannot begin another job now.", retry_after=10) from error
         self._live[job.id] = live
 
     def _release(self, live: _Live) -> None:

@@ -1,7 +1,7 @@
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -267,6 +267,33 @@ def test_a_job_that_comes_when_all_are_stopped_is_refused_and_not_kept_as_queued
     with pytest.raises(BusyError, match="stops"):
         jobs.run(waiting.id) if pending else submit(jobs, ENDLESS)
     assert [(each.id, each.phase) for each in jobs.listed()] == [(waiting.id, PENDING)]
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_job_that_no_worker_takes_was_never_queued(
+    tmp_path: Path, driver: Driver, monkeypatch: pytest.MonkeyPatch, pending: bool
+) -> None:
+    jobs = jobs_in(tmp_path, driver, jobs=1)
+    first = submit(jobs, ENDLESS)
+    reached(jobs, first.id, EXECUTING)
+    waiting = submit(jobs, "select 1 as one", pending=True)
+    take = jobs._workers.submit
+
+    def kept(work: Callable[[], None]) -> None:
+        """As when no thread can be begun: the executor has the work all the same."""
+        take(work)
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(jobs._workers, "submit", kept)
+        with pytest.raises(BusyError, match="cannot begin another job now"):
+            jobs.run(waiting.id) if pending else submit(jobs, "select 1 as one")
+    assert {job.id: job.phase for job in jobs.listed()} == {first.id: EXECUTING, waiting.id: PENDING}
+    assert jobs.counts() == (1, 0)
+    jobs.run(waiting.id)
+    jobs.abort(first.id)
+    assert ended(jobs, waiting.id).phase == COMPLETED
+    jobs.stop(0)
 
 
 def test_recovery_marks_what_a_dead_process_left(tmp_path: Path, driver: Driver) -> None:
