@@ -9,7 +9,7 @@ keys (``dqp.rules.program``), and to cost less by that. The side that is built i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import combinations, islice
 
@@ -158,10 +158,14 @@ class _Class:
 
     owners: Mapping[str, int]
     over: int
+    firsts: dict[int, str] = field(default_factory=dict, compare=False, repr=False)
 
     def first(self, relations: int) -> str:
-        """The first of its columns in a set that has one."""
-        return next(name for name, owner in self.owners.items() if owner & relations)
+        """The first of its columns in a set that has one; each set is asked for again and again."""
+        found = self.firsts.get(relations)
+        if found is None:
+            found = self.firsts[relations] = next(name for name, owner in self.owners.items() if owner & relations)
+        return found
 
     def link(self, one: int, other: int) -> exp.Expression:
         """The equality of its first columns in two sets that both have one."""
