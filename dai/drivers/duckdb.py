@@ -27,7 +27,7 @@ from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInf
 from dai.drivers import duckdb_tables as schema_of
 from dai.drivers.brought import Tables
 from dai.drivers.ddl import matched, quoted, quoted_table
-from dai.drivers.duckdb_types import projected, target
+from dai.drivers.duckdb_types import LONG_INTERVAL, projected, target
 from dai.drivers.interrupts import interruptible
 from dai.drivers.pool import Pool
 from dai.drivers.pooled import PooledDriver, PooledSession, Release
@@ -364,6 +364,8 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
             "A HUGEINT has more than 38 digits, which no decimal column can hold.",
             hint="Cast the column AS VARCHAR to get it as text.",
         ) from error
+    if LONG_INTERVAL in text:
+        raise DataError(LONG_INTERVAL, hint="Cast the column AS VARCHAR to get it as text.") from error
     message, _, rest = text.partition("\n")
     position = None
     if sql is not None:

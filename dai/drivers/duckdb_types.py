@@ -30,7 +30,6 @@ _PLAIN: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us"),
     "timestamp_ns": pa.timestamp("ns"),
     "timestamp with time zone": _UTC,
-    "interval": pa.month_day_nano_interval(),
     "uuid": pa.string(),
     "null": pa.null(),
     '"null"': pa.null(),
@@ -44,6 +43,9 @@ _CAST: dict[str, tuple[str, pa.DataType]] = {
     "timestamp_ms": ("TIMESTAMP", pa.timestamp("us")),
 }
 _NESTED = {"struct", "map", "union", "variant"}
+LONG_INTERVAL = "An interval of more than 2,562,046 hours does not fit into a result."
+_INTERVAL = f"CASE WHEN abs(hour({{0}})) > 2562046 THEN error('{LONG_INTERVAL}') ELSE {{0}} END"
+"""Arrow counts nanoseconds, DuckDB microseconds and does not look whether they fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ def projected(at: int, name: str, type: Any) -> Projected:
 def arrow_type(type: Any) -> tuple[pa.DataType, str]:
     """The Arrow type of a DuckDB type, and the template of the expression that gives it (empty: as it is)."""
     kind, name = type.id, str(type).lower()
+    if kind == "interval":
+        return pa.month_day_nano_interval(), _INTERVAL
     if name in _PLAIN:
         return _PLAIN[name], ""
     if name in _CAST:
@@ -80,6 +84,9 @@ def arrow_type(type: Any) -> tuple[pa.DataType, str]:
     if kind in ("list", "array"):
         child = type.children[0][1]
         element, cast = arrow_type(child)
+        if _of_intervals(child):
+            items = "{0}" if kind == "list" else f"CAST({{0}} AS {child}[])"
+            return pa.list_(element), f"list_transform({items}, lambda x: {cast.format('x')})"
         if child.id in _NESTED or (cast and child.id in ("list", "array")):
             return pa.string(), "CAST(to_json({}) AS VARCHAR)"
         if not cast and kind == "list":
@@ -91,6 +98,10 @@ def arrow_type(type: Any) -> tuple[pa.DataType, str]:
     if kind in _NESTED:
         return pa.string(), "CAST(to_json({}) AS VARCHAR)"
     return pa.string(), "CAST({} AS VARCHAR)"
+
+
+def _of_intervals(type: Any) -> bool:
+    return bool(type.id == "interval" or (type.id == "list" and _of_intervals(type.children[0][1])))
 
 
 def target(column: pa.Field, type: str) -> pa.DataType:

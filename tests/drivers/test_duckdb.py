@@ -34,13 +34,22 @@ def driver(duckdb_url: str) -> Iterator[Driver]:
         "SELECT 'infinity'::date AS v",
         "SELECT '-infinity'::timestamp AS v",
         "SELECT 'infinity'::timestamptz AS v",
+        "SELECT INTERVAL '-2562047 hours' AS v",
+        "SELECT [[INTERVAL '2562047 hours']] AS v",
     ],
 )
 def test_values_that_arrow_does_not_have_are_refused(driver: Driver, sql: str) -> None:
     with pytest.raises(DataError, match=r"CAST|Cast"):
         table(driver, sql)
     text = table(driver, f"SELECT CAST(v AS VARCHAR) AS v FROM ({sql})").column("v").to_pylist()
-    assert text[0] in ("170141183460469231731687303715884105727", "infinity", "-infinity")
+    texts = (
+        "170141183460469231731687303715884105727",
+        "infinity",
+        "-infinity",
+        "-2562047:00:00",
+        "[['2562047:00:00']]",
+    )
+    assert text[0] in texts
 
 
 def test_the_row_of_an_infinite_date(driver: Driver) -> None:
