@@ -25,13 +25,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection
 
-from dai.drivers.duckdb_types import arrow_type, projected
+from dai.drivers.duckdb_types import LONG_INTERVAL, arrow_type, projected
 from dai.drivers.interrupts import interruptible
 from dai.drivers.rows import field
 from dai.errors import ClosedError, DaiError, DataError, InternalError, LimitError, StatementError
 from dai.stream import Stream
 from dqp.execution import Execution, Measure
-from dqp.leaves import TYPE
+from dqp.leaves import CARRIED, TYPE
+from dqp.nested import carried
 
 Input: TypeAlias = "Stream | pa.Table"
 _PROFILED = 32
@@ -193,18 +194,24 @@ class _Run:
                 if relation is None:
                     raise InternalError("A fragment is not a query.")
                 names, types = names or relation.columns, [str(each) for each in relation.types]
-            items = (f'{arrival(each).format(f"CAST(#{at} AS {each})")} AS "{at}"' for at, each in enumerate(types, 1))
+            forms = [nested(each) if fragment else None for each in types]
+            items = [
+                f'{_arriving(f"#{at}", each, form)} AS "{at}"'
+                for at, (each, form) in enumerate(zip(types, forms, strict=True), 1)
+            ]
             whole = f"SELECT {', '.join(items)} FROM (\n{sql}\n)"
             self._reader = self._cursor.sql(whole).to_arrow_reader(_VECTOR_ROWS)
         called = names or [f"c{at}" for at in range(1, len(types) + 1)]
         fields = [arrow_field(name, type)[0] for name, type in zip(called, types, strict=True)]
         if fragment:
-            told = zip(fields, types, strict=True)
-            fields = [each.with_metadata({**each.metadata, TYPE: type.encode()}) for each, type in told]
+            fields = [
+                each.with_type(pa.string() if form else each.type).with_metadata(_told(each, type, form))
+                for each, type, form in zip(fields, types, forms, strict=True)
+            ]
         schema = pa.schema(fields)
-        return Stream(schema, self._batches(schema), self.close)
+        return Stream(schema, self._batches(schema, fragment), self.close)
 
-    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _batches(self, schema: pa.Schema, fragment: bool) -> Iterator[pa.RecordBatch]:
         """DuckDB's vectors, the first as it comes, the others joined."""
         wanted = 0
         while not self._ended:
@@ -214,7 +221,8 @@ class _Run:
                 parts.append(batch)
                 size += batch.nbytes
             if parts:
-                yield typed(parts[0] if len(parts) == 1 else pa.concat_batches(parts), schema)
+                batch = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+                yield typed(batch, schema, infinite=fragment)
             wanted = self._execution.options.batch_bytes
 
     def _next(self) -> pa.RecordBatch | None:
@@ -344,11 +352,30 @@ def arrival(type: str) -> str:
     return arrow_type(duckdb.sqltype(type))[1] or "{}"
 
 
-def typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch in the schema's types. DataError for infinite dates and timestamps, which Arrow does not have."""
+@lru_cache(1_000)
+def nested(type: str) -> str | None:
+    """``carried`` of a DuckDB type by its name."""
+    return carried(duckdb.sqltype(type))
+
+
+def _arriving(column: str, type: str, form: str | None) -> str:
+    """The expression that gives a column; ``form``: as which it is carried to another fragment."""
+    value = f"CAST({column} AS {type})"
+    return arrival(type).format(value) if form is None else f"CAST(to_json(CAST({value} AS {form})) AS VARCHAR)"
+
+
+def _told(column: pa.Field, type: str, form: str | None) -> dict[bytes, bytes]:
+    """Metadata of a fragment's column, for ``leaves.restored``."""
+    carried = {} if form is None else {CARRIED: form.encode()}
+    return {**column.metadata, TYPE: type.encode(), **carried}
+
+
+def typed(batch: pa.RecordBatch, schema: pa.Schema, *, infinite: bool = False) -> pa.RecordBatch:
+    """The batch in the schema's types. DataError for infinite dates and timestamps, which Arrow does not have, unless
+    it is for DuckDB, which knows its own (``infinite``)."""
     arrays = []
     for column, wanted in zip(batch.columns, schema, strict=True):
-        if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
+        if not infinite and (pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type)):
             width = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
             most = (1 << (width.bit_width - 1)) - 1
             bare = column.view(width)
@@ -389,6 +416,8 @@ def _raise(error: Exception) -> NoReturn:
             "A HUGEINT has more than 38 digits, which no decimal column can hold.",
             hint="Cast the column AS VARCHAR to get it as text.",
         ) from error
+    if LONG_INTERVAL in text:
+        raise DataError(LONG_INTERVAL, hint="Cast the column AS VARCHAR to get it as text.") from error
     if isinstance(error, pa.ArrowException) and "ecursion" in text:
         raise LimitError(
             "A column within the query has lists or structures too deep in each other to travel.",

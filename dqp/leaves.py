@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -13,10 +12,12 @@ from dqp.catalog import Catalog
 from dqp.operators import Block, Call, Inline, Operator, Project, Receive, Remote, column, plans_in, walk_deep
 from dqp.render_duckdb import DuckDB
 from dqp.sharing import Sharing
-from dqp.types import TEXT, duckdb_type
+from dqp.types import duckdb_type
 
 TYPE = b"dqp.type"
 """In the metadata of a field: DuckDB's type of the column, where the field is a fragment's."""
+CARRIED = b"dqp.carried"
+"""Beside it: the type of the values in JSON, where they travel so (``dqp.nested``)."""
 
 
 class Leaves:
@@ -160,11 +161,8 @@ def restored(name: str, schema: pa.Schema) -> str:
         have = duckdb_type(each.type)
         if not type or type.replace(" ", "").upper() == have.replace(" ", "").upper():
             items.append(text)
-        elif have == TEXT and _NESTED.search(type):
-            items.append(f"CAST(CAST({text} AS JSON) AS {type}) AS {text}")
+        elif form := each.metadata.get(CARRIED, b"").decode():
+            items.append(f"CAST(CAST(CAST({text} AS JSON) AS {form}) AS {type}) AS {text}")
         else:
             items.append(f"CAST({text} AS {type}) AS {text}")
     return f"SELECT {', '.join(items)} FROM {quoted(name)}"
-
-
-_NESTED = re.compile(r"STRUCT\(|MAP\(|UNION\(|\]$")

@@ -121,7 +121,7 @@ class TaskRun:
             if task.bucket is not None:
                 sql = f'SELECT *, {task.bucket} AS "{BUCKET}" FROM (\n{sql}\n)'
             measure.sent("", sql)
-            found = engine.run(sql, inputs, self._execution, types=task.types, measure=measure)
+            found = engine.run(sql, inputs, self._execution, names=task.names, types=task.types, measure=measure)
             calls.pop_all()
         return measure.stream(found)
 

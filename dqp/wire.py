@@ -80,9 +80,9 @@ class Body:
 class Task:
     """``name`` of the fragment's instance, unique in the attempt. Its rows go to ``partitions`` readers, each of which
     presents a ticket with the token: to the one that ``bucket`` (SQL) says, or all to each (``broadcast``); and so
-    ``copies`` times, see ``Outbox``. ``types``: what the columns are cast to, where it is the answer. ``profiled``:
-    what each operator did is measured. ``coordinator``: the address of its Flight port, which is asked whether it
-    lives."""
+    ``copies`` times, see ``Outbox``. ``types``: what the columns are cast to, where it is the answer; ``names``: what
+    they are called there. ``profiled``: what each operator did is measured. ``coordinator``: the address of its Flight
+    port, which is asked whether it lives."""
 
     query: str
     attempt: int
@@ -95,6 +95,7 @@ class Task:
     broadcast: bool = False
     bucket: str | None = None
     types: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
     profiled: bool = False
 
     def ticket(self, partition: int) -> Ticket:
@@ -124,7 +125,7 @@ def decoded(text: str) -> tuple[Task, ...]:
 
 def _task(task: Task) -> dict[str, Any]:
     plain = {name: getattr(task, name) for name in _PLAIN}
-    return {**plain, "types": task.types, "body": _body(task.body)}
+    return {**plain, "types": task.types, "names": task.names, "body": _body(task.body)}
 
 
 _PLAIN: Mapping[str, Any] = {
@@ -146,8 +147,8 @@ def _task_of(found: Mapping[str, Any]) -> Task:
     for name, value in plain.items():
         if not isinstance(value, _PLAIN[name]):
             raise TypeError(name)
-    types = None if found["types"] is None else tuple(map(str, found["types"]))
-    return Task(**plain, types=types, body=_body_of(found["body"]))
+    types, names = (None if found[each] is None else tuple(map(str, found[each])) for each in ("types", "names"))
+    return Task(**plain, types=types, names=names, body=_body_of(found["body"]))
 
 
 def _body(body: Body) -> dict[str, Any]:

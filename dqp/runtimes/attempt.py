@@ -66,12 +66,12 @@ class Attempt:
         self._places = places_of(plan, len(evaluators))
         """Of each fragment the evaluators of its instances, by number."""
 
-    def start(self, types: Sequence[str]) -> Stream:
+    def start(self, names: Sequence[str], types: Sequence[str]) -> Stream:
         """The rows of the root, once it has begun."""
         execution = self._execution
         for fragment in self._plan.fragments:
             for instance, place in enumerate(self._places[fragment.id]):
-                task = self._task(fragment, instance, tuple(types))
+                task = self._task(fragment, instance, tuple(names), tuple(types))
                 self._tasks.setdefault(place, []).append(task)
         self._conducting = len(self._tasks)
         waits = execution.attempt > 1
@@ -147,7 +147,7 @@ class Attempt:
     def _ticket(self, fragment: Fragment, instance: int, partition: int) -> Ticket:
         return Ticket(self._query, self._execution.attempt, fragment.task(instance), partition, self._token)
 
-    def _task(self, fragment: Fragment, instance: int, types: tuple[str, ...]) -> Task:
+    def _task(self, fragment: Fragment, instance: int, names: tuple[str, ...], types: tuple[str, ...]) -> Task:
         consumer, output = self._plan.consumer(fragment), fragment.output
         name = fragment.task(instance)
         partitions = 1 if consumer is None else consumer.instances
@@ -164,6 +164,7 @@ class Attempt:
             broadcast=output is not None and output.kind == "broadcast",
             bucket=None if output is None else output.bucket(partitions),
             types=types if output is None else None,
+            names=names if output is None else None,
             profiled=self._execution.profiled,
         )
 

@@ -283,7 +283,7 @@ class Distributed(Local):
         plan = self._cut(tree, own, len(evaluators), execution, readings, at_hand)
         execution.placement = Placement(plan, named_places(plan, [each.name for each, _ in evaluators]))
         attempt = Attempt(self, plan, evaluators, execution, readings, at_hand, lost)
-        return _renamed(attempt.start(types), names, types)
+        return _renamed(attempt.start(names, types), names, types)
 
     def _cut(
         self,

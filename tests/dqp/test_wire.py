@@ -59,6 +59,7 @@ tasks = st.builds(
     broadcast=st.booleans(),
     bucket=st.none() | names,
     types=st.none() | st.lists(names, max_size=3).map(tuple),
+    names=st.none() | st.lists(names, max_size=3).map(tuple),
 )
 
 TASK = Task(query="q", attempt=1, name="0.0", token="t", coordinator="127.0.0.1:1", body=Body("x"))
