@@ -292,7 +292,7 @@ class Query:
 
     def _asked(self, before: str, blocksize: int | None, progress: Asked) -> Stream:
         """The answer of the service; parameters go as the literals that stand for them."""
-        statement = read(self.text, self.parameters)
+        statement = read(self.text, self.parameters, most=None)
         head = before or ("" if statement.kind == "query" else f"{statement.kind} (format {statement.form})")
         lab, cancellation = self._lab, Cancellation()
         lab._running.add(cancellation)

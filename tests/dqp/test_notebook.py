@@ -99,6 +99,14 @@ def test_a_query_in_every_form(lab: Lab) -> None:
     assert pa.table(lab.sql(JOINED, most=25)).num_rows == 25
 
 
+def test_a_long_list(lab: Lab) -> None:
+    sql = "select count(*) as n from shop.orders where customer in $customers"
+    found = lab.sql(sql, customers=[*range(2, 3000), None])
+    assert found.arrow() == lab.sql("select count(*) as n from shop.orders where customer between 2 and 2999").arrow()
+    assert found.explain().text
+    assert lab.sql("select 's7' in ($names) as v", names=[f"s{each}" for each in range(2000)]).arrow()["v"][0].as_py()
+
+
 def test_parameters_of_every_kind(lab: Lab) -> None:
     sql = "select count(*) as n from shop.orders where day >= $day and amount < $amount and customer in $customers"
     found = lab.sql(sql, day=datetime.date(2024, 1, 10), amount=Decimal("100.25"), customers=[1, 2, 3]).arrow()
