@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dai.errors import ConfigurationError, InternalError, LimitError
+from dai.errors import ConfigurationError, GoneError, InternalError, LimitError
 
 PART = ".part"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -28,6 +28,8 @@ class Results:
     def __init__(self, directory: Path, limit: int = 0) -> None:
         self.directory, self.limit = directory, limit
         self._lock = threading.Lock()
+        self.naming = threading.Lock()
+        """Held while files get their names or are removed: what is counted as removed was there."""
         self._rendering: dict[Path, threading.Lock] = {}
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -49,11 +51,12 @@ class Results:
     @contextmanager
     def writer(self, job: str, index: int, form: str | None = None) -> Iterator[Writer]:
         """Writes a result; what was not finished when the block is left is removed. LimitError where the disk or the
-        room for results is full."""
+        room for results is full, GoneError where the job was destroyed meanwhile: no other form outlives it."""
         path = self.path(job, index, form)
         part = path.with_name(path.name + PART)
         try:
-            part.parent.mkdir(exist_ok=True)
+            if form is None:
+                part.parent.mkdir(exist_ok=True)
             file = part.open("wb")
         except OSError as error:
             raise _translated(error) from error
@@ -91,11 +94,12 @@ class Results:
     def remove(self, job: str) -> None:
         """All files of a job."""
         directory = self.directory / job
-        try:
-            size = sum(path.stat().st_size for path in directory.iterdir() if path.suffix != PART)
-        except OSError:
-            return
-        shutil.rmtree(directory, ignore_errors=True)
+        with self.naming:
+            try:
+                size = sum(path.stat().st_size for path in directory.iterdir() if path.suffix != PART)
+            except OSError:
+                return
+            shutil.rmtree(directory, ignore_errors=True)
         self.account(-size)
 
     def sweep(self, keep: set[str]) -> None:
@@ -130,13 +134,16 @@ class Writer:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
-            self._part.rename(self._path)
+            with self._results.naming:
+                self._part.rename(self._path)
+                self.finished = True
         except OSError as error:
             raise _translated(error) from error
-        self.finished = True
 
 
 def _translated(error: OSError) -> Exception:
     if error.errno in _FULL:
         return LimitError("The disk for job results is full.", hint="Try again later, or ask for less.")
+    if error.errno == errno.ENOENT:
+        return GoneError("The result was destroyed.")
     return InternalError("The result could not be written.")

@@ -1,9 +1,13 @@
 import errno
+import shutil
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dai.errors import ConfigurationError, InternalError, LimitError
+from dai.errors import ConfigurationError, DaiError, GoneError, InternalError, LimitError
 from dai.results import Results
 
 
@@ -39,7 +43,7 @@ def test_a_result_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
 
 def test_what_was_not_finished_is_removed(tmp_path: Path) -> None:
     results = Results(tmp_path)
-    with results.writer("job", 0, "csv") as writer:
+    with results.writer("job", 0) as writer:
         writer.write(b"abc")
     assert results.used == 0
     assert list(tmp_path.glob("*/*")) == []
@@ -76,3 +80,70 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigurationError, match="results_directory"):
         Results(tmp_path / "file" / "results")
+
+
+def beside(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> list[BaseException]:
+    """Has ``work`` begin in a thread when files are about to be removed for the first time; what it raises."""
+    remove = shutil.rmtree
+    raised: list[BaseException] = []
+    started: list[threading.Thread] = []
+
+    def run() -> None:
+        try:
+            work()
+        except DaiError as error:
+            raised.append(error)
+
+    def removing(*given: Any, **more: Any) -> None:
+        if not started:
+            started.append(threading.Thread(target=run))
+            started[0].start()
+            started[0].join(0.1)  # as far as it comes
+        remove(*given, **more)
+
+    monkeypatch.setattr(shutil, "rmtree", removing)
+    return raised
+
+
+def settled() -> None:
+    for each in threading.enumerate():
+        if each is not threading.current_thread() and not each.daemon:
+            each.join(30)
+
+
+def test_what_two_remove_at_once_is_given_back_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = Results(tmp_path)
+    with results.writer("job", 0) as writer:
+        writer.write(b"abc")
+        writer.finish()
+    beside(monkeypatch, lambda: results.remove("job"))
+    results.remove("job")
+    settled()
+    assert results.used == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_finished_while_its_job_is_removed_takes_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(tmp_path)
+    with results.writer("job", 0) as writer:
+        writer.write(b"abc")
+        raised = beside(monkeypatch, writer.finish)
+        results.remove("job")
+        settled()
+    assert [type(each) for each in raised] == [GoneError]
+    assert results.used == 0
+    assert list(tmp_path.glob("*/*")) == []
+
+
+def test_no_other_form_of_a_removed_result_is_kept(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    with results.writer("job", 0) as writer:
+        writer.write(b"abc")
+        writer.finish()
+    results.remove("job")
+    with pytest.raises(GoneError), results.writer("job", 0, "csv") as writer:
+        writer.write(b"a")
+    assert results.used == 0
+    assert list(tmp_path.iterdir()) == []
