@@ -41,6 +41,7 @@ class Oracle:
 
     def _open(self) -> None:
         self.connection = duckdb.connect(config={"threads": 1 if self._backwards else 2})
+        self.connection.execute("SET TimeZone = 'UTC'")
         for source in SOURCES:
             self.connection.execute(f"CREATE SCHEMA {source}")
         for table in TABLES:

@@ -67,7 +67,7 @@ FORMS_OF_VALUES = (
     "SELECT id, $moment AS v FROM {a} WHERE ts < CAST($moment AS TIMESTAMP)",
     "SELECT id, $uuid AS v FROM {a} WHERE CAST($uuid AS VARCHAR) > name",
     "SELECT $str AS v, $dec AS u, $date AS e, COUNT(*) AS n FROM {a} GROUP BY ALL",
-    "SELECT $farint1 AS a, $fardbl1 AS b, $farstr1 AS c, $farts1 AS e, $fardec1 AS f",
+    "SELECT $int1 AS a, $farint1 > 0 AS b, $fardbl1 AS c, $farstr1 AS g, $farts1 AS e, $fardec1 AS f",
     "SELECT {c}, $int + 1 AS v FROM {a} WHERE {w} = ANY($ints) OR id = $int",
     "SELECT v.x, t.{c} FROM (VALUES ($int1), ($int2), (NULL)) v(x) LEFT JOIN {a} t ON t.id = v.x",
     "SELECT v.x, v.s, t.id FROM (VALUES ($int1, $str1), ($int2, $str2)) v(x, s) JOIN {a} t ON t.code = v.s",
