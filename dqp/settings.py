@@ -91,7 +91,8 @@ def load(given: Path | str | Mapping[str, Any], environment: Mapping[str, str] |
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"The federation {path} cannot be read: {error.strerror}.") from error
+        hint = "Name a federation.toml, or the URL of a federation of a service."
+        raise ConfigurationError(f"The federation {path} cannot be read: {error.strerror}.", hint=hint) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"The federation {path} is not TOML: {error}.") from error
     return _federation(document, path.parent, environment)

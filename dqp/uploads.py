@@ -7,9 +7,11 @@ lab, which has it still, sends it again.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
@@ -84,6 +86,10 @@ class Uploads:
 
     def _plain(self, error: StatementError) -> StatementError:
         detail, hint = ((each or "").replace(f"_{self._token}", "") for each in (error.detail, error.hint))
+        missing = re.match(r"There is no table '(\w+)'\.", detail)
+        near = get_close_matches(missing[1].casefold(), self._tables, 1) if missing else []
+        if near:  # The service suggests none of them: it knows no name.
+            hint = re.sub(r"\AKnown: .*", lambda _: f"Did you mean {self._tables[near[0]][0]!r}?", hint)
         return type(error)(detail, position=error.position, sqlstate=error.sqlstate, hint=hint or None)
 
     def _send(self, name: str, table: pa.Table) -> None:

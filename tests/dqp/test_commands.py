@@ -84,7 +84,9 @@ def test_the_federation_of_the_environment_or_of_the_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["query", "select 1 as one", "--format", "csv"]) == USAGE
-    assert "federation.toml cannot be read" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "federation.toml cannot be read" in told
+    assert "Name a federation.toml, or the URL" in told
     Path("federation.toml").write_text("[sources]")
     assert main(["query", "select 1 as one", "--format", "csv"]) == OK
     monkeypatch.setenv("DQP_FEDERATION", federation)

@@ -252,6 +252,21 @@ def test_carets_of_plain_errors_stand_below_the_mistake() -> None:
     assert caught.value.position == place
 
 
+def test_the_nearest_name_may_be_that_of_an_upload(two: tuple[Lab, Lab]) -> None:
+    one, other = two
+    one.upload("Trusted", {"a": [1]})
+    for lab, sql, told in (
+        (one, "from trustd", "Did you mean 'Trusted'?"),
+        (one, "select a from Trustd t", "Did you mean 'Trusted'?"),
+        (one, "from peple", "Did you mean 'book.people'?"),
+        (one, "from nothing_like_it", "Known: book.people."),
+        (other, "from trustd", "Known: book.people."),
+    ):
+        with pytest.raises(StatementError) as caught:
+            lab.sql(sql).arrow()
+        assert told in str(caught.value).splitlines()
+
+
 def test_a_value_of_an_upload_that_does_not_fit_is_pointed_at_in_what_was_written(two: tuple[Lab, Lab]) -> None:
     lab = two[0]
     lab.upload("mine", {"a": ["x"]})
