@@ -154,6 +154,8 @@ class Expressions:
                 if scope.sibling:
                     raise Unmodelled("lateral join")
                 value, remaining = found
+                if remaining and _is_outside(scope.parent, parts):
+                    raise Unmodelled("a field, or a column of a query around this one")
                 return _fields(value, node.parts[len(parts) - len(remaining) :]) if remaining else value
             if parts[0] in scope.aliases:
                 return self._alias(scope, node, parts)
@@ -378,6 +380,15 @@ class Expressions:
         if base is None or name.name.lower() in above:
             raise Unmodelled("window name")
         return {**self._definition(base, (*above, name.name.lower())), **own}
+
+
+def _is_outside(scope: Scope | None, parts: tuple[str, ...]) -> bool:
+    """Whether it is a relation's name and a column of it in a query around."""
+    while scope is not None:
+        if scope.qualified(parts) is not None:
+            return True
+        scope = scope.parent
+    return False
 
 
 def _fields(value: exp.Expression, fields: Any) -> exp.Expression:

@@ -15,7 +15,7 @@ from dqp.binder_blocks import Ctes, block, described, table_of
 from dqp.binder_expressions import Expressions
 from dqp.binder_scope import Merged, Output, Relation, Scope, Unmodelled
 from dqp.constants import value
-from dqp.operators import Inline, Join, JoinKind, Operator
+from dqp.operators import Inline, Join, JoinKind, Operator, Scan
 
 if TYPE_CHECKING:
     from dqp.binder import Binder
@@ -24,6 +24,7 @@ Member = tuple[Operator, Scope]
 _TABLE = frozenset(("this", "db", "catalog", "alias", "joins"))
 _DERIVED = frozenset(("this", "alias", "joins"))
 _JOIN = frozenset(("this", "on", "using", "side", "kind", "method"))
+_FIELDS = ("STRUCT", "MAP", "UNION", "JSON", "VARIANT", "GEOMETRY")
 _SIDES: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
 _ARROW: dict[str, tuple[pa.DataType, type]] = {
     "INTEGER": (pa.int32(), int),
@@ -84,6 +85,11 @@ def _data(node: exp.Values, shape: tuple[tuple[str, str], ...]) -> pa.Table | No
     return pa.table(columns, names=[name for name, _ in shape])
 
 
+def _has_fields(tree: Operator) -> bool:
+    """Whether a column may be something that has fields, as far as is known without asking."""
+    return not isinstance(tree, Scan) or any(each.type.startswith(_FIELDS) for each in tree.table.columns)
+
+
 class _From:
     def __init__(self, binder: Binder, outer: Scope | None, ctes: Ctes) -> None:
         self.binder, self.outer, self.ctes, self.names = binder, outer, ctes, binder.names
@@ -133,7 +139,7 @@ class _From:
             raise Unmodelled(type(node).__name__)
         alias = node.args.get("alias")
         name = node.alias or (node.name if isinstance(node, exp.Table) else None)
-        relation = Relation(name, renamed(output.columns, alias), () if node.alias else path)
+        relation = Relation(name, renamed(output.columns, alias), () if node.alias else path, _has_fields(output.tree))
         return output.tree, Scope([relation])
 
     def siblings(self, left: list[Scope]) -> Scope | None:

@@ -24,15 +24,19 @@ class Output:
 
 class Relation:
     """A member of FROM. ``alias`` is what its columns are qualified by, ``path`` the full name of a table without an
-    alias of its own; both in lower case."""
+    alias of its own; both in lower case. ``fields``: whether its columns may have some."""
 
-    __slots__ = ("alias", "columns", "index", "path")
+    __slots__ = ("alias", "columns", "fields", "index", "path")
 
     def __init__(
-        self, alias: str | None, columns: Iterable[tuple[str | None, str]], path: tuple[str, ...] = ()
+        self,
+        alias: str | None,
+        columns: Iterable[tuple[str | None, str]],
+        path: tuple[str, ...] = (),
+        fields: bool = True,
     ) -> None:
         self.alias = alias.lower() if alias else None
-        self.path = path
+        self.path, self.fields = path, fields
         self.columns = unrepeated(columns)
         self.index = {name.lower(): identifier for name, identifier in self.columns if name is not None}
 
@@ -84,24 +88,31 @@ class Scope:
     def find(self, parts: tuple[str, ...]) -> tuple[exp.Expression, tuple[str, ...]] | None:
         """The column that ``parts`` (in lower case) begins with, and the fields that remain; None if there is none
         here. Raises Unmodelled for one that is ambiguous."""
-        if len(parts) > 1:
-            for size in range(min(len(parts) - 1, 3), 0, -1):
-                qualifier, name = parts[:size], parts[size]
-                found = [each.index[name] for each in self.relations if each.goes_by(qualifier) and name in each.index]
-                if len(found) > 1:
-                    raise Unmodelled("ambiguous qualifier")
-                if found:
-                    return column(found[0]), parts[size + 1 :]
+        qualified = self.qualified(parts)
+        if qualified is not None:
+            return qualified
         name = parts[0]
         merged = self.merged.get(name)
         if merged is not None:
             if any(name in each.index and each.index[name] not in merged.identifiers for each in self.relations):
                 raise Unmodelled("ambiguous column")
             return merged.value.copy(), parts[1:]
-        found = [each.index[name] for each in self.relations if name in each.index]
+        of = [each for each in self.relations if each.fields or len(parts) == 1]
+        found = [each.index[name] for each in of if name in each.index]
         if len(found) > 1:
             raise Unmodelled("ambiguous column")
         return (column(found[0]), parts[1:]) if found else None
+
+    def qualified(self, parts: tuple[str, ...]) -> tuple[exp.Expression, tuple[str, ...]] | None:
+        """As ``find``, where the name of a relation stands before the column's."""
+        for size in range(min(len(parts) - 1, 3), 0, -1):
+            qualifier, name = parts[:size], parts[size]
+            found = [each.index[name] for each in self.relations if each.goes_by(qualifier) and name in each.index]
+            if len(found) > 1:
+                raise Unmodelled("ambiguous qualifier")
+            if found:
+                return column(found[0]), parts[size + 1 :]
+        return None
 
     def names_relation(self, name: str) -> bool:
         return any(each.alias == name for each in self.relations)

@@ -81,3 +81,4 @@ select u.unnest from unnest([1,2]) u
 select customer - customer as id from pg.orders group by all having id = 0
 values ((select count(*) from pg.orders), 1), (2, 3)
 with a as (select max(id) as x from pg.orders) select * from (values ((select x from a))) t
+select note.id, (select max(o.id) from (select note, id from pg.orders) o where o.id = note.id) from pg.customers note

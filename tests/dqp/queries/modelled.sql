@@ -410,3 +410,7 @@ select string_agg(distinct c, '|' order by c), max(id) from (select 'x' as c, id
 select count(distinct customer order by customer), count(amount order by id), count(distinct id order by id desc) filter (where id > 2) from pg.orders
 select string_agg(distinct x, '|' order by x), list(distinct x order by x desc) filter (where x is not null) from (select (select max(name) from maria.customers c where c.id = o.customer) as x from pg.orders o)
 select string_agg(distinct x, '|' order by x) from (select (select name from maria.customers c where c.id = o.customer and c.id + 0 = o.customer) as x from pg.orders o)
+select note.id, (select max(o.id) from pg.orders o where o.id = note.id) from pg.customers note
+select id.name, (select count(*) from pg.orders o where o.customer = id.id and o.note in (select c.name from maria.customers c where c.id <> id.id)) from pg.customers id
+select (select max(i.attrs.size) from data.items i where i.order_id = o.id), o.id from pg.orders o
+select attrs.id, (select max(attrs.size) from data.items i) from pg.customers attrs
