@@ -37,6 +37,14 @@ _CONVERSIONS: dict[str, Callable[[str], Any]] = {
     "binary": lambda value: base64.b64decode(value, validate=True),
     "null": lambda _: None,
 }
+_WRITTEN = {
+    "boolean": "true",
+    "decimal": "1.50",
+    "date": "2024-01-31",
+    "time": "12:30:00",
+    "timestamp": "2024-01-31T12:30:00",
+    "binary": "aGVsbG8= (base64)",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +69,11 @@ class SqlParameter(Element):
         try:
             return _CONVERSIONS[self.type](self.content.strip())
         except (ValueError, KeyError, decimal.InvalidOperation, binascii.Error) as error:
-            raise ParameterError(f"Parameter {self.position} is no {self.type}: {self.content.strip()!r}.") from error
+            written = _WRITTEN.get(self.type)
+            raise ParameterError(
+                f"Parameter {self.position} is no {self.type}: {self.content.strip()!r}.",
+                hint=f"Write it like this: {written}." if written else None,
+            ) from error
 
 
 def in_order(parameters: Sequence[SqlParameter]) -> list[SqlParameter]:

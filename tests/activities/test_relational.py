@@ -55,8 +55,12 @@ def test_constants(type, text, value):
      ("time", "noon"), ("timestamp", "now")],
 )  # fmt: skip
 def test_constants_that_are_none(type, text):
-    with pytest.raises(ParameterError, match=f"Parameter 3 is no {type}: "):
+    with pytest.raises(ParameterError, match=f"Parameter 3 is no {type}: ") as caught:
         SqlParameter(position=3, type=type, content=text).constant()
+    assert (caught.value.hint is None) == (type in ("integer", "double"))
+    if caught.value.hint is not None:
+        example = caught.value.hint.removeprefix("Write it like this: ").removesuffix(".").removesuffix(" (base64)")
+        SqlParameter(position=3, type=type, content=example).constant()
 
 
 @pytest.mark.parametrize(
