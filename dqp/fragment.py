@@ -22,10 +22,9 @@ from typing import Any, NoReturn, Self, TypeAlias
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection
 
-from dai.drivers.duckdb_types import LONG_INTERVAL, arrow_type, projected
+from dai.drivers.duckdb_types import LONG_INTERVAL, arrow_type, missing, projected
 from dai.drivers.interrupts import interruptible
 from dai.drivers.rows import field
 from dai.errors import ClosedError, DaiError, DataError, InternalError, LimitError, StatementError
@@ -371,20 +370,16 @@ def _told(column: pa.Field, type: str, form: str | None) -> dict[bytes, bytes]:
 
 
 def typed(batch: pa.RecordBatch, schema: pa.Schema, *, infinite: bool = False) -> pa.RecordBatch:
-    """The batch in the schema's types. DataError for infinite dates and timestamps, which Arrow does not have, unless
-    it is for DuckDB, which knows its own (``infinite``)."""
+    """The batch in the schema's types. DataError for infinite dates and timestamps and for 24:00, which Arrow does not
+    have, unless it is for DuckDB, which knows its own (``infinite``)."""
     arrays = []
     for column, wanted in zip(batch.columns, schema, strict=True):
-        if not infinite and (pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type)):
-            width = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
-            most = (1 << (width.bit_width - 1)) - 1
-            bare = column.view(width)
-            if pc.any(pc.or_(pc.equal(bare, most), pc.equal(bare, -most))).as_py():
-                raise DataError(
-                    f"Column {wanted.name!r}: infinity is not a moment in time.",
-                    hint=f'Select CAST("{wanted.name}" AS VARCHAR) to get the column as text.',
-                    column=wanted.name,
-                )
+        if not infinite and (found := missing(column)):
+            raise DataError(
+                f"Column {wanted.name!r}: {found[0]}.",
+                hint=f'Select CAST("{wanted.name}" AS VARCHAR) to get the column as text.',
+                column=wanted.name,
+            )
         arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection, StatementType
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -27,7 +26,7 @@ from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInf
 from dai.drivers import duckdb_tables as schema_of
 from dai.drivers.brought import Tables
 from dai.drivers.ddl import matched, quoted, quoted_table
-from dai.drivers.duckdb_types import LONG_INTERVAL, projected, target
+from dai.drivers.duckdb_types import LONG_INTERVAL, missing, projected, target
 from dai.drivers.interrupts import interruptible
 from dai.drivers.pool import Pool
 from dai.drivers.pooled import PooledDriver, PooledSession, Release
@@ -314,20 +313,17 @@ def _columns(relation: Any) -> list[tuple[str, Any]]:
 
 
 def _typed(batch: pa.RecordBatch, schema: pa.Schema, row: int) -> pa.RecordBatch:
-    """The batch in our types. DataError for infinite dates and timestamps, which Arrow does not have."""
+    """The batch in our types. DataError for infinite dates and timestamps and for 24:00, which Arrow does not have."""
     arrays = []
     for column, wanted in zip(batch.columns, schema, strict=True):
-        if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
-            width = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
-            most = (1 << (width.bit_width - 1)) - 1
-            at = pc.index_in(pa.array([most, -most], width), value_set=column.view(width)).drop_null()
-            if len(at):
-                raise DataError(
-                    f"Column {wanted.name!r}, row {row + at[0].as_py()}: infinity is not a moment in time.",
-                    hint=f'Select CAST("{wanted.name}" AS VARCHAR) to get the column as text.',
-                    column=wanted.name,
-                    row=row + at[0].as_py(),
-                )
+        if found := missing(column):
+            what, at = found
+            raise DataError(
+                f"Column {wanted.name!r}, row {row + at}: {what}.",
+                hint=f'Select CAST("{wanted.name}" AS VARCHAR) to get the column as text.',
+                column=wanted.name,
+                row=row + at,
+            )
         arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

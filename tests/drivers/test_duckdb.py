@@ -34,6 +34,9 @@ def driver(duckdb_url: str) -> Iterator[Driver]:
         "SELECT 'infinity'::date AS v",
         "SELECT '-infinity'::timestamp AS v",
         "SELECT 'infinity'::timestamptz AS v",
+        "SELECT TIME '24:00:00' AS v",
+        "SELECT [[TIME '24:00:00']] AS v",
+        "SELECT ['infinity'::date] AS v",
         "SELECT INTERVAL '-2562047 hours' AS v",
         "SELECT [[INTERVAL '2562047 hours']] AS v",
     ],
@@ -42,18 +45,15 @@ def test_values_that_arrow_does_not_have_are_refused(driver: Driver, sql: str) -
     with pytest.raises(DataError, match=r"CAST|Cast"):
         table(driver, sql)
     text = table(driver, f"SELECT CAST(v AS VARCHAR) AS v FROM ({sql})").column("v").to_pylist()
-    texts = (
-        "170141183460469231731687303715884105727",
-        "infinity",
-        "-infinity",
-        "-2562047:00:00",
-        "[['2562047:00:00']]",
-    )
+    texts = {"170141183460469231731687303715884105727", "infinity", "-infinity", "[infinity]", "24:00:00"}
+    texts |= {"[['24:00:00']]", "-2562047:00:00", "[['2562047:00:00']]"}
     assert text[0] in texts
 
 
-def test_the_row_of_an_infinite_date(driver: Driver) -> None:
-    sql = "SELECT if(i = 4000, 'infinity'::date, '2024-01-01'::date) AS v FROM range(5000) r(i) ORDER BY i"
+@pytest.mark.parametrize("form", ["{}", "[{}]", "if(i % 2 = 0, [NULL, {}], NULL)"])
+def test_the_row_of_an_infinite_date(driver: Driver, form: str) -> None:
+    value = form.format("if(i = 4000, 'infinity'::date, '2024-01-01'::date)")
+    sql = f"SELECT {value} AS v FROM range(5000) r(i) ORDER BY i"
     with pytest.raises(DataError) as caught:
         table(driver, sql)
     assert (caught.value.extra["column"], caught.value.extra["row"]) == ("v", 4001)
