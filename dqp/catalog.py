@@ -285,7 +285,7 @@ class Catalog:
             if self._shadow is None or self._shadow[0] != version:
                 self._shadow = (version, Shadow(self._reflection.aliases, self._functions))
             shadow = self._shadow[1]
-            uploads = {name: self._uploads[name][1].schema for name in names & self._uploads.keys()}
+            uploads = {self._uploads[name][0]: self._uploads[name][1].schema for name in names & self._uploads.keys()}
         for name in names:
             if (type := list_type(name)) is not None:
                 shadow.table((name,), (("value", type),))

@@ -50,7 +50,7 @@ class Uploads:
     def asked(self, statement: Statement, head: str, ask: Callable[[str], Any]) -> Any:
         """What ``ask`` gives for ``head`` and the statement, which sees the tables that it names."""
         used = self._used(statement)
-        at, text, last = _definitions(statement, {name: self._private(name) for name in used})
+        at, text, last = _definitions(statement, {self._tables[name][0]: self._private(name) for name in used})
         sql = f"{head}{statement.text[:at]}{text}{statement.text[at:]}{last}"
         begin = len(head) + at
         try:

@@ -54,6 +54,20 @@ def rows(lab: Lab, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
     return [tuple(each.values()) for each in lab.sql(sql, **parameters).arrow().to_pylist()]
 
 
+@pytest.mark.parametrize("name", ["Übersicht", "Straße", "ÉTÉ", "Mine"])
+@pytest.mark.parametrize("here", [True, False])
+def test_names_have_letters_of_every_alphabet(name: str, here: bool, service: Background, tmp_path: Path) -> None:
+    where: Any = {"sources": {"book": f"sqlite:///{tmp_path}/x.db"}} if here else f"{service.url}/lab"
+    with dqp.connect(where) as lab:
+        lab.upload(name, {"a": [1]})
+        lab.upload(name, {"a": [2]})
+        assert rows(lab, f"select {name}.a from {name}") == [(2,)]
+        assert rows(lab, f'with recursive r as (select a from "{name}" union select 5) from r order by 1') == [
+            (2,),
+            (5,),
+        ]
+
+
 def test_uploads_of_two_people_do_not_meet(two: tuple[Lab, Lab], service: Background) -> None:
     one, other = two
     one.upload("mine", {"a": [1]})
