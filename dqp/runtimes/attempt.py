@@ -57,6 +57,7 @@ class Attempt:
         self._runtime, self._plan, self._evaluators, self._execution = runtime, plan, evaluators, execution
         self._readings, self._at_hand, self._lost = readings, at_hand, lost
         self._query, self._token = uuid.uuid4().hex, new_token()
+        self._cancellation = execution.cancellation
         self._keys: dict[tuple[str, str], Hashable] = {}
         self._conducting = 0
         self._over = False
@@ -119,10 +120,11 @@ class Attempt:
         long as rows are wanted."""
         try:
             with self._runtime.loaded(evaluator, len(tasks)), self._named():
-                for reports in evaluator.run(tasks, self._execution.cancellation, waits=waits):
+                for reports in evaluator.run(tasks, self._cancellation, waits=waits):
                     taken.set()
-                    for each in reports:
-                        self._told(evaluator, each)
+                    with self._failing():
+                        for each in reports:
+                            self._told(evaluator, each)
         except DaiError:
             if not self._over:
                 raise
@@ -131,6 +133,18 @@ class Attempt:
             with self._reported:
                 self._conducting -= 1
                 self._reported.notify_all()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What is raised fails the attempt before the evaluator is let go: its port then says to whoever still reads
+        there that the exchange was withdrawn, which is no reason."""
+        try:
+            with self._named():
+                yield
+        except DaiError as error:
+            if not self._over:
+                self._cancellation.cancel(error)
+            raise
 
     def _told(self, evaluator: Evaluator, report: Mapping[str, Any]) -> None:
         for name, figures in report["measures"].items():

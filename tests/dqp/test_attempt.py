@@ -1,20 +1,23 @@
 """A query on evaluators in this process, over sources that a test holds."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from sqlglot import exp
 
 from dai.cancellation import Cancellation
+from dai.errors import DataError
 from dai.stream import Stream
 from dqp.flight import FlightPort, Ticket
 from dqp.flight_client import fetch
-from dqp.operators import Join, column
+from dqp.operators import Join, Project, column
 from tests.dqp.doubles import Double, batch, catalog_of, execution, numbers, remote
-from tests.dqp.in_process import InProcess, in_process
+from tests.dqp.in_process import InProcess, Told, in_process
 from tests.processes import until
 
 TREE = Join(
@@ -74,3 +77,33 @@ def test_a_database_may_work_for_long_before_its_first_row(monkeypatch: pytest.M
             released.set()
         found, attempt = asked.result()
         assert (sorted(found["a"].to_pylist()), attempt) == (list(range(1, 11)), 1)
+
+
+def test_the_reason_of_a_failure_is_known_before_an_evaluator_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever still reads there hears from then on that the exchange was withdrawn, which is no reason."""
+    heard = threading.Event()
+    run = Told.run
+
+    def reluctant(self: Told, *given: Any, **more: Any) -> Iterator[Any]:
+        try:
+            with closing(run(self, *given, **more)) as running:  # type: ignore[type-var]
+                yield from running
+        finally:
+            assert heard.wait(100)
+
+    text = exp.DPipe(this=exp.Literal.string("x"), expression=column("a_id"))
+    tree = Project(TREE, (("n", exp.cast(text, "INT")),))
+    with in_process(catalog_of(Double("a", rows), Double("b", rows))) as runtime, execution() as running:
+
+        def late(address: str, ticket: Ticket, *, cancellation: Cancellation) -> Stream:
+            (port,) = [each.evaluator.port for each in runtime.told if each.address == address]
+            until(lambda: port._withdrawn or cancellation.cancelled)
+            try:
+                return fetch(address, ticket, cancellation=cancellation)
+            finally:
+                heard.set()
+
+        monkeypatch.setattr(Told, "run", reluctant)
+        monkeypatch.setattr("dqp.runtimes.attempt.fetch", late)
+        with pytest.raises(DataError, match="Could not convert"):
+            runtime.run(tree, ["n"], ["INTEGER"], None, running)
