@@ -79,7 +79,7 @@ class MariaDB(PooledDriver[Connection]):
             limit=self._limit,
             idle=options.idle,
             check=lambda connection: connection.raw.ping() is None,
-            alive=lambda connection: not select.select([connection.raw.fileno()], [], [], 0)[0],
+            alive=_quiet,
             interrupt=lambda connection: self.kill(connection.id),
         )
 
@@ -447,6 +447,13 @@ class MariaDB(PooledDriver[Connection]):
             _cut(connection)
         with contextlib.suppress(MySQLdb.Error):
             result.discard()
+
+
+def _quiet(connection: Connection) -> bool:
+    """An idle connection has nothing to say; where there is something to read, the server has gone or said so."""
+    poll = select.poll()
+    poll.register(connection.raw.fileno(), select.POLLIN)
+    return not poll.poll(0)
 
 
 def _cut(connection: Connection) -> None:

@@ -1,6 +1,8 @@
 """What is MariaDB's own: its text protocol, procedures, KILL, and what its errors say."""
 
 import datetime as dt
+import os
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -189,6 +191,19 @@ def test_closing_half_way_where_the_server_takes_no_more_connections(
     assert driver.pool_state() == {"open": 0, "idle": 0, "limit": 3}
     until(lambda: running(raw, mariadb_url) == [])
     assert table(driver, "SELECT 1 AS one").num_rows == 1
+
+
+def test_a_connection_is_used_again_in_a_process_with_many_files(driver: Driver) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 2048), before[1]))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        first, again = (table(driver, "SELECT CONNECTION_ID() AS id").to_pylist() for _ in range(2))
+        assert first == again
+    finally:
+        for each in files:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_connection_that_is_cut_half_way(driver: Driver, raw: Raw, mariadb_url: str) -> None:
