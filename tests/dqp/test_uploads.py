@@ -247,8 +247,12 @@ def test_nothing_else_of_a_service_tells_it(
             with pytest.raises(DaiError) as caught:
                 raw.query(head + sql).stream().table()
             hidden(lab, str(caught.value), repr(caught.value.extra))
-    jobs = httpx.get(f"{service.url}/jobs").text
-    hidden(lab, jobs, *(httpx.get(f"{service.url}/jobs/{each}").text for each in re.findall(r"[0-9a-f-]{36}", jobs)))
+    jobs = httpx.get(f"{service.url}/jobs", timeout=60).text
+    hidden(
+        lab,
+        jobs,
+        *(httpx.get(f"{service.url}/jobs/{each}", timeout=60).text for each in re.findall(r"[0-9a-f-]{36}", jobs)),
+    )
     digits = lab._uploads._token
     for record in caplog.records:
         assert digits not in caplog.handler.format(record)
@@ -314,7 +318,7 @@ def test_no_job_tells_the_private_name(two: tuple[Lab, Lab], service: Background
         with raw.session() as session:
             job = raw.submit(sql, session=session.id)
             job.wait()
-            told = httpx.get(f"{service.url}/jobs/{job.id}").text
+            told = httpx.get(f"{service.url}/jobs/{job.id}", timeout=60).text
         assert part in told
         hidden(lab, told)
 
