@@ -4,10 +4,11 @@ A dialect does an operation only where its database gives exactly what DuckDB wo
 errors where DuckDB has errors. ``statement`` renders and checks in one: what is not on the list raises ``NotPushed``
 with a reason that EXPLAIN shows. Every entry is tested against its server on edge values (tests/dqp/dialects).
 
-Four liberties: sums of DOUBLE depend on the order of rows, in every database, and where they are too large they are an
+Five liberties: sums of DOUBLE depend on the order of rows, in every database, and where they are too large they are an
 error in PostgreSQL and MariaDB; a mean of exact numbers is rounded once, where the last bit of DuckDB's depends
-on the aggregates beside it; MariaDB has no negative zero; and where MariaDB computes decimals, an intermediate result
-that has more digits than DuckDB's type gives the exact answer instead of an error.
+on the aggregates beside it; MariaDB has no negative zero; where MariaDB computes decimals, an intermediate result
+that has more digits than DuckDB's type gives the exact answer instead of an error; and a sum or difference that is
+compared with a constant, which DuckDB does not compute, overflows in other databases.
 """
 
 from __future__ import annotations
