@@ -29,10 +29,15 @@ def value(node: Any) -> Value | None:
         return value(node.this)
     if isinstance(node, exp.Neg):
         inner = value(node.this)
-        return -inner if isinstance(inner, int | float | Decimal) and not isinstance(inner, bool) else None
+        return negated(inner) if isinstance(inner, int | float | Decimal) and not isinstance(inner, bool) else None
     if type(node) is exp.Cast and isinstance(node.this, exp.Literal):
         return _typed(node.this, node.to)
     return None
+
+
+def negated(given: int | float | Decimal) -> int | float | Decimal:
+    """The number with the other sign; a minus would round a decimal to 28 digits."""
+    return given.copy_negate() if isinstance(given, Decimal) else -given
 
 
 def _number(text: str) -> int | float | Decimal | None:
@@ -59,7 +64,7 @@ def _typed(literal: exp.Literal, to: Any) -> Value | None:
         if kind == exp.DType.DECIMAL:
             digits, scale = (*(int(each.name) for each in to.expressions), 0)[:2] if to.expressions else (18, 3)
             number = Decimal(text)
-            fits = -int(number.as_tuple().exponent) <= scale and abs(number) < 10 ** (digits - scale)
+            fits = -int(number.as_tuple().exponent) <= scale and number.copy_abs() < 10 ** (digits - scale)
             return number if fits else None
         if kind == exp.DType.DOUBLE:
             return float(text)
@@ -84,7 +89,7 @@ def literal(given: Value) -> exp.Expression:
         return _cast(repr(given), "DOUBLE")
     if not isinstance(given, int | Decimal):
         raise ValueError(f"There is no literal of a {type(given).__name__}.")
-    text = format(abs(given), "f") if isinstance(given, Decimal) else str(abs(given))
+    text = format(given.copy_abs(), "f") if isinstance(given, Decimal) else str(abs(given))
     plain = exp.Literal(this=text, is_string=False)
     return exp.Neg(this=plain) if given < 0 else plain
 

@@ -63,7 +63,7 @@ class Operators(Expressions):
         if left.is_constant and right.is_constant and found.type in WHOLE and operator in _FOLDED:
             folded = _FOLDED[operator](left.constant, right.constant)
             if fits(folded, found.type):
-                return self.known(folded, found.type)
+                return Value(self.typed(folded, found.type), found.type, True, True, folded, typed=True)
         text = self.written(operator, found.operands, left, right)
         if found.checked and is_decimal(found.type):
             text = self.checked(text, found.type)

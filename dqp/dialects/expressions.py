@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from sqlglot import exp
 
+from dqp.constants import negated
 from dqp.dialects import constants
 from dqp.dialects.typing import (
     BOOLEAN,
@@ -238,13 +239,13 @@ class Expressions(Renderer):
     def _on_neg(self, node: exp.Neg, columns: Columns) -> Value:
         value = self.value(node.this, columns)
         if value.is_constant and isinstance(value.constant, int | Decimal | float):
-            negated = -value.constant
+            opposite = negated(value.constant)
             if value.typed:
-                if isinstance(negated, int) and not fits(negated, value.type):
-                    raise self.refuse(f"{negated} as {value.type}")
-                return Value(self.typed(negated, value.type), value.type, True, True, negated, typed=True)
-            own = of_integer(negated) if isinstance(negated, int) else value.type
-            return Value(f"({self.constant(negated, own)})", own, True, True, negated)
+                if isinstance(opposite, int) and not fits(opposite, value.type):
+                    raise self.refuse(f"{opposite} as {value.type}")
+                return Value(self.typed(opposite, value.type), value.type, True, True, opposite, typed=True)
+            own = of_integer(opposite) if isinstance(opposite, int) else value.type
+            return Value(f"({self.constant(opposite, own)})", own, True, True, opposite)
         text = self.written("neg", value.type, value)
         return Value(f"({text})", value.type, True, magnitude=value.magnitude)
 
@@ -459,7 +460,7 @@ def _midnight(value: datetime) -> bool:
 
 def adapted(value: Value, other: Value) -> Value:
     """An integer literal takes the type of what it stands beside, where it fits."""
-    is_literal = is_untyped(value) and not other.is_constant
+    is_literal = is_untyped(value) and not is_untyped(other)
     return value._replace(type=other.type) if is_literal and fits(value.constant, other.type) else value
 
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from dqp.dialects.constants import number
+from dqp.dialects.typing import compared, is_exact, is_within, parsed
 from dqp.operators import (
     Aggregate,
     Call,
@@ -237,10 +239,20 @@ def _inferred(equalities: Predicates, known: Predicates, context: Context) -> Pr
 
 def _says_it(predicate: exp.Expression, name: str, other: str, context: Context) -> bool:
     """Whether it says the same of the other column: a text becomes a number of the column's own type, '1.5' an INTEGER
-    of 2."""
-    if context.types.get(name) == context.types.get(other):
+    of 2, and a number of many digits may have no room in a type that both have in common."""
+    type = context.types.get(other, "")
+    return context.types.get(name) == type or all(_meets(each, type) for each in predicate.find_all(exp.Literal))
+
+
+def _meets(literal: exp.Literal, type: str) -> bool:
+    """Whether a number is compared with every value of an exact type without an overflow."""
+    if literal.is_string:
+        return False
+    one, other = parsed(type), number(literal.name)[1]
+    if not is_exact(other):
         return True
-    return not any(each.is_string for each in predicate.find_all(exp.Literal))
+    both = compared(one, other)
+    return is_within(one, both) and is_within(other, both)
 
 
 def simple_column(node: exp.Expression) -> str | None:

@@ -220,7 +220,19 @@ def test_an_unknown_dialect_costs_like_mariadb() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [0, 7, -7, 2**40, Decimal("1.50"), Decimal("-0.01"), "it's", "", True, False, date(2024, 2, 29), 1.5, -2e300],
+    [
+        *(
+            0,
+            7,
+            -7,
+            2**40,
+            -(2**127),
+            Decimal("1.50"),
+            Decimal("-0.01"),
+            Decimal("-1234567890123456789012345678.0123456789"),
+        ),
+        *("it's", "", True, False, date(2024, 2, 29), 1.5, -2e300),
+    ],
 )
 def test_literals_are_values(given: object) -> None:
     made = value(literal(given))  # type: ignore[arg-type]

@@ -51,6 +51,8 @@ def test_a_text_that_is_looked_for_in_a_subquery(edges: Edge, text: str, negated
         "coalesce(integer_x, cast(5 as bigint)) * cast(3 as bigint)",
         "case when g = 1 then integer_x else cast(5 as bigint) end * 3",
         "integer_x = cast(5 as bigint)",
+        "integer_x * (cast(1 as bigint) + 1)",
+        "integer_x + (2 - cast(5 as bigint))",
     ],
 )
 def test_a_type_that_was_asked_for(edges: Edge, text: str) -> None:
@@ -59,6 +61,25 @@ def test_a_type_that_was_asked_for(edges: Edge, text: str) -> None:
         assert not differences(tree, edges)
     except NotPushed:
         assert edges.dialect == "sqlite"
+
+
+@pytest.mark.parametrize(
+    "text", ["-1234567890123456789012345678.0123456789", "-cast('-12345678901234567890123456789.5' as decimal(38,1))"]
+)
+def test_decimals_of_many_digits(edges: Edge, text: str) -> None:
+    tree = valued(edges, "integer", text)
+    try:
+        assert not differences(tree, edges)
+    except NotPushed:
+        assert edges.dialect == "sqlite" or "cast" in text
+
+
+def test_what_is_computed_of_constants_has_their_type(edges: Edge) -> None:
+    for text in ("bigint_x < cast(126 as tinyint) + 1", "bigint_x < 1 + cast(126 as tinyint)"):
+        assert not differences(valued(edges, "bigint", text), edges)
+    if edges.dialect != "duckdb":  # which raises the error by itself
+        with pytest.raises(NotPushed, match="TINYINT"):
+            statement(valued(edges, "bigint", "bigint_x < cast(127 as tinyint) + 1"), edges.dialect)
 
 
 @pytest.mark.parametrize(
