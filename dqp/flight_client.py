@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import CancelledError as AbandonedError
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
@@ -35,33 +34,30 @@ def fetch(address: str, ticket: Ticket, *, cancellation: Cancellation, timeout: 
     Closing the stream and cancelling both end the producer's side too. Here and while pulling, raises what the
     producer failed with, the cancellation's cause, or EvaluatorLostError when the evaluator is gone.
     """
-    client = _connected(address)
     deadline = time.monotonic() + timeout
-    try:
-        while True:
-            wait = max(0.0, min(TURN, deadline - time.monotonic()))
-            try:
-                reader = _opened(client, address, ticket.encode(wait), cancellation, wait)
-                break
-            except NotFoundError as error:
-                if error.extra.get("started") is not False:
-                    raise
-                if error.extra.get("expected"):
-                    deadline = max(deadline, time.monotonic() + TURN)
-                if time.monotonic() >= deadline:
-                    text = (
-                        f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {timeout:g} s."
-                    )
-                    raise NotFoundError(text) from error
-        schema = reader.schema
-    except BaseException:
-        client.close()
-        raise
+    while True:
+        wait = max(0.0, min(TURN, deadline - time.monotonic()))
+        try:
+            client, reader = _opened(address, ticket.encode(wait), cancellation, wait)
+            break
+        except NotFoundError as error:
+            if error.extra.get("started") is not False:
+                raise
+            if error.extra.get("expected"):
+                deadline = max(deadline, time.monotonic() + TURN)
+            if time.monotonic() >= deadline:
+                text = f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {timeout:g} s."
+                raise NotFoundError(text) from error
 
     def close() -> None:
         reader.cancel()
         client.close()
 
+    try:
+        schema = reader.schema
+    except BaseException:
+        close()
+        raise
     return Stream(schema, _received(reader, address, cancellation), close)
 
 
@@ -84,16 +80,19 @@ def _connected(address: str) -> flight.FlightClient:
 
 
 def _opened(
-    client: flight.FlightClient, address: str, request: bytes, cancellation: Cancellation, timeout: float
-) -> flight.FlightStreamReader:
+    address: str, request: bytes, cancellation: Cancellation, timeout: float
+) -> tuple[flight.FlightClient, flight.FlightStreamReader]:
     """Opening blocks until the producer has begun and cannot be interrupted: so it has a thread, which cancels what
-    nobody waits for any more."""
+    nobody waits for any more. The client is closed there, too: Arrow crashes where it is closed while it opens."""
+    cancellation.check()
+    client = _connected(address)
     opening: Future[flight.FlightStreamReader] = Future()
 
     def open_it() -> None:
         try:
             reader = client.do_get(flight.Ticket(request))
         except BaseException as error:  # noqa: BLE001 - for the thread that waits
+            client.close()
             with suppress(InvalidStateError):
                 opening.set_exception(error)
             return
@@ -101,27 +100,27 @@ def _opened(
             opening.set_result(reader)
         except InvalidStateError:
             reader.cancel()
+            client.close()
 
     def abandon() -> None:
         opening.cancel()
 
-    cancellation.check()
     threading.Thread(target=open_it, name="flight-open", daemon=True).start()
     try:
         with cancellation.on_cancel(abandon):
-            return opening.result(timeout + SLOW)
-    except TimeoutError:
-        raise EvaluatorLostError(
-            f"The evaluator with the port {address} did not answer within {timeout + SLOW:g} s.", address=address
-        ) from None
-    except AbandonedError:
+            return client, opening.result(timeout + SLOW)
+    except BaseException as error:
+        if not opening.cancel() and opening.exception() is None:  # it came when nobody waited any more
+            opening.result().cancel()
+            client.close()
         cancellation.check()
+        if isinstance(error, TimeoutError):
+            raise EvaluatorLostError(
+                f"The evaluator with the port {address} did not answer within {timeout + SLOW:g} s.", address=address
+            ) from None
+        if isinstance(error, pa.ArrowException | OSError):
+            raise _received_error(error, address) from error
         raise
-    except (pa.ArrowException, OSError) as error:
-        cancellation.check()
-        raise _received_error(error, address) from error
-    finally:
-        abandon()  # without effect on what has come
 
 
 def _received(reader: flight.FlightStreamReader, address: str, cancellation: Cancellation) -> Iterator[pa.RecordBatch]:

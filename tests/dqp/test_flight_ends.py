@@ -4,10 +4,12 @@ import gc
 import multiprocessing
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import flight
@@ -19,6 +21,7 @@ from dai.errors import (
     NotFoundError,
 )
 from dai.stream import Stream
+from dqp import flight_client
 from dqp.errors import EvaluatorLostError
 from dqp.exchange import BlockSize, Outbox, distribute
 from dqp.flight import FlightPort
@@ -276,3 +279,32 @@ def test_nobody_there():
         get(address, ticket())
     with pytest.raises(EvaluatorLostError):
         health(address)
+
+
+def test_a_client_is_not_closed_while_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow crashes where it is."""
+
+    class Client:
+        def __init__(self) -> None:
+            self.entered, self.goes_on, self.closed = threading.Event(), threading.Event(), threading.Event()
+
+        def do_get(self, _: flight.Ticket) -> Any:
+            self.entered.set()
+            assert self.goes_on.wait(30)
+            assert not self.closed.is_set()
+            raise flight.FlightCancelledError("given up")
+
+        def close(self) -> None:
+            self.closed.set()
+
+    client, cancellation = Client(), Cancellation()
+    monkeypatch.setattr(flight_client, "_connected", lambda address: client)
+    with ThreadPoolExecutor(1) as pool:
+        fetched = pool.submit(flight_client.fetch, "127.0.0.1:1", ticket(), cancellation=cancellation)
+        assert client.entered.wait(30)
+        cancellation.cancel()
+        with pytest.raises(CancelledError):
+            fetched.result(30)
+    assert not client.closed.is_set()
+    client.goes_on.set()
+    assert client.closed.wait(30)
