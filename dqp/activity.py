@@ -64,9 +64,13 @@ class EvaluatorDriver(Virtual):
         return "dqp evaluator"
 
     def properties(self) -> Mapping[str, Any]:
-        """``flight``: the address of its port; ``works``, ``tickets``, ``readers``: what is under way."""
+        """``flight``: the address of its port; ``instance``: which port that is; ``works``, ``tickets``, ``readers``:
+        what is under way."""
         state = self.evaluator.state()
-        return {"flight": state["address"], **{name: state[name] for name in ("works", "tickets", "readers")}}
+        return {
+            "flight": state["address"],
+            **{name: state[name] for name in ("instance", "works", "tickets", "readers")},
+        }
 
     def query(
         self,

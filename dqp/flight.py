@@ -120,7 +120,7 @@ class FlightPort:
         if not is_loopback(host):
             raise ConfigurationError(
                 f"An evaluator cannot listen on {host}: without TLS and identities, exchanges are for loopback only.",
-                hint='Use host = "127.0.0.1".',
+                hint='Use flight_host = "127.0.0.1".',
             )
         self._changed = threading.Condition()
         self._published: dict[tuple[str, int, str, int], tuple[str, Opener | None]] = {}
@@ -128,6 +128,7 @@ class FlightPort:
         self._gets: set[_Get] = set()
         self._withdrawn: dict[tuple[str, int | None], float] = {}
         self._closing = False
+        self._instance = uuid.uuid4().hex
         _keep_freed_memory()
         shown = f"[{host}]" if ":" in host else host
         try:
@@ -182,9 +183,11 @@ class FlightPort:
             get.cancellation.cancel(cause or _withdrawn())
 
     def health(self) -> dict[str, Any]:
+        """``instance`` is of this port alone: another one with the same address, elsewhere or later, has another."""
         with self._changed:
             return {
                 "status": "closing" if self._closing else "ok",
+                "instance": self._instance,
                 "tickets": len(self._published),
                 "readers": len(self._gets),
             }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
@@ -15,7 +15,7 @@ from pyarrow import flight
 
 from dai.cancellation import Cancellation
 from dai.client.problems import from_problem
-from dai.errors import DaiError, InternalError, NotFoundError
+from dai.errors import ConfigurationError, DaiError, InternalError, NotFoundError
 from dai.stream import Stream
 from dqp.errors import EvaluatorLostError
 from dqp.flight import WAIT, Ticket
@@ -72,6 +72,27 @@ def health(address: str, *, timeout: float = 1.0) -> dict[str, Any]:
     finally:
         client.close()
     return answer
+
+
+def reached(name: str, told: Callable[[], tuple[str, str | None]], *, timeout: float) -> str:
+    """The address of the port of the evaluator called ``name``. ``told`` asks the evaluator itself for it, and for the
+    port's instance. On another machine loopback is another: there may be nothing at that address from here, or the
+    port of somebody else. That is a ConfigurationError; EvaluatorLostError when the evaluator went away meanwhile, or
+    its port does not answer within ``timeout`` seconds."""
+    address, instance = told()
+    try:
+        if health(address, timeout=timeout).get("instance") == instance:
+            return address
+    except DaiError as error:
+        if isinstance(error.__cause__, flight.FlightTimedOutError):
+            raise
+    if told() != (address, instance):
+        raise EvaluatorLostError(f"The evaluator {name} was started again.", address=address)
+    raise ConfigurationError(
+        f"The evaluator {name} answers, but its exchanges are not reached: it is on another machine or in a container.",
+        hint="Until services know identities and TLS, exchanges are on loopback only: run the federation and all of "
+        "its evaluators on one machine.",
+    )
 
 
 def _connected(address: str) -> flight.FlightClient:

@@ -95,7 +95,8 @@ class Evaluator(Protocol):
 
     @property
     def address(self) -> str:
-        """Raises EvaluatorLostError where it cannot be asked."""
+        """Raises EvaluatorLostError where it cannot be asked, ConfigurationError where its port is not reached from
+        here."""
 
     def run(
         self, tasks: Sequence[Task], cancellation: Cancellation, *, waits: bool

@@ -9,11 +9,13 @@ who runs the cluster: its tokens do not encrypt.
 
 from __future__ import annotations
 
+import importlib.util
 import socket
 import threading
 import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -22,12 +24,13 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from dai.cancellation import Cancellation
 from dai.client.problems import from_problem
-from dai.errors import ConfigurationError, DaiError
+from dai.errors import ConfigurationError, DaiError, MissingDependencyError
 from dqp.catalog import Catalog
 from dqp.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, Work
+from dqp.flight_client import reached
 from dqp.operations import Operation
 from dqp.runtimes.attempt import gone
-from dqp.runtimes.distributed import SILENCE, Distributed
+from dqp.runtimes.distributed import ANSWER, SILENCE, Distributed
 from dqp.settings import FederationSettings
 from dqp.spreading import DEFAULT, Thresholds
 from dqp.wire import Task, decoded, encoded
@@ -40,6 +43,7 @@ START_SECONDS = 60.0
 _REFUSED = 1_000
 """Names that are remembered of work that was ended before it began."""
 _LOST = (RayActorError, GetTimeoutError)
+_WHY = "Until services know identities and TLS, exchanges are on loopback only: "
 
 
 class Ray(Distributed):
@@ -65,21 +69,22 @@ class Ray(Distributed):
             try:
                 ray.init(address=address, log_to_driver=False, configure_logging=False)
             except (ConnectionError, RayError, RuntimeError, ValueError) as error:
-                raise ConfigurationError(f"There is no Ray cluster at {address}.") from error
+                raise ConfigurationError(
+                    f"There is no Ray cluster at {address}.",
+                    hint="Has it a node on this machine, with the versions of Ray and Python that are here?",
+                ) from error
         try:
             nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
             hosts = [each["NodeManagerAddress"] for each in nodes if each["Alive"]]
-            if len(set(hosts)) > 1:
+            others = sorted({each for each in hosts if not here(each)})
+            if others:
                 raise ConfigurationError(
-                    "The Ray cluster has several machines: exchanges between them need TLS and identities.",
-                    hint="Until these come, join a cluster on this machine.",
+                    f"The Ray cluster has nodes on other machines: {', '.join(others)}.",
+                    hint=f"{_WHY}join a cluster whose nodes are all on this machine.",
                 )
             given = parse_qs(query).get("evaluators", ["0"])[0]
             number = (int(given) if given.isdigit() else 0) or len(hosts)
-            python = tuple(each.python for each in (operations or {}).values() if each.python is not None)
-            sources = (*LOOPBACK, *(each.url for each in settings.sources if each.url is not None))
-            sources += tuple(each.url for each in (operations or {}).values() if each.url is not None)
-            own = EvaluatorSettings(memory_bytes=settings.memory_bytes, python=python, sources=sources)
+            own = settings_of(settings, operations or {})
             self._evaluators = tuple(RayEvaluator(f"ray evaluator {at}", own) for at in range(1, number + 1))
         except BaseException:
             self._leave()
@@ -99,14 +104,43 @@ class Ray(Distributed):
             ray.shutdown()
 
 
+def settings_of(settings: FederationSettings, operations: Mapping[str, Operation]) -> EvaluatorSettings:
+    """Of the evaluators of a federation: they may ask what it names, and nothing else."""
+    services = tuple(url for each in settings.sources for url in (each.url, *each.replicas) if url is not None)
+    services += tuple(each.url for each in operations.values() if each.url is not None)
+    python = tuple(each.python for each in operations.values() if each.python is not None)
+    return EvaluatorSettings(memory_bytes=settings.memory_bytes, python=python, sources=(*LOOPBACK, *services))
+
+
 def _check(address: str) -> None:
-    """Ray itself tries for minutes."""
+    """Ray itself tries for minutes, and waits for one where the cluster has no node on this machine."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
+    host = host.strip("[]")
     if port.isdigit():
+        if here(host) is False:
+            raise ConfigurationError(
+                f"The Ray cluster at {address} is on another machine.",
+                hint=f"{_WHY}run the federation on the machine of the cluster.",
+            )
+        if address.startswith("ray://") and importlib.util.find_spec("grpc") is None:
+            raise MissingDependencyError("A ray:// address needs Ray's client.", hint="pip install 'ray[client]'")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         except OSError as error:
             raise ConfigurationError(f"There is no Ray cluster at {address}.") from error
+
+
+def here(host: str) -> bool | None:
+    """Whether it is an address of this machine: nobody can listen on another's. None where there is no such name."""
+    try:
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return None
+    for family, kind, protocol, _, address in addresses:
+        with suppress(OSError), socket.socket(family, kind, protocol) as one:
+            one.bind(address)
+            return True
+    return False
 
 
 class RayEvaluator:
@@ -123,8 +157,12 @@ class RayEvaluator:
     def address(self) -> str:
         with self._lock:
             if self._address is None:
-                self._address = str(self._asked(self.actor.address.remote(), START_SECONDS))
+                self._address = reached(self.name, self._told, timeout=ANSWER)
             return self._address
+
+    def _told(self) -> tuple[str, str | None]:
+        state = self._asked(self.actor.state.remote(), START_SECONDS)
+        return state["address"], state.get("instance")
 
     def _asked(self, reference: Any, seconds: float) -> Any:
         try:
@@ -171,9 +209,6 @@ class Actor:
         self._lock = threading.Lock()
         self._works: dict[str, tuple[Work, Iterator[Sequence[Mapping[str, Any]]]]] = {}
         self._refused: deque[str] = deque(maxlen=_REFUSED)
-
-    def address(self) -> str:
-        return self._evaluator.port.address
 
     def state(self) -> Mapping[str, Any]:
         return self._evaluator.state()

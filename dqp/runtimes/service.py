@@ -16,6 +16,7 @@ from dai.client.documents import activity, document, element
 from dai.client.result import Result, media_type
 from dai.errors import BusyError, ConfigurationError, DaiError, NotFoundError, TruncatedError, UnreachableError
 from dqp.catalog import Catalog
+from dqp.flight_client import reached
 from dqp.heartbeat import Heartbeat
 from dqp.operations import Operation
 from dqp.runtimes.attempt import gone
@@ -69,16 +70,19 @@ class ServiceEvaluator:
     def address(self) -> str:
         with self._lock:
             if self._address is None:
-                try:
-                    properties: Mapping[str, Any] = self._asked.get(self._path)
-                except UnreachableError as error:
-                    raise gone(self.name) from error
-                except NotFoundError as error:
-                    raise self._no_evaluator() from error
-                if "flight" not in properties:
-                    raise self._no_evaluator()
-                self._address = str(properties["flight"])
+                self._address = reached(self.name, self._told, timeout=ANSWER)
             return self._address
+
+    def _told(self) -> tuple[str, str | None]:
+        try:
+            properties: Mapping[str, Any] = self._asked.get(self._path)
+        except UnreachableError as error:
+            raise gone(self.name) from error
+        except NotFoundError as error:
+            raise self._no_evaluator() from error
+        if "flight" not in properties:
+            raise self._no_evaluator()
+        return str(properties["flight"]), properties.get("instance")
 
     def _no_evaluator(self) -> DaiError:
         return ConfigurationError(
