@@ -26,7 +26,7 @@ from dai.errors import LimitError, NotAQueryError, StatementError
 from dqp.binder_blocks import Cte, Ctes, Shape, block
 from dqp.binder_expressions import IN_LIST, Expressions
 from dqp.binder_from import values
-from dqp.binder_scope import Output, Relation, Scope, Unmodelled
+from dqp.binder_scope import Output, Relation, Scope, Unmodelled, folded
 from dqp.binder_select import Select, is_constant, limits, only, ordered, position_of
 from dqp.catalog import Catalog
 from dqp.chains import balanced
@@ -189,7 +189,7 @@ class Binder:
         self.names = Names()
         self._read = 0
         self._now = datetime.now(UTC)
-        self._views = {name.lower(): sql for name, sql in catalog.views.items()}
+        self._views = {folded(name): sql for name, sql in catalog.views.items()}
 
     def reads(self) -> None:
         """Counts a name in FROM. LimitError for one too many: queries that read others twice grow without an end."""
@@ -228,7 +228,7 @@ class Binder:
 
     def view(self, name: str) -> Output | None:
         """A view of the catalog by its name."""
-        sql = self._views.get(name.lower())
+        sql = self._views.get(folded(name))
         if sql is None:
             return None
         output = self.query(_parsed_view(sql), None, {})
@@ -264,7 +264,7 @@ class Binder:
             if made.volatile():
                 # Read twice, it would be run twice.
                 raise Unmodelled("volatile function in WITH")
-            known[each.alias.lower()] = made
+            known[folded(each.alias)] = made
         return known
 
     def _parenthesised(self, node: exp.Subquery, outer: Scope | None, ctes: Ctes) -> Output:
@@ -290,7 +290,7 @@ class Binder:
         keys: list[exp.Expression] = []
         scope = Scope()
         for name, identifier in known:
-            if name is not None and name.lower() not in {each.alias for each in scope.relations}:
+            if name is not None and folded(name) not in {each.alias for each in scope.relations}:
                 relation = Relation(name, [(name, identifier)])
                 scope.relations.append(relation)
         expressions = Expressions(scope, self.names, lambda query, inner: self.query(query, inner, ctes), self.moment)

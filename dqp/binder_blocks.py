@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from dai.errors import NotFoundError, StatementError
 from dqp.binder_expressions import IN_LIST
-from dqp.binder_scope import Output, Unmodelled
+from dqp.binder_scope import Output, Unmodelled, folded
 from dqp.catalog import Catalog
 from dqp.functions import TABLE_FUNCTIONS, is_volatile, moment_type, place_of
 from dqp.operators import Block, Inline, Operator, Scan
@@ -75,7 +75,7 @@ def _made(binder: Binder, closed: exp.Expression, given: tuple[tuple[str, str], 
         exposed.append(tuple((each, made) for each, made in output.columns if each is not None))
     for (table, output), alias in zip(tables, aliases, strict=True):
         known = [(name, identifier) for name, identifier in output.columns if name is not None]
-        kept = [each for each in known if words is None or each[0].lower() in words] or known[:1]
+        kept = [each for each in known if words is None or folded(each[0]) in words] or known[:1]
         name = binder.names.new(f"part_{shown(table.name)}")
         placeholder = exp.Table(**{**table.args, "this": exp.Identifier(this=name, quoted=True), "alias": alias})
         placeholder.set("db", None)
@@ -127,7 +127,7 @@ def _closed(node: exp.Expression, ctes: Ctes) -> exp.Expression:
 
     def need(query: exp.Expression, known: Ctes) -> None:
         for table in query.find_all(exp.Table):
-            name = table.name.lower()
+            name = folded(table.name)
             if table.db or name not in known or _defined(table, query):
                 continue
             cte = known[name]
@@ -151,19 +151,19 @@ def _closed(node: exp.Expression, ctes: Ctes) -> exp.Expression:
 
 def _defined(table: exp.Expression, within: exp.Expression) -> bool:
     """Whether a WITH inside of ``within`` defines the name that ``table`` refers to."""
-    name = table.name.lower()
+    name = folded(table.name)
     child: Any = table
     parent: Any = table.parent
     while parent is not None and child is not within:
         clause = parent.args.get("with_")
         if clause is not None and child is not clause:
-            if any(each.alias.lower() == name for each in clause.expressions):
+            if any(folded(each.alias) == name for each in clause.expressions):
                 return True
         elif isinstance(parent, exp.With):
             for each in parent.expressions:
                 if each is child and not parent.args.get("recursive"):
                     break
-                if each.alias.lower() == name:
+                if folded(each.alias) == name:
                     return True
         child, parent = parent, parent.parent
     return False
@@ -192,12 +192,12 @@ def _tables(binder: Binder, query: exp.Expression, known: frozenset[str]) -> Ite
 
 def _words(query: exp.Expression) -> frozenset[str] | None:
     """Every name in the text in lower case, None where columns may be used that it does not name."""
-    relations = {each.alias_or_name.lower() for each in query.find_all(exp.Table)}
+    relations = {folded(each.alias_or_name) for each in query.find_all(exp.Table)}
     words: set[str] = set()
     for node in query.walk():
         if isinstance(node, exp.Identifier):
-            words.add(node.name.lower())
-        elif _doubtful(node) or (isinstance(node, exp.Column) and not node.table and node.name.lower() in relations):
+            words.add(folded(node.name))
+        elif _doubtful(node) or (isinstance(node, exp.Column) and not node.table and folded(node.name) in relations):
             return None
     return frozenset(words)
 
@@ -216,7 +216,7 @@ def _doubtful(node: exp.Expr) -> bool:
 def _aliases(binder: Binder, query: exp.Expression, tables: list[exp.Table]) -> list[exp.TableAlias]:
     """An alias for each table: its own, else its name, or a new one where several sources have a table of that name.
     Columns that are qualified by more than the alias are changed to it."""
-    paths = {id(each): tuple(part.name.lower() for part in each.parts) for each in tables if not each.alias}
+    paths = {id(each): tuple(folded(part.name) for part in each.parts) for each in tables if not each.alias}
     shared = {path[-1] for path in paths.values() if len({each for each in paths.values() if each[-1] == path[-1]}) > 1}
     by_path: dict[tuple[str, ...], str] = {}
     for table in tables:
@@ -224,7 +224,7 @@ def _aliases(binder: Binder, query: exp.Expression, tables: list[exp.Table]) -> 
             by_path.setdefault(path, binder.names.new("_".join(path)) if path[-1] in shared else table.name)
     for node in list(query.find_all(exp.Column)):
         parts = node.parts
-        words = tuple(part.name.lower() for part in parts)
+        words = tuple(folded(part.name) for part in parts)
         size = next((each for each in range(len(parts) - 1, 1, -1) if words[:each] in by_path), 0)
         if size:
             alias, size = by_path[words[:size]], size
@@ -306,7 +306,7 @@ def _alone(binder: Binder, query: exp.Expression, closed: exp.Expression) -> Out
     except Unmodelled:
         return None
     names = [name for name, _ in shape]
-    if len({each.lower() for each in names}) < len(names):
+    if len({folded(each) for each in names}) < len(names):
         return None
     return Output(output.tree, tuple(zip(names, (made for _, made in output.columns), strict=True)))
 

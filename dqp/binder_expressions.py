@@ -12,7 +12,7 @@ from typing import Any
 from sqlglot import exp
 
 from dai.errors import StatementError
-from dqp.binder_scope import Output, Scope, Unmodelled
+from dqp.binder_scope import Output, Scope, Unmodelled, folded
 from dqp.functions import is_aggregate, is_volatile, moment_type
 from dqp.operators import Names, Nested, column
 
@@ -144,7 +144,7 @@ class Expressions:
         assert isinstance(node, exp.Column)
         if isinstance(node.this, exp.Star):
             raise Unmodelled("star in an expression")
-        parts = tuple(each.name.lower() for each in node.parts)
+        parts = tuple(folded(each.name) for each in node.parts)
         if self._locals and parts[0] in self._locals:
             return _fields(exp.Identifier(this=node.parts[0].name, quoted=True), node.parts[1:])
         scope: Scope | None = self.scope
@@ -182,7 +182,7 @@ class Expressions:
         return _fields(self.bind(node.this), [node.expression])
 
     def _lambda(self, node: exp.Expression) -> exp.Expression:
-        given = [each.name.lower() for each in node.expressions]
+        given = [folded(each.name) for each in node.expressions]
         self._locals += given
         try:
             return self._rebuilt(node)
@@ -194,7 +194,7 @@ class Expressions:
         if not all(isinstance(each, exp.Identifier) for each in names):
             raise Unmodelled("list comprehension")
         iterator = self.bind(node.args["iterator"])
-        self._locals += [each.name.lower() for each in names]
+        self._locals += [folded(each.name) for each in names]
         try:
             condition = node.args.get("condition")
             return exp.Comprehension(
@@ -376,10 +376,10 @@ class Expressions:
         name = node.args.get("alias")
         if name is None:
             return own
-        base = self.named_windows.get(name.name.lower())
-        if base is None or name.name.lower() in above:
+        base = self.named_windows.get(folded(name.name))
+        if base is None or folded(name.name) in above:
             raise Unmodelled("window name")
-        return {**self._definition(base, (*above, name.name.lower())), **own}
+        return {**self._definition(base, (*above, folded(name.name))), **own}
 
 
 def _is_outside(scope: Scope | None, parts: tuple[str, ...]) -> bool:

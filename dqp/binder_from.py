@@ -13,7 +13,7 @@ from sqlglot import exp
 from dai.errors import NotFoundError, StatementError
 from dqp.binder_blocks import Ctes, block, described, table_of
 from dqp.binder_expressions import Expressions
-from dqp.binder_scope import Merged, Output, Relation, Scope, Unmodelled
+from dqp.binder_scope import Merged, Output, Relation, Scope, Unmodelled, folded
 from dqp.constants import value
 from dqp.operators import Inline, Join, JoinKind, Operator, Scan
 
@@ -152,7 +152,7 @@ class _From:
     def table(self, node: exp.Table) -> tuple[Output, tuple[str, ...]]:
         """What a name in FROM stands for, and its full name in lower case."""
         self.binder.reads()
-        name = node.name.lower()
+        name = folded(node.name)
         cte = self.ctes.get(name) if not node.db else None
         if cte is not None:
             output = self.binder.query(cte.node.this, None, cte.ctes)
@@ -161,7 +161,7 @@ class _From:
             output = table_of(self.binder, node)
         except NotFoundError as error:
             raise StatementError(error.detail, hint=error.hint) from error
-        path = tuple(part.name.lower() for part in node.parts)
+        path = tuple(folded(part.name) for part in node.parts)
         return output, path
 
     def rows_of_function(self, node: exp.Expression, function: exp.Expr) -> Member:
@@ -214,8 +214,8 @@ class _From:
     def common(self, left: Scope, right: Scope) -> list[str]:
         if left.made_up() or right.made_up():
             raise Unmodelled("NATURAL JOIN of names that DuckDB makes up")
-        theirs = {(name or "").lower() for name, _ in right.visible()}
-        return [name for name, _ in left.visible() if name is not None and name.lower() in theirs]
+        theirs = {folded(name or "") for name, _ in right.visible()}
+        return [name for name, _ in left.visible() if name is not None and folded(name) in theirs]
 
     def using(
         self, left: Scope, right: Scope, names: Sequence[str], kind: JoinKind
@@ -224,7 +224,7 @@ class _From:
         condition: exp.Expression | None = None
         merged: dict[str, Merged] = {}
         for name in names:
-            key = (name.lower(),)
+            key = (folded(name),)
             one, other = left.find(key), right.find(key)
             if one is None or other is None:
                 raise Unmodelled("column of USING")

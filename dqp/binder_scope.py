@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from string import ascii_lowercase, ascii_uppercase
 
 from sqlglot import exp
 
 from dqp.operators import Operator, column
+
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+def folded(name: str) -> str:
+    """A name as DuckDB compares it: letters of ASCII have no case, all others have."""
+    return name.lower() if name.isascii() else name.translate(_LOWER)
 
 
 class Unmodelled(Exception):
@@ -35,10 +43,10 @@ class Relation:
         path: tuple[str, ...] = (),
         fields: bool = True,
     ) -> None:
-        self.alias = alias.lower() if alias else None
+        self.alias = folded(alias) if alias else None
         self.path, self.fields = path, fields
         self.columns = unrepeated(columns)
-        self.index = {name.lower(): identifier for name, identifier in self.columns if name is not None}
+        self.index = {folded(name): identifier for name, identifier in self.columns if name is not None}
 
     def goes_by(self, parts: tuple[str, ...]) -> bool:
         """Whether ``parts`` names it: its alias, or the end of its full name."""
@@ -56,11 +64,11 @@ def unrepeated(columns: Iterable[tuple[str | None, str]]) -> list[tuple[str | No
     for name, identifier in columns:
         unique = name
         if name is not None:
-            while unique is not None and unique.lower() in seen:
-                unique = f"{name}_{seen[name.lower()]}"
-                seen[name.lower()] += 1
+            while unique is not None and folded(unique) in seen:
+                unique = f"{name}_{seen[folded(name)]}"
+                seen[folded(name)] += 1
             if unique is not None:
-                seen[unique.lower()] = 1
+                seen[folded(unique)] = 1
         given.append((unique, identifier))
     return given
 
@@ -132,7 +140,7 @@ class Scope:
         shown: set[str] = set()
         for relation in self.relations:
             for name, identifier in relation.columns:
-                merged = self.merged.get(name.lower()) if name is not None else None
+                merged = self.merged.get(folded(name)) if name is not None else None
                 if merged is None or identifier not in merged.identifiers:
                     given.append((name, column(identifier)))
                 elif merged.name not in shown:

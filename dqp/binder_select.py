@@ -10,7 +10,7 @@ from sqlglot import exp
 from dqp.binder_blocks import Ctes
 from dqp.binder_expressions import Expressions
 from dqp.binder_from import from_clause
-from dqp.binder_scope import Output, Scope, Unmodelled
+from dqp.binder_scope import Output, Scope, Unmodelled, folded
 from dqp.operators import (
     Aggregate,
     Distinct,
@@ -91,7 +91,7 @@ class Select:
         self.distinct = distinct is not None
         self.tree, self.scope = from_clause(binder, node, outer, ctes)
         self.scope.parent = outer
-        windows = {each.name.lower(): each for each in node.args.get("windows") or ()}
+        windows = {folded(each.name): each for each in node.args.get("windows") or ()}
         self.bind = Expressions(self.scope, self.names, self._subquery, binder.moment, windows)
         self.outputs: list[tuple[str | None, exp.Expression | int]] = []
         """Name, and the bound column that a star stands for or the number of the item."""
@@ -138,9 +138,9 @@ class Select:
                 self._star(each, ())
                 continue
             if isinstance(each, exp.Column) and isinstance(each.this, exp.Star):
-                self._star(each.this, tuple(part.name.lower() for part in each.parts[:-1]))
+                self._star(each.this, tuple(folded(part.name) for part in each.parts[:-1]))
                 continue
-            name = each.alias.lower() if isinstance(each, exp.Alias) else None
+            name = folded(each.alias) if isinstance(each, exp.Alias) else None
             if name is not None:
                 aliases[name] = None if name in aliases else len(items)
             self.outputs.append((_name(each), len(items)))
@@ -148,13 +148,13 @@ class Select:
 
     def _star(self, star: exp.Expression, qualifier: tuple[str, ...]) -> None:
         only(star, frozenset(("except_", "replace", "rename")))
-        excluded = {each.name.lower() for each in star.args.get("except_") or () if len(each.parts) == 1}
+        excluded = {folded(each.name) for each in star.args.get("except_") or () if len(each.parts) == 1}
         if len(excluded) != len(star.args.get("except_") or ()):
             raise Unmodelled("EXCLUDE of a qualified name")
-        replaced = {each.alias.lower(): each.this for each in star.args.get("replace") or ()}
-        renamed = {each.this.name.lower(): each.alias for each in star.args.get("rename") or ()}
+        replaced = {folded(each.alias): each.this for each in star.args.get("replace") or ()}
+        renamed = {folded(each.this.name): each.alias for each in star.args.get("rename") or ()}
         for name, value in self.scope.visible(qualifier):
-            known = (name or "").lower()
+            known = folded(name or "")
             if known in excluded:
                 continue
             if known in replaced:
@@ -200,8 +200,8 @@ class Select:
 
     def _with_columns_of(self, having: exp.Expression, keys: list[exp.Expression]) -> list[exp.Expression]:
         """The keys of GROUP BY ALL beside a HAVING: in DuckDB, the columns outside its aggregates are keys as well."""
-        made = {each.alias.lower() for each in self.node.expressions if isinstance(each, exp.Alias)}
-        named = {each.name.lower() for each in self.node.args["having"].find_all(exp.Column) if not each.table}
+        made = {folded(each.alias) for each in self.node.expressions if isinstance(each, exp.Alias)}
+        named = {folded(each.name) for each in self.node.args["having"].find_all(exp.Column) if not each.table}
         if having.find(Nested) or made & named:  # an alias goes before a column here
             raise Unmodelled("subquery or alias in HAVING with GROUP BY ALL")
         rows = self.scope.identifiers()
@@ -301,8 +301,8 @@ class Select:
                 keys += [(number, each) for number in range(len(values))]
             elif (position := position_of(this, len(values))) is not None:
                 keys.append((position, each))
-            elif isinstance(this, exp.Column) and len(this.parts) == 1 and this.name.lower() in aliases:
-                item = aliases[this.name.lower()]
+            elif isinstance(this, exp.Column) and len(this.parts) == 1 and folded(this.name) in aliases:
+                item = aliases[folded(this.name)]
                 if item is None:
                     raise Unmodelled("alias given twice")
                 keys.append((outputs[item], each))
