@@ -281,9 +281,9 @@ class Execution:
             if self._closed:
                 raise ClosedError("The query has ended.")
             self._threads = [each for each in self._threads if each.is_alive()]
-            self._threads.append(thread)
-            # Inside, so that nobody joins a thread that has not begun.
+            # Inside, and before it is known: nobody joins a thread that has not begun, or that the system refused.
             thread.start()
+            self._threads.append(thread)
 
     def slots(self, source: str) -> Slots:
         """What bounds the statements that run at once in a source."""

@@ -28,3 +28,13 @@ def test_a_thread_that_outlives_its_attempt_does_not_end_the_next_one(monkeypatc
         running.start(late, "dqp-late")
         threads[-1].join()
         assert isinstance(running.failure, StatementError)
+
+
+def test_a_thread_that_the_system_refuses_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with execution() as running, monkeypatch.context() as few:
+        few.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start"):
+            running.start(lambda: None, "refused")
