@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB as _DuckDBDialect
@@ -12,6 +12,14 @@ from sqlglot.generators.duckdb import DuckDBGenerator
 from dqp.keys import Keys, Members
 from dqp.operators import Block, Exchange, Inline, Nested, Operator, Remote, Scan, free
 from dqp.render import Columns, Renderer, Select
+
+
+def _truths(self: DuckDBGenerator, node: exp.LogicalAnd | exp.LogicalOr) -> str:
+    return self.func("BOOL_AND" if isinstance(node, exp.LogicalAnd) else "BOOL_OR", node.this)
+
+
+TRUTHS: Mapping[type[exp.Expr], Callable[..., str]] = {exp.LogicalAnd: _truths, exp.LogicalOr: _truths}
+"""sqlglot's own put a CAST around DISTINCT and ORDER BY as well."""
 
 
 class _Generator(DuckDBGenerator):
@@ -27,6 +35,7 @@ class _Generator(DuckDBGenerator):
         # These two change the node that they write.
         exp.GroupConcat: lambda self, node: DuckDBGenerator.TRANSFORMS[exp.GroupConcat](self, node.copy()),
         exp.WithinGroup: lambda self, node: self.withingroup_sql(node.copy()),
+        **TRUTHS,
     }
 
 
@@ -115,6 +124,7 @@ class _Short(DuckDBGenerator):
         exp.Column: lambda self, node: node.name,
         exp.GroupConcat: _Generator.TRANSFORMS[exp.GroupConcat],
         exp.WithinGroup: _Generator.TRANSFORMS[exp.WithinGroup],
+        **TRUTHS,
         Keys: lambda self, node: f"{self.sql(node, 'this')} IN ({node.text_of_numbers})",
         Members: lambda self, node: f"({self.expressions(node, flat=True)}) IN {node.key_table.name}",
     }

@@ -16,7 +16,7 @@ from dqp.dialects.expressions import Value, expanded
 from dqp.dialects.typing import BOOLEAN, DOUBLE, NotPushed, Type, parsed
 from dqp.operators import Nested, Operator
 from dqp.render import Columns
-from dqp.render_duckdb import enclosed
+from dqp.render_duckdb import TRUTHS, enclosed
 
 _TYPES = (
     "boolean tinyint smallint integer bigint utinyint usmallint uinteger ubigint decimal float double varchar blob "
@@ -133,4 +133,5 @@ class _Generator(DuckDBGenerator):
         **DuckDBGenerator.TRANSFORMS,
         Nested: lambda self, node: self.dialect_of.nested(node, self.known),
         exp.Column: lambda self, node: enclosed(self.known[node.name]),
+        **TRUTHS,
     }

@@ -414,3 +414,4 @@ select note.id, (select max(o.id) from pg.orders o where o.id = note.id) from pg
 select id.name, (select count(*) from pg.orders o where o.customer = id.id and o.note in (select c.name from maria.customers c where c.id <> id.id)) from pg.customers id
 select (select max(i.attrs.size) from data.items i where i.order_id = o.id), o.id from pg.orders o
 select attrs.id, (select max(attrs.size) from data.items i) from pg.customers attrs
+select customer, bool_and(id > 0 order by id), bool_or(distinct id > 5), bool_or(id > 2 order by amount desc) filter (where id < 9), bool_and(note = 'a') from pg.orders group by customer
