@@ -249,8 +249,10 @@ class Given:
 
     def answer(self, sql: str) -> pa.Table:
         """Raises what the federation does."""
-        text = _PARAMETER.sub(lambda found: STYLES[self.style](found[0][1:]), sql)
-        if self.style == 2:
+        # Behind a parenthesis a colon begins no parameter.
+        style = 0 if self.style == 1 and "DISTINCT ON (" in sql else self.style
+        text = _PARAMETER.sub(lambda found: STYLES[style](found[0][1:]), sql)
+        if style == 2:
             return self.federation.lab.sql(
                 text, *(self.values[each[0][1:]] for each in _PARAMETER.finditer(sql))
             ).arrow()
