@@ -16,8 +16,9 @@ from tests.processes import ServiceProcess, until
 USERS = 200
 ROWS = 2000
 FORMS = ("text/csv", "application/vnd.apache.arrow.stream", "application/vnd.webrowset+xml")
-ROUNDS = 2
-GROWTH = 100 << 20
+ROUNDS = 6
+GROWTH = 50 << 20
+"""Bytes a round, 256 KiB a user: a leak would show in each round, memory that the allocators keep in the first ones."""
 PATIENCE = 1000
 """Seconds that a user, and what he asked for in a queue, waits for his turn, however busy the machine is."""
 
@@ -79,13 +80,13 @@ def test_answers_are_whole_or_clearly_refused(
     connection.close()
     everybody(service, sql, expected)
     until(service.at_rest)
-    memory, threads = service.memory(), service.threads()
-    for _ in range(ROUNDS):
+    threads, memory = service.threads(), [service.memory()]
+    while len(memory) < 2 or memory[-1] - memory[-2] > GROWTH:
+        assert len(memory) <= ROUNDS, memory
         statuses = everybody(service, sql, expected)
         assert statuses[200] >= least
         until(service.at_rest)
-    print(statuses, f"memory grew by {(service.memory() - memory) >> 20} MiB")
-    assert service.memory() - memory < GROWTH
+        memory.append(service.memory())
     # pools of threads fill up to their size and no further
     assert service.threads() <= max(threads, 2 * int(limits.get("concurrent", 16)) + 40)
     open_, idle = service.connections("lab")
@@ -98,7 +99,7 @@ def test_answers_are_whole_or_clearly_refused(
 
 def test_sessions_of_many_users_end(start: Start, database: Database) -> None:
     """Each runs a document as a job and pulls its stream to the end, or leaves half-way."""
-    service = start(resources={"lab": database.server.url}, limits={"session_seconds": 60.0})
+    service = start(resources={"lab": database.server.url}, limits={"session_seconds": 20.0})
     document = stream_document(f"{database.endless} limit {ROWS}")
 
     def user(number: int) -> int:
