@@ -2,8 +2,8 @@
 
 An operation is registered in the configuration, so nobody can name an address in a query::
 
-    [federations.lab.functions.entropy]
-    url = "http://127.0.0.1:9000/entropy"    # or python = "package.module:function"
+    [federations.lab.functions.complexity]
+    url = "http://127.0.0.1:9000/complexity"    # or python = "package.module:function"
     arguments = ["VARCHAR"]                  # DuckDB types
     returns = "DOUBLE"
     format = "json"                          # or "arrow"
@@ -44,6 +44,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from dai.cancellation import Cancellation
 from dai.client.transport import Connection, SecureConnection
@@ -123,7 +126,18 @@ def _operation(name: str, given: Mapping[str, Any]) -> Operation:
     types = tuple(_type(f"{where}.arguments", each) for each in arguments)
     if "returns" not in given:
         raise ConfigurationError(f"{where} needs the type that it returns.", hint='returns = "DOUBLE"')
+    if not _free(name, len(types)):
+        raise ConfigurationError(f"{where}: SQL has a function or a word of this name.", hint="Give it another name.")
     return Operation(name=name.lower(), types=types, result=_type(f"{where}.returns", given["returns"]), **plain)
+
+
+def _free(name: str, arguments: int) -> bool:
+    """Whether a call by that name means nothing else to the parser of queries."""
+    try:
+        query = sqlglot.parse_one(f"SELECT {name}({', '.join('1' * arguments)})", read="duckdb")
+    except SqlglotError:
+        return False
+    return isinstance(query, exp.Select) and type(query.selects[0]) is exp.Anonymous
 
 
 _KEYS: Mapping[str, Any] = {

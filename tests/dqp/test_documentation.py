@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import pytest
 import dqp
 from dai.demo.load import load
 from dai.errors import DaiError
+from dqp.catalog import Catalog
 from dqp.notebook import Lab
 from dqp.operations import operations_of
+from dqp.settings import FederationSettings
 from dqp.settings import load as settings_of
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +52,9 @@ def test_the_configuration_is_one() -> None:
     settings = settings_of(tomllib.loads(written))
     assert [each.alias for each in settings.sources] == ["pg", "maria", "lite"]
     assert settings.upload_bytes == 256_000_000
-    assert operations_of(settings)["entropy"].seconds > 0
+    assert operations_of(settings)["complexity"].seconds > 0
+    with closing(Catalog(FederationSettings(functions=settings.functions), sources=())) as catalog:
+        assert catalog.describe("SELECT complexity('ACGT')")[0][1] == "DOUBLE"
     assert settings.views.keys() == {"busy"}
 
 

@@ -128,3 +128,18 @@ def test_evaluators_group_by_structures_with_bytes_in_them(tmp_path: Path) -> No
             lab.query(sql, cancellation=Cancellation()).table()
     finally:
         lab.close()
+
+
+def test_structures_with_bytes_in_them_pass_an_operation_call(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "a")) as connection:
+        connection.execute("CREATE TABLE t (id integer)")
+        connection.execute("INSERT INTO t VALUES (5)")
+        connection.commit()
+    function = {"python": "operator:neg", "arguments": ["BIGINT"], "returns": "BIGINT"}
+    lab = Coordinator(load({"sources": {"a": f"sqlite:///{tmp_path / 'a'}"}, "functions": {"opposite": function}}))
+    try:
+        inner = "SELECT DISTINCT id, {'b': CASE WHEN id > 0 THEN '\\xFF'::BLOB END} AS s FROM a.t"
+        sql = f"SELECT opposite(id) AS n, s.b FROM ({inner})"
+        assert lab.query(sql, cancellation=Cancellation()).table().to_pylist() == [{"n": -5, "b": b"\xff"}]
+    finally:
+        lab.close()

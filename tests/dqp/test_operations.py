@@ -274,3 +274,18 @@ def test_a_slow_call_does_not_keep_those_of_the_next_portion_from_being_made(tmp
 def test_a_registration_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=r"functions\.length"):
         operation(**wrong)
+
+
+@pytest.mark.parametrize("name", ["predict", "soundex", "compress", "transform", "select", "upper"])
+def test_a_name_that_means_something_else_in_sql_is_refused(name: str) -> None:
+    function = {"python": "math:sqrt", "arguments": ["DOUBLE"], "returns": "DOUBLE"}
+    with pytest.raises(ConfigurationError, match=rf"functions\.{name}: .* of this name"):
+        dqp.connect({"functions": {name: function}})
+
+
+def test_other_names_are_those_of_functions() -> None:
+    function = {"python": "math:sqrt", "arguments": ["DOUBLE"], "returns": "DOUBLE"}
+    with dqp.connect({"functions": dict.fromkeys(("Complexity", "score", "blast_p", "embed"), function)}) as lab:
+        assert lab.sql(
+            "select complexity(4.0) as a, score(9.0) as b, blast_p(16.0) as c, EMBED(25.0) as d"
+        ).arrow().to_pylist() == [{"a": 2.0, "b": 3.0, "c": 4.0, "d": 5.0}]
