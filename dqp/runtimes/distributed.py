@@ -341,8 +341,11 @@ class Distributed(Local):
 
 
 def frequent(values: pa.ChunkedArray, evaluators: int) -> Heavy:
-    """Those that so many rows have that one evaluator would get far more than others."""
-    counted = pc.value_counts(values)
+    """Those that so many rows have that one evaluator would get far more than others; none of lists."""
+    try:
+        counted = pc.value_counts(values)
+    except pa.ArrowNotImplementedError:
+        return ()
     most = pc.greater_equal(counted.field("counts"), max(1.0, len(values) / (2 * evaluators)))
     return _literals(counted.field("values").filter(most))
 

@@ -260,6 +260,7 @@ def test_values_that_most_rows_have() -> None:
     assert frequent(pa.chunked_array([beyond, pa.array([4_000_000] * 9, pa.int32()).cast(pa.date32())]), 2) == ()
     assert frequent(pa.chunked_array([pa.array([0] * 9, pa.time64("us"))]), 2) == ()
     assert frequent(pa.chunked_array([pa.array([b"7"] * 9)]), 2) == ()
+    assert frequent(pa.chunked_array([pa.array([[7]] * 9)]), 2) == ()
 
 
 @pytest.mark.parametrize("kind", ["inner", "left", "semi", "anti", "right", "full"])
