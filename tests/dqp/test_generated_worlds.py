@@ -15,7 +15,7 @@ from tests.dqp.generated.parameters import FORMS_OF_VALUES, Bound, values
 from tests.dqp.generated.report import determined
 from tests.dqp.generated.worlds import STATES, World, uploaded, world
 
-FIRST, BLOCKS = 2_000_000, 3
+FIRST, BLOCKS = 2_000_000, 6
 """The blocks that are asked."""
 Oracles = tuple[Oracle, Oracle]
 
