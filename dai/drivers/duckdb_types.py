@@ -108,17 +108,23 @@ def _of_intervals(type: Any) -> bool:
 def missing(column: pa.Array) -> tuple[str, int] | None:
     """What DuckDB has and the column's Arrow type has not: the first such value, in words, and its index."""
     if pa.types.is_list(column.type):
-        found = missing(column.flatten())
+        found = missing(column.flatten()) if _of_moments(column.type) else None
         return found and (found[0], pc.list_parent_indices(column)[found[1]].as_py())
     if pa.types.is_time64(column.type):
         at = pc.index(column.view(pa.int64()), 86_400_000_000).as_py()
         return ("24:00:00 is not a time of day", at) if at >= 0 else None
     if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
         width = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
-        most = (1 << (width.bit_width - 1)) - 1
-        found_at = pc.index_in(pa.array([most, -most], width), value_set=column.view(width)).drop_null()
-        return ("infinity is not a moment in time", found_at[0].as_py()) if len(found_at) else None
+        most, bare = (1 << (width.bit_width - 1)) - 1, column.view(width)
+        infinite = pc.or_(pc.equal(bare, most), pc.equal(bare, -most))
+        return ("infinity is not a moment in time", pc.index(infinite, True).as_py()) if infinite.true_count else None
     return None
+
+
+def _of_moments(type: pa.DataType) -> bool:
+    while pa.types.is_list(type):
+        type = type.value_type
+    return bool(pa.types.is_time64(type) or pa.types.is_timestamp(type) or pa.types.is_date32(type))
 
 
 def target(column: pa.Field, type: str) -> pa.DataType:
