@@ -1,7 +1,8 @@
 """Nested values on their way from one fragment to another: as JSON, which Arrow carries as text.
 
-JSON has no bytes, bits or large numbers, and objects have texts as keys. So a value is cast to the type ``carried``
-before it becomes JSON and when it comes back: DuckDB's own text stands there for what JSON does not have.
+JSON has no bytes, bits or large numbers, and objects have texts as keys; DuckDB writes a DECIMAL(18,18) into it as
+``.5``, which is none. So a value is cast to the type ``carried`` before it becomes JSON and when it comes back:
+DuckDB's own text stands there for what JSON does not have.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def carried(type: Any) -> str | None:
 
 def _carried(type: Any) -> str:
     kind = type.id
-    if kind in _TEXTS or str(type) == "JSON":
+    if kind in _TEXTS or str(type) == "JSON" or (kind == "decimal" and type.children[0][1] == type.children[1][1]):
         return _TEXT
     if kind == "list":
         return f"{_carried(type.children[0][1])}[]"
