@@ -82,33 +82,32 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
         Results(tmp_path / "file" / "results")
 
 
-def beside(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> list[BaseException]:
-    """Has ``work`` begin in a thread when files are about to be removed for the first time; what it raises."""
-    remove = shutil.rmtree
-    raised: list[BaseException] = []
-    started: list[threading.Thread] = []
+class Beside:
+    """Has ``work`` begin in a thread when files are about to be removed for the first time; ``raised`` by it."""
 
-    def run() -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+        self._work, self._remove = work, shutil.rmtree
+        self._started: list[threading.Thread] = []
+        self.raised: list[BaseException] = []
+        monkeypatch.setattr(shutil, "rmtree", self._removing)
+
+    def _run(self) -> None:
         try:
-            work()
+            self._work()
         except DaiError as error:
-            raised.append(error)
+            self.raised.append(error)
 
-    def removing(*given: Any, **more: Any) -> None:
-        if not started:
-            started.append(threading.Thread(target=run))
-            started[0].start()
-            started[0].join(0.1)  # as far as it comes
-        remove(*given, **more)
+    def _removing(self, *given: Any, **more: Any) -> None:
+        if not self._started:
+            self._started.append(threading.Thread(target=self._run))
+            self._started[0].start()
+            self._started[0].join(0.1)  # as far as it comes
+        self._remove(*given, **more)
 
-    monkeypatch.setattr(shutil, "rmtree", removing)
-    return raised
-
-
-def settled() -> None:
-    for each in threading.enumerate():
-        if each is not threading.current_thread() and not each.daemon:
-            each.join(30)
+    def ended(self) -> None:
+        (thread,) = self._started
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_what_two_remove_at_once_is_given_back_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,9 +115,9 @@ def test_what_two_remove_at_once_is_given_back_once(tmp_path: Path, monkeypatch:
     with results.writer("job", 0) as writer:
         writer.write(b"abc")
         writer.finish()
-    beside(monkeypatch, lambda: results.remove("job"))
+    other = Beside(monkeypatch, lambda: results.remove("job"))
     results.remove("job")
-    settled()
+    other.ended()
     assert results.used == 0
     assert list(tmp_path.iterdir()) == []
 
@@ -129,10 +128,10 @@ def test_what_is_finished_while_its_job_is_removed_takes_no_room(
     results = Results(tmp_path)
     with results.writer("job", 0) as writer:
         writer.write(b"abc")
-        raised = beside(monkeypatch, writer.finish)
+        other = Beside(monkeypatch, writer.finish)
         results.remove("job")
-        settled()
-    assert [type(each) for each in raised] == [GoneError]
+        other.ended()
+    assert [type(each) for each in other.raised] == [GoneError]
     assert results.used == 0
     assert list(tmp_path.glob("*/*")) == []
 
