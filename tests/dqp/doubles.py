@@ -97,5 +97,5 @@ def cancelled_when_woken(reader: Any, ask: Callable[[], object], cancellation: C
     cancelling = threading.Thread(target=cancellation.cancel, daemon=True)
     cancelling.start()
     for each in (asking, cancelling):
-        each.join(10)
+        each.join(30)
     return not asking.is_alive() and not cancelling.is_alive()

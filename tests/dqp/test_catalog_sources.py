@@ -319,7 +319,7 @@ def test_statistics_that_are_on_their_way_are_not_asked_for_again(made: Callable
     until(lambda: "statistics t" in source.asked)
     refreshing = threading.Thread(target=catalog._reflection._refresh, args=["s"], daemon=True)
     refreshing.start()
-    refreshing.join(10)
+    refreshing.join(30)
     assert not refreshing.is_alive()
     source.held.set()
     assert catalog.table("s", "t").rows == 5
