@@ -3,6 +3,7 @@
 import contextlib
 import sqlite3
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from dqp.coordinator import Coordinator
 from dqp.fragment import Engine
 from dqp.leaves import restored
 from dqp.settings import load
+from dqp.spreading import Thresholds
 from tests.dqp.doubles import execution
 from tests.dqp.in_process import InProcess
 
@@ -115,15 +117,18 @@ def test_evaluators_group_by_structures_with_bytes_in_them(tmp_path: Path) -> No
         sources[alias] = f"sqlite:///{tmp_path / alias}"
     lab = Coordinator(load({"sources": sources}))
     lab.runtime.close()
-    lab.runtime = InProcess(lab.catalog)
+    lab.runtime = runtime = InProcess(lab.catalog)
+    runtime._thresholds = Thresholds(split_rows=0.0, broadcast_bytes=0.0, spread_seconds=0.0)
     try:
         sql = (
-            "SELECT s.b, count(*) AS n FROM (SELECT DISTINCT id, {'b': CASE WHEN id < 7 THEN '\\xFF'::BLOB END} AS s "
-            "FROM a.t) x JOIN b.t y ON x.id = y.id GROUP BY s ORDER BY n"
+            "SELECT s.b, s.d, count(*) AS n FROM (SELECT DISTINCT id, {'b': CASE WHEN id < 7 THEN '\\xFF'::BLOB END, "
+            "'d': '0.5'::DECIMAL(18, 18)} AS s FROM a.t) x JOIN b.t y ON x.id = y.id "
+            "GROUP BY s ORDER BY n"
         )
+        assert "Exchange hash" in lab.explain(sql, analyze=True).text
         assert lab.query(sql, cancellation=Cancellation()).table().to_pylist() == [
-            {"b": b"\xff", "n": 7},
-            {"b": None, "n": 13},
+            {"b": b"\xff", "d": Decimal("0.5"), "n": 7},
+            {"b": None, "d": Decimal("0.5"), "n": 13},
         ]
         sql = "SELECT x.id, DATE 'infinity' AS far, 1 AS id FROM a.t x JOIN b.t y ON x.id = y.id"
         with pytest.raises(DataError, match="Column 'far': infinity"):
