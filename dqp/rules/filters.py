@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dqp.dialects.constants import number
-from dqp.dialects.typing import compared, is_exact, is_within, parsed
+from dqp.dialects.typing import WHOLE, compared, is_exact, is_within, parsed
 from dqp.operators import (
     Aggregate,
     Call,
@@ -249,7 +249,7 @@ def _meets(literal: exp.Literal, type: str) -> bool:
     if literal.is_string:
         return False
     one, other = parsed(type), number(literal.name)[1]
-    if not is_exact(other):
+    if not is_exact(other) or {one, other} <= WHOLE:
         return True
     both = compared(one, other)
     return is_within(one, both) and is_within(other, both)
