@@ -116,7 +116,8 @@ class Shadow:
             if len(path) == 3 and path[1].casefold() != "main":
                 self._root.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(path[0])}.{quoted(path[1])}")
             listed = ", ".join(f"{quoted(column)} {type}" for column, type in columns)
-            self._root.execute(f"CREATE TABLE {name} ({listed})")
+            # The name may stand there in other letters: the table that was made first is meant.
+            self._root.execute(f"CREATE TABLE IF NOT EXISTS {name} ({listed})")
             self._made.add(path)
 
     def view(self, name: str, sql: str) -> None:

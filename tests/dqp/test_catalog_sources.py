@@ -8,6 +8,7 @@ from datetime import date
 from decimal import Decimal
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from dai.drivers import Column as ColumnInfo
@@ -255,6 +256,16 @@ def test_a_change_that_is_noticed_while_a_query_is_looked_at(
 
     monkeypatch.setattr(Catalog, "version", property(noticed))
     assert catalog.describe("select later from s.t") == (("later", "INTEGER"),)
+
+
+def test_a_new_table_that_an_upload_is_called_like_in_other_letters(made: Callable[..., Catalog]) -> None:
+    source = Scripted("s", info("t"))
+    catalog = made(source)
+    catalog.upload("s_Later", pa.table({"up": [1]}))
+    source.infos = (info("t"), info("later"))
+    catalog._reflection._look("s")
+    assert catalog.describe("from s_LATER") == (("up", "BIGINT"),)
+    assert [name for name, _ in catalog.describe("from s.later")] != ["up"]
 
 
 def test_a_source_of_another_dialect_than_its_replica(made: Callable[..., Catalog]) -> None:
