@@ -295,7 +295,7 @@ class Renderer:
         made = self._opened(node.input)
         ordering = [key for each in node.expressions for key in each.find_all(exp.Ordered)]
         literals = {each for each, text in made.columns.items() if _LITERAL.fullmatch(text)}
-        computed = {each for each, text in made.columns.items() if not _COLUMN.fullmatch(text)}
+        computed = literals | {each for each, text in made.columns.items() if not _COLUMN.fullmatch(text)}
         if any(literals & used(each) for _, each in node.keys) or any(computed & used(each) for each in ordering):
             # A literal has another meaning as a key of GROUP BY, and none as one of an aggregate's ORDER BY; a subquery
             # that is written twice is not the same to DuckDB, and DISTINCT is ordered by its argument alone.

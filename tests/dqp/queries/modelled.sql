@@ -415,3 +415,5 @@ select id.name, (select count(*) from pg.orders o where o.customer = id.id and o
 select (select max(i.attrs.size) from data.items i where i.order_id = o.id), o.id from pg.orders o
 select attrs.id, (select max(attrs.size) from data.items i) from pg.customers attrs
 select customer, bool_and(id > 0 order by id), bool_or(distinct id > 5), bool_or(id > 2 order by amount desc) filter (where id < 9), bool_and(note = 'a') from pg.orders group by customer
+select first(q.a order by q.a) from (select 1.5 as a where false) q
+select string_agg(o.id, '|' order by q.b, o.id desc) from pg.orders o, (select 1.5 as b) q
