@@ -19,6 +19,7 @@ from dqp.catalog import Catalog
 from dqp.functions import TABLE_FUNCTIONS, is_volatile, moment_type, place_of
 from dqp.operators import Block, Inline, Operator, Scan
 from dqp.private import shown
+from dqp.render_duckdb import query_sql
 
 if TYPE_CHECKING:
     from dqp.binder import Binder
@@ -43,7 +44,7 @@ Ctes = Mapping[str, Cte]
 def described(catalog: Catalog, query: exp.Expression) -> Shape:
     """Names and types of a query expression that stands alone. Raises Unmodelled for one that does not."""
     try:
-        return catalog.describe(_unmarked(query.copy()).sql(dialect="duckdb", comments=False))
+        return catalog.describe(query_sql(_unmarked(query.copy()), comments=False))
     except StatementError as error:
         raise Unmodelled("does not stand alone") from error
 

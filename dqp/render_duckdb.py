@@ -39,6 +39,15 @@ class _Generator(DuckDBGenerator):
     }
 
 
+class _Whole(DuckDBGenerator):
+    TRANSFORMS = {**DuckDBGenerator.TRANSFORMS, **TRUTHS}  # noqa: RUF012
+
+
+def query_sql(query: exp.Expr, *, comments: bool = True) -> str:
+    """A query as it was written, with its own names."""
+    return str(_Whole(dialect=_DuckDBDialect(), comments=comments).generate(query))
+
+
 def enclosed(text: str) -> str:
     """SQL that may stand as an operand."""
     return text if _SIMPLE.fullmatch(text) else f"({text})"
@@ -108,7 +117,7 @@ class DuckDB(Renderer):
             tables.append(f"{self.quoted(name)} AS ({body})")
         alias = self.alias("q")
         given = ", ".join(self.quoted(each) for each in node.columns)
-        inner = f"({node.query.sql(dialect='duckdb')}) AS {alias}({given})"
+        inner = f"({query_sql(node.query)}) AS {alias}({given})"
         columns = {each: f"{alias}.{self.quoted(each)}" for each in node.columns}
         if not tables:
             return Select(columns, inner)

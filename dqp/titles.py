@@ -22,7 +22,7 @@ from dqp.operators import (
     SetOperation,
     Sort,
 )
-from dqp.render_duckdb import expression_sql
+from dqp.render_duckdb import expression_sql, query_sql
 
 LONGEST = 160
 """Characters of a list of expressions that are shown in a line."""
@@ -63,7 +63,7 @@ def described(node: Operator) -> tuple[str, tuple[str, ...]]:
     if isinstance(node, SetOperation):
         return f"{node.kind.capitalize()}{' all' if node.all else ''}", ()
     if isinstance(node, Block):
-        return "Block", (_cut(node.query.sql(dialect="duckdb")),)
+        return "Block", (_cut(query_sql(node.query)),)
     if isinstance(node, Exchange):
         heavy = f"heavy {_list(map(expression_sql, node.heavy))}, {'copied' if node.copied else 'dealt out'}"
         moved = _MOVED.get(node.kind) or f"by {_list(map(expression_sql, node.keys))}"

@@ -82,3 +82,5 @@ select customer - customer as id from pg.orders group by all having id = 0
 values ((select count(*) from pg.orders), 1), (2, 3)
 with a as (select max(id) as x from pg.orders) select * from (values ((select x from a))) t
 select note.id, (select max(o.id) from (select note, id from pg.orders) o where o.id = note.id) from pg.customers note
+select count(l.b), bool_or(l.b) from pg.customers c, lateral (select bool_and(o.id > 9 order by o.id) as b from pg.orders o where o.customer = c.id) l
+select bool_or(distinct columns(['id', 'customer']) > 3) from pg.orders
