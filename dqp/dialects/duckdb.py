@@ -108,6 +108,11 @@ class DuckDB(Dialect):
     def _truth(self, value: Value) -> str:
         return value.text if value.type == _UNKNOWN else super()._truth(value)
 
+    def _comparing(self, operator: str, node: exp.Binary, columns: Columns) -> Value:
+        if isinstance(node.expression, exp.Any):
+            raise self.refuse("ANY apart from its comparison")  # written as it is
+        return super()._comparing(operator, node, columns)
+
     def typed(self, value: object, type: Type) -> str:
         return f"CAST({self.constant(value, type)} AS {type})"
 

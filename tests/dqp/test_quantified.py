@@ -35,7 +35,7 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("condition", [*CONDITIONS, "NULL = ANY([id, 2])", "NOT NULL > ANY([1, 2])", "NULL <= ANY([])"])
 def test_a_condition(condition: str, lab: Lab, place: Path) -> None:
     with duckdb.connect(str(place), config={"enable_external_access": False}) as oracle:
         for sql in (
