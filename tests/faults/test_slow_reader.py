@@ -30,7 +30,8 @@ class Wire:
         self.port: int = self._listening.getsockname()[1]
         self._passed = 0
         self._open: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         while True:
@@ -66,6 +67,9 @@ class Wire:
         return self._passed - in_kernel(self.port, towards=False)
 
     def close(self) -> None:
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # a thread in accept() does not notice that its socket is closed
+        self._accepting.join()
         for each in (self._listening, *self._open):
             each.close()
 
