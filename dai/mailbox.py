@@ -34,11 +34,87 @@ class Pending:
 PENDING = Pending()
 
 
-class Mailbox:
-    """One stream's blocks between one producer and its reader; thread-safe."""
+class _Listeners:
+    """Who is told of a change; thread-safe."""
 
-    def __init__(self, capacity: int = 2, capacity_bytes: int = 64 << 20) -> None:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[object, Callable[[], None]] = {}
+
+    def add(self, listener: Callable[[], None]) -> Callable[[], None]:
+        key = object()
+        with self._lock:
+            self._known[key] = listener
+        return lambda: self._remove(key)
+
+    def _remove(self, key: object) -> None:
+        with self._lock:
+            self._known.pop(key, None)
+
+    def notify(self) -> None:
+        with self._lock:
+            listeners = list(self._known.values())
+        for listener in listeners:
+            listener()
+
+
+class Budget:
+    """Bytes of pushed blocks: those that wait in mailboxes, and those on their way into one; thread-safe.
+
+    ``limit`` is for blocks that no reader waits for yet; one block always fits. A budget ``within`` another takes its
+    bytes from that as well. ``awaited_limit`` is for blocks that a reader waits for, None for no limit of its own: so
+    blocks that nobody reads never shut out those that a pipeline needs to go on.
+    """
+
+    def __init__(self, limit: int, awaited_limit: int | None = None, within: Budget | None = None) -> None:
+        self.limit, self.awaited_limit = limit, awaited_limit
+        self._within = within
+        self._lock = threading.Lock()
+        self._held = 0
+        self._listeners = _Listeners()
+
+    @property
+    def held(self) -> int:
+        return self._held
+
+    def reserve(self, size: int, awaited: bool) -> Budget | None:
+        """Takes ``size`` bytes for a block that is to come, ``awaited`` where a reader waits for it. Gives the budget
+        that has no room for it: nothing was taken then."""
+        limit = self.awaited_limit if awaited else self.limit
+        with self._lock:
+            if limit is not None and self._held and self._held + size > limit:
+                return self
+            full = self._within.reserve(size, awaited) if self._within is not None else None
+            if full is None:
+                self._held += size
+            return full
+
+    def add(self, size: int) -> None:
+        """Takes ``size`` bytes whether there is room or not."""
+        with self._lock:
+            self._held += size
+        if self._within is not None:
+            self._within.add(size)
+
+    def release(self, size: int) -> None:
+        with self._lock:
+            self._held -= size
+        if self._within is not None:
+            self._within.release(size)
+        self._listeners.notify()
+
+    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """``listener`` is called, from any thread, whenever bytes are given back. Returns how to remove it."""
+        return self._listeners.add(listener)
+
+
+class Mailbox:
+    """One stream's blocks between one producer and its reader; thread-safe. What it holds counts in the ``budget``."""
+
+    def __init__(self, capacity: int = 2, capacity_bytes: int = 64 << 20, budget: Budget | None = None) -> None:
         self.capacity, self.capacity_bytes = capacity, capacity_bytes
+        self._budget = budget
+        self._awaited = -1
         self.media_type = "application/octet-stream"
         self._changed = threading.Condition()
         self._blocks: OrderedDict[int, Block] = OrderedDict()
@@ -47,7 +123,7 @@ class Mailbox:
         self._acknowledged = 0
         self._finished = False
         self._cause: DaiError | None = None
-        self._listeners: dict[object, Callable[[], None]] = {}
+        self._listeners = _Listeners()
 
     @property
     def expected(self) -> int:
@@ -75,6 +151,10 @@ class Mailbox:
     def ended(self) -> bool:
         """Finished or failed: nothing will be put any more."""
         return self._finished or self._cause is not None
+
+    def awaits(self, number: int) -> bool:
+        """A reader waits for block ``number``, which is the next to come."""
+        return number == self._awaited == self._next and not self.ended
 
     @property
     def drained(self) -> bool:
@@ -109,10 +189,20 @@ class Mailbox:
 
     def _add(self, block: Block) -> None:
         with self._changed:
-            self._blocks[self._next] = block
-            self._next += 1
-            self._held_bytes += len(block)
+            self._hold(block)
         self._notify()
+
+    def _hold(self, block: Block) -> None:
+        self._blocks[self._next] = block
+        self._next += 1
+        self._held_bytes += len(block)
+        if self._budget is not None:
+            self._budget.add(len(block))
+
+    def _released(self, size: int) -> None:
+        """Tells the budget; without the lock, because who listens to a budget may ask the mailbox."""
+        if self._budget is not None and size:
+            self._budget.release(size)
 
     def _wait_for_room(self, cancellation: Cancellation, wait: float | None) -> bool:
         deadline = None if wait is None else time.monotonic() + wait
@@ -129,6 +219,17 @@ class Mailbox:
                 raise ConflictError("This stream has ended; nothing can be put any more.")
         return True
 
+    def check_offer(self, number: int) -> None:
+        """Raises what ``offer`` raises for any block of that number."""
+        if self._cause is not None:
+            raise ClosedError("The reader of this stream is gone.") from self._cause
+        if number > self._next or (number == self._next and self._finished):
+            raise ConflictError(
+                f"Block {number} was sent, but "
+                + ("the stream has ended." if self._finished else f"block {self._next} is expected."),
+                expected=self._next,
+            )
+
     def offer(self, number: int, block: Block, last: bool = False) -> bool:
         """Put block ``number`` without waiting; False while there is no room. A block that was put already is not put
         again, so a producer may repeat itself after a lost reply; ``last`` ends the stream.
@@ -137,20 +238,11 @@ class Mailbox:
         ClosedError when the reader is gone.
         """
         with self._changed:
-            if self._cause is not None:
-                raise ClosedError("The reader of this stream is gone.") from self._cause
-            if number > self._next or (number == self._next and self._finished):
-                raise ConflictError(
-                    f"Block {number} was sent, but "
-                    + ("the stream has ended." if self._finished else f"block {self._next} is expected."),
-                    expected=self._next,
-                )
+            self.check_offer(number)
             if number == self._next:
                 if self._full():
                     return False
-                self._blocks[number] = block
-                self._next += 1
-                self._held_bytes += len(block)
+                self._hold(block)
             if last:
                 if number != self._next - 1:
                     raise ConflictError(
@@ -177,10 +269,11 @@ class Mailbox:
         """The reader is gone for good: forget the blocks and stop the producer."""
         with self._changed:
             self._blocks.clear()
-            self._held_bytes = 0
+            released, self._held_bytes = self._held_bytes, 0
             if self._cause is None:
                 self._cause = cause
             self._finished = False
+        self._released(released)
         self._notify()
 
     def poll(self, number: int) -> Block | Pending | None:
@@ -194,21 +287,19 @@ class Mailbox:
                 raise GoneError(f"Block {number} was acknowledged; the first that is left is {self._acknowledged}.")
             if number > self._next:
                 raise ConflictError(f"Block {number} was asked for, but the next to come is {self._next}.")
-            freed = False
+            freed, before = False, self._held_bytes
             while self._acknowledged < number:
                 block = self._blocks.pop(self._acknowledged, None)
                 if block is not None:  # else all were discarded
                     self._held_bytes -= len(block)
                 self._acknowledged += 1
                 freed = True
-            if freed:
-                self._changed.notify_all()
-                listeners = list(self._listeners.values())
+            released = before - self._held_bytes
             found = self._blocks.get(number)
             cause, finished = self._cause, self._finished
         if freed:
-            for listener in listeners:
-                listener()
+            self._released(released)
+            self._notify()
         if found is not None:
             return found
         if cause is not None:
@@ -246,6 +337,9 @@ class Mailbox:
                 found = self.poll(number)
                 if found is not PENDING:
                     return found
+                if self._awaited != number:
+                    self._awaited = number
+                    self._listeners.notify()
                 with self._changed:
                     cancellation.check()
                     if self._next <= number and not self.ended:
@@ -265,16 +359,9 @@ class Mailbox:
             number += 1
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """``listener`` is called, from any thread, whenever a block or the end arrives or room is made.
-        Returns how to remove it."""
-        key = object()
-        with self._changed:
-            self._listeners[key] = listener
-        return lambda: self._remove(key)
-
-    def _remove(self, key: object) -> None:
-        with self._changed:
-            self._listeners.pop(key, None)
+        """``listener`` is called, from any thread, whenever a block or the end arrives, room is made or a reader begins
+        to wait. Returns how to remove it."""
+        return self._listeners.add(listener)
 
     def _wake(self) -> None:
         with self._changed:
@@ -283,6 +370,4 @@ class Mailbox:
     def _notify(self) -> None:
         with self._changed:
             self._changed.notify_all()
-            listeners = list(self._listeners.values())
-        for listener in listeners:
-            listener()
+        self._listeners.notify()

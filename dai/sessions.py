@@ -21,7 +21,7 @@ from dai.activity import Activity
 from dai.cancellation import Cancellation
 from dai.errors import BusyError, DaiError, GoneError, NotFoundError
 from dai.loading import nearest
-from dai.mailbox import Mailbox
+from dai.mailbox import Budget, Mailbox
 
 STREAMS_A_SESSION = 1000
 LINGER = 10.0
@@ -36,6 +36,8 @@ class Session:
         self.timeout, self.explicit = timeout, explicit
         self.created = time.time()
         self.ended = False
+        self.pushed = Budget(sessions.session_pushed_bytes, within=sessions.pushed)
+        """What its input streams hold, and the blocks on their way to them."""
         self._sessions = sessions
         self._lock = threading.Lock()
         self._outputs: dict[str, Mailbox] = {}
@@ -64,7 +66,7 @@ class Session:
 
     def input(self, name: str) -> Mailbox:
         """The mailbox a client pushes into; made when it is not there."""
-        return self._stream(self._inputs, name)
+        return self._stream(self._inputs, name, self.pushed)
 
     def find_output(self, name: str) -> Mailbox:
         """The output stream of that name; NotFoundError with the nearest where nobody declared it."""
@@ -175,7 +177,7 @@ class Session:
         for request in requests:
             request.cancellation.cancel(GoneError(why))
 
-    def _stream(self, streams: dict[str, Mailbox], name: str) -> Mailbox:
+    def _stream(self, streams: dict[str, Mailbox], name: str, budget: Budget | None = None) -> Mailbox:
         with self._lock:
             if self.ended:
                 raise GoneError(f"Session {self.id} has ended.")
@@ -183,7 +185,7 @@ class Session:
                 return found
             if len(self._outputs) + len(self._inputs) >= STREAMS_A_SESSION:
                 raise BusyError(f"Session {self.id} has {STREAMS_A_SESSION} streams; no more fit.", retry_after=10)
-            mailbox = streams[name] = Mailbox(capacity_bytes=self._sessions.stream_bytes)
+            mailbox = streams[name] = Mailbox(capacity_bytes=self._sessions.stream_bytes, budget=budget)
         self._sessions.register(self)
         return mailbox
 
@@ -198,10 +200,23 @@ class Request:
 
 
 class Sessions:
-    """The sessions of one service; thread-safe. They do not survive it: their streams are work under way."""
+    """The sessions of one service; thread-safe. They do not survive it: their streams are work under way.
 
-    def __init__(self, limit: int, timeout: float, stream_bytes: int) -> None:
+    One stream holds ``stream_bytes``, the blocks pushed into one session ``session_pushed_bytes``, into all
+    ``pushed_bytes``; a quarter of that is kept for blocks that a reader waits for.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        timeout: float,
+        stream_bytes: int,
+        session_pushed_bytes: int = 128 << 20,
+        pushed_bytes: int = 512 << 20,
+    ) -> None:
         self.limit, self.timeout, self.stream_bytes = limit, timeout, stream_bytes
+        self.session_pushed_bytes = session_pushed_bytes
+        self.pushed = Budget(pushed_bytes - pushed_bytes // 4, awaited_limit=pushed_bytes)
         self._lock = threading.Lock()
         self._known: dict[str, Session] = {}
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dai.cancellation import Cancellation
 from dai.errors import CancelledError, ClosedError, ConflictError, DataError, GoneError
-from dai.mailbox import END, PENDING, Mailbox
+from dai.mailbox import END, PENDING, Budget, Mailbox
 from dai.stream import Block
 
 
@@ -239,3 +239,51 @@ def test_a_reader_that_repeats_itself_sees_every_block_once_in_order(
         assert mailbox.held[0] <= max(capacity, count)
     producer.join(30)
     assert seen == blocks
+
+
+def test_a_budget_counts_what_waits_and_gives_it_back() -> None:
+    service = Budget(12, awaited_limit=16)
+    session = Budget(8, within=service)
+    mailbox = Mailbox(budget=session)
+    assert session.reserve(6, awaited=False) is None
+    assert mailbox.offer(0, block("abcdef"))
+    session.release(6)
+    assert (session.held, service.held) == (6, 6)
+    assert session.reserve(3, awaited=False) is session
+    assert session.reserve(3, awaited=True) is None, "a session takes what its reader waits for"
+    session.release(3)
+    heard = []
+    service.add_listener(lambda: heard.append(service.held))
+    mailbox.poll(1)
+    assert heard == [0]
+    assert mailbox.offer(1, block("abc"))
+    mailbox.discard(DataError("gone"))
+    assert (session.held, service.held) == (0, 0)
+
+
+def test_a_budget_takes_one_block_of_any_size_and_keeps_room_for_those_awaited() -> None:
+    service = Budget(12, awaited_limit=16)
+    first, second = Budget(8, within=service), Budget(8, within=service)
+    assert first.reserve(11, awaited=False) is None
+    assert first.reserve(1, awaited=False) is first
+    assert second.reserve(4, awaited=False) is service
+    assert second.held == 0
+    assert second.reserve(4, awaited=True) is None
+    assert second.reserve(4, awaited=True) is service
+    assert (first.held, second.held, service.held) == (11, 4, 15)
+
+
+def test_a_block_is_awaited_from_when_a_reader_asks_until_it_comes() -> None:
+    mailbox, begun = Mailbox(), threading.Event()
+    mailbox.add_listener(begun.set)
+    assert not mailbox.awaits(0)
+    got: list[object] = []
+    reader = threading.Thread(target=lambda: got.append(mailbox.get(0, Cancellation())), daemon=True)
+    reader.start()
+    assert begun.wait(30)
+    assert mailbox.awaits(0)
+    assert not mailbox.awaits(1)
+    assert mailbox.offer(0, block("a"))
+    reader.join(30)
+    assert got == [block("a")]
+    assert not mailbox.awaits(0)

@@ -113,11 +113,18 @@ class Call:
         """Media type of the body without parameters, in lower case; empty where it is not said."""
         return (self.header(b"content-type") or "").partition(";")[0].strip().lower()
 
+    def body_size(self, limit: int) -> int:
+        """Bytes that the body has as its head says, or ``limit`` where it does not say. TooLargeError beyond that."""
+        length = self.headers.get(b"content-length")
+        if length is None or not length.isdigit():
+            return limit
+        if int(length) > limit:
+            raise TooLargeError(f"The body has {int(length):,} bytes; {limit:,} are allowed.")
+        return int(length)
+
     async def body(self, limit: int) -> bytes:
         """The whole body. TooLargeError beyond ``limit`` bytes."""
-        length = self.headers.get(b"content-length")
-        if length is not None and length.isdigit() and int(length) > limit:
-            raise TooLargeError(f"The body has {int(length):,} bytes; {limit:,} are allowed.")
+        self.body_size(limit)
         message = await self.receive()
         if message["type"] == "http.request" and not message.get("more_body"):
             first: bytes = message.get("body", b"")

@@ -50,7 +50,13 @@ class Service:
         except BaseException:
             self.resources.close()
             raise
-        self.sessions = Sessions(limits.sessions, limits.session_seconds, limits.block_bytes)
+        self.sessions = Sessions(
+            limits.sessions,
+            limits.session_seconds,
+            limits.block_bytes,
+            limits.session_pushed_bytes,
+            limits.pushed_bytes,
+        )
         # its temporary files have no names: none is left behind, however the service ends
         self.scratch = self.results.directory
         self.jobs = Jobs(

@@ -13,6 +13,7 @@ from dai.api.operations import Answer, Operation, Parameter
 from dai.api.replies import JSON, Reply, json_reply
 from dai.errors import (
     BackPressureError,
+    BusyError,
     CancelledError,
     ClosedError,
     ConflictError,
@@ -24,7 +25,7 @@ from dai.errors import (
     TooLargeError,
     UnsupportedMediaTypeError,
 )
-from dai.mailbox import Mailbox
+from dai.mailbox import Budget, Mailbox
 from dai.sessions import Session
 from dai.stream import Block
 
@@ -82,13 +83,17 @@ def described(session: Session) -> dict[str, Any]:
 
 
 class _Changes:
-    """Waits on the event loop for a mailbox to change. What changes after it is made is heard."""
+    """Waits on the event loop for a mailbox or a budget to change. What changes after it is made is heard."""
 
-    def __init__(self, mailbox: Mailbox, seconds: float) -> None:
+    def __init__(self, seconds: float, *watched: Mailbox | Budget) -> None:
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + seconds
         self._changed = asyncio.Event()
-        self.close = mailbox.add_listener(self._notify)
+        self._removals = [each.add_listener(self._notify) for each in watched]
+
+    def close(self) -> None:
+        for remove in self._removals:
+            remove()
 
     def _notify(self) -> None:
         self._loop.call_soon_threadsafe(self._changed.set)
@@ -122,7 +127,7 @@ async def get_block(call: Call) -> Reply:
 
 async def _awaited(call: Call, session: Session, mailbox: Mailbox, number: int, count: int) -> tuple[list[Block], bool]:
     """The blocks once they are there, or what is there when the time is up; and whether more were to come."""
-    changes = _Changes(mailbox, call.query.get("wait", 0))
+    changes = _Changes(call.query.get("wait", 0), mailbox)
     in_time = True
     try:
         while True:
@@ -147,20 +152,24 @@ def _blocks(call: Call, mailbox: Mailbox, number: int, blocks: list[Block]) -> R
 
 
 async def put_block(call: Call) -> Reply:
-    service = call.service
+    """Reads the body once there is room for it: until then it waits where it comes from."""
+    service, number = call.service, call.path["number"]
     session = service.sessions.get(call.path["session"])
-    number, last = call.path["number"], call.query.get("last", False)
-    data = await call.body(service.config.limits.block_bytes)
     mailbox = session.find_input(call.path["stream"])
-    rows = call.header(b"x-block-rows") or ""
-    block = Block(data, int(rows) if rows.isascii() and rows.isdigit() and len(rows) < 10 else 0)
-    changes = _Changes(mailbox, call.query.get("wait", PUSH_WAIT))
+    size = call.body_size(service.config.limits.block_bytes)
+    changes = _Changes(call.query.get("wait", PUSH_WAIT), mailbox, service.sessions.pushed)
     try:
-        while not mailbox.offer(number, block, last):
+        mailbox.check_offer(number)
+        while (full := session.pushed.reserve(size, mailbox.awaits(number))) is not None:
             with session.waiting():
                 in_time = await changes.wait()
             if not in_time:
-                raise BackPressureError("The stream is full: its reader is behind.", hint="Send the block again.")
+                raise _full(service.sessions.pushed, full)
+            mailbox.check_offer(number)
+        try:
+            await _offered(call, session, mailbox, changes)
+        finally:
+            session.pushed.release(size)
     except ClosedError as error:
         if isinstance(error.__cause__, GoneError):  # the session has ended, not only who read the stream
             raise error.__cause__ from None
@@ -168,6 +177,27 @@ async def put_block(call: Call) -> Reply:
     finally:
         changes.close()
     return Reply(status=204)
+
+
+async def _offered(call: Call, session: Session, mailbox: Mailbox, changes: _Changes) -> None:
+    number, last = call.path["number"], call.query.get("last", False)
+    data = await call.body(call.service.config.limits.block_bytes)
+    rows = call.header(b"x-block-rows") or ""
+    block = Block(data, int(rows) if rows.isascii() and rows.isdigit() and len(rows) < 10 else 0)
+    while not mailbox.offer(number, block, last):
+        with session.waiting():
+            in_time = await changes.wait()
+        if not in_time:
+            raise BackPressureError("The stream is full: its reader is behind.", hint="Send the block again.")
+
+
+def _full(all: Budget, full: Budget) -> DaiError:
+    if full is all:
+        return BusyError("Pushed blocks fill the room that the service has for them.", hint="Send the block again.")
+    return BackPressureError(
+        "Pushed blocks fill the room that this session has for them: their readers are behind.",
+        hint="Send the block again; a stream that a document reads goes on.",
+    )
 
 
 class _WholeStream:
@@ -181,7 +211,7 @@ class _WholeStream:
         headers = [(b"content-type", self._mailbox.media_type.encode()), (b"x-request-id", call.id.encode())]
         await call.send({"type": "http.response.start", "status": 200, "headers": headers})
         gone = asyncio.Event()
-        changes = _Changes(self._mailbox, call.service.config.limits.seconds or 1e9)
+        changes = _Changes(call.service.config.limits.seconds or 1e9, self._mailbox)
         watching = asyncio.create_task(_disconnected(call, gone, changes))
         try:
             block = self._first
@@ -226,7 +256,7 @@ async def _disconnected(call: Call, gone: asyncio.Event, changes: _Changes) -> N
 async def get_stream(call: Call) -> Reply | _WholeStream:
     session = call.service.sessions.get(call.path["session"])
     mailbox = session.find_output(call.path["stream"])
-    changes = _Changes(mailbox, call.query.get("wait", MOST_WAIT))
+    changes = _Changes(call.query.get("wait", MOST_WAIT), mailbox)
     try:
         while True:
             number = mailbox.acknowledged

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from dai.client.body import PIECE, filled
+from dai.client.problems import from_reply
 from dai.client.progress import Asked
 from dai.client.result import Result, media_type
 from dai.client.transport import Reply
@@ -24,7 +25,8 @@ HELD = 20
 """Seconds the service holds a request for a block that is not there yet, or that has no room yet."""
 PATIENCE = 60.0
 """Seconds a push waits for a reader that takes nothing."""
-BACK_PRESSURE = frozenset({429})
+BACK_PRESSURE = frozenset({429, 503})
+"""No room for the block: in its stream, its session, or the service."""
 
 
 class Pull:
@@ -120,7 +122,8 @@ class Session:
         or blocks of bytes, sent as they are. Held back while the reader is slower; Ctrl-C leaves the stream open.
 
         Raises BackPressureError when there was no room for a block for ``patience`` seconds, because nobody reads or
-        the reader is stuck: what was sent before stays in the stream. GoneError where the session ends meanwhile.
+        the reader is stuck: what was sent before stays in the stream. BusyError when the service had none for all its
+        sessions. GoneError where the session ends meanwhile.
         """
         headers = {"Content-Type": media_type(format)}
         number = first
@@ -152,11 +155,13 @@ class Session:
             held = int(min(HELD, left))
             reply: Reply = self.transport.send("PUT", f"{path}wait={held}", block, headers, BACK_PRESSURE)
             with reply.body:
-                reply.body.read_all()
-            if reply.status != 429:
+                content = reply.body.read_all()
+            if reply.status not in BACK_PRESSURE:
                 return
             left = deadline - time.monotonic()
             if left <= 0:
+                if reply.status == 503:
+                    raise from_reply(reply.status, reply.media_type, content)
                 raise self._stuck(stream, patience)
             time.sleep(min(reply.retry_after or 0.1, left))
             left = max(0.0, deadline - time.monotonic())

@@ -1,6 +1,7 @@
 import re
 import threading
 import time
+from typing import Any
 
 import httpx
 import pytest
@@ -143,6 +144,82 @@ def test_a_pushed_block_may_be_too_large(serve: Serve) -> None:
         session = client.post("/sessions").json()["id"]
         answer = client.put(f"/sessions/{session}/streams/in/blocks/0", content=b"x" * 1001)
         assert answer.status_code == 413
+
+
+def test_pushed_blocks_are_bounded_in_a_session_and_in_the_service(serve: Serve) -> None:
+    running = serve(limits={"block_bytes": 1000, "session_pushed_bytes": 2000, "pushed_bytes": 4000})
+    pushed = running.service.sessions.pushed
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        sessions = [client.post("/sessions").json()["id"] for _ in range(3)]
+
+        def push(session: str, stream: str, number: int = 0, content: Any = b"x" * 1000) -> httpx.Response:
+            path = f"/sessions/{session}/streams/{stream}/blocks/{number}?wait=0"
+            return client.put(path, content=content)
+
+        assert [push(sessions[0], each).status_code for each in "abc"] == [204, 204, 429]
+        full = push(sessions[0], "c")
+        assert full.json()["type"] == "back-pressure"
+        assert int(full.headers["retry-after"]) > 0
+        assert [push(sessions[1], each).status_code for each in "ab"] == [204, 503]
+        full = push(sessions[2], "a", content=iter([b"x"]))  # its head does not say how much it is
+        assert (full.status_code, full.json()["type"]) == (503, "busy")
+        assert int(full.headers["retry-after"]) > 0
+        assert push(sessions[0], "a").status_code == 429
+        assert push(sessions[0], "a", 7).status_code == 409
+        assert pushed.held == 3000
+        assert client.delete(f"/sessions/{sessions[0]}").status_code == 204
+        assert pushed.held == 1000
+        assert push(sessions[2], "a", content=iter([b"x"])).status_code == 204
+        assert pushed.held == 1001
+
+
+def test_a_push_is_held_until_there_is_room(serve: Serve) -> None:
+    running = serve(limits={"block_bytes": 1000, "session_pushed_bytes": 1000})
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        session = client.post("/sessions").json()["id"]
+        streams = f"/sessions/{session}/streams"
+        assert client.put(f"{streams}/a/blocks/0?last=true", content=b"x" * 1000).status_code == 204
+        held: list[httpx.Response] = []
+        push = threading.Thread(
+            target=lambda: held.append(client.put(f"{streams}/b/blocks/0?last=true&wait=50", content=b"y" * 1000)),
+            daemon=True,
+        )
+        push.start()
+        passed_on = "".join(
+            f'<inputStream name="{each}"><toLocal name="{each}-in"/></inputStream>'
+            f'<outputStream name="{each}-out"><fromLocal from="{each}-in"/></outputStream>'
+            for each in "ab"
+        )
+        document = DOCUMENT.format(passed_on)
+        answer = client.post(f"/resources/book/perform?session={session}", content=document, headers=XML)
+        assert answer.status_code == 202, answer.text
+        assert client.get(f"{streams}/b-out").content == b"y" * 1000
+        push.join(60)
+        assert held[0].status_code == 204
+        assert client.get(f"{streams}/a-out").content == b"x" * 1000
+
+
+def test_a_reader_gets_the_block_it_waits_for_though_its_session_is_full(serve: Serve) -> None:
+    running = serve(limits={"block_bytes": 1000, "session_pushed_bytes": 2000})
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        session = client.post("/sessions").json()["id"]
+        streams = f"/sessions/{session}/streams"
+        document = DOCUMENT.format(
+            '<inputStream name="read"><toLocal name="in"/></inputStream>'
+            '<outputStream name="out"><fromLocal from="in"/></outputStream>'
+        )
+        for each in "ab":
+            assert client.put(f"{streams}/unread-{each}/blocks/0", content=b"x" * 1000).status_code == 204
+        answer = client.post(f"/resources/book/perform?session={session}", content=document, headers=XML)
+        assert answer.status_code == 202, answer.text
+        pulled: list[bytes] = []
+        pull = threading.Thread(target=lambda: pulled.append(client.get(f"{streams}/out").content), daemon=True)
+        pull.start()
+        for number, last in enumerate(["false", "false", "false", "true"]):
+            path = f"{streams}/read/blocks/{number}?last={last}&wait=50"
+            assert client.put(path, content=b"y" * 1000).status_code == 204
+        pull.join(60)
+        assert pulled == [b"y" * 4000]
 
 
 def test_sessions_end_when_nobody_uses_them(serve: Serve) -> None:

@@ -7,7 +7,7 @@ from dai.client import Service, Session
 from dai.client.result import MEDIA_TYPES
 from dai.client.service import Resource
 from dai.client.testing import Request, Scripted, ScriptedServer
-from dai.errors import BackPressureError, ConflictError, DataError, StatementError
+from dai.errors import BackPressureError, BusyError, ConflictError, DataError, StatementError
 from tests.client.replies import TABLE, arrow_bytes, pieces, problem, said
 
 
@@ -121,11 +121,21 @@ def test_pushing_nothing_ends_the_stream() -> None:
         assert streams.last
 
 
-def test_a_slow_reader_holds_the_push_back() -> None:
-    full = problem(429, type="busy", detail="The stream is full.", retry_after=0)
-    with ScriptedServer(said({"id": "s1"}), full, full, Scripted(204)) as server:
+@pytest.mark.parametrize(("status", "code"), [(429, "back-pressure"), (503, "busy")])
+def test_a_push_waits_until_there_is_room(status: int, code: str) -> None:
+    full = problem(status, type=code, detail="There is no room.", retry_after=0)
+    with ScriptedServer(said({"id": "s1"}), *[full] * 8, Scripted(204)) as server:
         assert session_of(server).push("in", b"a") == 1
-        assert [each.body for each in server.requests[1:]] == [b"a"] * 3
+        assert [each.body for each in server.requests[1:]] == [b"a"] * 9
+
+
+def test_a_push_into_a_service_that_stays_full_gives_up() -> None:
+    full = problem(503, type="busy", detail="There is no room in the service.", retry_after=1)
+    with (
+        ScriptedServer(said({"id": "s1"}), lambda _: full) as server,
+        pytest.raises(BusyError, match="no room in the service"),
+    ):
+        session_of(server).push("in", b"a", patience=0.05)
 
 
 @pytest.mark.parametrize(
