@@ -7,6 +7,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,12 +48,13 @@ class Resource:
         self._lock = threading.Lock()
         self._schemas: dict[str, Schema] = {}
 
-    def properties(self) -> dict[str, Any]:
-        """What clients are told about it. ``product`` is None and ``available`` false while the database is away."""
-        try:
-            product: str | None = self.driver.product()
-        except DaiError:
-            product = None
+    def properties(self, answers: bool = True) -> dict[str, Any]:
+        """What clients are told about it. ``product`` is None and ``available`` false while the database is away;
+        it is not asked where the caller knows that it does not answer."""
+        product: str | None = None
+        if answers:
+            with suppress(DaiError):
+                product = self.driver.product()
         return {
             "name": self.name,
             "kind": self.kind,
@@ -65,11 +67,15 @@ class Resource:
             **self.driver.properties(),
         }
 
+    def known_schema(self, pattern: str = "%") -> Schema | None:
+        """As ``schema``, where the database need not be asked."""
+        known = self._schemas.get(pattern)
+        return known if known is not None and known.until > time.monotonic() else None
+
     def schema(self, pattern: str = "%", fresh: bool = False) -> Schema:
         """Tables and columns whose table matches the LIKE pattern, at most SCHEMA_SECONDS old; ``fresh``: read now."""
         with self._lock:
-            known = self._schemas.get(pattern)
-            if known is not None and known.until > time.monotonic() and not fresh:
+            if not fresh and (known := self.known_schema(pattern)) is not None:
                 return known
             tables = [dataclasses.asdict(table) for table in self.driver.tables(pattern)]
             etag = hashlib.sha256(repr(tables).encode()).hexdigest()[:32]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -24,26 +25,24 @@ async def get_live(call: Call) -> Reply:
     return json_reply({"status": "live"})
 
 
-def _ready(call: Call) -> dict[str, str]:
-    """What each part says; a resource that is away does not make the service unready for the others."""
-    service = call.service
-    checks: dict[str, str] = {}
+async def _outcome(check: Awaitable[None]) -> str:
     try:
-        service.store.check()
-        checks["state"] = "ok"
+        await check
     except DaiError as error:
-        checks["state"] = error.code
-    for name, resource in service.resources.items():
-        try:
-            resource.driver.check()
-            checks[f"resource {name}"] = "ok"
-        except DaiError as error:
-            checks[f"resource {name}"] = error.code
-    return checks
+        return error.code
+    return "ok"
 
 
 async def get_ready(call: Call) -> Reply:
-    checks = await asyncio.get_running_loop().run_in_executor(call.service.control, _ready, call)
+    """What each part says, all asked at once; a resource that is away does not make the service unready for the
+    others."""
+    service = call.service
+    parts = {
+        "state": service.check_state(),
+        **{f"resource {n}": service.check(r) for n, r in service.resources.items()},
+    }
+    outcomes = await asyncio.gather(*(_outcome(check) for check in parts.values()))
+    checks = dict(zip(parts, outcomes, strict=True))
     resources = [value for name, value in checks.items() if name != "state"]
     ready = checks["state"] == "ok" and (not resources or "ok" in resources)
     return json_reply({"status": "ready" if ready else "not ready", "checks": checks}, 200 if ready else 503)

@@ -160,7 +160,9 @@ async def get_output(call: Call) -> FileReply:
     if form.name == STORED_FORM and blocksize is None:
         return _file(call, kept, form.media_type, f"{id}-{output['file']}")
     variant = form.name if blocksize is None or not form.binary else f"{form.name}-{blocksize}"
-    path = await _control(call, _rendered, call, id, output["file"], form, blocksize, variant)
+    path = await asyncio.get_running_loop().run_in_executor(
+        service.rendering, _rendered, call, id, output["file"], form, blocksize, variant
+    )
     return _file(call, path, form.media_type, f"{id}-{output['file']}-{variant}")
 
 

@@ -99,7 +99,7 @@ async def post_query(call: Call) -> Reply | None:
 
 
 async def _off_loop(service: Any, read: Callable[[], Parsed]) -> Parsed:
-    return await asyncio.get_running_loop().run_in_executor(service.control, read)
+    return await asyncio.get_running_loop().run_in_executor(service.files, read)
 
 
 def _checked_query(asked: Any, most: int) -> dict[str, Any]:

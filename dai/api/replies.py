@@ -125,7 +125,7 @@ class FileReply:
             file.seek(self._first)
             loop = asyncio.get_running_loop()
             while True:
-                piece = await loop.run_in_executor(call.service.control, file.read, min(left, FILE_PIECE))
+                piece = await loop.run_in_executor(call.service.files, file.read, min(left, FILE_PIECE))
                 left -= len(piece)
                 call.sent += len(piece)
                 await call.send({"type": "http.response.body", "body": piece, "more_body": left > 0})

@@ -9,7 +9,8 @@ from typing import Any
 from dai.api.call import Call
 from dai.api.operations import Answer, Operation, Parameter
 from dai.api.replies import JSON, Reply, json_reply
-from dai.errors import DatabaseUnavailableError, NotFoundError, StatementError
+from dai.api.service import ALIVE_SECONDS, Service
+from dai.errors import BusyError, DatabaseUnavailableError, NotFoundError, StatementError
 from dai.resources import Resource
 
 _OBJECT = {"type": "object"}
@@ -55,21 +56,31 @@ _RESOURCE = {
 }
 
 
-def _linked(resource: Resource) -> dict[str, Any]:
+def _linked(resource: Resource, answers: bool = True) -> dict[str, Any]:
     base = f"/resources/{resource.name}"
     links = {"self": base, **{each: f"{base}/{each}" for each in ("schema", "statistics", "perform", "query")}}
-    return {**resource.properties(), "links": links}
+    return {**resource.properties(answers), "links": links}
+
+
+async def _listed(service: Service, resource: Resource) -> dict[str, Any]:
+    """A database that does not answer in time keeps nobody from what is known of the other resources."""
+    try:
+        async with asyncio.timeout(ALIVE_SECONDS):
+            return await service.asked(resource, _linked, resource)
+    except (TimeoutError, BusyError):
+        return _linked(resource, answers=False)
 
 
 async def list_resources(call: Call) -> Reply:
-    loop = asyncio.get_running_loop()
-    found = [loop.run_in_executor(call.service.control, _linked, each) for each in call.service.resources.values()]
-    return json_reply({"resources": await asyncio.gather(*found)})
+    service = call.service
+    return json_reply(
+        {"resources": await asyncio.gather(*(_listed(service, each) for each in service.resources.values()))}
+    )
 
 
 async def get_resource(call: Call) -> Reply:
     resource = call.service.resources.named(call.path["resource"])
-    return json_reply(await asyncio.get_running_loop().run_in_executor(call.service.control, _linked, resource))
+    return json_reply(await call.service.asked(resource, _linked, resource))
 
 
 async def get_alive(call: Call) -> Reply:
@@ -83,7 +94,9 @@ async def get_schema(call: Call) -> Reply:
     resource = call.service.resources.named(call.path["resource"])
     pattern = call.query.get("tables", "%")
     fresh = "no-cache" in (call.header(b"cache-control") or "")
-    schema = await asyncio.get_running_loop().run_in_executor(call.service.control, resource.schema, pattern, fresh)
+    schema = None if fresh else resource.known_schema(pattern)
+    if schema is None:
+        schema = await call.service.asked(resource, resource.schema, pattern, fresh)
     headers = {"ETag": f'"{schema.etag}"', "Cache-Control": "max-age=30"}
     if f'"{schema.etag}"' in (call.header(b"if-none-match") or ""):
         return Reply(status=304, headers=headers)
@@ -93,7 +106,7 @@ async def get_schema(call: Call) -> Reply:
 async def get_statistics(call: Call) -> Reply:
     resource = call.service.resources.named(call.path["resource"])
     table = call.query["table"]
-    found = await asyncio.get_running_loop().run_in_executor(call.service.control, resource.driver.statistics, table)
+    found = await call.service.asked(resource, resource.driver.statistics, table)
     return json_reply({"resource": resource.name, "table": table, **dataclasses.asdict(found)})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import math
@@ -18,6 +19,7 @@ from dai.api.logs import configure
 from dai.api.service import Service
 from dai.config import Config
 from dai.errors import ConfigurationError, DaiError
+from dai.resources import Resource
 
 log = logging.getLogger("dai.api")
 
@@ -52,19 +54,18 @@ class _Announcing(uvicorn.Server):
             self._announce(self._url)
             service = self._app.service
             assert service is not None
-            service.control.submit(_tell_who_is_away, service)
+            self._telling = asyncio.gather(*(_tell_if_away(service, each) for each in service.resources.values()))
 
 
-def _tell_who_is_away(service: Service) -> None:
+async def _tell_if_away(service: Service, resource: Resource) -> None:
     """A wrong password or path is better noticed now than by the first who asks; the service serves what answers."""
-    for name, resource in service.resources.items():
-        try:
-            resource.driver.check()
-        except DaiError as error:
-            log.warning(
-                "the database of a resource does not answer",
-                extra={"resource": name, "error": error.code, "detail": error.detail},
-            )
+    try:
+        await service.check(resource)
+    except DaiError as error:
+        log.warning(
+            "the database of a resource does not answer",
+            extra={"resource": resource.name, "error": error.code, "detail": error.detail},
+        )
 
 
 def _nothing(url: str) -> None:

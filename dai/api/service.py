@@ -6,7 +6,9 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -15,7 +17,7 @@ from dai.api.metrics import Metrics
 from dai.api.negotiation import media_types
 from dai.api.work import Work
 from dai.config import Config
-from dai.errors import CancelledError, DaiError
+from dai.errors import CancelledError, DaiError, DatabaseUnavailableError
 from dai.jobs import Jobs
 from dai.perform import query
 from dai.resources import Resource, Resources
@@ -24,6 +26,7 @@ from dai.sessions import Sessions
 from dai.store import Store
 
 log = logging.getLogger("dai.api")
+T = TypeVar("T")
 
 REAP_SESSIONS = 1.0
 REAP_JOBS = 5.0
@@ -31,13 +34,17 @@ REAP_JOBS = 5.0
 
 ALIVE_SECONDS = 3.0
 """In which a database has to answer when somebody waits for it."""
+ASKED_AT_ONCE = 4
+"""Questions about one resource that are asked of its database at once; more wait."""
 
 
 class Service:
     """Made when the server starts; ConfigurationError for what cannot be. ``close`` undoes it.
 
-    ``workers`` run the pipelines of synchronous requests, ``interrupts`` cancel them, ``control`` does whatever else
-    may block: the state database, files, reflection.
+    Whatever may block has threads of its own, so that nothing waits for what it does not need: ``workers`` run the
+    pipelines of synchronous requests, ``interrupts`` cancel them, ``control`` asks the state database, ``files`` reads
+    files and large bodies, ``rendering`` writes kept results in other formats. What is asked of the database of a
+    resource besides its data (``asked``, ``alive``, ``check``) has threads for each resource.
     """
 
     def __init__(self, config: Config) -> None:
@@ -73,10 +80,14 @@ class Service:
         # a request that is being closed may hold a second thread
         self.workers = ThreadPoolExecutor(4 * limits.concurrent, thread_name_prefix="request")
         self.interrupts = ThreadPoolExecutor(8, thread_name_prefix="interrupt")
-        # of its own, as each may wait for a database that has stopped: one thread a resource
-        self._alive = ThreadPoolExecutor(len(self.resources.values()) or 1, thread_name_prefix="alive")
-        self._asked: dict[str, asyncio.Future[bool]] = {}
+        # each may wait for a database that has stopped: for each resource one thread that asks whether its database is
+        # alive, one that checks it, and those of ``asked``; one for the state database
+        self._questions = ThreadPoolExecutor(1 + (2 + ASKED_AT_ONCE) * len(self.resources), "question")
+        self._shared: dict[Callable[..., object], asyncio.Future[object]] = {}
+        self._asking = {name: Admission(ASKED_AT_ONCE, limits.queue, limits.queue_seconds) for name in self.resources}
         self.control = ThreadPoolExecutor(8, thread_name_prefix="control")
+        self.files = ThreadPoolExecutor(8, thread_name_prefix="file")
+        self.rendering = ThreadPoolExecutor(4, thread_name_prefix="render")
         self.metrics = Metrics(self)
         self.working: set[Work] = set()
         interrupted = self.jobs.recover()
@@ -106,12 +117,43 @@ class Service:
 
     async def alive(self, resource: Resource) -> bool:
         """As ``Driver.alive``; who asks while it is being asked waits for the same answer."""
-        asked = self._asked.get(resource.name)
+        return await asyncio.shield(self._once(resource.driver.alive, ALIVE_SECONDS))
+
+    async def check(self, resource: Resource) -> None:
+        """As ``Driver.check``, and DatabaseUnavailableError after ALIVE_SECONDS; shared as the answer of ``alive``."""
+        await self._checked(f"The database of {resource.name}", resource.driver.check)
+
+    async def check_state(self) -> None:
+        """The same of the state database."""
+        await self._checked("The state database", self.store.check)
+
+    async def _checked(self, name: str, check: Callable[[], object]) -> None:
+        try:
+            async with asyncio.timeout(ALIVE_SECONDS):
+                await asyncio.shield(self._once(check))
+        except TimeoutError as error:
+            raise DatabaseUnavailableError(f"{name} did not answer within {ALIVE_SECONDS:g} seconds.") from error
+
+    def _once(self, question: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        """The answer to the question that is being asked already, or to one that is asked now."""
+        asked: asyncio.Future[T] | None = self._shared.get(question)  # type: ignore[assignment]
         if asked is None:
-            asked = asyncio.get_running_loop().run_in_executor(self._alive, resource.driver.alive, ALIVE_SECONDS)
-            self._asked[resource.name] = asked
-            asked.add_done_callback(lambda _: self._asked.pop(resource.name))
-        return await asyncio.shield(asked)
+            asked = asyncio.get_running_loop().run_in_executor(self._questions, question, *arguments)
+            self._shared[question] = asked  # type: ignore[assignment]
+            asked.add_done_callback(lambda _: self._shared.pop(question))
+            asked.add_done_callback(_heard)
+        return asked
+
+    async def asked(self, resource: Resource, question: Callable[..., T], *arguments: object) -> T:
+        """What the question gives; it may ask the database of the resource. Waits its turn among the questions about
+        this resource: BusyError where it does not come."""
+        turns = self._asking[resource.name]
+        await turns.acquire()
+        answer = asyncio.get_running_loop().run_in_executor(self._questions, question, *arguments)
+        # not before the database has answered, though nobody may wait for that any more
+        answer.add_done_callback(lambda _: turns.release())
+        answer.add_done_callback(_heard)
+        return await asyncio.shield(answer)
 
     def close(self) -> None:
         """Stops what still runs: jobs get their time of grace, requests had theirs from the server."""
@@ -123,7 +165,14 @@ class Service:
         self.sessions.close()
         self.workers.shutdown(wait=True)
         self.interrupts.shutdown(wait=True)
-        self.control.shutdown(wait=True)
-        self._alive.shutdown(wait=False, cancel_futures=True)
+        for each in (self.control, self.files, self.rendering):
+            each.shutdown(wait=True)
+        self._questions.shutdown(wait=False, cancel_futures=True)
         self.resources.close()
         self.store.close()
+
+
+def _heard(answer: asyncio.Future[T]) -> None:
+    """Nobody may be left who waits for what it raised."""
+    if not answer.cancelled():
+        answer.exception()
