@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
 import tempfile
 import threading
@@ -22,12 +23,12 @@ from typing import Any, NoReturn, Self, TypeAlias
 
 import duckdb
 import pyarrow as pa
-from duckdb import DuckDBPyConnection
+from duckdb import DuckDBPyConnection, DuckDBPyRelation, StatementType
 
 from dai.drivers.duckdb_types import LONG_INTERVAL, arrow_type, missing, projected
 from dai.drivers.interrupts import interruptible
 from dai.drivers.rows import field
-from dai.errors import ClosedError, DaiError, DataError, InternalError, LimitError, StatementError
+from dai.errors import ClosedError, DaiError, DataError, InternalError, LimitError, NotAQueryError, StatementError
 from dai.stream import Stream
 from dqp.execution import Execution, Measure
 from dqp.leaves import CARRIED, TYPE
@@ -189,9 +190,7 @@ class _Run:
                 self._cursor.register(name, data)
             fragment = types is None
             if types is None:
-                relation = self._cursor.sql(sql)
-                if relation is None:
-                    raise InternalError("A fragment is not a query.")
+                relation = self._query(f"SELECT * FROM (\n{sql}\n)")
                 names, types = names or relation.columns, [str(each) for each in relation.types]
             forms = [nested(each) if fragment else None for each in types]
             items = [
@@ -199,7 +198,7 @@ class _Run:
                 for at, (each, form) in enumerate(zip(types, forms, strict=True), 1)
             ]
             whole = f"SELECT {', '.join(items)} FROM (\n{sql}\n)"
-            self._reader = self._cursor.sql(whole).to_arrow_reader(_VECTOR_ROWS)
+            self._reader = self._query(whole).to_arrow_reader(_VECTOR_ROWS)
         called = names or [f"c{at}" for at in range(1, len(types) + 1)]
         fields = [arrow_field(name, type)[0] for name, type in zip(called, types, strict=True)]
         if fragment:
@@ -209,6 +208,14 @@ class _Run:
             ]
         schema = pa.schema(fields)
         return Stream(schema, self._batches(schema, fragment), self.close)
+
+    def _query(self, sql: str) -> DuckDBPyRelation:
+        """One SELECT, checked before anything runs. What was sent stands inside it: there, DuckDB takes no change of
+        data behind WITH."""
+        statements = self._cursor.extract_statements(sql)
+        if len(statements) != 1 or statements[0].type != StatementType.SELECT:
+            raise NotAQueryError("A fragment is not one single SELECT: nothing was run.")
+        return self._cursor.sql(statements[0])
 
     def _batches(self, schema: pa.Schema, fragment: bool) -> Iterator[pa.RecordBatch]:
         """DuckDB's vectors, the first as it comes, the others joined."""
@@ -286,6 +293,7 @@ class _Profiled(_Run):
             self._measure.profiled(json.loads(self._cursor.get_profiling_information("json")))
         for name in self._tables | self._inputs:
             self._cursor.unregister(name)
+        self._cursor.execute("SELECT setseed(?)", [random.uniform(-1, 1)]).fetchall()  # a query may have set it
         self._idle.append(self._cursor)
 
 

@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from dai.cancellation import Cancellation
 from dai.client.problems import from_problem
 from dai.config import RoleConfig
-from dai.errors import CancelledError, ConfigurationError, DeniedError, NotAQueryError, StatementError
+from dai.errors import CancelledError, ConfigurationError, DataError, DeniedError, NotAQueryError, StatementError
 from dai.resources import ROLES
 from dai.stream import Stream
 from dqp.errors import EvaluatorLostError, OperationError
@@ -91,6 +92,34 @@ def test_the_first_error_is_reported_and_told_to_readers(evaluator: Evaluator) -
     reports = work.reports()
     found = next(each for each in reports if each[0]["ended"])
     assert isinstance(from_problem(found[0]["problem"]), StatementError)
+    work.close()
+
+
+_FORGED = "CREATE MACRO upper(x) AS 'FORGED'"
+
+
+@pytest.mark.parametrize(
+    ("sql", "more"),
+    [
+        (_FORGED, {}),
+        (f"{_FORGED}; SELECT 'a' AS u", {}),
+        (f"SELECT 'a' AS u) AS t; {_FORGED}; SELECT u FROM (SELECT 'a' AS u", {}),
+        ("SELECT 'a' AS u", {"bucket": f"1; {_FORGED}; SELECT 1", "partitions": 2}),
+        ("SELECT 'a' AS u", {"types": (f"VARCHAR) AS t; {_FORGED}; SELECT CAST('a' AS VARCHAR",), "names": ("u",)}),
+    ],
+)
+def test_a_statement_that_is_not_one_select_leaves_nothing(
+    evaluator: Evaluator, sql: str, more: Mapping[str, Any]
+) -> None:
+    given = task("0.0", sql, **more)
+    work = evaluator.begin([given], Cancellation())
+    with pytest.raises((StatementError, DataError)):
+        read(evaluator, given)
+    work.close()
+    later = task("0.0", "SELECT upper(a) AS u FROM i1", {"i1": Tuples(pa.table({"a": ["a"]}))})
+    later = replace(later, query="q2")
+    work = evaluator.begin([later], Cancellation())
+    assert read(evaluator, later).table().to_pydict() == {"u": ["A"]}
     work.close()
 
 

@@ -6,7 +6,9 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from dai.cancellation import Cancellation
 from dai.errors import CancelledError, DataError, InternalError, LimitError, StatementError
 from dai.stream import TYPE_NAME, Stream
+from dqp.execution import Execution
 from dqp.fragment import Engine
 from tests.dqp.doubles import batch, execution
 
@@ -92,12 +95,135 @@ def test_an_input_is_read_once_or_materialised(engine: Engine) -> None:
         ("SELECT [INTERVAL '2562047 hours'] FROM r", DataError, "An interval of more than"),
         ("SELECT nothing FROM r", StatementError, "nothing"),
         ("SELECT * FROM read_csv('/etc/passwd')", StatementError, "disabled"),
-        ("SET threads = 1", DataError, "locked"),
     ],
 )
 def test_errors_are_translated(engine: Engine, sql: str, kind: type[Exception], text: str) -> None:
     with execution() as running, pytest.raises(kind, match=text):
         engine.run(sql, {"r": stream(batch(1, 3))}, running).table()
+
+
+_STATE = """
+    SELECT list(name ORDER BY name) FROM (
+        SELECT function_name AS name FROM duckdb_functions() WHERE NOT internal
+        UNION ALL SELECT table_name FROM duckdb_tables()
+        UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal
+        UNION ALL SELECT type_name FROM duckdb_types() WHERE NOT internal
+        UNION ALL SELECT schema_name FROM duckdb_schemas() WHERE NOT internal
+        UNION ALL SELECT database_name FROM duckdb_databases()
+        UNION ALL SELECT sequence_name FROM duckdb_sequences() UNION ALL SELECT name FROM duckdb_variables()
+        UNION ALL SELECT name FROM duckdb_prepared_statements()
+        UNION ALL SELECT name || '=' || coalesce(CAST(value AS VARCHAR), '') FROM duckdb_settings())
+"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE MACRO upper(x) AS 'FORGED'",
+        "CREATE TEMP MACRO upper(x) AS 'FORGED'",
+        "CREATE TABLE forged AS SELECT 1 AS a",
+        "CREATE TEMP TABLE forged AS SELECT 1 AS a",
+        "CREATE VIEW forged AS SELECT 1 AS a",
+        "CREATE TYPE forged AS ENUM ('a')",
+        "CREATE SEQUENCE forged",
+        "CREATE SCHEMA forged",
+        "PIVOT (SELECT 1 AS a) ON a",
+        "SET threads = 1",
+        "SET VARIABLE forged = 1",
+        "SET search_path = 'main'",
+        "RESET threads",
+        "PRAGMA enable_profiling",
+        "PRAGMA version",
+        "CALL pragma_version()",
+        "ATTACH ':memory:' AS forged",
+        "USE memory",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "COPY (SELECT 1) TO '{path}'",
+        "EXPORT DATABASE '{path}'",
+        "PREPARE forged AS SELECT 1",
+        "BEGIN",
+        "EXPLAIN ANALYZE SELECT 1",
+    ],
+)
+def test_only_one_select_is_run_and_nothing_stays(engine: Engine, tmp_path: Path, statement: str) -> None:
+    def asked(sql: str, profiled: bool, types: list[str] | None = None) -> list[dict[str, Any]]:
+        with Execution(Cancellation(), profiled=profiled) as running:
+            return engine.run(sql, {}, running, types=types, measure=running.measure("")).table().to_pylist()
+
+    path = tmp_path / "written"
+    before = [asked(_STATE, profiled) for profiled in (False, True)]
+    forms = ("{}", "{}; SELECT 1 AS a", "SELECT 1 AS a; {}", "SELECT 1 AS a); {}; SELECT (1")
+    for form, types, profiled in product(forms, (None, ["INTEGER"]), (False, True)):
+        with pytest.raises(StatementError):
+            asked(form.replace("{}", statement.replace("{path}", str(path))), profiled, types)
+    for profiled in (False, True):
+        assert asked("SELECT upper('a') AS a", profiled) == [{"a": "A"}]
+        assert asked(_STATE, profiled) == before[profiled]
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("types", [None, ["INTEGER"]])
+@pytest.mark.parametrize("change", ["INSERT INTO kept VALUES (2)", "UPDATE kept SET a = 2", "DELETE FROM kept"])
+def test_a_change_behind_with_is_not_run(change: str, types: list[str] | None) -> None:
+    """DuckDB says that such a statement is a SELECT."""
+    made = Engine(threads=2)
+    made._cursor().execute("CREATE TABLE kept AS SELECT 1 AS a")
+    with execution() as running, pytest.raises(StatementError, match="data-modifying"):
+        made.run(f"WITH x AS ({change} RETURNING a) SELECT a FROM x", {}, running, types=types).table()
+    with execution() as running:
+        assert made.run("SELECT a FROM kept", {}, running).table().to_pydict() == {"a": [1]}
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "FROM read_text('{path}')",
+        "FROM read_blob('{path}')",
+        "FROM read_csv('{path}')",
+        "FROM read_json('{path}')",
+        "FROM sniff_csv('{path}')",
+        "FROM glob('{path}')",
+        "FROM read_parquet('{path}')",
+        "FROM read_duckdb('{path}')",
+        "FROM '{path}'",
+        "FROM read_text('http://127.0.0.1:1/x')",
+        "FROM query('FROM read_text(''{path}'')')",
+        "FROM query('CREATE TABLE forged AS SELECT 1')",
+        "FROM query('SELECT 1; SELECT 2')",
+        "FROM enable_logging()",
+        "FROM enable_profiling()",
+    ],
+)
+def test_no_function_reaches_files_the_network_or_settings(engine: Engine, tmp_path: Path, sql: str) -> None:
+    path = tmp_path / "some.csv"
+    path.write_text("a\n1\n")
+    with execution() as running, pytest.raises((StatementError, DataError)):
+        engine.run(f"SELECT 1 AS a FROM ({sql.replace('{path}', str(path))})", {}, running).table()
+
+
+def test_a_seed_and_inputs_end_with_their_fragment() -> None:
+    """Of fragments that are measured too, whose cursor is used again."""
+    made = Engine(threads=2, memory_bytes=50_000_000)
+    assert made._measured == 1
+    drawn = set()
+    for _ in range(2):
+        with Execution(Cancellation(), profiled=True) as running:
+            sql = "SELECT random() AS drawn FROM range(3)"
+            drawn |= set(made.run(sql, {}, running, measure=running.measure("")).table()["drawn"].to_pylist())
+        with Execution(Cancellation(), profiled=True) as running:
+            inputs = {"r": pa.table({"a": [0.5]})}
+            made.run("SELECT setseed(a) FROM r", inputs, running, measure=running.measure("")).table()
+        with (
+            Execution(Cancellation(), profiled=True) as running,
+            pytest.raises(StatementError, match="r does not exist"),
+        ):
+            made.run("SELECT a FROM r", {}, running, measure=running.measure(""))
+    with Execution(Cancellation(), profiled=True) as running:
+        drawn |= set(made.run(sql, {}, running, measure=running.measure("")).table()["drawn"].to_pylist())
+    assert len(drawn) == 9
+    made.close()
 
 
 @pytest.mark.parametrize(
