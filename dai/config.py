@@ -32,10 +32,12 @@ _FILE_DATABASES = frozenset({"sqlite", "duckdb"})
 class ServiceConfig:
     """``state``: an SQLAlchemy URL for jobs; ``name`` tells services apart that share one state database;
     ``results_directory``: where results of jobs are kept, and what
-    outgrows the memory while it waits for a slower reader; ``grace``: seconds that running requests get at shutdown."""
+    outgrows the memory while it waits for a slower reader; ``grace``: seconds that running requests get at shutdown;
+    ``hosts``: names that requests may call this service by, besides addresses, localhost and the machine's name."""
 
     host: str = "127.0.0.1"
     port: int = 8080
+    hosts: tuple[str, ...] = ()
     name: str = "dai"
     state: str = field(default="sqlite:///dai-state.db", repr=False)
     results_directory: Path = Path("dai-results")
@@ -172,6 +174,10 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     service = dataclasses.replace(
         service, state=database_url(secret(service.state, "service.state", environment, base), "service.state", base)
     )
+    for each in service.hosts:
+        if not isinstance(each, str) or not each or "/" in each:
+            hint = 'It looks like hosts = ["data.example.org"].'
+            raise ConfigurationError(f"service.hosts: {each!r} is no host name.", hint=hint)
     limits = section(LimitsConfig, "limits", merged.get("limits", {}), base)
     _check_limits(limits)
     resources = {}

@@ -13,6 +13,7 @@ from dai.api import health, jobs, perform, resources, sessions
 from dai.api.call import Call, Disconnected, Receive, Send
 from dai.api.openapi import document
 from dai.api.operations import Router
+from dai.api.origins import check_host, check_page, own_names
 from dai.api.replies import problem_reply
 from dai.api.service import Service
 from dai.config import Config
@@ -40,6 +41,7 @@ class Application:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.router = Router(OPERATIONS)
+        self.names = own_names(config.service)
         self.service: Service | None = None
         self.failure: DaiError | None = None
         """What kept the service from starting."""
@@ -59,7 +61,10 @@ class Application:
     async def _answer(self, call: Call) -> None:
         try:
             try:
+                check_host(call.values(b"host"), call.scope["http_version"], self.names)
                 operation, path = self.router.find(call.scope["method"], call.scope["path"])
+                if not operation.reads:
+                    check_page(call.headers, self.names)
                 call.check(operation, path)
                 reply = await operation.handler(call)
             except DaiError as error:

@@ -24,6 +24,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 SMALL_BODY = 1 << 20
 """Bytes of a JSON or form body at most."""
+FORM = "application/x-www-form-urlencoded"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -73,6 +74,10 @@ class Call:
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
+    def values(self, name: bytes) -> list[bytes]:
+        """Of every header of that name; ``headers`` has the last."""
+        return [value for each, value in self.scope["headers"] if each == name]
+
     @property
     def preferences(self) -> dict[str, str]:
         """What the client prefers (RFC 7240): values by their names in lower case, empty where there is none."""
@@ -83,8 +88,12 @@ class Call:
         return found
 
     def check(self, operation: Operation, path: Mapping[str, str]) -> None:
-        """Converts the parameters. ParameterError for one that is unknown, missing, given twice, or does not fit."""
+        """Converts the parameters. ParameterError for one that is unknown, missing, given twice, or does not fit;
+        UnsupportedMediaTypeError for a body that is not said to be what the operation takes."""
         self.operation = operation
+        if operation.body and self._has_body and not operation.takes(self.content_type):
+            kind = f"is {self.content_type[:100]}" if self.content_type else "has no Content-Type"
+            raise UnsupportedMediaTypeError(f"The body {kind}.", hint=f"Send {' or '.join(operation.body)}.")
         for name, text in path.items():
             self.path[name] = operation.parameter(name).value(text)
         known = operation.query_names
@@ -107,6 +116,10 @@ class Call:
             return parse_qsl(raw.decode("latin-1"), keep_blank_values=True, strict_parsing=True, errors="strict")
         except ValueError as error:
             raise ParameterError("The query part of the address cannot be read.") from error
+
+    @property
+    def _has_body(self) -> bool:
+        return b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
 
     @property
     def content_type(self) -> str:
@@ -145,9 +158,6 @@ class Call:
 
     async def json(self, limit: int = SMALL_BODY, *, empty: Any = None) -> Any:
         """The body as JSON; ``empty`` stands for a missing one."""
-        kind = self.content_type
-        if kind and kind != "application/json" and not kind.endswith("+json"):
-            raise UnsupportedMediaTypeError(f"The body is {kind}.", hint="Send application/json.")
         return self.parsed(await self.body(limit), empty)
 
     def parsed(self, body: bytes, empty: Any = None) -> Any:
@@ -160,19 +170,14 @@ class Call:
 
     async def fields(self) -> dict[str, str]:
         """The body of a small form, or of a flat JSON object with text values; names in lower case."""
-        kind = self.content_type
         body = await self.body(SMALL_BODY)
-        if kind in ("", "application/x-www-form-urlencoded"):
+        if self.content_type in ("", FORM):
             try:
                 text = body.decode()
                 pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict") if text else []
             except ValueError as error:
                 raise DataError("The form cannot be read.") from error
             return {name.lower(): value for name, value in pairs}
-        if kind != "application/json":
-            raise UnsupportedMediaTypeError(
-                f"The body is {kind}.", hint="Send application/x-www-form-urlencoded or application/json."
-            )
         values = self.parsed(body)
         if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
             raise RequestError("The body must be a JSON object with text values.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dai.activity import FRAGMENT
-from dai.api.call import Call
+from dai.api.call import FORM, Call
 from dai.api.negotiation import DOCUMENT, best, format_of_name, media_types, not_acceptable, tabular
 from dai.api.operations import Answer, Operation, Parameter
 from dai.api.replies import JSON, FileReply, Reply, json_reply
@@ -223,12 +223,11 @@ _JOB = {
 }
 _WAIT = Parameter("wait", "seconds to hold the answer until the phase changes", int, minimum=0, maximum=MOST_WAIT)
 _PHASES = ("PENDING", "QUEUED", "EXECUTING", "COMPLETED", "ERROR", "ABORTED")
-_FORM = "application/x-www-form-urlencoded"
 
 
 def _fields(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {
-        _FORM: {"type": "object", "required": [name], "properties": {name: schema}},
+        FORM: {"type": "object", "required": [name], "properties": {name: schema}},
         JSON: {"type": "object", "required": [name], "properties": {name: schema}},
     }
 

@@ -12,6 +12,7 @@ from dai.errors import (
     BusyError,
     DaiError,
     DatabaseUnavailableError,
+    DeniedError,
     InternalError,
     MethodError,
     NotFoundError,
@@ -104,14 +105,14 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-ALWAYS: tuple[type[DaiError], ...] = (ParameterError, InternalError, DatabaseUnavailableError, BusyError)
+ALWAYS: tuple[type[DaiError], ...] = (ParameterError, DeniedError, InternalError, DatabaseUnavailableError, BusyError)
 """What any operation may answer."""
 
 
 @dataclass(frozen=True)
 class Operation:
     """``path`` has ``{name}`` for path parameters; ``problems`` are the errors it may answer besides ALWAYS; ``quiet``
-    ones are logged below the level info."""
+    ones are logged below the level info; ``head`` is False for a GET that changes something."""
 
     method: str
     path: str
@@ -125,6 +126,16 @@ class Operation:
     tag: str = ""
     quiet: bool = False
     head: bool = True
+
+    @property
+    def reads(self) -> bool:
+        """Whether it changes nothing."""
+        return self.method == "GET" and self.head
+
+    def takes(self, media_type: str) -> bool:
+        """Whether a body may have that media type: one of those declared, or one with such a suffix (RFC 6839)."""
+        suffix = f"application/{media_type.rpartition('+')[2]}" if "+" in media_type else media_type
+        return not {"*/*", media_type, suffix}.isdisjoint(self.body)
 
     @cached_property
     def segments(self) -> tuple[str, ...]:

@@ -61,9 +61,6 @@ async def post_query(call: Call) -> Reply | None:
     service = call.service
     began = time.perf_counter()
     resource = service.resources.named(call.path["resource"])
-    kind = call.content_type
-    if kind and kind != JSON and not kind.endswith("+json"):
-        raise UnsupportedMediaTypeError(f"The body is {kind}.", hint=f'Send {JSON}: {{"sql": "select …"}}.')
     limits = service.config.limits
     body = await call.body(QUERY_BYTES + limits.table_bytes * 4 // 3)
 
@@ -133,9 +130,6 @@ async def post_perform(call: Call) -> Reply | None:
         service = call.service
         began = time.perf_counter()
         resource = service.resources.named(call.path["resource"])
-        kind = call.content_type
-        if kind and kind not in (DOCUMENT, "text/xml", "application/octet-stream") and not kind.endswith("+xml"):
-            raise UnsupportedMediaTypeError(f"The body is {kind}.", hint=f"Send the document as {DOCUMENT}.")
         limits = service.config.limits
         body = await call.body(limits.document_bytes)
         bounds = document_limits(limits)
@@ -321,7 +315,7 @@ OPERATIONS = (
             202: _ACCEPTED,
         },
         parameters=(Parameter("output", "this end point alone"), _FORMAT, _BLOCKSIZE, _SESSION, _PHASE),
-        body={DOCUMENT: None},
+        body={DOCUMENT: None, "text/xml": None, "application/octet-stream": None},
         problems=(DocumentError, ConflictError, GoneError, *_PROBLEMS),
         tag="data",
     ),

@@ -120,7 +120,7 @@ def test_what_is_wrong_is_a_problem_with_its_own_status(
 
 
 def test_a_body_that_is_not_json(client: httpx.Client) -> None:
-    assert client.post(URL, content=b"{").json()["type"] == "bad-data"
+    assert client.post(URL, content=b"{", headers={"Content-Type": "application/json"}).json()["type"] == "bad-data"
     answer = client.post(URL, content=b"sql=select", headers={"Content-Type": "application/x-www-form-urlencoded"})
     assert answer.status_code == 415
 

@@ -132,7 +132,7 @@ def test_pushing_to_a_reader_that_has_ended(client: httpx.Client) -> None:
     session = client.post("/sessions").json()["id"]
     blocks = f"/sessions/{session}/streams/in/blocks"
     assert client.put(f"{blocks}/0?last=false", content=b"no WebRowSet").status_code == 204
-    ended = client.post(f"/resources/book/perform?session={session}", content=READER)
+    ended = client.post(f"/resources/book/perform?session={session}", content=READER, headers=XML)
     assert ended.status_code == 400
     answer = client.put(f"{blocks}/1", content=b"more")
     assert (answer.status_code, answer.json()["type"]) == (410, "gone")

@@ -1,0 +1,79 @@
+"""Whom a request is meant for and which page sent it. Pure functions on values.
+
+A browser sends what any page asks of it. Without CORS headers a page of another site cannot read our answers, but its
+requests would be carried out; and a page can point a name of its own at our address (DNS rebinding), which makes it a
+page of ours. So a request has to name us by a name that is ours, and what is more than reading must not come from
+another page. Addresses are always ours: no page can be served under an address by anybody else than who has it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+from dai.config import ServiceConfig
+from dai.errors import DeniedError, RequestError
+
+ANY = "*"
+_OWN_SITES = frozenset({None, b"same-origin", b"none"})
+
+
+def own_names(config: ServiceConfig) -> frozenset[str]:
+    """The names of this service, in lower case: those of the setting ``hosts``, perhaps with a port, and the
+    machine's."""
+    return frozenset(each.lower() for each in (*config.hosts, config.host, socket.gethostname()))
+
+
+def check_host(hosts: list[bytes], version: str, names: frozenset[str]) -> None:
+    """``hosts``: the Host headers of a request of that HTTP version. DeniedError for a name that is not ours."""
+    if not hosts and version == "1.0":
+        return
+    if len(hosts) != 1:
+        raise RequestError(f"The request has {len(hosts)} Host headers; it needs one.")
+    authority = hosts[0].decode("latin-1").strip().lower()
+    name = _name(authority)
+    if name is None:
+        raise RequestError(f"The Host header {authority[:100]!r} is no host.")
+    if ANY in names or name in names or authority in names or name == "localhost" or name.endswith(".localhost"):
+        return
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        raise DeniedError(
+            f"This service is not known as {name[:100]!r}.",
+            hint=f'Who runs it can add the name to [service] in its configuration: hosts = ["{name[:100]}"].',
+        ) from None
+
+
+def _name(authority: str) -> str | None:
+    """The host of ``host:port``, without the brackets of an IPv6 address and without a full stop at its end."""
+    try:
+        parts = urlsplit(f"//{authority}")
+        parts.port  # noqa: B018 - raises ValueError where it is not a number
+    except ValueError:
+        return None
+    name = (parts.hostname or "").removesuffix(".")
+    return name if name and parts.netloc == authority and "@" not in authority else None
+
+
+def check_page(headers: dict[bytes, bytes], names: frozenset[str]) -> None:
+    """For what is more than reading: DeniedError where a browser says that a page of another origin sent it.
+
+    A page is ours when its origin is the host that the request names, or in ``names``: a proxy may give us another Host
+    header than its own. An opaque origin (``null``) is nobody's.
+    """
+    origin = headers.get(b"origin")
+    if headers.get(b"sec-fetch-site") in _OWN_SITES and (origin is None or _own(origin, headers, names)):
+        return
+    whose = origin.decode("latin-1")[:100] if origin is not None else "another site"
+    raise DeniedError(
+        f"A page of {whose} may not change anything here.",
+        hint="Pages of this service may. Behind a proxy, its host must be in hosts of [service] in the configuration.",
+    )
+
+
+def _own(origin: bytes, headers: dict[bytes, bytes], names: frozenset[str]) -> bool:
+    scheme, _, authority = origin.decode("latin-1").lower().partition("://")
+    host = headers.get(b"host", b"").decode("latin-1").strip().lower()
+    return scheme in ("http", "https") and (authority == host or authority in names)

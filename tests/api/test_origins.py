@@ -1,0 +1,170 @@
+"""Who may ask: Host, Origin, Sec-Fetch-Site and Content-Type, as browsers and others send them."""
+
+import http.client
+import socket
+import sqlite3
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from dai.api.app import OPERATIONS
+from dai.api.operations import Operation
+from dai.api.origins import check_host, check_page
+from dai.api.serve import Background
+from dai.config import parse
+from dai.errors import ConfigurationError, DeniedError, RequestError
+from tests.api.conftest import DOCUMENT, XML, Serve
+
+INSERT = DOCUMENT.format(
+    '<sqlUpdateStatement name="u"><expression>insert into numbers values (-7, null)</expression>'
+    '<resultStream name="n"/></sqlUpdateStatement>'
+)
+FOREIGN = ["http://evil.example", "https://evil.example:8080", "null", "http://127.0.0.1.evil.example"]
+CHANGING = [each for each in OPERATIONS if not each.reads]
+
+
+def address(operation: Operation) -> str:
+    return operation.path.replace("{number}", "0").replace("{", "").replace("}", "")
+
+
+def named(operation: Operation) -> str:
+    return operation.handler.__name__
+
+
+@pytest.fixture
+def unchanged(book: str) -> Iterator[None]:
+    """Nobody has inserted anything."""
+    yield
+    with sqlite3.connect(book.removeprefix("sqlite:///")) as connection:
+        assert connection.execute("delete from numbers where i = -7").rowcount == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "http://evil.example", "Host": "evil.example"}, 403),
+        ({"Origin": "http://evil.example", **XML}, 403),
+        ({"Host": "evil.example", **XML}, 403),
+        ({"Sec-Fetch-Site": "same-site", **XML}, 403),
+        ({}, 415),
+    ],
+)
+@pytest.mark.usefixtures("unchanged")
+def test_a_page_of_another_site_changes_nothing(shared: Background, headers: dict[str, str], status: int) -> None:
+    # httpx adds no Content-Type of its own to bytes
+    answer = httpx.post(f"{shared.url}/resources/book/perform", content=INSERT.encode(), headers=headers, timeout=60)
+    assert answer.status_code == status
+    assert answer.json()["hint"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=named)
+def test_an_unknown_host_is_refused_everywhere(client: httpx.Client, operation: Operation) -> None:
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80"):
+        answer = client.request(operation.method, address(operation), headers={"Host": host})
+        assert (answer.status_code, answer.json()["type"]) == (403, "denied")
+        assert "hosts" in answer.json()["hint"]
+
+
+@pytest.mark.parametrize("operation", CHANGING, ids=named)
+def test_what_changes_something_is_refused_to_other_sites(client: httpx.Client, operation: Operation) -> None:
+    sent = [{"Origin": each} for each in FOREIGN]
+    sent += [{"Sec-Fetch-Site": each} for each in ("cross-site", "same-site")]
+    for headers in sent:
+        answer = client.request(operation.method, address(operation), headers=headers)
+        assert (answer.status_code, answer.json()["type"]) == (403, "denied"), headers
+
+
+def test_that_covers_every_method_that_changes_something() -> None:
+    assert {each.method for each in CHANGING} == {"GET", "POST", "PUT", "DELETE"}
+    assert {each.path for each in CHANGING if each.method == "GET"} == {
+        "/sessions/{session}/streams/{stream}",
+        "/sessions/{session}/streams/{stream}/blocks/{number}",
+    }
+
+
+@pytest.mark.parametrize("operation", [each for each in OPERATIONS if each.body and "*/*" not in each.body], ids=named)
+def test_a_body_says_what_it_is(client: httpx.Client, operation: Operation) -> None:
+    for kind in (None, "text/plain", "multipart/form-data; boundary=x", "application/x-unknown"):
+        headers = {"Content-Type": kind} if kind else {}
+        answer = client.request(operation.method, address(operation), content=b"{}", headers=headers)
+        assert answer.status_code == 415, kind
+        assert next(iter(operation.body)) in answer.json()["hint"]
+    if not operation.body_required:
+        assert client.request(operation.method, address(operation)).status_code < 400
+
+
+def test_a_body_in_chunks_says_what_it_is(client: httpx.Client) -> None:
+    answer = client.post("/resources/book/query", content=iter([b'{"sql": "select 1"}']))
+    assert answer.status_code == 415
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none", None])
+def test_our_own_page_may_do_everything(client: httpx.Client, site: str | None) -> None:
+    headers = {"Origin": str(client.base_url), **({"Sec-Fetch-Site": site} if site else {})}
+    assert client.post("/resources/book/query", json={"sql": "select 1"}, headers=headers).status_code == 200
+    created = client.post("/sessions", headers=headers)
+    assert created.status_code == 201
+    assert client.delete(created.headers["location"], headers=headers).status_code == 204
+
+
+def test_reading_is_not_refused_to_links_from_elsewhere(client: httpx.Client) -> None:
+    answer = client.get("/resources", headers={"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"})
+    assert answer.status_code == 200
+    assert not [each for each in answer.headers if each.startswith("access-control")]
+
+
+def test_a_setting_names_more_hosts(serve: Serve) -> None:
+    running = serve(service={"hosts": ["Data.example.org", "lab.example.org:8443"]})
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+
+        def status(host: str | None, origin: str | None = None) -> int:
+            headers = {"Host": host} if host else {}
+            headers.update({"Origin": origin} if origin else {})
+            return client.post("/resources/book/query", json={"sql": "select 1"}, headers=headers).status_code
+
+        assert status("data.example.org") == status("DATA.example.org.:1234") == status("lab.example.org:8443") == 200
+        assert status("lab.example.org") == 403
+        # a proxy that hands its own Host on, and one that does not
+        assert status("data.example.org", "https://data.example.org") == 200
+        assert status(None, "https://data.example.org") == 200
+        assert status(None, "https://data.example.org:444") == 403
+        assert status("data.example.org", "https://lab.example.org") == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:80", "a.localhost", "127.0.0.1:1", "[::1]:8080", "10.1.2.3", socket.gethostname()]
+)
+def test_addresses_and_the_machine_are_known(client: httpx.Client, host: str) -> None:
+    assert client.get("/health/live", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "lines", [[], ["Host: localhost", "Host: evil.example"], ["Host: a/b"], ["Host: a:b"], ["Host:"]]
+)
+def test_a_request_has_one_host(shared: Background, lines: list[str]) -> None:
+    parts = urlsplit(shared.url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+    connection.putrequest("GET", "/health/live", skip_host=True)
+    for line in lines:
+        name, _, value = line.partition(":")
+        connection.putheader(name, value.strip())
+    connection.endheaders()
+    assert connection.getresponse().status == 400
+    connection.close()
+
+
+def test_hosts_and_pages_without_a_server() -> None:
+    check_host([], "1.0", frozenset())
+    check_host([b"anything.example"], "1.1", frozenset({"*"}))
+    with pytest.raises(RequestError):
+        check_host([b"user@localhost"], "1.1", frozenset())
+    with pytest.raises(DeniedError):
+        check_page({b"host": b"evil.example", b"origin": b"file://evil.example"}, frozenset({"*"}))
+
+
+@pytest.mark.parametrize("hosts", [["http://data.example.org"], [""], [3]])
+def test_a_host_in_the_configuration_is_a_name(hosts: list[object]) -> None:
+    with pytest.raises(ConfigurationError, match=r"service\.hosts"):
+        parse({"service": {"hosts": hosts}}, environment={})
