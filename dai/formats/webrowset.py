@@ -46,8 +46,10 @@ class WebRowSet:
 
     def decode(self, chunks: Iterable[bytes]) -> Stream:
         """The rows of any legal WebRowSet as they stand after the changes it describes: currentRow, insertRow and
-        modifyRow with its new values, not deleteRow. Reads up to the first row at once. Closing the stream closes
-        ``chunks``. Holds about a megabyte of text, or one row.
+        modifyRow with their new values (updateValue; the JDK writes updateRow), not deleteRow, nor a modifyRow without
+        an updateValue: the JDK writes that for a row that was inserted and deleted. Values that the JDK leaves out
+        (binary, NVARCHAR, OTHER …) are NULL. Reads up to the first row at once. Closing the stream closes ``chunks``.
+        Holds about a megabyte of text, or one row.
 
         Raises TruncatedError where the bytes end before the document, DataError naming the row for XML that is not well
         formed or no WebRowSet, for rows of the wrong length and values that do not fit their column, and for any DTD.

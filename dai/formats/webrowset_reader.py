@@ -19,7 +19,8 @@ from lxml import etree
 from dai.errors import DataError, TruncatedError
 from dai.formats import values
 from dai.formats.blocks import no_columns
-from dai.formats.webrowset_types import Column, column_values, restored_schema
+from dai.formats.webrowset_encode import DECLARATION
+from dai.formats.webrowset_types import JAVA_WRITES, Column, column_values, restored_schema
 
 NAMESPACE = "http://java.sun.com/xml/ns/jdbc"
 _NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
@@ -33,7 +34,9 @@ _LAST_BYTES = 64
 _HALF = re.compile(rb"&[^<;\s]*$|<[^>]*$")
 _REFERENCE_FAULTS = frozenset({etree.ErrorTypes.ERR_NAME_REQUIRED, etree.ErrorTypes.ERR_ENTITYREF_SEMICOL_MISSING})
 
-_VALUES = frozenset({"columnValue", "updateValue"})
+_UPDATES = frozenset({"updateValue", "updateRow"})
+"""The new value of the column before: as the schema calls it, and as the JDK writes it."""
+_VALUES = _UPDATES | {"columnValue"}
 _ROWS = frozenset({"currentRow", "insertRow", "modifyRow", "deleteRow", "insdel"})
 _GONE = frozenset({"deleteRow", "insdel"})
 _CHILDREN: dict[str, frozenset[str]] = {
@@ -47,7 +50,7 @@ _CHILDREN: dict[str, frozenset[str]] = {
     ),
     "data": _ROWS,
     **dict.fromkeys(_ROWS, _VALUES),
-    **dict.fromkeys(_VALUES, frozenset({"null"})),
+    **dict.fromkeys(_VALUES, frozenset({"null", "emptyString"})),
 }
 """What may stand in what; what is not here may hold anything, though not too deep (properties)."""
 _DEPTH = 8
@@ -63,7 +66,7 @@ class Reader:
             target=target, resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True
         )
         self._silent = 0
-        self._fed = b""
+        self._first = self._fed = b""
 
     @property
     def in_data(self) -> bool:
@@ -85,6 +88,9 @@ class Reader:
     def feed(self, data: bytes) -> None:
         """Raises DataError for what is malformed or no WebRowSet."""
         before = self._events.progress
+        if len(self._first) < len(DECLARATION):
+            self._first += data[: len(DECLARATION) - len(self._first)]
+            self._events.ours = self._first == DECLARATION
         try:
             self._parser.feed(data)
         except etree.XMLSyntaxError as error:
@@ -126,7 +132,8 @@ class Reader:
             raise early
 
     def _malformed(self, error: etree.XMLSyntaxError) -> DataError:
-        return DataError(f"{self._events.place()}: not well-formed XML: {error.msg}")
+        hint = None if self._events.in_data else "Java writes names of columns and tables as they are, with & and <."
+        return DataError(f"{self._events.place()}: not well-formed XML: {error.msg}", hint=hint)
 
 
 class _Events:
@@ -137,7 +144,7 @@ class _Events:
         self.schema: pa.Schema = pa.schema([])
         self.rows: list[list[str | None]] = []
         self.row_number = self.taken = self.held = self.progress = 0
-        self.in_data = self.ended = False
+        self.in_data = self.ended = self.ours = False
         self._arrow: str | None = None
         self._count: int | None = None
         self._definition: dict[str, str] = {}
@@ -146,7 +153,8 @@ class _Events:
         self._row: list[str | None] = []
         self._text: list[str] | None = None
         self._length = self._row_length = 0
-        self._null = False
+        self._null = self._empty = self._modified = False
+        self._left_out: list[int] = []
 
     def place(self) -> str:
         if not self.in_data:
@@ -178,10 +186,13 @@ class _Events:
         self._path.append(name)
         if name in _VALUES:
             self._text, self._length, self._null = [], 0, attributes.get(_NIL) in ("true", "1")
+            self._empty = False
         elif name == "null" and parent in _VALUES:
             self._null = True
+        elif name == "emptyString" and parent in _VALUES:
+            self._empty = True
         elif name in _ROWS:
-            self._row, self._row_length = [], 0
+            self._row, self._row_length, self._modified = [], 0, False
         elif name == "data" and parent == "webRowSet":
             self._begin()
         elif name == "column-definition":
@@ -232,26 +243,29 @@ class _Events:
     def _value(self, name: str) -> None:
         text: str | None = "".join(self._text or ())
         self._text = None
-        if self._null:
+        if self._null or self._empty:
             if text and text.strip(" \t\r\n"):
-                raise DataError(f"{self.place()}: a value that is NULL and has text.")
+                raise DataError(f"{self.place()}: a value that is {'NULL' if self._null else 'empty'} and has text.")
+            text = None if self._null else ""
+        elif not text and len(self._row) - (name in _UPDATES) in self._left_out:
             text = None
-        self._null = False
         self.held += self._length
         if name == "columnValue":
             self._row.append(text)
             if len(self._row) > len(self.columns):
                 raise self._wrong_length()
-        elif self._path[-1] == "currentRow" or not self._row:
-            raise DataError(f"{self.place()}: <updateValue> without the <columnValue> it replaces.")
+        elif not self._row:
+            raise DataError(f"{self.place()}: <{name}> without the <columnValue> it replaces.")
         else:
             self._row[-1] = text
+            self._modified = self._modified or name == "updateValue"
 
     def _finish_row(self, name: str) -> None:
         if len(self._row) != len(self.columns):
             raise self._wrong_length()
         self.row_number += 1
-        if name not in _GONE:
+        # The JDK's modifyRow is a row that was inserted and deleted again; its own updates are called updateRow.
+        if name not in _GONE and (name != "modifyRow" or self._modified):
             self.rows.append(self._row)
 
     def _wrong_length(self) -> DataError:
@@ -263,7 +277,9 @@ class _Events:
             raise DataError("A WebRowSet has <data> once.")
         if self._count is None or self._count != len(self._definitions):
             raise DataError(f"A column-count of {self._count}, but {len(self._definitions)} column-definitions.")
-        self.columns = _columns(self._definitions)
+        self.columns = _columns(self._definitions, self.ours)
+        if not self.ours:
+            self._left_out = [n for n, column in enumerate(self.columns) if column.java_type not in JAVA_WRITES]
         self.schema = _schema(self.columns, self._arrow)
         self.in_data = True
 
@@ -289,7 +305,8 @@ def _integer(text: str, name: str, default: int | None = None) -> int:
         raise DataError(f"{name} is a number, not {text[:40]!r}.") from error
 
 
-def _columns(definitions: list[dict[str, str]]) -> list[Column]:
+def _columns(definitions: list[dict[str, str]], ours: bool) -> list[Column]:
+    """In the order of their index. Java says "not nullable" of every column of which its program said nothing."""
     if all("column-index" in each for each in definitions):
         order = [_integer(each["column-index"], "column-index") for each in definitions]
         if sorted(order) != list(range(1, len(order) + 1)):
@@ -302,7 +319,7 @@ def _columns(definitions: list[dict[str, str]]) -> list[Column]:
             type_name=each.get("column-type-name", ""),
             precision=_integer(each.get("column-precision", ""), "column-precision", 0),
             scale=_integer(each.get("column-scale", ""), "column-scale", 0),
-            nullable=_integer(each.get("nullable", ""), "nullable", 1) != 0,
+            nullable=_integer(each.get("nullable", ""), "nullable", 1) != 0 or not ours,
             schema_name=each.get("schema-name", ""),
             table_name=each.get("table-name", ""),
         )

@@ -20,6 +20,8 @@ from dai.formats import values
 from dai.stream import PRECISION, SCHEMA_NAME, TABLE, TYPE_NAME
 
 VARCHAR, DATE, TIME, TIMESTAMP, VARBINARY, DECIMAL, NUMERIC = 12, 91, 92, 93, -3, 3, 2
+JAVA_WRITES = frozenset({-7, 16, -6, 5, 4, -5, 7, 6, 8, NUMERIC, DECIMAL, DATE, TIME, TIMESTAMP, 1, VARCHAR, -1})
+"""The types whose values the JDK's own writer writes; of all others it leaves them out, NULL or not."""
 _DAY_MS = 86_400_000
 
 _WRITTEN: dict[pa.DataType, tuple[int, str, int]] = {
@@ -54,9 +56,11 @@ _READ: dict[int, pa.DataType] = {
     DATE: pa.date32(), TIME: pa.time64("us"), TIMESTAMP: pa.timestamp("us"), 0: pa.null(),
 }  # fmt: skip
 """What java.sql.Types mean; those that are missing are text."""
-_READ_UNSIGNED: dict[int, pa.DataType] = {
-    -6: pa.uint8(), 5: pa.uint8(), 4: pa.uint16(), -5: pa.uint32(), DECIMAL: pa.uint64()
+_READ_UNSIGNED: dict[str, pa.DataType] = {
+    "tinyint": pa.uint8(), "smallint": pa.uint16(), "mediumint": pa.uint32(), "int": pa.uint32(),
+    "integer": pa.uint32(), "bigint": pa.uint64(),
 }  # fmt: skip
+"""By the name: JDBC drivers call an unsigned type by the number of the signed one."""
 _READ_VARCHAR: dict[str, pa.DataType] = {
     "time": pa.time64("us"),
     "time without time zone": pa.time64("us"),
@@ -136,8 +140,10 @@ def _name(type_: pa.DataType) -> str:
 
 def restored(column: Column) -> pa.Field:
     """The field that a column-definition describes."""
-    metadata = {TYPE_NAME: column.type_name} if column.type_name else {}
     type_ = _type(column)
+    number = column.java_type in (DECIMAL, NUMERIC) and type_ == pa.string()
+    type_name = column.type_name or ("numeric" if number else "")
+    metadata = {TYPE_NAME: type_name} if type_name else {}
     types = pa.types
     if types.is_time(type_) or types.is_timestamp(type_) or types.is_duration(type_):
         if column.precision:
@@ -153,10 +159,11 @@ def restored(column: Column) -> pa.Field:
 
 def _type(column: Column) -> pa.DataType:
     name = column.type_name.lower()
-    if "unsigned" in name and column.java_type in _READ_UNSIGNED:
+    if "unsigned" in name and column.java_type in (-6, 5, 4, -5, DECIMAL):
         whole = column.java_type != DECIMAL or (column.precision, column.scale) == (20, 0)
-        if whole:
-            return _READ_UNSIGNED[column.java_type]
+        unsigned = _READ_UNSIGNED.get(name.replace("(", " ").partition(" ")[0])
+        if whole and unsigned is not None:
+            return unsigned
     if column.java_type in (DECIMAL, NUMERIC):
         if 0 < column.precision <= 38 and -38 <= column.scale <= column.precision:
             return pa.decimal128(column.precision, column.scale)

@@ -1,4 +1,4 @@
-"""The JDK's own reader reads what we write."""
+"""The JDK's own reader reads what we write, and we read what its writer writes."""
 
 import datetime as dt
 import math
@@ -9,22 +9,43 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
+from lxml import etree
 
+from dai.formats import format_named
 from dai.formats.webrowset import WebRowSet
 from dai.stream import PRECISION, TYPE_NAME, Stream
 
-READER = Path(__file__).parents[1] / "interop" / "ReadWebRowSet.java"
+PROGRAMS = Path(__file__).parents[1] / "interop"
+SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parents[2] / "schemas" / "webrowset.xsd"))
 
 
-def java(table: pa.Table, path: Path, *options: str) -> list[list[Any]]:
+def run(program: str, *arguments: str | Path) -> str:
     command = shutil.which("java")
-    assert command, "a JDK (17 or later) is needed to read WebRowSet as others do"
+    assert command, "a JDK (17 or later) is needed to read and write WebRowSet as others do"
+    done = subprocess.run(
+        [command, "-Duser.timezone=UTC", str(PROGRAMS / program), *map(str, arguments)],
+        capture_output=True, timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def written(table: pa.Table, path: Path) -> Path:
     with path.open("wb") as file:
         for block in WebRowSet().encode(Stream.of(table), 1000):
             file.write(memoryview(block.data))
-    done = subprocess.run([command, str(READER), *options, str(path)], capture_output=True, timeout=110, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return [line.split("\x1f") for line in done.stdout.decode().split("\n") if line]
+    return path
+
+
+def java(table: pa.Table, path: Path, *options: str) -> list[list[Any]]:
+    lines = run("ReadWebRowSet.java", *options, written(table, path)).split("\n")
+    return [line.split("\x1f") for line in lines if line]
+
+
+def decoded(path: Path, size: int) -> pa.Table:
+    data = path.read_bytes()
+    return WebRowSet().decode(data[start : start + size] for start in range(0, len(data), size)).table()
 
 
 CASES: list[tuple[pa.DataType, str, Any, int, str]] = [
@@ -92,3 +113,36 @@ def test_many_ampersands(tmp_path: Path) -> None:
 
 def test_no_rows(tmp_path: Path) -> None:
     assert java(pa.table({"n": pa.array([], pa.int32())}), tmp_path / "none.xml")[-1] == ["rows", "0"]
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_document_that_java_changed(tmp_path: Path, size: int) -> None:
+    names = ["a", "b", "c", "d", "", "<&>'\"\n"]
+    table = pa.table({"id": pa.array(range(1, 7), pa.int32()), "name": names})
+    changed = tmp_path / "changed.xml"
+    run("WriteWebRowSet.java", written(table, tmp_path / "original.xml"), changed)
+    for markup in ("<emptyString/>", "<updateRow>", "<insertRow>", "<deleteRow>", "<modifyRow>"):
+        assert markup in changed.read_text()
+    SCHEMA.assertValid(etree.parse(changed))
+    rows = decoded(changed, size).to_pydict()
+    assert dict(zip(rows["id"], rows["name"], strict=True)) == {
+        1: "", 20: None, 100: "new", 101: "newer", 5: "", 6: "<&>'\"\n",
+    }  # fmt: skip
+    assert len(rows["id"]) == 6
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_every_type_that_java_writes(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "types.xml"
+    run("WriteWebRowSet.java", path)
+    table = decoded(path, size)
+    assert table.schema.names == [f"c{number}" for number in range(1, 21)]
+    assert all(field.nullable for field in table.schema)
+    rows = sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=lambda row: row[0] is None)
+    assert rows == [
+        (True, False, -128, 7, -1, 2**60, 1.5, 1.25, 1e300, "1E+3", "-0.50", "c ", "\xe9 <&>'\"\n", "",
+         dt.date(2024, 2, 29), dt.time(0, 0, 1), dt.datetime(2024, 2, 29, 0, 0, 0, 500_000), None, None, None),
+        (None,) * 20,
+    ]  # fmt: skip
+    for form in ("parquet", "arrow"):
+        assert b"".join(memoryview(block.data) for block in format_named(form).encode(Stream.of(table)))

@@ -12,7 +12,7 @@ from dai.errors import DaiError, DataError, TruncatedError
 from dai.formats import webrowset_decode
 from dai.formats.webrowset import WebRowSet
 from dai.formats.webrowset_encode import DATA, TAIL
-from dai.stream import Stream
+from dai.stream import TYPE_NAME, Stream
 
 FORMAT = WebRowSet()
 NAMESPACE = "http://java.sun.com/xml/ns/jdbc"
@@ -52,8 +52,13 @@ def test_foreign_spelling(size: int) -> None:
     <deleteRow><columnValue>3</columnValue><columnValue>gone</columnValue></deleteRow>
     <modifyRow><columnValue>4</columnValue><updateValue>5</updateValue><columnValue>old</columnValue></modifyRow>
     <modifyRow><columnValue>6</columnValue><columnValue>old</columnValue><updateValue><null/></updateValue></modifyRow>
+    <currentRow><columnValue>7</columnValue><columnValue> <emptyString/> </columnValue></currentRow>
+    <currentRow><columnValue>8</columnValue><updateRow>9</updateRow><columnValue>old</columnValue>
+      <updateRow><emptyString></emptyString></updateRow></currentRow>
+    <modifyRow><columnValue>10</columnValue><columnValue>inserted</columnValue><updateRow>gone</updateRow></modifyRow>
     """
     expected = [(1, "a & b<<c>&amp;d é"), (None, ""), (None, None), (2, "new"), (5, "old"), (6, None)]
+    expected += [(7, ""), (9, "")]
     assert read(HEAD + rows + END, size) == expected
 
 
@@ -119,6 +124,30 @@ def test_decimals_of_declared_precision(precision: int, type_: pa.DataType) -> N
     assert value == (Decimal("1.00") if precision < 99 else "1")
 
 
+@pytest.mark.parametrize(
+    ("java_type", "name", "text", "type_"),
+    [
+        ("-6", "TINYINT UNSIGNED", "255", pa.uint8()), ("5", "SMALLINT UNSIGNED", "65535", pa.uint16()),
+        ("4", "MEDIUMINT UNSIGNED", "16777215", pa.uint32()), ("4", "INT UNSIGNED", "4294967295", pa.uint32()),
+        ("-5", "INTEGER UNSIGNED", "4294967295", pa.uint32()), ("4", "int(10) unsigned", "1", pa.uint32()),
+        ("-5", "BIGINT UNSIGNED", "9223372036854775807", pa.uint64()), ("2", "", "1.50", pa.string()),
+    ],
+)  # fmt: skip
+def test_type_names_of_jdbc_drivers(java_type: str, name: str, text: str, type_: pa.DataType) -> None:
+    head = HEAD.replace("<column-type>4<", f"<column-type>{java_type}<").replace(">INT<", f">{name}<")
+    table = FORMAT.decode([(head + ROW.replace(">1<", f">{text}<") + END).encode()]).table()
+    assert table.schema.types[0] == type_
+    assert str(table["n"][0]) == text
+    if not name:
+        assert table.schema.field("n").metadata[TYPE_NAME] == b"numeric"
+
+
+def test_a_hint_says_what_java_does_not_escape() -> None:
+    with pytest.raises(DataError) as raised:
+        read(HEAD.replace(">n<", ">id<5&<") + ROW + END)
+    assert "Java" in (raised.value.hint or "")
+
+
 def canonical(rows: int = 1000) -> tuple[pa.Table, bytes]:
     table = pa.table({"n": pa.array(range(rows)), "s": pa.array([f"text {n}" for n in range(rows)])})
     return table, b"".join(memoryview(block.data) for block in FORMAT.encode(Stream.of(table)))
@@ -178,6 +207,7 @@ def test_an_error_says_its_row() -> None:
         (b"text 700<", b"&nbsp;<", "In row 701: not well-formed"),
         (b"text 700<", b"\xff<", "In row 701: not well-formed"),
         (b"text 700<", b"a<null/><", "In row 701: a value that is NULL and has text"),
+        (b"text 700<", b"a<emptyString/><", "In row 701: a value that is empty and has text"),
         (b"text 700<", b"a<b/><", "In row 701: <b> may not stand in <columnValue>"),
         (b"<currentRow><columnValue>700<", b"junk<currentRow><columnValue>700<", "text outside a value: 'junk'"),
     ]

@@ -130,3 +130,41 @@ def test_responses_are_valid(service: ServiceProcess, resource: str, dialect: st
             )
             assert answer.status_code == (200 if sql == EVERY_TYPE else 400)
             schema(f"response-{dialect}.xsd").assertValid(etree.fromstring(answer.content).getroottree())
+
+
+@RESOURCES
+def test_what_java_wrote_is_loaded(service: ServiceProcess, tmp_path: Path, resource: str) -> None:
+    sql = "select n as id, concat('s', n) as name from (select 1 as n union select 2 union select 3 union select 4) t"
+    original = document(service, f"{sql} order by n", resource, tmp_path / "original.xml")
+    changed = tmp_path / "changed.xml"
+    java("WriteWebRowSet.java", original, changed)
+    assert "<emptyString/>" in changed.read_text()
+    assert "<updateRow>" in changed.read_text()
+    namespace = DIALECTS["2003-07"][1]
+    with service.client() as client:
+
+        def perform(activities: str, session: str = "") -> str:
+            answer = client.post(
+                f"/resources/{resource}/perform{session}",
+                content=f'<gridDataServicePerform xmlns="{namespace}">{activities}</gridDataServicePerform>',
+                headers={"Content-Type": "application/xml"},
+            )
+            assert answer.status_code == 200, answer.text
+            return answer.text
+
+        perform(
+            '<sqlUpdateStatement name="create"><expression>create table from_java (id bigint, name varchar(20))'
+            '</expression><resultStream name="count"/></sqlUpdateStatement>'
+        )
+        session = client.post("/sessions").json()["id"]
+        block = f"/sessions/{session}/streams/in/blocks/0?last=true"
+        headers = {"Content-Type": WEBROWSET}
+        assert client.put(block, content=changed.read_bytes(), headers=headers).status_code == 204
+        perform(
+            '<inputStream name="in"><toLocal name="pushed"/></inputStream><sqlBulkLoadRowSet name="load">'
+            '<webRowSetStream from="pushed"/><loadIntoTable tableName="from_java"/><resultStream name="count"/>'
+            "</sqlBulkLoadRowSet>",
+            f"?session={session}",
+        )
+    with asked(service, "select id, name from from_java order by id", "text/csv", resource) as answer:
+        assert answer.read().decode().split() == ["id,name", '1,""', "20,", "100,new", "101,newer"]
