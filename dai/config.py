@@ -84,7 +84,7 @@ class LimitsConfig:
     sessions: int = 1000
     session_seconds: float = 600.0
     job_seconds: float = 7 * 86400.0
-    result_bytes: int = 0
+    result_bytes: int = 16 << 30
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ class Results:
         self._lock = threading.Lock()
         self.naming = threading.Lock()
         """Held while files get their names or are removed: what is counted as removed was there."""
-        self._rendering: dict[Path, threading.Lock] = {}
+        self._rendering: dict[Path, tuple[threading.Lock, int]] = {}
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -73,13 +73,18 @@ class Results:
 
     @contextmanager
     def rendering(self, path: Path) -> Iterator[None]:
-        """One thread at a time makes the file ``path``."""
+        """One thread at a time makes the file ``path``, or one of its kind."""
         with self._lock:
-            lock = self._rendering.setdefault(path, threading.Lock())
-        with lock:
-            yield
-        with self._lock:
-            self._rendering.pop(path, None)
+            lock, waiting = self._rendering.get(path) or (threading.Lock(), 0)
+            self._rendering[path] = lock, waiting + 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                lock, waiting = self._rendering.pop(path)
+                if waiting > 1:
+                    self._rendering[path] = lock, waiting - 1
 
     def account(self, size: int) -> None:
         """Takes or gives back room; LimitError when there is none left."""
@@ -100,6 +105,15 @@ class Results:
             except OSError:
                 return
             shutil.rmtree(directory, ignore_errors=True)
+        self.account(-size)
+
+    def remove_forms(self, job: str, index: int, pattern: str) -> None:
+        """The files of a result in the forms whose names fit the ``pattern``. Who reads one reads it to its end."""
+        with self.naming:
+            found = list((self.directory / job).glob(f"{index}.{pattern}"))
+            size = sum(path.stat().st_size for path in found)
+            for path in found:
+                path.unlink()
         self.account(-size)
 
     def sweep(self, keep: set[str]) -> None:

@@ -1,12 +1,14 @@
 import errno
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dai.config import LimitsConfig
 from dai.errors import ConfigurationError, DaiError, GoneError, InternalError, LimitError
 from dai.results import Results
 
@@ -146,3 +148,44 @@ def test_no_other_form_of_a_removed_result_is_kept(tmp_path: Path) -> None:
         writer.write(b"a")
     assert results.used == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_forms_that_are_removed_give_their_room_back_and_are_read_to_their_end(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for form in (None, "csv", "arrow", "arrow-10", "arrow-20"):
+        with results.writer("job", 0, form) as writer:
+            writer.write(b"abc")
+            writer.finish()
+    with results.path("job", 0, "arrow-10").open("rb") as file:
+        results.remove_forms("job", 0, "arrow-*")
+        assert file.read() == b"abc"
+    assert sorted(path.name for path in tmp_path.glob("*/*")) == ["0", "0.arrow", "0.csv"]
+    assert results.used == 9
+
+
+def test_one_thread_at_a_time_makes_the_files_of_a_kind(tmp_path: Path) -> None:
+    results, path = Results(tmp_path), tmp_path / "job" / "0.csv"
+    inside: list[int] = []
+    most: list[int] = []
+
+    def make() -> None:
+        for _ in range(200):
+            with results.rendering(path):
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0)
+                inside.pop()
+
+    makers = [threading.Thread(target=make, daemon=True) for _ in range(4)]
+    for each in makers:
+        each.start()
+    for each in makers:
+        each.join(60)
+    assert max(most) == 1
+    with pytest.raises(ValueError, match="broken"), results.rendering(path):
+        raise ValueError("broken")
+    assert results._rendering == {}
+
+
+def test_the_room_has_a_bound_where_nothing_is_configured() -> None:
+    assert LimitsConfig().result_bytes > 0

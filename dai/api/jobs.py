@@ -159,11 +159,9 @@ async def get_output(call: Call) -> FileReply:
     blocksize = call.query.get("blocksize")
     if form.name == STORED_FORM and blocksize is None:
         return _file(call, kept, form.media_type, f"{id}-{output['file']}")
-    variant = form.name if blocksize is None or not form.binary else f"{form.name}-{blocksize}"
-    path = await asyncio.get_running_loop().run_in_executor(
-        service.rendering, _rendered, call, id, output["file"], form, blocksize, variant
+    return await asyncio.get_running_loop().run_in_executor(
+        service.rendering, _rendered, call, id, output["file"], form, blocksize if form.binary else None
     )
-    return _file(call, path, form.media_type, f"{id}-{output['file']}-{variant}")
 
 
 def _file(call: Call, path: Path, media_type: str, etag: str) -> FileReply:
@@ -175,23 +173,26 @@ def _file(call: Call, path: Path, media_type: str, etag: str) -> FileReply:
         raise InternalError("The result cannot be read.") from error
 
 
-def _rendered(call: Call, id: str, index: int, form: Format, blocksize: int | None, variant: str) -> Path:
+def _rendered(call: Call, id: str, index: int, form: Format, blocksize: int | None) -> FileReply:
+    """Of blocks of a size that was asked for, the last file is kept."""
     results = call.service.results
+    variant = form.name if blocksize is None else f"{form.name}-{blocksize}"
     path, kept = results.path(id, index, variant), results.path(id, index)
-    with results.rendering(path):
-        if path.exists():
-            return path
-        try:
-            file = kept.open("rb")
-        except OSError as error:
-            raise GoneError("The result was destroyed.") from error
-        with file, results.writer(id, index, variant) as writer:
-            chunks = iter(lambda: file.read(FILE_PIECE), b"")
-            with format_named(STORED_FORM).decode(chunks) as stream:
-                for block in form.encode(stream, blocksize):
-                    writer.write(block.data)
-            writer.finish()
-    return path
+    with results.rendering(results.path(id, index, form.name)):
+        if not path.exists():
+            if blocksize is not None:
+                results.remove_forms(id, index, f"{form.name}-*")
+            try:
+                file = kept.open("rb")
+            except OSError as error:
+                raise GoneError("The result was destroyed.") from error
+            with file, results.writer(id, index, variant) as writer:
+                chunks = iter(lambda: file.read(FILE_PIECE), b"")
+                with format_named(STORED_FORM).decode(chunks) as stream:
+                    for block in form.encode(stream, blocksize):
+                        writer.write(block.data)
+                writer.finish()
+        return _file(call, path, form.media_type, f"{id}-{index}-{variant}")
 
 
 _COUNTS = {"rows": {"type": "integer"}, "bytes": {"type": "integer"}, "seconds": {"type": "number"}}

@@ -2,6 +2,7 @@ import datetime
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from dai.formats import FORMATS, format_named
 from dai.jobs import MOVES
 from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, Serve, statement, streamed
 
@@ -98,6 +100,39 @@ def test_a_download_is_resumed_by_ranges(client: httpx.Client, form: str) -> Non
     assert client.get(address, headers={"If-None-Match": etag}).status_code == 304
     head = client.head(address)
     assert (head.status_code, int(head.headers["content-length"]), head.content) == (200, size, b"")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_of_all_block_sizes_asked_for_one_file_is_kept(serve: Serve, form: str) -> None:
+    running = serve()
+    results = running.service.results
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        job = submit(client, "select i from numbers where i < 100 order by i")
+        ended(client, job)
+        address = f"{job}/outputs/rows?format={form}"
+        plain = client.get(address)
+        with httpx.Client(base_url=running.url, timeout=60) as other:
+            asking = threading.Thread(
+                target=lambda: [other.get(f"{address}&blocksize={each}") for each in range(2, 20)], daemon=True
+            )
+            asking.start()
+            for size in (*range(20, 40), 30):
+                answer = client.get(f"{address}&blocksize={size}")
+                assert answer.status_code == 200
+                stream = format_named(form).decode([answer.content])
+                with stream:
+                    sizes = [batch.num_rows for batch in stream]
+                assert sum(sizes) == 100
+                if form == "arrow":
+                    assert sizes == [size] * (100 // size) + [100 % size] * (100 % size > 0)
+                if format_named(form).binary:
+                    assert answer.headers["etag"].endswith(f'{form}-{size}"')
+                else:
+                    assert answer.content == plain.content
+            asking.join(60)
+        files = [path for path in results.directory.glob("*/*") if path.is_file()]
+        assert len(files) <= 3  # as it is kept, in this form, and this form in blocks of one size
+        assert results.used == sum(path.stat().st_size for path in files)
 
 
 def test_a_failed_job_says_why_and_has_no_result(client: httpx.Client) -> None:
