@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain, islice
 from xml.sax.saxutils import escape, quoteattr
 
@@ -28,25 +29,39 @@ _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r")
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
-def document(running: Running, session: str | None, request: str) -> Iterator[bytes]:
+@dataclass(slots=True)
+class Delivery:
+    """``begun``: some of a result has been delivered. The count of an update is none; a fragment's rows are one."""
+
+    begun: bool = False
+
+    def watched(self, fragment: Iterator[Block]) -> Iterator[Block]:
+        for block in fragment:
+            self.begun = self.begun or block.rows > 0
+            yield block
+
+
+def document(running: Running, session: str | None, request: str, delivery: Delivery | None = None) -> Iterator[bytes]:
     """The whole response of an opened ``Running``, however it ends; yields at least one chunk a block.
 
-    The first chunk holds the beginning of the first end point, if there is one: when it has come and
-    ``running.cause`` is set, nothing has been delivered, and the cause's own HTTP status can still be given.
+    The first chunk comes with the beginning of the first result, and at the end where there is none: when it has come
+    and ``delivery`` has not begun, everything has ended, nothing was delivered, and the HTTP status can still say how.
     """
-    perform = running.perform
-    waiting = _head(perform.dialect, session)
+    perform, delivery = running.perform, delivery or Delivery()
+    waiting = [_head(perform.dialect, session)]
     missing = {end.name: end for end in perform.end_points}
     for end, source in running.end_points():
         del missing[end.name]
-        for chunk in _result(end, source, running):
-            yield waiting + chunk
-            waiting = b""
+        for chunk in _result(end, source, running, delivery):
+            waiting.append(chunk)
+            if delivery.begun:
+                yield b"".join(waiting)
+                waiting.clear()
     reports = running.reports()
     status = {report.activity: report for report in reports}
     unopened = b"".join(_activity_result(status[end.activity], end.name) for end in missing.values())
     activities = b"".join(_activity_result(report) for report in reports)
-    yield waiting + unopened + activities + _tail(perform.dialect, request, overall(perform, reports))
+    yield b"".join(waiting) + unopened + activities + _tail(perform.dialect, request, overall(perform, reports))
 
 
 def processing(perform: Perform, session: str | None, request: str) -> bytes:
@@ -71,13 +86,15 @@ def _tail(dialect: Dialect, request: str, status: str) -> bytes:
     return f'<request id={quoteattr(request)} status="{status}"/>\n</{dialect.response}>\n'.encode()
 
 
-def _result(end: EndPoint, source: Source, running: Running) -> Iterator[bytes]:
+def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery) -> Iterator[bytes]:
     """One end point. Its status word is what is known when the element opens: COMPLETED or ERROR where the whole
     content is there by then (it is one block), PROCESSING otherwise; how it ended stands in the activity's result."""
     if isinstance(source, Stream):
         source = Encoded(source, format_named("webrowset"), running.environment.blocksize)
     binary = source.format.binary if isinstance(source, Encoded) else _is_binary(source)
-    blocks = iter(source.in_pieces() if isinstance(source, Encoded) else source)
+    blocks: Iterator[Block] = iter(source.in_pieces() if isinstance(source, Encoded) else source)
+    if source.media_type == FRAGMENT:
+        blocks = delivery.watched(blocks)
     encoding = ' encoding="base64"' if binary else ""
     error: DaiError | None = None
     ahead: list[Block] = []
@@ -94,6 +111,8 @@ def _result(end: EndPoint, source: Source, running: Running) -> Iterator[bytes]:
             begun.extend(islice(content, 1 if going_on else None))
         except DaiError as early:
             error = error or early
+        if ahead and begun and source.media_type != FRAGMENT:
+            delivery.begun = True
         status = ERROR if error is not None else PROCESSING if going_on else COMPLETED
         yield f'<result name={quoteattr(end.name)} status="{status}"{encoding}>'.encode() + b"".join(begun)
         if error is None:

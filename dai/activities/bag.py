@@ -53,4 +53,4 @@ class SqlBag(Activity):
                         yield from enclosed(f'statement position="{position}"', embedded(stream))
                 else:
                     count = session.update(each.expression, [values] if values else None)
-                    yield Block(f'<statement position="{position}" updateCount="{count}"/>'.encode(), 1)
+                    yield Block(f'<statement position="{position}" updateCount="{count}"/>'.encode(), 0)

@@ -247,7 +247,7 @@ def counted(count: Callable[[], int], more: str = "") -> ByteStream:
     """``<resultStream updateCount="N"/>``, the work being done when it is pulled."""
 
     def blocks() -> Iterator[Block]:
-        yield Block(f'<resultStream updateCount="{count()}"{more}/>'.encode(), 1)
+        yield Block(f'<resultStream updateCount="{count()}"{more}/>'.encode(), 0)
 
     return ByteStream(FRAGMENT, blocks())
 

@@ -119,9 +119,9 @@ async def _whole(call: Call, work: Work, pieces: Pieces) -> None:
 
 async def _streamed(call: Call, work: Work, pieces: Pieces, watch: _Watch) -> None:
     headers = {"content-type": work.media_type, **_headers(call, work), "x-request-id": call.id}
-    call.status = 200
+    call.status = work.status
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-    await call.send({"type": "http.response.start", "status": 200, "headers": raw})
+    await call.send({"type": "http.response.start", "status": work.status, "headers": raw})
     done = False
     try:
         while True:

@@ -11,14 +11,14 @@ from dai.activity import FRAGMENT, Source
 from dai.api.negotiation import DOCUMENT, best, media_types, not_acceptable
 from dai.cancellation import Cancellation
 from dai.config import LimitsConfig
-from dai.errors import DaiError, InternalError, LimitError
+from dai.errors import ClosedError, DaiError, InternalError, LimitError
 from dai.formats import Format, format_named
 from dai.formats.compression import IDENTITY, compress
 from dai.jobs import exceeded
 from dai.perform import EndPoint, Perform
 from dai.pipeline import Environment, Running
-from dai.progress import ERROR, overall
-from dai.response import MEDIA_TYPE, document
+from dai.progress import ERROR, TERMINATED, overall
+from dai.response import MEDIA_TYPE, Delivery, document
 from dai.stream import Block, ByteStream, Encoded, Stream
 
 GATHER_BYTES = 1 << 18
@@ -60,7 +60,7 @@ class Work:
         self._lock = threading.Lock()
         self._pieces: Iterator[Any] = iter(())
         self._fetch = self._produce = 0.0
-        self._closed = False
+        self._closed = self._ended = False
 
     @property
     def role(self) -> bool:
@@ -137,7 +137,7 @@ class Work:
             for piece in self._pieces:
                 found.append(piece)
                 size += memoryview(piece).nbytes
-                if size >= GATHER_BYTES or time.perf_counter() - began > seconds:
+                if not self._ended and (size >= GATHER_BYTES or time.perf_counter() - began > seconds):
                     return found, False
         finally:
             self._produce += time.perf_counter() - began
@@ -148,7 +148,11 @@ class Work:
 
     def _document(self) -> Iterator[bytes]:
         ends = {end.activity for end in self.perform.end_points}
-        for piece in document(self._running, self.environment.session.id, self.request):
+        delivery = Delivery()
+        for piece in document(self._running, self.environment.session.id, self.request, delivery):
+            if not delivery.begun:
+                self._ended = True
+                self.status = self._outcome()
             self.size += len(piece)
             self.rows = sum(report.rows for report in self._running.reports() if report.activity in ends)
             error = self._beyond()
@@ -158,20 +162,38 @@ class Work:
         cause = self._running.cause
         if cause is not None:
             self.error = self.cancellation.cause or cause
-            if overall(self.perform, self._running.reports()) == ERROR:
-                # of use only where nothing was sent yet
-                self.status = self.error.status
+
+    def _outcome(self) -> int:
+        """The status of a request that has ended and delivered no result."""
+        cause = self.cancellation.cause or self._running.cause
+        failed = overall(self.perform, self._running.reports()) in (ERROR, TERMINATED)
+        return cause.status if failed and cause is not None and not isinstance(cause, ClosedError) else 200
 
     def _end_point(self, name: str) -> Iterator[Any]:
-        """The bytes of one end point; the others are run and dropped. A failure anywhere is a failure of it."""
+        """The bytes of one end point; the others are run and dropped. A failure anywhere is a failure of it; what is
+        no result, such as the count of an update, waits for the end of everything."""
+        waiting: list[Block] = []
         for end, source in self._running.end_points():
             if end.name == name:
-                yield from self._bounded(self._encoded(end, source))
+                delivery = Delivery()
+                encoded = self._encoded(end, source)
+                blocks: Iterator[Block] = encoded
+                if encoded.media_type == FRAGMENT:
+                    blocks = delivery.watched(encoded)
+                else:
+                    delivery.begun = True
+                for block in self._bounded(blocks):
+                    waiting.append(block)
+                    if delivery.begun:
+                        yield from (each.data for each in waiting)
+                        waiting.clear()
             else:
                 with source:
                     for _ in source:
                         continue
         self._running.raise_cause()
+        self._ended = True
+        yield from (each.data for each in waiting)
 
     def _encoded(self, end: EndPoint, source: Source) -> ByteStream:
         if isinstance(source, Stream):
@@ -201,14 +223,14 @@ class Work:
 
         return Stream(tuples.schema, batches(), tuples.close)
 
-    def _bounded(self, blocks: Iterator[Block]) -> Iterator[Any]:
+    def _bounded(self, blocks: Iterator[Block]) -> Iterator[Block]:
         for block in blocks:
             self.rows += block.rows
             self.size += len(block)
             error = self._beyond()
             if error is not None:
                 raise error
-            yield block.data
+            yield block
 
     def _beyond(self) -> LimitError | None:
         return exceeded(self.limits, self.rows, self.size)
