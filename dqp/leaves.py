@@ -12,7 +12,7 @@ from dqp.catalog import Catalog
 from dqp.operators import Block, Call, Inline, Operator, Project, Receive, Remote, column, plans_in, walk_deep
 from dqp.render_duckdb import DuckDB
 from dqp.sharing import Sharing
-from dqp.types import duckdb_type
+from dqp.types import TEXT, duckdb_type
 
 TYPE = b"dqp.type"
 """In the metadata of a field: DuckDB's type of the column, where the field is a fragment's."""
@@ -129,9 +129,11 @@ def read_as(name: str, columns: Sequence[str], schema: pa.Schema, types: Mapping
     items = []
     for at, identifier in enumerate(columns):
         text = quoted(identifier)
-        have, want = duckdb_type(schema.field(at).type), types.get(identifier)
+        given = schema.field(at).type
+        have, want = duckdb_type(given), types.get(identifier)
         same = want is None or want.replace(" ", "").upper() == have.replace(" ", "").upper()
-        items.append(text if same else f"CAST({text} AS {want}) AS {text}")
+        same = same and not pa.types.is_null(given)  # which DuckDB would take for a type of its own
+        items.append(text if same else f"CAST({text} AS {want or TEXT}) AS {text}")
     return f"SELECT {', '.join(items)} FROM {quoted(name)}"
 
 

@@ -116,17 +116,24 @@ def named(columns: Sequence[ColumnInfo]) -> dict[str, ColumnInfo]:
 
 
 def meant(info: TableInfo, dialect: str) -> TableInfo:
-    """The table with the types that the federation takes its columns for: a number of PostgreSQL that no DECIMAL holds
-    (``numeric`` without a precision, sums and averages in views) would be a text, which is no number to SQL."""
-    if dialect != "postgresql" or not any(map(_is_unbounded, info.columns)):
-        return info
-    return replace(
-        info, columns=tuple(replace(each, arrow="double") if _is_unbounded(each) else each for each in info.columns)
+    """The table with the types that the federation takes its columns for: a number that no DECIMAL holds (of more than
+    38 digits, or ``numeric`` of PostgreSQL without a precision, as are sums and averages in views) arrives as a text,
+    which is no number to SQL."""
+    found = tuple(
+        replace(each, arrow=_WIDE.sub("double", each.arrow)) if _is_wide(each, dialect) else each
+        for each in info.columns
     )
+    return info if found == info.columns else replace(info, columns=found)
 
 
-def _is_unbounded(column: ColumnInfo) -> bool:
-    return column.type.lower().startswith("numeric") and types.duckdb_type(column.arrow) == types.TEXT
+_WIDE = re.compile(r"decimal256\([^)]*\)|string")
+
+
+def _is_wide(column: ColumnInfo, dialect: str) -> bool:
+    """In a list, too."""
+    if not types.duckdb_type(column.arrow).startswith(types.TEXT):
+        return False
+    return "decimal256" in column.arrow or (dialect == "postgresql" and column.type.lower().startswith("numeric"))
 
 
 def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tuple[Replica, ...] = ()) -> Table:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pyarrow as pa
 
 from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.drivers.postgresql_read import Descriptions
@@ -127,6 +128,8 @@ def _column(row: Row, column: Wanted, field: Any) -> Column:
     bounds = decimal_bounds(column.typmod) if column.oid == NUMERIC else None
     if bounds is not None:
         precision, scale = bounds
+    elif pa.types.is_decimal(field.type):  # of a domain
+        precision, scale = field.type.precision, field.type.scale
     elif declared is not None and type_name in ("varchar", "bpchar"):
         length = int(declared)
     elif declared is not None:

@@ -202,8 +202,8 @@ class Descriptions:
             parameters = Parameters((oids.encode(),), (1028,))
             (result,) = one_round_trip(connection, [(LOOKUP, parameters)], transaction=transaction)
             for row in range(result.ntuples):
-                oid, name, element, base, kind = (_text(result.get_value(row, column)) for column in range(5))
-                self._types[int(oid)] = TypeInfo(name, int(element), int(base), kind)
+                oid, name, element, base, kind, typmod = (_text(result.get_value(row, column)) for column in range(6))
+                self._types[int(oid)] = TypeInfo(name, int(element), int(base), kind, int(typmod))
             for oid_wanted in wanted:  # gone in the meantime: only its text form is left
                 self._types.setdefault(oid_wanted, TypeInfo("text", 0, 0, "b"))
         return tuple(shape(column, self._types) for column in columns)

@@ -48,12 +48,13 @@ _ARRAY_MARK = "dai-array:"
 
 class TypeInfo(NamedTuple):
     """A row of pg_type; ``element`` is the oid of an array's element, ``base`` of a domain's base type, else 0;
-    ``kind`` is typtype (``e`` for an enum)."""
+    ``kind`` is typtype (``e`` for an enum); ``typmod`` is what a domain says of its base type."""
 
     name: str
     element: int
     base: int
     kind: str = "b"
+    typmod: int = -1
 
 
 class Wanted(NamedTuple):
@@ -86,17 +87,20 @@ _BY_WIRE = dict(NATIVE.values()) | {"numeric": pa.string(), "oid": pa.uint32(), 
 
 LOOKUP = b"""
 SELECT t.oid, t.typname, CASE WHEN t.typcategory = 'A' AND t.typsubscript = 'array_subscript_handler'::regproc
-                              THEN t.typelem ELSE 0 END, t.typbasetype, t.typtype
+                              THEN t.typelem ELSE 0 END, t.typbasetype, t.typtype, t.typtypmod
 FROM pg_catalog.pg_type t WHERE t.oid = ANY($1::oid[])"""
 
 
 def shape(column: Wanted, types: dict[int, TypeInfo]) -> Shape:
-    """How a column travels; ``types`` holds every oid reachable from it that is not in NATIVE."""
-    oid = _base(column.oid, types)
-    metadata = {TYPE_NAME: _name(column.oid, types).encode()}
+    """How a column travels; ``types`` holds every oid reachable from it that is not in NATIVE. A domain is its base
+    type, as in libpq's descriptions."""
+    column = _based(column, types)
+    oid = column.oid
+    metadata = {TYPE_NAME: _name(oid, types).encode()}
     element = types[oid].element if oid in types else 0
     if element:
-        return _array(column, _base(element, types), metadata)
+        based = _based(column._replace(oid=element), types)
+        return _array(based, metadata, is_domain=based.oid != element)
     declared = _name(oid, types)
     if oid == NUMERIC:
         arrow = _decimal(column.typmod) or pa.string()
@@ -116,12 +120,14 @@ def shape(column: Wanted, types: dict[int, TypeInfo]) -> Shape:
     return Shape(pa.field(column.name, arrow, metadata=metadata), wire, declared=declared)
 
 
-def _array(column: Wanted, element: int, metadata: dict[bytes, bytes]) -> Shape:
+def _array(column: Wanted, metadata: dict[bytes, bytes], *, is_domain: bool) -> Shape:
+    """``column`` as one of the elements' base type."""
     wire, arrow, cast = "text", pa.string(), "{}::text[]"
+    element = column.oid
     if element in _ELEMENTS:
         (wire, arrow), cast = NATIVE[element], "{}"
-        if element != column.oid and metadata[TYPE_NAME] not in (f"{wire}[]".encode(), wire.encode()):
-            cast = f"{{}}::{wire}[]"  # a domain over it
+        if is_domain:
+            cast = f"{{}}::{wire}[]"
     elif element == NUMERIC:
         arrow = _decimal(column.typmod) or pa.string()
     elif element == OID:
@@ -181,9 +187,15 @@ def bounds_refused(bounds: str) -> DataError:
 
 
 def _base(oid: int, types: dict[int, TypeInfo]) -> int:
-    while oid in types and types[oid].base:
-        oid = types[oid].base
-    return oid
+    return _based(Wanted("", oid, -1), types).oid
+
+
+def _based(column: Wanted, types: dict[int, TypeInfo]) -> Wanted:
+    """A column of a domain as one of the base type."""
+    while column.oid in types and types[column.oid].base:
+        domain = types[column.oid]
+        column = column._replace(oid=domain.base, typmod=domain.typmod)
+    return column
 
 
 def _name(oid: int, types: dict[int, TypeInfo]) -> str:
@@ -192,7 +204,7 @@ def _name(oid: int, types: dict[int, TypeInfo]) -> str:
     info = types.get(oid)
     if info is None:
         return "text"
-    return f"{_name(info.element, types)}[]" if info.element and not info.base else info.name.lower()
+    return f"{_name(_base(info.element, types), types)}[]" if info.element and not info.base else info.name.lower()
 
 
 def missing(oids: Sequence[int], types: dict[int, TypeInfo]) -> list[int]:

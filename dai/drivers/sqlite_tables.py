@@ -11,12 +11,17 @@ import pyarrow as pa
 from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.drivers.collations import declared
 from dai.drivers.ddl import like, quoted
-from dai.drivers.sqlite_values import declared_type, type_name
-from dai.errors import NotFoundError
+from dai.drivers.rows import FIRST_ROWS, columns_of
+from dai.drivers.sqlite_values import choose, declared_type, type_name
+from dai.errors import DataError, NotFoundError
 from dai.loading import nearest
 
 Run = Callable[..., list[tuple[Any, ...]]]
+First = Callable[[str], list[tuple[Any, ...]] | None]
+"""Runs a query unless that takes long."""
 
+_LONGEST = 100
+"""Characters of a text that may be a date, a time or a decimal."""
 _NAMES = (
     "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
 )
@@ -38,10 +43,10 @@ def declared_types(run: Run, table: str) -> dict[str, str]:
     return {row[1]: row[2] for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[6] == 0}
 
 
-def tables(run: Run, pattern: str) -> tuple[TableInfo, ...]:
+def tables(run: Run, first: First, pattern: str) -> tuple[TableInfo, ...]:
     """Tables and views whose name, or main.name, matches the LIKE ``pattern``."""
     return tuple(
-        _table(run, name, kind)
+        _table(run, first, name, kind)
         for name, kind in run(f"{_NAMES} ORDER BY name")
         if like(pattern, name) or like(pattern, f"main.{name}")
     )
@@ -94,8 +99,8 @@ def _found(run: Run, table: str) -> str:
     raise NotFoundError(f"There is no table {table!r}.", hint=nearest(bare, known) if known else None)
 
 
-def _table(run: Run, name: str, kind: str) -> TableInfo:
-    info = run("SELECT * FROM pragma_table_xinfo(?)", (name,))
+def _table(run: Run, first: First, name: str, kind: str) -> TableInfo:
+    info = [row for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[6] != 1]
     written = run("SELECT sql FROM sqlite_master WHERE name = ? AND type = 'table'", (name,))
     collations = declared(written[0][0], "sqlite") if written else {}
     keys = sorted((row[5], row[1]) for row in info if row[5])
@@ -104,9 +109,8 @@ def _table(run: Run, name: str, kind: str) -> TableInfo:
     return TableInfo(
         name=name,
         columns=tuple(
-            _column(row, collations.get(row[1].casefold()), autoincrement=rowid and row[1] == primary[0])
-            for row in info
-            if row[6] != 1
+            _column(row, arrow, collations.get(row[1].casefold()), autoincrement=rowid and row[1] == primary[0])
+            for row, arrow in zip(info, _types(first, name, info), strict=True)
         ),
         kind=kind,
         primary_key=primary,
@@ -123,15 +127,37 @@ def _table(run: Run, name: str, kind: str) -> TableInfo:
     )
 
 
-def _column(row: Sequence[Any], collation: str | None, *, autoincrement: bool) -> Column:
+def _types(first: First, name: str, info: Sequence[Sequence[Any]]) -> list[pa.DataType]:
+    """What a query of the table gives: of each column the type that its first rows have. Where they have none that is
+    the same for all of them, or it would take long to get them from a view, the declared one."""
+    declared = [(row[1], row[2], declared_type(row[2])) for row in info]
+    columns = ", ".join(_typical(quoted(column, "sqlite"), wanted) for column, _, wanted in declared)
+    rows = first(f"SELECT {columns} FROM {quoted(name, 'sqlite')} LIMIT {FIRST_ROWS}")
+    found = []
+    for (column, type, wanted), values in zip(declared, columns_of(rows or [], len(info)), strict=True):
+        try:
+            chosen = None if rows is None else choose(column, type, values, len(rows) < FIRST_ROWS).type
+        except DataError:
+            chosen = None
+        found.append(chosen or wanted or pa.string())
+    return found
+
+
+def _typical(column: str, wanted: pa.DataType | None) -> str:
+    """A value that has the type of the column's; texts and bytes, which may be long, only where it depends on them."""
+    read = wanted is not None and (pa.types.is_temporal(wanted) or pa.types.is_decimal(wanted))
+    text = f"substr({column}, 1, {_LONGEST})" if read else "''"
+    return f"CASE typeof({column}) WHEN 'text' THEN {text} WHEN 'blob' THEN x'' ELSE {column} END"
+
+
+def _column(row: Sequence[Any], arrow: pa.DataType, collation: str | None, *, autoincrement: bool) -> Column:
     _, name, declared, not_null, default, key = row[:6]
-    arrow = declared_type(declared)
     size = [int(digits) for digits in re.findall(r"\d+", declared.partition("(")[2])]
-    is_decimal = arrow is not None and pa.types.is_decimal(arrow)
+    is_decimal = pa.types.is_decimal(arrow)
     return Column(
         name=name,
-        type=type_name(declared, arrow or pa.string()) if declared else "",
-        arrow=str(arrow or pa.string()),
+        type=type_name(declared, arrow) if declared else "",
+        arrow=str(arrow),
         nullable=not (not_null or key),
         default=default,
         precision=size[0] if is_decimal and size else None,

@@ -133,8 +133,9 @@ class PostgreSQL(Dialect):
         for identifier, name in node.items:
             column = node.table.column(name)
             # DECIMAL holds no numeric without a precision, and its text would be no number.
-            if column.type == "DOUBLE" and column.source_type.lower().startswith("numeric"):
-                columns[identifier] = text = f"CAST({columns[identifier]} AS double precision)"
+            if column.type in ("DOUBLE", "DOUBLE[]") and column.source_type.lower().startswith("numeric"):
+                own = f"double precision{column.type[len('DOUBLE') :]}"
+                columns[identifier] = text = f"CAST({columns[identifier]} AS {own})"
                 self._atoms.add(text)
         return replace(made, columns=columns)
 

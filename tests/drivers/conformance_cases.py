@@ -245,3 +245,59 @@ def loaded(database: str) -> list[tuple[str, pa.DataType, pa.DataType, list[Any]
         plain = pa.string() if pa.types.is_dictionary(sent) or pa.types.is_large_string(sent) else sent
         found.append((name, sent, _OTHERWISE[database].get(name, plain), values))
     return found
+
+
+FURTHER: dict[str, tuple[str, ...]] = {
+    "postgresql": (
+        "numeric", "numeric(50,2)", "numeric(5,-2)", "numeric(3,5)", "numeric[]", "numeric(10,2)[]", "price", "price[]",
+        "cheap", "cheap[]", "amount", "amount[]", "whole", "whole[]", "short", "mood", "mood[]", "pair", "char(5)",
+        '"char"', "name", "json", "jsonb", "oid", "oid[]", "inet", "inet[]", "money", "bit(5)", "point", "int4range",
+        "xml", "timestamp(3)", "time(2)", "timetz", "text[]", "uuid[]", "regclass",
+    ),
+    "mariadb": (
+        "decimal", "decimal(65,0)", "decimal(10,2) unsigned zerofill", "real", "double(10,2)", "double unsigned",
+        "boolean", "mediumint unsigned", "tinytext", "mediumtext", "text character set latin1", "char(0)", "nchar(5)",
+        "varchar(40) character set binary", "tinyblob", "mediumblob", "longblob", "point", "bit(3)", "time",
+        "timestamp null",
+    ),
+    "sqlite": (
+        "numeric", "num", "decimal", "datetime", "date", "json", "uuid", "text", "real", "blob", "boolean", "double",
+        "timestamptz", "float", "decimal(50,2)", "integer", "any thing",
+    ),
+    "duckdb": (
+        "decimal(5,2)", "decimal(10,2)[]", "timestamp_s", "timestamp_ms", "timestamp_ns", "timetz", "interval[]",
+        "struct(a int)[]", "union(a int, b varchar)", "varchar[][]", "hugeint[2]", "date[]", "uuid[]", "json[]", "mood",
+    ),
+}  # fmt: skip
+"""More types that columns may be declared with."""
+PREPARED: dict[str, tuple[str, ...]] = {
+    "postgresql": (
+        "CREATE DOMAIN price AS numeric(10,2)", "CREATE DOMAIN cheap AS price CHECK (value < 5)",
+        "CREATE DOMAIN amount AS numeric", "CREATE DOMAIN whole AS integer", "CREATE DOMAIN short AS varchar(5)",
+        "CREATE TYPE mood AS ENUM ('a', 'b')", "CREATE TYPE pair AS (a integer, b integer)",
+    ),
+    "duckdb": ("CREATE TYPE mood AS ENUM ('a', 'b')",),
+}  # fmt: skip
+COMPUTED: dict[str, tuple[str, ...]] = {
+    "postgresql": (
+        "count(*)", "sum(n)", "avg(n)", "max(n)", "min(n) / 2", "min(n) * 1.5", "max('x' || n)", "max(n::price)",
+        "array_agg(n)", "max(n) > 1", "now()", "NULL",
+    ),
+    "mariadb": (
+        "count(*)", "sum(n)", "avg(n)", "max(n)", "min(n) / 2", "min(n) * 1.5", "min(n) + 1e0", "max(n) > 1",
+        "max(concat('x', n))", "min(cast(n AS decimal(50,3)))", "min(cast(n AS unsigned))", "now()", "curdate()",
+        "curtime(6)", "max(if(n, 1, 1.5))", "max(json_array(n))", "group_concat(n)", "max(left('abc', 2))", "1", "1.50",
+        "max(coalesce(n, 'x'))", "X'00ff'", "'x'", "max(greatest(n, 2.25))",
+    ),
+    "sqlite": (
+        "count(*)", "sum(n)", "avg(n)", "max(n)", "min(n) / 2", "min(n) * 1.5", "max('x' || n)", "max(cast(n AS real))",
+        "max(n) > 1", "cast(max(n) AS numeric)", "NULL", "date('now')", "x'00ff'", "'x'", "1.5", "max(n) IS NULL",
+    ),
+    "duckdb": (
+        "count(*)", "sum(n)", "avg(n)", "max(n)", "min(n) / 2", "min(n) * 1.5", "max('x' || n)", "list(n)",
+        "max(n) > 1", "now()", "NULL", "{'a': max(n)}", "sum(n::decimal(10,2))",
+    ),
+}  # fmt: skip
+"""Columns of a view of the numbers ``n``, and of a table that is made from it."""
+for _each in (FURTHER, PREPARED, COMPUTED):
+    _each["mysql"] = _each.get("mariadb", ())

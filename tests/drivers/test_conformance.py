@@ -19,7 +19,7 @@ from dai.errors import (
     StatementError,
 )
 from dai.stream import TYPE_NAME, Stream
-from tests.drivers.conformance_cases import CASES, PARAMETERS, Case, loaded
+from tests.drivers.conformance_cases import CASES, COMPUTED, FURTHER, PARAMETERS, PREPARED, Case, loaded
 from tests.drivers.statements import table, update
 
 DATABASES = tuple(CASES)
@@ -93,7 +93,31 @@ def test_types_arrive_losslessly(driver: Driver, case: Case) -> None:
     assert case.type_name is None or type_name == case.type_name
     assert table(driver, "SELECT v FROM typed WHERE k < 0").schema.field("v").name == "v"
     (described,) = driver.tables("typed")
-    assert [column.name for column in described.columns] == ["k", "v"]
+    assert [(column.name, column.arrow) for column in described.columns][1:] == [("v", str(case.arrow))]
+
+
+def described_as_delivered(driver: Driver, name: str) -> None:
+    (described,) = driver.tables(name)
+    delivered = table(driver, f"SELECT * FROM {name}").schema
+    said = {each.name: each.arrow for each in described.columns}
+    assert said == dict(zip(delivered.names, map(str, delivered.types), strict=True))
+
+
+def test_a_column_has_the_type_that_its_description_says(database: str, driver: Driver) -> None:
+    declared = [*dict.fromkeys(each.declared for each in CASES[database]), *FURTHER[database]]
+    for each in PREPARED.get(database, ()):
+        update(driver, each)
+    update(driver, f"CREATE TABLE wide ({', '.join(f'c{at} {each}' for at, each in enumerate(declared))})")
+    update(driver, "CREATE VIEW seen AS SELECT * FROM wide")
+    described_as_delivered(driver, "wide")
+    described_as_delivered(driver, "seen")
+    computed = ", ".join(f"{each} AS c{at}" for at, each in enumerate(COMPUTED[database]))
+    update(driver, f"CREATE VIEW computed AS SELECT {computed} FROM made")
+    described_as_delivered(driver, "computed")
+    update(driver, "INSERT INTO made VALUES (9), (10), (NULL)")
+    described_as_delivered(driver, "computed")
+    update(driver, "CREATE TABLE copied AS SELECT * FROM computed")
+    described_as_delivered(driver, "copied")
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ VALUES: list[tuple[str, pa.DataType, object, str]] = [
     ("array['{}'::jsonb]", pa.list_(pa.string()), ["{}"], "jsonb[]"),
     ("array['c2d29867-3d0b-d497-9191-18a9d8ee7830'::uuid]", pa.list_(pa.string()),
      ["c2d29867-3d0b-d497-9191-18a9d8ee7830"], "uuid[]"),
-    ("array[7::positive]", pa.list_(pa.int32()), [7], "positive[]"),
+    ("array[7::positive]", pa.list_(pa.int32()), [7], "int4[]"),
     ("NULL", pa.string(), None, "text"),
 ]  # fmt: skip
 
