@@ -142,8 +142,8 @@ def _is_binary(source: ByteStream) -> bool:
 
 
 def _cdata(blocks: Iterator[Block], clean: bool) -> Iterator[bytes]:
-    """``clean`` text holds neither ``]]>`` nor a carriage return nor what XML forbids (a WebRowSet of ours). A failure
-    closes the section before it goes on."""
+    """``clean`` text holds neither a carriage return nor what XML forbids, nor ``]]>`` behind its first block (a
+    WebRowSet of ours). A failure closes the section before it goes on."""
     opening = b"<![CDATA["
     kept = b""
     try:
@@ -153,6 +153,8 @@ def _cdata(blocks: Iterator[Block], clean: bool) -> Iterator[bytes]:
                 data = kept + data
                 end = _whole(data)
                 data, kept = _cdata_text(data[:end]), data[end:]
+            elif opening:
+                data = data.replace(b"]]>", _CDATA_END)
             yield opening + data
             opening = b""
         last = _cdata_text(kept)
@@ -191,11 +193,12 @@ def _cdata_text(data: bytes) -> bytes:
         raise EncodingError(
             f"The text holds the character U+{ord(found[0]):04X}, which XML cannot carry.", hint=_ELSEWHERE
         )
-    data = data.replace(b"]]>", b"]]]]><![CDATA[>")
+    data = data.replace(b"]]>", _CDATA_END)
     # a parser turns a raw carriage return into a line feed
     return data.replace(b"\r", b"]]>&#13;<![CDATA[") if b"\r" in data else data
 
 
+_CDATA_END = b"]]]]><![CDATA[>"
 _ELSEWHERE = "Ask for this end point alone (?output=NAME), or for WebRowSet with a replacement policy."
 
 

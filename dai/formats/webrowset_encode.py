@@ -49,6 +49,7 @@ REFERENCES = (("&", "&#38;"), ("<", "&#60;"), (">", "&#62;"), ("\r", "&#13;"))
 _FORBIDDEN = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\ufffe\uffff]"
 """XML 1.0, section 2.2, production 2; surrogates are no UTF-8."""
 _FORBIDDEN_CHARACTER = re.compile(_FORBIDDEN)
+_SPLIT_BY_JAVA = frozenset("&<>]\n")
 _SLICE_ROWS = 1 << 15
 
 
@@ -110,6 +111,15 @@ def _safe(text: str) -> str:
     return escape(_legal(text), {"\r": "&#13;"})
 
 
+def _name(text: str) -> str:
+    """The JDK's reader keeps of a name what follows the last reference, and the last but one bracket or line break: it
+    takes a CDATA section whole."""
+    if _SPLIT_BY_JAVA.isdisjoint(text):
+        return _safe(text)
+    text = _legal(text).replace("]]>", "]]]]><![CDATA[>").replace("\r", "]]>&#13;<![CDATA[")
+    return f"<![CDATA[{text}]]>"
+
+
 def _definition(index: int, column: Column) -> str:
     members = (
         ("column-index", index),
@@ -120,15 +130,15 @@ def _definition(index: int, column: Column) -> str:
         ("signed", "true" if column.signed else "false"),
         ("searchable", "true"),
         ("column-display-size", column.precision),
-        ("column-label", _safe(column.name)),
-        ("column-name", _safe(column.name)),
-        ("schema-name", _safe(column.schema_name)),
+        ("column-label", _name(column.name)),
+        ("column-name", _name(column.name)),
+        ("schema-name", _name(column.schema_name)),
         ("column-precision", column.precision),
         ("column-scale", column.scale),
-        ("table-name", _safe(column.table_name)),
+        ("table-name", _name(column.table_name)),
         ("catalog-name", ""),
         ("column-type", column.java_type),
-        ("column-type-name", _safe(column.type_name)),
+        ("column-type-name", _name(column.type_name)),
     )
     inner = "".join(f"<{name}>{value}</{name}>" for name, value in members)
     return f"<column-definition>{inner}</column-definition>\n"

@@ -14,17 +14,17 @@ from lxml import etree
 
 from dai.formats import format_named
 from dai.formats.webrowset import WebRowSet
-from dai.stream import PRECISION, TYPE_NAME, Stream
+from dai.stream import PRECISION, SCHEMA_NAME, TABLE, TYPE_NAME, Stream
 
 PROGRAMS = Path(__file__).parents[1] / "interop"
 SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parents[2] / "schemas" / "webrowset.xsd"))
 
 
-def run(program: str, *arguments: str | Path) -> str:
+def run(program: str, *arguments: str | Path, zone: str = "UTC") -> str:
     command = shutil.which("java")
     assert command, "a JDK (17 or later) is needed to read and write WebRowSet as others do"
     done = subprocess.run(
-        [command, "-Duser.timezone=UTC", str(PROGRAMS / program), *map(str, arguments)],
+        [command, f"-Duser.timezone={zone}", str(PROGRAMS / program), *map(str, arguments)],
         capture_output=True, timeout=110, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
@@ -38,8 +38,8 @@ def written(table: pa.Table, path: Path) -> Path:
     return path
 
 
-def java(table: pa.Table, path: Path, *options: str) -> list[list[Any]]:
-    lines = run("ReadWebRowSet.java", *options, written(table, path)).split("\n")
+def java(table: pa.Table, path: Path, *options: str, zone: str = "UTC") -> list[list[Any]]:
+    lines = run("ReadWebRowSet.java", *options, written(table, path), zone=zone).split("\n")
     return [line.split("\x1f") for line in lines if line]
 
 
@@ -146,3 +146,39 @@ def test_every_type_that_java_writes(tmp_path: Path, size: int) -> None:
     ]  # fmt: skip
     for form in ("parquet", "arrow"):
         assert b"".join(memoryview(block.data) for block in format_named(form).encode(Stream.of(table)))
+
+
+NAMES = [
+    "id<5",
+    "a&b",
+    "a>b",
+    "a]b]c",
+    "m[1][2]",
+    "]]",
+    "two\nlines\nmore",
+    "&lt;",
+    "<![CDATA[",
+    "<data>\n",
+    "é<\U0001f600",
+]
+
+
+def test_java_reads_whole_names(tmp_path: Path) -> None:
+    names = [*NAMES, "a]]>b"]
+    metadata = {TYPE_NAME: "mood<&>", TABLE: "t&[1][2]", SCHEMA_NAME: "<s>"}
+    schema = pa.schema([pa.field(name, pa.string(), metadata=metadata) for name in names])
+    path = tmp_path / "names.xml"
+    lines = java(pa.table([["x"]] * len(names), schema=schema), path)[: len(names)]
+    assert [line[1].replace("\x1e", "\n") for line in lines] == [*NAMES, ">b"]
+    assert {line[3] for line in lines} == {"mood<&>"}
+    SCHEMA.assertValid(etree.parse(path))
+    for size in (1, 1 << 20):
+        assert decoded(path, size).schema.equals(schema, check_metadata=True)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
+def test_milliseconds_are_those_of_the_day_in_every_zone(tmp_path: Path, zone: str) -> None:
+    """What docs/service.md tells Java users to rely on."""
+    days = [dt.date(1500, 1, 1), dt.date(1582, 10, 14), dt.date(2024, 2, 29)]
+    rows = java(pa.table({"d": pa.array(days)}), tmp_path / "days.xml", zone=zone)[1:-1]
+    assert [dt.date(1970, 1, 1) + dt.timedelta(milliseconds=int(row[1])) for row in rows] == days

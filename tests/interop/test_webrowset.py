@@ -168,3 +168,12 @@ def test_what_java_wrote_is_loaded(service: ServiceProcess, tmp_path: Path, reso
         )
     with asked(service, "select id, name from from_java order by id", "text/csv", resource) as answer:
         assert answer.read().decode().split() == ["id,name", '1,""', "20,", "100,new", "101,newer"]
+
+
+@RESOURCES
+def test_java_reads_the_names_of_columns(service: ServiceProcess, tmp_path: Path, resource: str) -> None:
+    names = ["id<5", "a&b", "m[1][2]"]
+    quote = '"' if resource == "postgresql" else "`"
+    sql = f"select {', '.join(f'1 as {quote}{name}{quote}' for name in names)}"
+    lines = java("ReadWebRowSet.java", document(service, sql, resource, tmp_path / "names.xml"))
+    assert [line.split("\x1f")[1] for line in lines[: len(names)]] == names
