@@ -1,8 +1,8 @@
 """What a federation knows: tables of its sources with their columns, keys and statistics, views, uploaded tables.
 
-Names are looked up as DuckDB does, whatever the case of their letters. A table is ``alias.table``, in the classic form
-``alias_table``; one of another schema than the source's default is ``alias.schema.table``, and ``alias.table`` too
-where that is the only one of its name.
+Names are looked up as DuckDB does, whatever the case of their letters; where those of tables differ in nothing else, as
+they are written. A table is ``alias.table``, in the classic form ``alias_table``; one of another schema than the
+source's default is ``alias.schema.table``, and ``alias.table`` too where that is the only one of its name.
 
 A source is asked for its tables when a query first names it, and for a table's statistics when that is first looked at.
 Both are kept and looked after in the background (``reflection``). A source that is down is in ``problems`` and
@@ -144,7 +144,8 @@ class Catalog:
                 if info := reflected.classic(name):
                     return self._table(reflected.alias, info)
             for each in aliases:
-                self._reflection.reflected(each)
+                if similar := self._reflection.reflected(each).similar(name, classic=True):
+                    raise _ambiguous(name, similar)
             raise NotFoundError(f"There is no table {name!r}.", hint=self._nearest(name))
         found = self._reflection.alias(alias)
         if found is None:
@@ -154,6 +155,8 @@ class Catalog:
         info = reflected.table(name, schema)
         if info is None:
             what = ".".join(part for part in (found, schema, name) if part)
+            if similar := reflected.similar(name, schema):
+                raise _ambiguous(what, similar)
             raise NotFoundError(f"There is no table {what}.", hint=self._nearest_table(reflected, name))
         return self._table(found, info)
 
@@ -292,29 +295,32 @@ class Catalog:
         for name, schema in uploads.items():
             shadow.table((name,), tuple((each.name, types.duckdb_type(each.type)) for each in schema))
         for reflected in self._reflection.loaded():
-            for info, path in reflected.mentioned(names):
-                shadow.table(path, self._shape(reflected.alias, info))
+            for info, path, exact in reflected.mentioned(names):
+                shadow.table(path, self._shape(reflected.alias, info), exact=exact)
                 self._reflection.prefetch(reflected.alias, info)
         return shadow, self._views.make(shadow, names), sources
 
     def _error(self, sql: str, fault: Fault, shadow: Shadow) -> DaiError:
         names = words(sql)
 
-        def columns() -> dict[str, list[str]]:
+        def columns() -> dict[str, dict[str, str]]:
             found = {
                 (reflected.alias, info.schema, info.name): info
                 for reflected in self._reflection.loaded()
-                for info, _ in reflected.mentioned(names)
+                for info, _, _ in reflected.mentioned(names)
             }
             known = {
-                str(self._table(alias, info, wait=False)): list(named(info.columns))
+                str(self._table(alias, info, wait=False)): {
+                    name: each.name for name, each in named(info.columns).items()
+                }
                 for (alias, _, _), info in found.items()
             }
             with self._lock:
-                known |= {shown(name): self._uploads[name][1].column_names for name in names & self._uploads.keys()}
+                for name in names & self._uploads.keys():
+                    known[shown(name)] = {each: each for each in self._uploads[name][1].column_names}
             for name in self._views.named(names):
                 with suppress(Refused):
-                    known[name] = [each for each, _ in shadow.describe(f"FROM {quoted(name)}")]
+                    known[name] = {each: each for each, _ in shadow.describe(f"FROM {quoted(name)}")}
             return known
 
         return explained(sql, fault, self._missing, columns)
@@ -375,6 +381,13 @@ def _info(table: Table) -> TableInfo:
         kind=table.kind,
         columns=tuple(ColumnInfo(each.name, each.source_type, "", each.nullable) for each in table.columns),
         rows=int(table.rows),
+    )
+
+
+def _ambiguous(name: str, similar: Sequence[str]) -> NotFoundError:
+    return NotFoundError(
+        f"{name} may be {' or '.join(similar)}: they differ in the case of letters alone.",
+        hint="Write the one that is meant with its own letters.",
     )
 
 

@@ -11,6 +11,8 @@ from dai.errors import DaiError, DataError, LimitError, ParameterError, Statemen
 from dai.loading import nearest
 from dqp.shadow import Fault
 
+Columns = Mapping[str, Mapping[str, str]]
+"""By tables: the columns' names here, and in the source."""
 _ELLIPSIS = 300
 _LONGEST = 2_000
 _UNFIT = re.compile(
@@ -25,7 +27,7 @@ _BEHIND = re.compile(r"\s*::")
 
 
 def explained(
-    sql: str, fault: Fault, missing: Callable[[str], DaiError | None], columns: Callable[[], Mapping[str, list[str]]]
+    sql: str, fault: Fault, missing: Callable[[str], DaiError | None], columns: Callable[[], Columns]
 ) -> DaiError:
     """The error of a refused query. ``missing`` knows what is the matter with a table's name, as it is written;
     ``columns`` those of the tables that the query names."""
@@ -44,6 +46,8 @@ def explained(
             return StatementError(error.detail, sql=sql, position=fault.position, hint=error.hint)
     if fault.kind == "COLUMN_NOT_FOUND" and fault.name:
         tables = columns()
+        if similar := _similar(tables, fault.name):
+            return StatementError(similar[0], sql=sql, position=fault.position, hint=similar[1])
         known = list(dict.fromkeys(name for names in tables.values() for name in names))
         near = get_close_matches(fault.name, known, 1)
         hint = nearest(fault.name, known) if known else None
@@ -54,6 +58,8 @@ def explained(
         detail = f"There is no column {fault.name!r}{where}."
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)
     if found := re.match(r'Table "(.+?)" does not have a column named "(.+?)"', message):
+        if similar := _similar(columns(), found[2]):
+            return StatementError(similar[0], sql=sql, position=fault.position, hint=similar[1])
         candidates = re.findall(r'"([^"]+)"', rest)
         hint = nearest(found[2], candidates) if candidates else None
         detail = f"There is no column {found[2]!r} in {found[1]}."
@@ -101,6 +107,17 @@ def point(sql: str, error: DataError) -> None:
     if len(places) == 1:
         error.extra["excerpt"] = caret(sql, places[0] + 1)
     error.hint = error.hint or "TRY_CAST(… AS …) gives NULL for such a value."
+
+
+def _similar(tables: Columns, name: str) -> tuple[str, str] | None:
+    """What to say and to do where the name is that of several columns in other letters, which have numbers here."""
+    for table, columns in tables.items():
+        called = {each: here for here, each in columns.items() if each != here and each.casefold() == name.casefold()}
+        if called:
+            mistaken = f"{name!r} may be {' or '.join(map(repr, called))} of {table}"
+            written = f"Write {' or '.join(map(repr, called.values()))}: here they have numbers."
+            return f"{mistaken}: they differ in the case of letters alone.", written
+    return None
 
 
 def missing_table(sql: str, fault: Fault) -> str | None:

@@ -29,65 +29,97 @@ Key = tuple[str, str | None, str]
 
 
 class Reflected:
-    """The tables of one source at one time, by their names. Of names that differ in case alone, the first counts."""
+    """The tables of one source at one time, by their names: of those that differ in the case of letters alone the one
+    that is written so, whatever the case of the letters otherwise."""
 
     def __init__(self, alias: str, tables: Sequence[TableInfo], fingerprint: str, dialect: str) -> None:
         self.alias, self.fingerprint, self.dialect = alias, fingerprint, dialect
         self.content = fingerprint_of(tables)
         self.hidden: list[tuple[TableInfo, str]] = []
         """Tables that no query can read, and why."""
-        self._exact: dict[tuple[str, str], TableInfo] = {}
-        self._named: dict[str, list[TableInfo]] = {}
-        self._dotted: dict[str, TableInfo] = {}
-        self._classic: dict[str, TableInfo] = {}
+        self._qualified: dict[tuple[str, str], _Called] = {}
+        self._named: dict[str, _Called] = {}
+        self._dotted: dict[str, _Called] = {}
+        self._classic: dict[str, _Called] = {}
+        shown = []
         for each in tables:
             info = meant(each, dialect)
-            key = ((info.schema or "").casefold(), info.name.casefold())
             if not info.columns:
                 self.hidden.append((info, "It has no columns."))
                 continue
-            if key in self._exact:
-                why = "Another table's name differs from this one in the case of letters alone."
-                self.hidden.append((info, why))
-                continue
-            self._exact[key] = info
-            self._named.setdefault(key[1], []).append(info)
+            shown.append(info)
+            key = ((info.schema or "").casefold(), info.name.casefold())
+            self._qualified.setdefault(key, {})[_dotted(info)] = info
+            self._named.setdefault(key[1], {})[_dotted(info)] = info
             if info.schema:
-                self._dotted[f"{info.schema}.{info.name}".casefold()] = info
-        self.tables = tuple(self._exact.values())
+                self._dotted.setdefault(_dotted(info).casefold(), {})[_dotted(info)] = info
+        self.tables = tuple(shown)
         for info in self.tables:
-            if self.table(info.name) is info:
-                self._classic.setdefault(f"{alias}_{info.name}".casefold(), info)
-            if info.schema:
-                self._classic.setdefault(f"{alias}_{info.schema}_{info.name}".casefold(), info)
+            names = [info.name] if self.table(info.name) is info else []
+            names += [f"{info.schema}_{info.name}"] if info.schema else []
+            for name in names:
+                called = self._classic.setdefault(f"{alias}_{name}".casefold(), {})
+                if not called or name.casefold() in (each.casefold() for each in called):
+                    called.setdefault(name, info)
 
     def table(self, name: str, schema: str | None = None) -> TableInfo | None:
         """Without schema: that of a default schema, else the only one of that name, else ``name`` is
-        ``schema.name``."""
+        ``schema.name``. None where there is none, or nothing says which of several."""
+        called = self._called(name, schema)
+        if schema is not None:
+            return _chosen(called, f"{schema}.{name}")
+        exact = {each: info for each, info in called.items() if info.name == name} or called
+        if len(exact) == 1:
+            return next(iter(exact.values()))
+        return _chosen(self._dotted.get(name.casefold(), {}), name)
+
+    def _called(self, name: str, schema: str | None) -> _Called:
         folded = name.casefold()
         if schema is not None:
-            return self._exact.get((schema.casefold(), folded))
-        found = (self._exact.get((each, folded)) for each in DEFAULT_SCHEMAS)
-        if default := next((each for each in found if each is not None), None):
-            return default
-        same = self._named.get(folded, ())
-        return same[0] if len(same) == 1 else self._dotted.get(folded)
+            return self._qualified.get((schema.casefold(), folded), {})
+        found = (self._qualified.get((each, folded)) for each in DEFAULT_SCHEMAS)
+        return next(filter(None, found), None) or self._named.get(folded, {})
 
     def classic(self, name: str) -> TableInfo | None:
-        return self._classic.get(name.casefold())
+        """``alias_name`` or ``alias_schema_name``."""
+        return _chosen(self._classic.get(name.casefold(), {}), name[len(self.alias) + 1 :])
 
-    def mentioned(self, names: frozenset[str]) -> Iterator[tuple[TableInfo, tuple[str, ...]]]:
-        """Tables that have one of the (case-folded) names, each with a path that SQL may use."""
+    def similar(self, name: str, schema: str | None = None, *, classic: bool = False) -> list[str]:
+        """Names of tables that differ from each other, and perhaps from this one, in the case of letters alone."""
+        called = self._classic.get(name.casefold(), {}) if classic else self._called(name, schema)
+        folded = {_dotted(each).casefold() for each in called.values()}
+        return [f"{self.alias}.{_shown(each)}" for each in called.values()] if len(called) > len(folded) == 1 else []
+
+    def mentioned(self, names: frozenset[str]) -> Iterator[tuple[TableInfo, tuple[str, ...], bool]]:
+        """Tables that have one of the (case-folded) names, each with a path that SQL may use, and whether it is to be
+        written there letter by letter: another one's differs in the case of letters alone."""
         for name in names:
-            for info in self._named.get(name, ()):
+            for info in self._named.get(name, {}).values():
                 if info.schema and info.schema.casefold() in names:
-                    yield info, (self.alias, info.schema, info.name)
+                    several = len(self._called(info.name, info.schema)) > 1
+                    yield info, (self.alias, info.schema, info.name), several
                 if self.table(info.name) is info:
-                    yield info, (self.alias, "main", info.name)
-            if name in self._dotted:
-                yield self._dotted[name], (self.alias, "main", name)
-            if name in self._classic:
-                yield self._classic[name], (name,)
+                    yield info, (self.alias, "main", info.name), len(self._called(info.name, None)) > 1
+            for dotted, info in self._dotted.get(name, {}).items():
+                yield info, (self.alias, "main", dotted), len(self._dotted[name]) > 1
+            for written, info in self._classic.get(name, {}).items():
+                yield info, (f"{self.alias}_{written}",), len(self._classic[name]) > 1
+
+
+_Called = dict[str, TableInfo]
+"""Tables by names that are the same but for the case of their letters."""
+
+
+def _chosen(called: _Called, name: str) -> TableInfo | None:
+    return called.get(name) or (next(iter(called.values())) if len(called) == 1 else None)
+
+
+def _dotted(info: TableInfo) -> str:
+    return f"{info.schema or ''}.{info.name}"
+
+
+def _shown(info: TableInfo) -> str:
+    return info.name if (info.schema or "") in DEFAULT_SCHEMAS else _dotted(info)
 
 
 class Reflection:

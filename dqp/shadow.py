@@ -39,6 +39,8 @@ _KEPT = 10_000
 """Characters of a query whose words are kept."""
 NOT_HERE = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE"})
 """To DuckDB these are queries; what they say of the shadow is not true of the sources."""
+_PRIVATE = 0xE000
+"""The first character for private use: of none of the names that people give."""
 Shape = tuple[tuple[str, str], ...]
 """Columns: name, DuckDB type."""
 
@@ -83,6 +85,9 @@ class Shadow:
         for setting in _SETTINGS:
             self._root.execute(f"SET GLOBAL {setting}")
         self._made: set[tuple[str, ...]] = set()
+        self._exact: dict[tuple[str, ...], str] = {}
+        """Paths that are to be written letter by letter, and the letter that the name before the last begins with here,
+        or the only one: one that nobody writes."""
         self._making = threading.Lock()
         self._idle: list[DuckDBPyConnection] = []
 
@@ -107,14 +112,24 @@ class Shadow:
                 hint="VARCHAR, BIGINT, DOUBLE …",
             ) from error
 
-    def table(self, path: tuple[str, ...], columns: Shape) -> None:
-        """An empty table; ``path`` is (alias, schema or "main", name), or (name,) for one without an alias."""
+    def table(self, path: tuple[str, ...], columns: Shape, *, exact: bool = False) -> None:
+        """An empty table; ``path`` is (alias, schema or "main", name), or (name,) for one without an alias. ``exact``:
+        it is meant only where its name is written letter by letter, since that of another one differs in the case of
+        letters alone, which DuckDB does not tell apart."""
+        if exact:
+            for written in _written(path):
+                with self._making:
+                    if len(path) == 3 and path[1] != "main":  # there it is said which ones there are
+                        self._root.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(path[0])}.{quoted(path[1])}")
+                    letter = self._exact.setdefault(written, chr(_PRIVATE + len(self._exact)))
+                self.table(_marked(written, letter), columns)
+            return
         with self._making:
             if path in self._made:
                 return
             name = ".".join(map(quoted, path))
-            if len(path) == 3 and path[1].casefold() != "main":
-                self._root.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(path[0])}.{quoted(path[1])}")
+            if len(path) > 1 and path[-2].casefold() != "main":
+                self._root.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(map(quoted, path[:-1]))}")
             listed = ", ".join(f"{quoted(column)} {type}" for column, type in columns)
             # The name may stand there in other letters: the table that was made first is meant.
             self._root.execute(f"CREATE TABLE IF NOT EXISTS {name} ({listed})")
@@ -126,8 +141,9 @@ class Shadow:
             if (name,) in self._made:
                 return
             prefix = f"CREATE VIEW {quoted(name)} AS "
-            with _refusing(prefix, sql):
-                self._root.execute(prefix + sql)
+            read = self._read(sql)
+            with _refusing(prefix, sql, read):
+                self._root.execute(prefix + read)
             self._made.add((name,))
 
     def describe(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Shape:
@@ -149,9 +165,34 @@ class Shadow:
                     hint="Send one SELECT. A PIVOT must name its values: PIVOT t ON a IN (…).",
                 )
             given: Any = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
-            with _refusing(_DESCRIBE, sql):
-                found = cursor.execute(_DESCRIBE + sql, given or None).fetchall()
+            read = self._read(sql)
+            with _refusing(_DESCRIBE, sql, read):
+                found = cursor.execute(_DESCRIBE + read, given or None).fetchall()
         return tuple((row[0], row[1]) for row in found)
+
+    def _read(self, sql: str) -> str:
+        """The SQL with the names of the tables that it names letter by letter as they are here. No position changes."""
+        if not self._exact:
+            return sql
+        text = list(sql)
+        path: list[tuple[str, int]] = []
+        for kind, start, end in [*tokens(sql, "duckdb"), ("end", len(sql), len(sql))]:
+            if kind in ("word", "name") and (not path or path[-1][0] == "."):
+                path.append((sql[start:end].strip('"').replace('""', '"'), start + (kind == "name")))
+            elif sql[start:end] == "." and path and path[-1][0] != ".":
+                path.append((".", start))
+            else:
+                self._mark(text, path[::2])
+                path = [(sql[start:end].strip('"'), start + (kind == "name"))] if kind in ("word", "name") else []
+        return "".join(text)
+
+    def _mark(self, text: list[str], path: Sequence[tuple[str, int]]) -> None:
+        for length in range(min(len(path), 3), 0, -1):
+            names = tuple(each for each, _ in path[:length])
+            letter = self._exact.get((names[0].casefold(), *names[1:]) if length > 1 else names)
+            if letter is not None:
+                text[path[max(length - 2, 0)][1]] = letter
+                return
 
     def close(self) -> None:
         """What is being described fails, or ends; a connection that is busy at this moment goes when nobody has it."""
@@ -172,18 +213,19 @@ class Shadow:
 
 
 @contextmanager
-def _refusing(prefix: str, sql: str) -> Iterator[None]:
+def _refusing(prefix: str, sql: str, read: str | None = None) -> Iterator[None]:
+    """``read``: what DuckDB reads for the SQL, with as many characters."""
     try:
         yield
     except duckdb.PermissionException as error:
-        fault = _fault(error, prefix, sql)
+        fault = _fault(error, prefix, read or sql)
         raise StatementError(
             "The statement is not allowed here: it would reach files, extensions or settings.",
             sql=sql,
             position=fault.position,
         ) from error
     except duckdb.Error as error:
-        raise Refused(_fault(error, prefix, sql)) from error
+        raise Refused(_fault(error, prefix, read or sql)) from error
     except (TypeError, OverflowError, UnicodeEncodeError) as error:
         raise ParameterError(f"A parameter has no type in DuckDB: {error}") from error
 
@@ -205,6 +247,20 @@ def _fault(error: duckdb.Error, prefix: str, sql: str) -> Fault:
             length = len(encoded[at : at + size].decode(errors="ignore"))
     kind = said.get("error_subtype") or said.get("exception_type", "")
     return Fault(message, position, length, kind, said.get("name"), said.get("candidates"))
+
+
+def _written(path: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """How SQL may write a path: the main schema may be left out."""
+    if len(path) == 1:
+        return [path]
+    alias, schema, name = path
+    return [(alias.casefold(), schema, name), *([(alias.casefold(), name)] if schema == "main" else [])]
+
+
+def _marked(path: tuple[str, ...], letter: str) -> tuple[str, ...]:
+    """A schema of its own, so that the table itself is called as it is written."""
+    at = max(len(path) - 2, 0)
+    return (*path[:at], letter + path[at][1:], *path[at + 1 :])
 
 
 def quoted(name: str) -> str:

@@ -154,9 +154,9 @@ def found(run: Run, table: str) -> str:
     """The table's own spelling of its name. NotFoundError suggests the nearest."""
     known = [row["name"] for row in run(_TABLES)]
     bare = table.rpartition(".")[2]
-    for name in known:
-        if name == bare or name.casefold() == bare.casefold():
-            return str(name)
+    same = [each for each in known if each == bare] or [each for each in known if each.casefold() == bare.casefold()]
+    if same:
+        return str(same[0])
     raise NotFoundError(f"There is no table {table!r}.", hint=nearest(bare, known) if known else None)
 
 

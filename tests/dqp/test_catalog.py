@@ -108,14 +108,69 @@ def assert_says(error: BaseException, says: str) -> None:
 
 
 def test_names_that_differ_in_case_alone(made: Callable[..., Catalog]) -> None:
-    catalog = made(Scripted("m", info("T", "a:int:int32", "b:int:int32", "A:text:string"), info("t", "b:int:int32")))
+    catalog = made(Scripted("m", info("T", "a:int:int32", "b:int:int32", "A:text:string")))
     assert catalog.describe("select * from m.t") == (("a_1", "INTEGER"), ("b", "INTEGER"), ("A_2", "VARCHAR"))
     columns = catalog.table("m", "t").columns
     assert [(each.name, each.source_name) for each in columns] == [("a_1", "a"), ("b", "b"), ("A_2", "A")]
-    assert "case of letters" in catalog.problems["m.t"]
     assert "a (a_1), A (A_2)" in catalog.problems["m.T"]
-    with pytest.raises(StatementError, match=r"no column 'a' in m\.T"):
+    with pytest.raises(StatementError, match=r"'a' may be 'a' or 'A' of m\.T: .*\n.*\n.*\nWrite 'a_1' or 'A_2'"):
         catalog.describe("select a from m.t")
+    with pytest.raises(StatementError, match=r"'A' may be 'a' or 'A' of m\.T"):
+        catalog.describe("select x.A from m.t x")
+
+
+SAME = (
+    info("T", "a:int:int32", schema="public"),
+    info("t", "b:text:string", schema="public"),
+    info("One", "c:int:int32", schema="other"),
+    info("ONE", "d:int:int32", schema="other"),
+    info("one", "e:int:int32"),
+)
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        ("from m.T", "a"),
+        ('from m."T"', "a"),
+        ("from M.t", "b"),
+        ("from m.public.T", "a"),
+        ("from m.main.t", "b"),
+        ("from m_T", "a"),
+        ("from m_public_t", "b"),
+        ("from m.other.ONE", "d"),
+        ("from m.One", "e"),
+        ("select m.T.a, T.a as x from m.T", "a x"),
+        ("select m_T.a from m_T where m_T.a > 0", "a"),
+        ("select m.public.t.b from m.public.t", "b"),
+        ("select x.a, y.b from m.T x join m.t as y on x.a::text = y.b", "a b"),
+        ("select x.a from m_T x, m_t y", "a"),
+        ("with T as (from m.t) select * from T", "b"),
+        ("from v", "a"),
+        ("from (select T.a from m.T) t(q)", "q"),
+    ],
+)
+def test_tables_whose_names_differ_in_case_alone(made: Callable[..., Catalog], sql: str, columns: str) -> None:
+    catalog = made(Scripted("m", *SAME), views={"v": "select * from m.T"})
+    assert [name for name, _ in catalog.describe(sql)] == columns.split()
+    assert catalog.problems == {}
+    assert catalog.table("m", "T").identity == ("m", "public", "T")
+    assert catalog.table("m", "t").identity == ("m", "public", "t")
+    assert catalog.table(None, "m_t").identity == ("m", "public", "t")
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("from m.other.oNe", r"m\.other\.oNe may be m\.other\.One or m\.other\.ONE: .*\^.*own letters"),
+        ("select 1 from m_Other_one", r"m_Other_one may be m\.other\.One or m\.other\.ONE"),
+        ("select 1 from m.T, m.OTHER.One", r"m\.OTHER\.One may be"),
+    ],
+)
+def test_an_ambiguous_name_is_an_error_with_the_candidates(made: Callable[..., Catalog], sql: str, says: str) -> None:
+    with pytest.raises(StatementError) as caught:
+        made(Scripted("m", *SAME)).describe(sql)
+    assert_says(caught.value, says)
 
 
 def test_a_name_with_quotes(made: Callable[..., Catalog]) -> None:

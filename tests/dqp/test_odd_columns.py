@@ -22,7 +22,17 @@ CREATE TABLE parent (id int PRIMARY KEY, v int);
 CREATE TABLE heir () INHERITS (parent);
 INSERT INTO parent VALUES (1, 10), (2, 20);
 INSERT INTO heir VALUES (1, 11);
+CREATE TABLE "Same" (id int PRIMARY KEY, big int);
+CREATE TABLE same (id int PRIMARY KEY, small text);
+INSERT INTO "Same" VALUES (1, 10), (2, 20);
+INSERT INTO same VALUES (1, 'one'), (3, 'three');
 """
+SAME = (
+    "CREATE TABLE `Same` (id int PRIMARY KEY, big int)",
+    "CREATE TABLE same (id int PRIMARY KEY, small varchar(9))",
+    "INSERT INTO `Same` VALUES (1, 10), (2, 20)",
+    "INSERT INTO same VALUES (1, 'one'), (3, 'three')",
+)
 EXPRESSIONS = (
     "CREATE TABLE t (a int NOT NULL, b varchar(9) NOT NULL)",
     "INSERT INTO t VALUES (1, 'x'), (1, 'y'), (2, 'z')",
@@ -70,7 +80,7 @@ def test_odd_columns(lab: Lab, sql: str, expected: list[tuple[object, ...]]) -> 
 
 
 def test_a_name_that_could_mean_two_columns_means_none(lab: Lab) -> None:
-    with pytest.raises(StatementError, match="no column 'a'"):
+    with pytest.raises(StatementError, match=r"'a' may be 'A' or 'a' of pg\.letters"):
         lab.sql('SELECT "a" FROM pg.letters').arrow()
 
 
@@ -94,6 +104,39 @@ def test_a_key_of_a_table_with_heirs_is_no_key(lab: Lab) -> None:
     assert rows(lab, sql.format(2)) == [(20,)]
     with pytest.raises(DataError, match="than one row"):
         rows(lab, sql.format(1))
+
+
+@pytest.fixture(scope="module")
+def cased(lab: Lab, postgres_module_url: str, mariadb_module_url: str) -> Iterator[Lab]:
+    with closing(driver_for(mariadb_module_url)) as driver:
+        for each in SAME:
+            driver.update(each, cancellation=Cancellation())
+        driver.update("ANALYZE TABLE `Same`, same", cancellation=Cancellation())
+        assert [driver.statistics(each).rows for each in ("Same", "same")] == [2, 2]
+    with dqp.connect({"sources": {"pg": postgres_module_url, "maria": mariadb_module_url}}) as made:
+        yield made
+
+
+@pytest.mark.parametrize("source", ["pg", "maria"])
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT * FROM {0}.Same", [(1, 10), (2, 20)]),
+        ('SELECT * FROM {0}."same"', [(1, "one"), (3, "three")]),
+        ("SELECT b.big, s.small FROM {0}.Same b JOIN {0}.same s USING (id)", [(10, "one")]),
+        ("SELECT b.big, s.small FROM {0}_Same b LEFT JOIN {0}_same s USING (id)", [(10, "one"), (20, None)]),
+        ("SELECT max(big) AS m FROM {0}.Same WHERE id NOT IN (SELECT id FROM {0}.same)", [(20,)]),
+        ("SELECT (SELECT small FROM {0}.same s WHERE s.id = b.id) AS t FROM {0}.Same b", [("one",), (None,)]),
+        ("SELECT list(big ORDER BY id)::text AS l FROM {0}.Same TABLESAMPLE (100 PERCENT)", [("[10, 20]",)]),
+    ],
+)
+def test_tables_whose_names_differ_in_case_alone(cased: Lab, source: str, sql: str, expected: object) -> None:
+    assert sorted(rows(cased, sql.format(source)), key=repr) == expected
+
+
+def test_an_ambiguous_name_of_a_table(cased: Lab) -> None:
+    with pytest.raises(StatementError, match=r"maria\.SAME may be maria\.[sS]ame or maria\.[sS]ame"):
+        cased.sql("FROM maria.SAME").arrow()
 
 
 LONG = "日本" * 16
