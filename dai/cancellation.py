@@ -17,6 +17,9 @@ from dai.errors import CancelledError, DaiError
 
 log = logging.getLogger("dai.cancellation")
 
+SETTLE_SECONDS = 2.0
+"""In which cancelled work ends where its database hears of it. A service that stops waits no longer: it abandons it."""
+
 
 class Cancellation:
     """Thread-safe; the first cause wins and stays."""

@@ -28,7 +28,7 @@ from typing import Any
 import orjson
 
 from dai.activity import Source
-from dai.cancellation import Cancellation
+from dai.cancellation import SETTLE_SECONDS, Cancellation
 from dai.config import LimitsConfig
 from dai.drivers import Driver
 from dai.errors import (
@@ -454,11 +454,14 @@ class Jobs:
         interrupted = self.store.listed(ACTIVE)
         error = InternalError("The service was stopped while this job was queued or at work.", hint="Submit it again.")
         for job in interrupted:
-            values = {"phase": ERROR, "ended": time.time(), "error": error.problem(job.id), "outputs": []}
-            self.store.change(job, ACTIVE, **values)
-            self.results.remove(job.id)
+            self._interrupted(job, error)
         self.results.sweep({job.id for job in self.store.listed({COMPLETED})})
         return len(interrupted)
+
+    def _interrupted(self, job: Job, error: DaiError) -> None:
+        values = {"phase": ERROR, "ended": time.time(), "error": error.problem(job.id), "outputs": []}
+        self.store.change(job, ACTIVE, **values)
+        self.results.remove(job.id)
 
     def reap(self, now: float | None = None) -> int:
         """Destroys the jobs whose time has come. How many."""
@@ -471,16 +474,27 @@ class Jobs:
         return len(due)
 
     def stop(self, grace: float) -> None:
-        """Takes no more jobs, gives those at work ``grace`` seconds, then stops them: they are marked ERROR."""
+        """Takes no more jobs, gives those at work ``grace`` seconds, then stops them: they are marked ERROR, also where
+        their database does not let them end. Returns when they have."""
         with self._lock:
             self._stopping = True
-        deadline = time.monotonic() + grace
-        while self._live and time.monotonic() < deadline:
-            time.sleep(0.02)
+        self._await_all(grace)
         cause = DatabaseUnavailableError("The service was stopped while this job was at work.", hint="Submit it again.")
         for live in list(self._live.values()):
             live.cancellation.cancel(cause)
+        self._await_all(SETTLE_SECONDS)
+        for id, live in list(self._live.items()):
+            log.warning("job abandoned: its database does not answer", extra={"job": id})
+            if (job := self.store.get(id)) is not None:
+                self._interrupted(job, cause)
+            live.request.error = cause
+            self._release(live)
         self._workers.shutdown(wait=True)
+
+    def _await_all(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self._live and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _with_progress(self, job: Job) -> Job:
         live = self._live.get(job.id)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import math
+import os
 import socket
 import threading
 import time
@@ -17,6 +18,7 @@ import uvicorn
 from dai.api.app import Application, create_app
 from dai.api.logs import configure
 from dai.api.service import Service
+from dai.cancellation import SETTLE_SECONDS
 from dai.config import Config
 from dai.errors import ConfigurationError, DaiError
 from dai.resources import Resource
@@ -41,20 +43,48 @@ def _settings(app: Application, config: Config, http: str) -> uvicorn.Config:
     )
 
 
-class _Announcing(uvicorn.Server):
-    """Says where it listens once it does."""
+class _Server(uvicorn.Server):
+    """Tells the service when its time of grace begins."""
+
+    def __init__(self, config: uvicorn.Config, app: Application) -> None:
+        super().__init__(config)
+        self._app = app
+
+    @property
+    def _service(self) -> Service:
+        assert self._app.service is not None
+        return self._app.service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.stopping()
+        await super().shutdown(sockets)
+
+
+class _Process(_Server):
+    """That of ``dai serve``: says where it listens once it does, and ends the process whatever its threads wait for."""
 
     def __init__(self, config: uvicorn.Config, app: Application, url: str, announce: Callable[[str], None]) -> None:
-        super().__init__(config)
-        self._app, self._url, self._announce = app, url, announce
+        super().__init__(config, app)
+        self._url, self._announce = url, announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._announce(self._url)
-            service = self._app.service
-            assert service is not None
-            self._telling = asyncio.gather(*(_tell_if_away(service, each) for each in service.resources.values()))
+            resources = self._service.resources.values()
+            self._telling = asyncio.gather(*(_tell_if_away(self._service, each) for each in resources))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Python waits for all its threads, and some may wait for a database that does not answer
+        seconds = math.ceil(self._service.config.service.grace) + 2 * SETTLE_SECONDS + 1
+        threading.Thread(target=_end_process, args=(seconds,), name="end of grace", daemon=True).start()
+        await super().shutdown(sockets)
+
+
+def _end_process(seconds: float) -> None:
+    time.sleep(seconds)
+    log.warning("the process ends though threads still wait for a database")
+    os._exit(0)
 
 
 async def _tell_if_away(service: Service, resource: Resource) -> None:
@@ -94,7 +124,7 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     log.info("listening", extra={"url": url, "resources": sorted(config.resources)})
-    server = _Announcing(settings, app, url, announce)
+    server = _Process(settings, app, url, announce)
     _run(server, listening)
     if app.failure is not None:
         raise app.failure
@@ -142,7 +172,7 @@ def background(config: Config, http: str = "httptools") -> Iterator[Background]:
     """Serves in a thread of this process while the block runs. Port 0 takes a free one. Raises what keeps it from
     starting."""
     app = create_app(config)
-    server = uvicorn.Server(_settings(app, config, http))
+    server = _Server(_settings(app, config, http), app)
     with _listen(config) as listening:
         host, port = listening.getsockname()[:2]
         thread = threading.Thread(target=_run, args=(server, listening), name="server", daemon=True)

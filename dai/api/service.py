@@ -16,6 +16,7 @@ from dai.api.admission import Admission
 from dai.api.metrics import Metrics
 from dai.api.negotiation import media_types
 from dai.api.work import Work
+from dai.cancellation import SETTLE_SECONDS
 from dai.config import Config
 from dai.errors import CancelledError, DaiError, DatabaseUnavailableError
 from dai.jobs import Jobs
@@ -98,6 +99,7 @@ class Service:
         media_types()
         query("select 1")
         pa.array([None, 1])
+        self._stop_until: float | None = None
         self._stop = threading.Event()
         self._reaper = threading.Thread(target=self._reap, name="reaper", daemon=True)
         self._reaper.start()
@@ -155,17 +157,28 @@ class Service:
         answer.add_done_callback(_heard)
         return await asyncio.shield(answer)
 
+    def stopping(self) -> None:
+        """The time of grace begins, for requests and jobs alike."""
+        self._stop_until = time.monotonic() + self.config.service.grace
+
     def close(self) -> None:
-        """Stops what still runs: jobs get their time of grace, requests had theirs from the server."""
+        """Stops what still runs: jobs get what is left of their time of grace, requests had theirs from the server.
+        Returns soon after that also where a database does not answer: what waits for it is abandoned."""
+        grace = self.config.service.grace
+        if self._stop_until is not None:
+            grace = max(0.0, self._stop_until - time.monotonic())
+        ending = threading.Thread(target=self._end, args=(grace,), name="end", daemon=True)
+        ending.start()
+        ending.join(grace + 2 * SETTLE_SECONDS)
+
+    def _end(self, grace: float) -> None:
         self._stop.set()
-        self._reaper.join()
         for work in list(self.working):
             work.cancellation.cancel(CancelledError("The service stops."))
-        self.jobs.stop(self.config.service.grace)
+        self.jobs.stop(grace)
         self.sessions.close()
-        self.workers.shutdown(wait=True)
-        self.interrupts.shutdown(wait=True)
-        for each in (self.control, self.files, self.rendering):
+        self._reaper.join()
+        for each in (self.workers, self.interrupts, self.control, self.files, self.rendering):
             each.shutdown(wait=True)
         self._questions.shutdown(wait=False, cancel_futures=True)
         self.resources.close()

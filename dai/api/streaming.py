@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from dai.api.call import Call
 from dai.api.replies import Reply
 from dai.api.work import Pieces, Work
+from dai.cancellation import SETTLE_SECONDS
 from dai.errors import CancelledError, DaiError, InternalError, LimitError
 
 log = logging.getLogger("dai.api")
@@ -156,16 +157,23 @@ async def _in_thread(submit: Callable[[Callable[[], T]], Any], function: Callabl
 
 
 async def _settled(future: asyncio.Future[None]) -> None:
-    """Waits for it even where this task is being cancelled: what is open must be closed."""
+    """Waits for it even where this task is being cancelled: what is open must be closed. But the server cancels tasks
+    when it stops, so from then on it waits for SETTLE_SECONDS at most."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
     cancelled: asyncio.CancelledError | None = None
+    until: float | None = None
     while not future.done():
+        if until is None and task is not None and task.cancelling():
+            until = loop.time() + SETTLE_SECONDS
+        left = None if until is None else until - loop.time()
+        if left is not None and left <= 0:
+            log.warning("request abandoned: its database does not answer")
+            break
         try:
-            await asyncio.shield(future)
+            await asyncio.wait([future], timeout=left)
         except asyncio.CancelledError as error:
             cancelled = error
-        except Exception as error:
-            log.error("closing failed", exc_info=error)
-    if not future.cancelled() and (late := future.exception()) is not None:
+    if future.done() and not future.cancelled() and (late := future.exception()) is not None:
         log.error("closing failed", exc_info=late)
     if cancelled is not None:
         raise cancelled
