@@ -131,17 +131,18 @@ class Activity:
     """Base of all activities. ``name`` is the activity's own name in the document, ``line`` where it stands.
 
     ``raw`` names output elements that may not be end points; ``tabular`` says whether an output of bytes is an encoded
-    result (None: as its port says). ``role``: the role of the resources that offer it (None: databases). An activity
-    without outputs is a sink: the pipeline
-    runs it in a thread of its own and ``run`` returns when its work is done; any other ``run`` returns, at once, a
-    source for each output, in order of declaration (one output: the source itself); all further work is done while
-    it is pulled.
+    result (None: as its port says). ``role``: the role of the resources that offer it (None: databases). ``changes``:
+    it may change the database, for good once it is COMPLETED. An activity without outputs is a sink: the pipeline runs
+    it in a thread of its own and ``run`` returns when its work is done; any other ``run`` returns, at once, a source
+    for each output, in order of declaration (one output: the source itself); all further work is done while it is
+    pulled.
     """
 
     example: ClassVar[str]
     raw: ClassVar[frozenset[str]] = frozenset()
     tabular: ClassVar[Literal["yes", "no", "like its input"] | None] = None
     role: ClassVar[str | None] = None
+    changes: ClassVar[bool] = False
     name: str = ""
     line: int = 0
 

@@ -39,7 +39,8 @@ response.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 
 class DaiError(Exception):
@@ -62,6 +63,18 @@ class DaiError(Exception):
     def __str__(self) -> str:
         parts = (self.detail or self.title, self.extra.get("excerpt"), self.hint)
         return "\n".join(part for part in parts if part)
+
+    def with_commits(self, activities: Sequence[str], counts: Mapping[str, int] | None = None) -> Self:
+        """Says, once, which activities were committed all the same: in ``hint`` and ``extra["committed"]``; ``counts``:
+        the rows they changed, by end point, in ``extra["update_counts"]``."""
+        if activities and "committed" not in self.extra:
+            self.extra["committed"] = list(activities)
+            told = f"Committed before that, and not undone: {', '.join(activities)}."
+            if counts:
+                self.extra["update_counts"] = dict(counts)
+                told += f" Rows changed: {', '.join(f'{name} {count:,}' for name, count in counts.items())}."
+            self.hint = f"{self.hint}\n{told}" if self.hint else told
+        return self
 
     def problem(self, instance: str | None = None) -> dict[str, Any]:
         """The RFC 9457 problem document; members without a value are left out."""

@@ -367,6 +367,8 @@ class Jobs:
         except Exception as caught:
             log.error("job failed", exc_info=caught, extra={"job": job.id})
             error = InternalError("The service failed at this job; its log says more under the job's id.")
+        if error is not None and live.running is not None:
+            error.with_commits(live.running.committed)
         live.request.error = error
         reports = live.running.reports() if live.running is not None else ()
         phase = COMPLETED if error is None else ABORTED if live.aborted else ERROR

@@ -30,7 +30,7 @@ from dai.errors import ClosedError, DaiError, InternalError, ParameterError, Req
 from dai.fanout import FanOut
 from dai.formats import format_named
 from dai.perform_graph import EndPoint, Perform
-from dai.progress import Count, Progress, Report
+from dai.progress import COMPLETED, Count, Progress, Report
 from dai.stream import Block, ByteStream, Encoded, Stream
 
 log = logging.getLogger("dai.pipeline")
@@ -122,6 +122,12 @@ class Running:
     def raise_cause(self) -> None:
         if self.cause is not None:
             raise self.cause
+
+    @property
+    def committed(self) -> list[str]:
+        """The activities that have changed the database for good, whatever fails beside or after them."""
+        changing = {each.name for each in self.perform.activities if each.changes}
+        return [each.activity for each in self.reports() if each.status == COMPLETED and each.activity in changing]
 
     def reports(self) -> tuple[Report, ...]:
         """How every activity stands now, in document order; from any thread."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from xml.sax.saxutils import escape, quoteattr
 
@@ -57,11 +57,37 @@ def document(running: Running, session: str | None, request: str, delivery: Deli
             if delivery.begun:
                 yield b"".join(waiting)
                 waiting.clear()
-    reports = running.reports()
-    status = {report.activity: report for report in reports}
+    status = {report.activity: report for report in running.reports()}
     unopened = b"".join(_activity_result(status[end.activity], end.name) for end in missing.values())
-    activities = b"".join(_activity_result(report) for report in reports)
-    yield b"".join(waiting) + unopened + activities + _tail(perform.dialect, request, overall(perform, reports))
+    yield b"".join(waiting) + unopened + _ending(running, request)
+
+
+def partial(
+    running: Running, counts: Mapping[str, bytes], output: str, error: DaiError, session: str | None, request: str
+) -> bytes:
+    """The response where only the end point ``output`` was wanted and ``error`` struck before it was delivered, of what
+    was done until then. ``counts``: what the end points gave that are no results."""
+    status = {report.activity: report for report in running.reports()}
+    known = any(report.error is error for report in status.values())
+    ends = []
+    for end in running.perform.end_points:
+        report = status[end.activity]
+        if end.name == output and not known:
+            report = replace(report, status=ERROR, error=error)
+        if counts.get(end.name) and report.error is None:
+            ends.append(f'<result name={quoteattr(end.name)} status="{report.status}">'.encode())
+            ends.append(counts[end.name] + b"</result>\n")
+        else:
+            ends.append(_activity_result(report, end.name))
+    return _head(running.perform.dialect, session) + b"".join(ends) + _ending(running, request)
+
+
+def _ending(running: Running, request: str) -> bytes:
+    """The activities and the request. Where something failed, what has been committed beside it says so."""
+    reports = running.reports()
+    committed = running.committed if any(report.error is not None for report in reports) else []
+    activities = b"".join(_activity_result(report, committed=report.activity in committed) for report in reports)
+    return activities + _tail(running.perform.dialect, request, overall(running.perform, reports))
 
 
 def processing(perform: Perform, session: str | None, request: str) -> bytes:
@@ -212,9 +238,10 @@ def _base64(blocks: Iterator[Block]) -> Iterator[bytes]:
     yield base64.b64encode(rest)
 
 
-def _activity_result(report: Report, name: str | None = None) -> bytes:
+def _activity_result(report: Report, name: str | None = None, committed: bool = False) -> bytes:
     error = _error(report.error, report.activity) if report.error is not None else b""
     start = f'<result name={quoteattr(name or report.activity)} status="{report.status}"'.encode()
+    start += b' committed="true"' if committed else b""
     return start + (b">" + error + b"</result>\n" if error else b"/>\n")
 
 

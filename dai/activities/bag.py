@@ -36,6 +36,7 @@ class SqlBag(Activity):
           <resultStream name="results"/>
         </sqlBag>"""
     tabular: ClassVar[Literal["no"]] = "no"
+    changes: ClassVar[bool] = True
 
     statements: tuple[Statement, ...] = child("statement")
     result: Output[ByteStream] = output("resultStream")

@@ -35,6 +35,7 @@ class SqlBulkLoadRowSet(Activity):
           <resultStream name="count"/>
         </sqlBulkLoadRowSet>"""
     tabular: ClassVar[Literal["no"]] = "no"
+    changes: ClassVar[bool] = True
 
     rows: Input[Stream] = input("webRowSetStream")
     into: LoadIntoTable | None = child("loadIntoTable", default=None)

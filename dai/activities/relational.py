@@ -267,6 +267,7 @@ class SqlUpdateStatement(Activity):
           <resultStream name="count"/>
         </sqlUpdateStatement>"""
     tabular: ClassVar[Literal["no"]] = "no"
+    changes: ClassVar[bool] = True
 
     parameters: tuple[SqlParameter, ...] = child("sqlParameter", default=())
     expression: str = child()
@@ -306,6 +307,7 @@ class SqlStoredProcedure(Activity):
           <sqlParameter position="1">Southampton</sqlParameter>
           <resultStream name="people"/>
         </sqlStoredProcedure>"""
+    changes: ClassVar[bool] = True
 
     procedure: StoredProcedure = child("storedProcedure")
     parameters: tuple[SqlParameter, ...] = child("sqlParameter", default=())

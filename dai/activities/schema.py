@@ -177,6 +177,7 @@ class RelationalResourceManagement(Activity):
           <resultStream name="done"/>
         </relationalResourceManagement>"""
     tabular: ClassVar[Literal["no"]] = "no"
+    changes: ClassVar[bool] = True
 
     create: tuple[CreateTable, ...] = child("createTable", default=())
     drop: tuple[DropTable, ...] = child("dropTable", default=())

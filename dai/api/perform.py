@@ -313,6 +313,11 @@ OPERATIONS = (
         {
             200: Answer("The response document, or the end point alone", {DOCUMENT: None, **_TABULAR, "*/*": None}),
             202: _ACCEPTED,
+            207: Answer(
+                "Something failed before a result was delivered, something else was done: the response document, which "
+                "says what, also with ?output=",
+                {DOCUMENT: None},
+            ),
         },
         parameters=(Parameter("output", "this end point alone"), _FORMAT, _BLOCKSIZE, _SESSION, _PHASE),
         body={DOCUMENT: None, "text/xml": None, "application/octet-stream": None},

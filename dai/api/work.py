@@ -17,14 +17,17 @@ from dai.formats.compression import IDENTITY, compress
 from dai.jobs import exceeded
 from dai.perform import EndPoint, Perform
 from dai.pipeline import Environment, Running
-from dai.progress import ERROR, TERMINATED, overall
-from dai.response import MEDIA_TYPE, Delivery, document
+from dai.progress import COMPLETED_WITH_ERROR, ERROR, TERMINATED, overall
+from dai.response import MEDIA_TYPE, Delivery, document, partial
 from dai.stream import Block, ByteStream, Encoded, Stream
 
 GATHER_BYTES = 1 << 18
 """Small pieces leave together up to about this size …"""
 GATHER_SECONDS = 0.02
 """… or when this much time has passed."""
+
+PARTIAL = 207
+"""The status where something failed and something else was done, nothing of a result having been delivered."""
 
 Pieces = list[Any]
 
@@ -166,34 +169,49 @@ class Work:
     def _outcome(self) -> int:
         """The status of a request that has ended and delivered no result."""
         cause = self.cancellation.cause or self._running.cause
-        failed = overall(self.perform, self._running.reports()) in (ERROR, TERMINATED)
-        return cause.status if failed and cause is not None and not isinstance(cause, ClosedError) else 200
+        if cause is None or isinstance(cause, ClosedError):
+            return 200
+        word = overall(self.perform, self._running.reports())
+        if word == COMPLETED_WITH_ERROR or self._running.committed:
+            return PARTIAL
+        return cause.status if word in (ERROR, TERMINATED) else 200
 
     def _end_point(self, name: str) -> Iterator[Any]:
-        """The bytes of one end point; the others are run and dropped. A failure anywhere is a failure of it; what is
-        no result, such as the count of an update, waits for the end of everything."""
-        waiting: list[Block] = []
-        for end, source in self._running.end_points():
-            if end.name == name:
+        """The bytes of one end point; the others are run and dropped. A failure anywhere is a failure of it: told by a
+        response document where something was committed before. What is no result, such as the count of an update, waits
+        for the end of everything."""
+        delivered = False
+        counts: dict[str, bytes] = {}
+        try:
+            for end, source in self._running.end_points():
                 delivery = Delivery()
-                encoded = self._encoded(end, source)
-                blocks: Iterator[Block] = encoded
-                if encoded.media_type == FRAGMENT:
-                    blocks = delivery.watched(encoded)
-                else:
-                    delivery.begun = True
-                for block in self._bounded(blocks):
-                    waiting.append(block)
-                    if delivery.begun:
-                        yield from (each.data for each in waiting)
-                        waiting.clear()
-            else:
+                waiting: list[Any] = []
+                blocks: Iterator[Any] = self._bounded(self._encoded(end, source)) if end.name == name else source
+                if fragment := isinstance(source, ByteStream) and source.media_type == FRAGMENT:
+                    blocks = delivery.watched(blocks)
                 with source:
-                    for _ in source:
-                        continue
-        self._running.raise_cause()
-        self._ended = True
-        yield from (each.data for each in waiting)
+                    for block in blocks:
+                        if fragment and not delivery.begun:
+                            waiting.append(block.data)
+                            continue
+                        if end.name == name:
+                            delivered = True
+                            yield from (*waiting, block.data)
+                        waiting.clear()
+                counts[end.name] = b"".join(waiting)
+            self._running.raise_cause()
+        except DaiError as error:
+            if delivered or not self._running.committed:
+                raise
+            self._running.close()
+            self.error = self.cancellation.cause or error
+            self._ended, self.status, self.media_type = True, PARTIAL, MEDIA_TYPE
+            session = self.environment.session.id
+            yield partial(self._running, counts, name, self.error, session, self.request)
+        else:
+            self._ended = True
+            if counts[name]:
+                yield counts[name]
 
     def _encoded(self, end: EndPoint, source: Source) -> ByteStream:
         if isinstance(source, Stream):

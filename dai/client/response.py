@@ -82,6 +82,8 @@ class ResponseResult(Result):
         self._part = part
         self.name = part.name
         self.status: str | None = None
+        self.committed = False
+        """Of an activity beside which something failed: what it changed in the database stays changed."""
         self._count_of_update: int | None = None
 
     @property
@@ -187,7 +189,9 @@ class Response:
                 result.close()
 
     def check(self) -> Self:
-        """Read to the end of the document and raise the first cause of a failure, if it tells of one."""
+        """Read to the end of the document and raise the first cause of a failure, if it tells of one. The error says
+        what was committed all the same: in its text, in ``extra["committed"]`` (activities) and
+        ``extra["update_counts"]``."""
         self.read_all()
         failed = [result for result in self.results.values() if result.error is not None]
         # The activity that failed before those that were stopped because of it.
@@ -195,8 +199,17 @@ class Response:
         if self._failure is not None:
             raise self._failure
         if failed and (error := failed[0].error) is not None:
-            raise error
+            raise self._with_commits(error)
         return self
+
+    def _with_commits(self, error: DaiError) -> DaiError:
+        results = self.results.values()
+        counts = {
+            each.name: each._count_of_update
+            for each in results
+            if each._count_of_update is not None and each.error is None
+        }
+        return error.with_commits([each.name for each in results if each.committed], counts)
 
     def advance(self) -> None:
         """Read the next piece of the document."""
@@ -259,6 +272,7 @@ class Response:
             part = _Part(name, attributes.get("encoding") == "base64", self)
             result = self.results._seen[name] = ResponseResult(part, None, self._blocksize)
         result.status = attributes.get("status", result.status)
+        result.committed = attributes.get("committed") == "true"
         self._open = result
 
     def _on_fragment(self, name: str, attributes: dict[str, str]) -> None:

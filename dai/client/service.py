@@ -20,6 +20,8 @@ from dai.errors import DataError, NotFoundError
 from dai.loading import nearest
 
 DEFAULT = Options()
+PARTIAL = 207
+"""Something failed, something else was done: a response document says what."""
 ASYNCHRONOUS = {"Prefer": "respond-async"}
 
 
@@ -137,12 +139,16 @@ class Resource:
 
         Gives its ``Response``; with ``output``, the result of that end point alone, in ``format`` where that is given.
         A document without end points goes on as the response's ``job``. Raises DocumentError with line and element,
-        and whatever struck before the first block.
+        and whatever struck before the first block; the error says what was committed all the same.
         """
         accept = media_type(format) if format and output else "application/xml" if output is None else "*/*"
         headers = {"Content-Type": "application/xml", "Accept": accept}
         path = f"{self._path}/perform" + _parameters(output=output, blocksize=blocksize, session=session)
         reply = self.service.transport.send("POST", path, as_bytes(document), headers)
+        if reply.status == PARTIAL:
+            with Response(reply.body) as told:
+                told.check()
+            raise DataError("The service says that a part of the document failed, and not which.")
         if output is not None:
             return _result(reply, blocksize, progress)
         response = Response(reply.body, blocksize=blocksize, progress=progress)

@@ -1,16 +1,21 @@
 """The status of a failure is the same however long the statements take: on real databases, quick and slow."""
 
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import httpx
 import pytest
 from lxml import etree
 
+import dai
 from dai.api.serve import Background, background
+from dai.errors import StatementError
 from tests.api.conftest import DOCUMENT, ENDLESS, XML, configured, statement
 from tests.drivers.conformance_cases import CASES
 from tests.servers.mariadb import MySQLServer
 
+schema = etree.XMLSchema(file=Path(__file__).parents[2] / "schemas/response-2003-07.xsd")
 DATABASES = tuple(name for name in CASES if name != "mysql" or MySQLServer.found())
 WORK = {
     "postgresql": "select 1 as n from pg_sleep(0.1)",
@@ -144,3 +149,80 @@ def test_a_limit_of_time_before_a_result_has_its_own_status(
         answer = post(running, "pg", update("create table never as select 1 as n from pg_sleep(600)"), query)
         assert answer.status_code == 422
         assert "limit-exceeded" in answer.text
+
+
+def partly(database: str, pace: str) -> str:
+    """The first member is committed, the second breaks a key, the third does not run."""
+    members = update(f"insert into {{}} {PACES[pace][database]}", "first") + update("insert into taken values (1)")
+    return f"<sequence>{members}{update('insert into taken values (2)', 'never')}</sequence>"
+
+
+@pytest.fixture
+def fresh(service: Background) -> Iterator[str]:
+    """An empty table of every resource."""
+    for name in DATABASES:
+        post(service, name, update("delete from free"))
+    yield "free"
+    for name in DATABASES:
+        post(service, name, update("delete from free"))
+
+
+@pytest.mark.parametrize("query", ["", *(f"?output={name}-count" for name in ("first", "u", "never"))])
+@pytest.mark.parametrize("pace", PACES)
+@pytest.mark.parametrize("database", DATABASES)
+def test_what_was_committed_before_a_failure_is_told(
+    service: Background, fresh: str, database: str, pace: str, query: str
+) -> None:
+    answer = post(service, database, partly(database, pace).format(fresh), query)
+    assert answer.status_code == 207
+    assert answer.headers["content-type"] == "application/xml"
+    root = etree.fromstring(answer.content)
+    schema.assertValid(root)
+    found = {node.get("name"): node for node in root if local(node) == "result"}
+    assert [node.get("updateCount") for node in found["first-count"]] == ["1"]
+    assert [(name, node.get("status")) for name, node in found.items() if node.get("committed")] == [
+        ("first", "COMPLETED")
+    ]
+    assert [(error.get("id"), error.get("activity")) for error in found["u"]] == [("sql-error", "u")]
+    assert found["never"].get("status") == "TERMINATED"
+    assert root[-1].get("status") == "ERROR"
+    count = post(service, database, statement("select count(*) as n from free"), Accept="text/csv")
+    assert count.text.splitlines() == ["n", "1"]
+
+
+@pytest.mark.parametrize("body", [bag("insert into free values (7)"), update("insert into free values (7)")])
+def test_a_commit_in_another_pipeline_is_told(service: Background, fresh: str, body: str) -> None:
+    answer = post(service, "postgresql", body + update("insert into taken values (1)", "v"))
+    assert answer.status_code == 207
+    assert '<result name="u" status="COMPLETED" committed="true"/>' in answer.text
+    assert 'status="COMPLETED_WITH_ERROR"' in answer.text
+
+
+def test_a_form_that_comes_too_late_is_told_with_what_was_committed(service: Background, fresh: str) -> None:
+    body = f"<sequence>{update('insert into free values (7)')}{update('delete from free', 'v')}</sequence>"
+    answer = post(service, "postgresql", body, "?output=v-count", Accept="text/csv")
+    assert answer.status_code == 207
+    assert 'error id="not-acceptable"' in answer.text
+    assert 'committed="true"' in answer.text
+
+
+@pytest.mark.parametrize("output", [None, "u-count"])
+@pytest.mark.parametrize("pace", PACES)
+def test_the_client_says_what_was_committed(service: Background, fresh: str, pace: str, output: str | None) -> None:
+    resource = dai.connect(f"{service.url}/postgresql")
+    document = DOCUMENT.format(partly("postgresql", pace).format(fresh)).encode()
+    with closing(resource), pytest.raises(StatementError, match="duplicate key") as raised:
+        resource.perform(document, output)
+    assert "Committed before that, and not undone: first. Rows changed: first-count 1." in str(raised.value)
+    assert raised.value.extra["committed"] == ["first"]
+    assert raised.value.extra["update_counts"] == {"first-count": 1}
+
+
+def test_a_job_says_what_was_committed(service: Background, fresh: str) -> None:
+    resource = dai.connect(f"{service.url}/postgresql")
+    with closing(resource):
+        job = resource.submit(DOCUMENT.format(partly("postgresql", "quick").format(fresh)).encode())
+        assert job.wait().phase == "ERROR"
+    error = httpx.get(f"{service.url}/jobs/{job.id}", timeout=60).json()["error"]
+    assert error["committed"] == ["first"]
+    assert error["hint"].endswith("Committed before that, and not undone: first.")
