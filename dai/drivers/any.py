@@ -3,7 +3,9 @@
 Statements go to the database's own Python driver in its paramstyle, rows come in portions from a server-side cursor
 where the driver has one. A running statement is stopped by the driver's ``cancel`` or ``interrupt`` (KILL QUERY for
 MySQL); where a driver has neither, the work stops with the portion that is being fetched. Queries run in a transaction
-that is rolled back, read-only where SQLAlchemy knows how.
+that is rolled back, read-only where SQLAlchemy knows how. A connection that ran somebody's update is closed: nobody
+knows what all databases keep of it. After queries it is kept, since connecting may take a second; what a function of
+the database keeps beyond a rollback (a lock of the session) is then there for the next query.
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ _CONTROL = {
     "USE",
     "LOAD",
 }
+_CHANGED = "dai_changed"
+"""Marks a connection that ran somebody's update."""
 
 
 class AnyDatabase(PooledDriver[sa.Connection]):
@@ -204,7 +208,7 @@ class AnyDatabase(PooledDriver[sa.Connection]):
                 connection.rollback()
         except exc.SQLAlchemyError:
             broken = True
-        if broken:
+        if broken or _CHANGED in connection.info:
             self._pool.discard(connection)
         else:
             self._pool.give_back(connection)
@@ -304,6 +308,7 @@ class _Session(PooledSession[sa.Connection]):
             raise StatementError(
                 "The statement is not allowed here: it would reach files, settings or transactions.", sql=sql
             )
+        self.connection.info[_CHANGED] = True
         if parameter_rows is None:
             options = {"no_parameters": True}
             return self.run(lambda it: it.exec_driver_sql(sql, execution_options=options), sql)

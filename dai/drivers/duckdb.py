@@ -1,7 +1,8 @@
 """DuckDB in this process, through its relation API, which streams Arrow batches.
 
 Statements reach no file, extension or setting (``enable_external_access`` is off and the configuration locked), queries
-run in read-only transactions. DuckDB keeps one instance a file and process; connections of the pool are its cursors.
+run in read-only transactions. DuckDB keeps one instance a file and process; connections are its cursors, each for one
+query or transaction: they cost next to nothing, and temporary tables, macros and the seed of random() go with them.
 Types that Arrow does not have (or not losslessly) are cast in the query's outermost projection: see ``_projection``.
 """
 
@@ -169,22 +170,10 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
                 connection.register(name, table)
 
     def _forget(self, connection: DuckDBPyConnection, names: Sequence[str]) -> None:
-        with contextlib.suppress(duckdb.Error):
-            connection.execute("ROLLBACK")
-        for name in names:
-            connection.unregister(name)
+        """They go with the connection."""
 
     def _release(self, connection: DuckDBPyConnection, broken: bool) -> None:
-        try:
-            connection.execute("ROLLBACK")
-        except duckdb.TransactionException:  # none is open
-            pass
-        except duckdb.Error:
-            broken = True
-        (self._pool.discard if broken else self._pool.give_back)(connection)
-
-    def _abandon(self, connection: DuckDBPyConnection, cancellation: Cancellation) -> None:
-        self._release(connection, True)
+        self._pool.discard(connection)
 
     def stream(
         self,

@@ -12,6 +12,7 @@ import contextlib
 import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ from dai.drivers.mariadb_errors import LOST, error_of
 from dai.drivers.mariadb_literals import inserts
 from dai.drivers.mariadb_session import Connection, MariaSession, encoded, kinds_of, prepare
 from dai.drivers.mariadb_types import TEXT_TYPES, Kind, array, lossless_floats
-from dai.drivers.mariadb_wire import Answer, readable
+from dai.drivers.mariadb_wire import Answer, readable, reset
 from dai.drivers.pool import Pool
 from dai.drivers.pooled import PooledDriver, Release
 from dai.drivers.rows import FIRST_ROWS, MOST_ROWS, batches, columns_of
@@ -52,15 +53,19 @@ from dai.errors import (
 from dai.stream import Stream
 
 _SETUP = (
-    "SET SESSION time_zone = '+00:00', SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,"
-    "NO_ENGINE_SUBSTITUTION'/*M!100318 , SESSION in_predicate_conversion_threshold = 0 */"
+    "SET NAMES utf8mb4, SESSION autocommit = 1, SESSION time_zone = '+00:00', "
+    "SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
+    "/*M!100318 , SESSION in_predicate_conversion_threshold = 0 */"
     "/*!80000 , SESSION information_schema_stats_expiry = 0 */"
 )
 """A long IN list stays a sorted list: as the derived table that MariaDB makes of it, it takes three times as long. And
-MySQL would tell how many rows a table had a day ago; its comment is none of MariaDB's."""
+MySQL would tell how many rows a table had a day ago; its comment is none of MariaDB's. Whatever the library sets of its
+own accord when it connects is here too: a session that was reset has only this."""
 _CONVERSIONS = {type: [(FLAG.BINARY, bytes)] for type in TEXT_TYPES}
 """Converts nothing, but leaves a mark at columns whose character set is binary, which no other attribute shows."""
 _STATEMENT_BYTES = 4 << 20
+_RESET_MILLISECONDS = 2_000
+"""After which a connection whose session is not new yet is replaced."""
 
 
 class MariaDB(PooledDriver[Connection]):
@@ -74,7 +79,7 @@ class MariaDB(PooledDriver[Connection]):
         self._tls = tls.options_of(url)
         self._takes_tables: bool | None = None
         self._pool = Pool(
-            lambda: Connection(self._connection()),
+            self._opened,
             lambda connection: connection.raw.close(),
             limit=self._limit,
             idle=options.idle,
@@ -208,6 +213,15 @@ class MariaDB(PooledDriver[Connection]):
         tls.check(raw, self._tls)
         return raw
 
+    def _opened(self) -> Connection:
+        raw = self._connection()
+        try:
+            raw.query(b"SELECT @@init_connect <> ''")
+            ((prepared,),) = raw.store_result().fetch_row(0)
+        except MySQLdb.Error as error:
+            raise error_of(*_parts(error), None, None, None) from error
+        return Connection(raw, renewable=prepared == b"0")
+
     def kill(self, thread: int) -> None:
         with contextlib.closing(self._connection()) as raw:
             raw.query(b"KILL QUERY %d" % thread)
@@ -219,6 +233,7 @@ class MariaDB(PooledDriver[Connection]):
         return self._takes_tables
 
     def _bring(self, connection: Connection, tables: Tables, cancellation: Cancellation) -> None:
+        connection.settle()
         session = MariaSession(self, connection, cancellation)
         most = int(session.rows("SELECT @@max_allowed_packet AS most")[0]["most"])
         for statement in settings(tables, most):
@@ -227,19 +242,41 @@ class MariaDB(PooledDriver[Connection]):
 
     def _forget(self, connection: Connection, names: Sequence[str]) -> None:
         connection.preceding = ()
-        values = ", ".join(f"@dai_table{at} = NULL" for at in range(len(names)))
-        MariaSession(self, connection, Cancellation()).run(f"SET {values}")
 
     def _session(self, connection: Connection, cancellation: Cancellation) -> MariaSession:
         return MariaSession(self, connection, cancellation)
 
+    def _begin_query(self, connection: Connection, cancellation: Cancellation) -> None:
+        """Its answer comes before that to the query: no round trip of its own."""
+        with self.translated(connection):
+            if readable(connection.raw):
+                connection.raw.send_query(b"START TRANSACTION READ ONLY")
+                connection.unread += 1
+            else:
+                connection.raw.query(b"START TRANSACTION READ ONLY")
+
     def _release(self, connection: Connection, broken: bool) -> None:
-        """Ends the transaction; a connection that cannot even do that is thrown away."""
+        """Nobody waits for the session to be made new: whoever takes the connection next looks whether it is. With TLS
+        that takes more than one round trip, so a thread waits."""
+        if broken:
+            self._pool.discard(connection)
+        elif readable(connection.raw):
+            self._renew(connection)
+        else:
+            threading.Thread(target=self._renew, args=(connection,), name="renew", daemon=True).start()
+
+    def _renew(self, connection: Connection) -> None:
         try:
-            if broken:
+            if not connection.renewable:
                 raise MySQLdb.OperationalError(2013, "")
-            connection.raw.query(b"ROLLBACK")
-        except MySQLdb.Error:
+            if readable(connection.raw):
+                reset(connection.raw)
+                connection.raw.send_query(_SETUP.encode())
+                connection.unread += 2
+            else:
+                connection.raw.change_user(self._url.username or "", str(self._url.password or ""), self._url.database)
+                connection.raw.query(_SETUP.encode())
+        except (MySQLdb.Error, OSError):
             self._pool.discard(connection)
         else:
             self._pool.give_back(connection)
@@ -322,6 +359,8 @@ class MariaDB(PooledDriver[Connection]):
             interruptible(cancellation, lambda: self.kill(connection.id)),
             self.translated(connection, sql, bound),
         ):
+            if parameters or not readable(raw):
+                connection.settle()
             if parameters:
                 names = prepare(raw, bound.sql, parameters)
                 statement = f"EXECUTE dai_statement USING {', '.join(names)}".encode()
@@ -329,7 +368,8 @@ class MariaDB(PooledDriver[Connection]):
                 statement = encoded(bound.sql)
             result: Any
             if readable(raw):
-                result = Answer(raw, statement)
+                unread, connection.unread = connection.unread, 0
+                result = Answer(raw, statement, unread)
                 kinds = result.kinds
             else:
                 raw.query(statement)
@@ -450,9 +490,14 @@ class MariaDB(PooledDriver[Connection]):
 
 
 def _quiet(connection: Connection) -> bool:
-    """An idle connection has nothing to say; where there is something to read, the server has gone or said so."""
+    """An idle connection has nothing to say, once its session is new; where there is something to read, the server has
+    gone or said so."""
     poll = select.poll()
     poll.register(connection.raw.fileno(), select.POLLIN)
+    if connection.unread:
+        if not poll.poll(_RESET_MILLISECONDS):
+            return False
+        connection.settle()
     return not poll.poll(0)
 
 

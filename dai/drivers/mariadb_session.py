@@ -11,6 +11,7 @@ import pyarrow as pa
 from dai.drivers.interrupts import interruptible
 from dai.drivers.mariadb_literals import literal
 from dai.drivers.mariadb_types import Kind, kind
+from dai.drivers.mariadb_wire import settle
 from dai.drivers.pooled import PooledSession
 from dai.drivers.statements import Bound, bind_markers, check_count, keyword
 from dai.errors import DataError, StatementError
@@ -27,13 +28,21 @@ _SPOOLED_BYTES = 8 << 20
 
 
 class Connection:
-    """With the thread's number, which a running statement would not let us ask for."""
+    """With the thread's number, which a running statement would not let us ask for. ``renewable``: a session that is
+    reset is as a new one; it is not where the server runs statements of its own (init_connect) in each new one."""
 
-    def __init__(self, raw: Any) -> None:
-        self.raw = raw
+    def __init__(self, raw: Any, renewable: bool) -> None:
+        self.raw, self.renewable = raw, renewable
+        self.unread = 0
+        """How many statements were sent whose answers, which tell nothing, were not waited for."""
         self.id: int = raw.thread_id()
         self.preceding: tuple[str, ...] = ()
         """Definitions of the tables that its next query brings along."""
+
+    def settle(self) -> None:
+        """Waits for these answers: before anything is asked through the library."""
+        settle(self.raw, self.unread)
+        self.unread = 0
 
 
 class MariaSession(PooledSession[Connection]):

@@ -10,6 +10,7 @@ the columns, and the newer one without).
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from typing import Any
 
@@ -32,6 +33,8 @@ _OK, _EOF, _ERROR = 0, 254, 255
 _MORE_RESULTS = 0x0008
 _PROGRESS = 0xFFFF
 _BINARY = 63
+_RESET = b"\1\0\0\0\x1f"
+"""The packet COM_RESET_CONNECTION."""
 
 
 class ServerError(MySQLdb.DatabaseError):  # type: ignore[misc]
@@ -50,14 +53,16 @@ def readable(raw: Any) -> bool:
 class Answer:
     """The answer to ``statement``, which is sent; ``kinds``: its columns, None for a statement without rows. It is to
     be read to its end (``ended``), or the connection is of no further use; nor is it when there are ``more`` results.
+    ``unread``: how many statements sent before have not been answered yet, see ``settle``.
 
     Raises ServerError, and OperationalError when the connection breaks.
     """
 
-    def __init__(self, raw: Any, statement: bytes) -> None:
+    def __init__(self, raw: Any, statement: bytes, unread: int = 0) -> None:
         self.ended = self.more = False
         raw.send_query(statement)
         self._incoming = Incoming(raw.fileno(), _broken)
+        _settle(self._incoming, unread)
         if self._incoming.copy(3, 4) != b"\1":
             raise _broken()
         head = self._packet()
@@ -165,6 +170,27 @@ class Answer:
             parts.append(self._incoming.copy(4, 4 + size))
             self._incoming.skip(4 + size)
         return np.frombuffer(b"".join([*parts, b"\0" * SLACK]), np.uint8)
+
+
+def reset(raw: Any) -> None:
+    """Asks for the session of an idle connection to be made new, and does not wait: the transaction is rolled back;
+    temporary tables, variables, settings, locks and prepared statements are gone."""
+    os.write(raw.fileno(), _RESET)
+
+
+def settle(raw: Any, unread: int) -> None:
+    """Waits for the answers to so many statements without rows that were sent. Raises OperationalError where one of
+    them failed or the connection is broken: it is of no further use."""
+    if unread:
+        _settle(Incoming(raw.fileno(), _broken), unread)
+
+
+def _settle(incoming: Incoming, unread: int) -> None:
+    for _ in range(unread):
+        size = 4 + incoming.number(0, 3, "little")
+        if incoming.copy(4, size)[:1] != b"\0":
+            raise _broken()
+        incoming.skip(size)
 
 
 def _is_end(last: bytes) -> bool:

@@ -55,7 +55,8 @@ class PooledDriver(Driver, Generic[C]):
 
     @abstractmethod
     def _release(self, connection: C, broken: bool) -> None:
-        """Ends what a query began; to the pool, or thrown away when broken."""
+        """Ends what a query or a transaction began. To the pool as new, with nothing that its statements left there
+        (temporary tables, variables, locks, settings); thrown away when broken or when that is the cheaper way."""
 
     def _bring(self, connection: C, tables: Tables, cancellation: Cancellation) -> None:
         """Lets the next query of the connection see the tables, where ``takes_tables``."""
@@ -148,7 +149,7 @@ class PooledDriver(Driver, Generic[C]):
                 session.finish()
             self._abandon(connection, cancellation)
             raise
-        self._pool_of(connection).give_back(connection)
+        self._release(connection, False)
 
     def load(
         self,

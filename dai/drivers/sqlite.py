@@ -60,6 +60,13 @@ _NEVER = {
     sqlite3.SQLITE_TRANSACTION,
     sqlite3.SQLITE_SAVEPOINT,
 }
+_TEMPORARY = {
+    sqlite3.SQLITE_CREATE_TEMP_INDEX,
+    sqlite3.SQLITE_CREATE_TEMP_TABLE,
+    sqlite3.SQLITE_CREATE_TEMP_TRIGGER,
+    sqlite3.SQLITE_CREATE_TEMP_VIEW,
+}
+"""What stays on the connection alone."""
 _READING_PRAGMAS = {"table_info", "table_xinfo", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
 """What table-valued functions like ``pragma_table_info('t')`` come down to."""
 _FILE_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}
@@ -76,10 +83,11 @@ def _reserved(name: str) -> bool:
 
 
 class _Connection:
-    """``own`` statements are the driver's; all others are watched by the authorizer."""
+    """``own`` statements are the driver's; all others are watched by the authorizer. ``used``: somebody's temporary
+    tables, views or triggers may be there, which the next user must not meet."""
 
     def __init__(self, uri: str, read_only: bool) -> None:
-        self.read_only, self.own = read_only, True
+        self.read_only, self.own, self.used = read_only, True, False
         self.raw = sqlite3.connect(
             uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0, cached_statements=0
         )
@@ -100,6 +108,7 @@ class _Connection:
             return sqlite3.SQLITE_DENY
         if action == sqlite3.SQLITE_PRAGMA and first in _READING_PRAGMAS:
             return sqlite3.SQLITE_OK
+        self.used |= action in _TEMPORARY
         allowed = action in _READS if self.read_only else action not in _NEVER
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
@@ -262,7 +271,7 @@ class SQLite(PooledDriver[_Connection]):
 
     def _release(self, connection: _Connection, broken: bool) -> None:
         pool = self._pool_of(connection)
-        (pool.discard if broken else pool.give_back)(connection)
+        (pool.discard if broken or connection.used else pool.give_back)(connection)
 
     def _abandon(self, connection: _Connection, cancellation: Cancellation) -> None:
         self._release(connection, True)  # closing rolls back

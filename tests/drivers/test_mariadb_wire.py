@@ -13,6 +13,7 @@ from dai.drivers.incoming import SLACK
 from dai.drivers.mariadb_wire import columns, packets
 from dai.errors import CancelledError, DataError, StatementError
 from tests.drivers.statements import table
+from tests.processes import until
 
 Row = list[bytes | None]
 
@@ -94,9 +95,8 @@ def test_rows_of_one_length(number_of_rows: int, length: int, letters: bytes) ->
 def driver(mariadb_url: str) -> Iterator[Driver]:
     made = driver_for(mariadb_url, DriverOptions(pool_size=2))
     yield made
-    state = made.pool_state()
+    until(lambda: made.pool_state()["open"] == made.pool_state()["idle"] == 1)
     made.close()
-    assert state["open"] == state["idle"] == 1
 
 
 @pytest.mark.parametrize("most", [None, 1, 1000, 70_000])

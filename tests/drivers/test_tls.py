@@ -11,6 +11,7 @@ from dai.cancellation import Cancellation
 from dai.drivers import Driver, driver_for, mariadb, mariadb_wire, postgresql
 from dai.errors import CancelledError, ConfigurationError, DatabaseUnavailableError
 from tests.drivers.statements import table
+from tests.processes import until
 from tests.servers import Server
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer
@@ -81,6 +82,11 @@ def test_mariadb_with_tls(secure_mariadb: Server, certificate: Path, mode: str) 
     driver.update("CREATE TABLE loaded (n INT)", cancellation=Cancellation())
     assert driver.update("INSERT INTO loaded VALUES (?)", [(1,), (2,)], cancellation=Cancellation()) == 2
     driver.update("DROP TABLE loaded", cancellation=Cancellation())
+    driver.update("CREATE TEMPORARY TABLE loaded (n TEXT)", cancellation=Cancellation())
+    assert table(driver, "SELECT @x := CONNECTION_ID(), GET_LOCK('dai', 0)").num_rows == 1
+    until(lambda: driver.pool_state()["open"] == driver.pool_state()["idle"])
+    left = table(driver, "SELECT @x AS x, IS_FREE_LOCK('dai') AS f, @@autocommit AS a, @@time_zone AS z").to_pylist()
+    assert left == [{"x": None, "f": 1, "a": 1, "z": "+00:00"}]
     stopped(driver, f"SELECT a.seq AS n FROM seq_1_to_{ROWS} a, seq_1_to_{ROWS} b")
 
 
@@ -95,8 +101,7 @@ def stopped(driver: Driver, sql: str) -> None:
         with pytest.raises(CancelledError):
             stream.table()
     assert table(driver, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
-    state = driver.pool_state()
-    assert state["open"] == state["idle"]
+    until(lambda: driver.pool_state()["open"] == driver.pool_state()["idle"])
     driver.close()
 
 
