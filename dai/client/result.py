@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dai.client.body import PIECE
+from dai.client.files import IDENTITY, meant, written
 from dai.client.progress import Asked, Meter
 from dai.errors import MissingDependencyError, NotAcceptableError, RequestError
 from dai.loading import nearest
@@ -178,24 +179,30 @@ class Result:
         """All of it in memory as text (WebRowSet, CSV, JSON lines)."""
         return self.bytes().decode()
 
-    def save(self, path: str | os.PathLike[str]) -> int:
-        """Write the bytes to a file that appears under its name when it is whole; gives their number.
+    def save(self, path: str | os.PathLike[str], form: str | None = None) -> int:
+        """Write a file in the form that its suffix says, or in ``form``; gives the number of its bytes.
 
-        A transfer that breaks off leaves no file, and what stood at ``path`` stays.
+        ``.csv``, ``.parquet``, ``.arrow``, ``.json`` (JSON lines), ``.xml`` (WebRowSet), each with ``.gz`` or ``.zst``
+        behind it, too. A name without a suffix gets the bytes as they come. NotAcceptableError for any other suffix.
+        The file appears under its name when it is whole: a transfer that breaks off leaves none, and what stood at
+        ``path`` stays.
         """
-        part = f"{os.fspath(path)}.part"
-        written = 0
         try:
-            with open(part, "wb") as file:
-                for piece in self.chunks():
-                    file.write(piece)
-                    written += len(piece)
-            os.replace(part, path)
-        except BaseException:
-            if os.path.exists(part):
-                os.unlink(part)
-            raise
-        return written
+            form, coding = meant(path, form)
+        except NotAcceptableError:
+            if self._form is not None:
+                raise
+            coding = IDENTITY  # bytes of which nobody said what they are
+        return written(path, self._formed(form), coding)
+
+    def _formed(self, form: str | None) -> Iterator[Any]:
+        """The bytes in ``form``; as they come where that is theirs and nobody has begun to read tuples."""
+        if self._stream is None and self._table is None and form in (None, self.form):
+            return self.chunks()
+        from dai.formats import format_named
+
+        blocks = format_named(form or self.form).encode(self.stream())
+        return (block.data for block in blocks)
 
     # --- ending ---
 

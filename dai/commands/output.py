@@ -7,17 +7,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dai.client.files import meant
 from dai.client.result import Result, first_rows, shown
 from dai.commands import SERVER, table
-from dai.errors import RequestError
+from dai.errors import NotAcceptableError, RequestError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMATS = ("table", "webrowset", "csv", "arrow", "parquet", "json")
 BINARY = frozenset({"arrow", "parquet"})
-SUFFIXES = {".xml": "webrowset", ".csv": "csv", ".arrow": "arrow", ".arrows": "arrow", ".parquet": "parquet"}
-SUFFIXES |= {".json": "json", ".jsonl": "json", ".ndjson": "json"}
 SHOWN, COUNTED = 40, 100_000
 
 
@@ -51,7 +50,10 @@ def positive(text: str) -> int:
 def chosen(form: str | None, output: Path | None) -> str:
     """The form that was asked for, or that fits where it goes. Refuses binary forms on a terminal."""
     if form is None and output is not None:
-        form = SUFFIXES.get(output.suffix.lower())
+        try:
+            form, _ = meant(output)
+        except NotAcceptableError as error:
+            raise UsageError(error.detail, hint=f"{error.hint} Or add --format {'|'.join(FORMATS[1:])}.") from error
         if form is None:
             raise UsageError(f"{output.name!r} does not say its format.", hint=f"Add --format {'|'.join(FORMATS[1:])}.")
     if form is None:
@@ -70,7 +72,7 @@ def write(result: Result, form: str, output: Path | None) -> None:
         if form == "table":
             print_table(result)
         elif output is not None:
-            size = result.save(output)
+            size = result.save(output, form)
             print(f"{output}: {size:,} bytes", file=sys.stderr)
         else:
             for piece in result.chunks():

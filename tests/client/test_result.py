@@ -6,13 +6,16 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from dai.client import Progress, Result, Service
+from dai.client.files import CODINGS, SUFFIXES
 from dai.client.result import MEDIA_TYPES, form_of
 from dai.client.testing import Scripted, ScriptedServer
-from dai.errors import DataError, MissingDependencyError, RequestError, TruncatedError
+from dai.errors import DataError, MissingDependencyError, NotAcceptableError, RequestError, TruncatedError
 from dai.formats import FORMATS, format_named
+from dai.formats.compression import decompress
 from dai.stream import Stream
 from tests.client.replies import TABLE, arrow, arrow_bytes, pieces
 
@@ -124,11 +127,70 @@ def test_bytes_and_files(tmp_path: Path) -> None:
         assert len(list(csv.reader(io.StringIO(result_of(server).text(), newline="")))) == 26
 
 
+def test_the_suffixes_are_those_of_the_formats() -> None:
+    assert {FORMATS[name].suffix: name for name in MEDIA_TYPES}.items() <= SUFFIXES.items()
+
+
+def unpacked(data: bytes, coding: str) -> bytes:
+    return b"".join(decompress([data], coding))
+
+
+@pytest.mark.parametrize("coding", ["", *CODINGS])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("form", ["arrow", "webrowset", "response"])
+def test_the_suffix_of_a_file_says_its_form(tmp_path: Path, form: str, suffix: str, coding: str) -> None:
+    path = tmp_path / f"of.2024{suffix.upper()}{coding}"
+    reply = encoded("webrowset" if form == "response" else form)
+    if form == "response":
+        reply.headers["Content-Type"] = "text/plain"
+    with ScriptedServer(reply) as server:
+        result = result_of(server)
+        assert result.save(path) == path.stat().st_size
+        assert result.complete
+    data = unpacked(path.read_bytes(), CODINGS.get(coding, "identity"))
+    expected = SUFFIXES[suffix]
+    assert data[:4] == FIRST_BYTES[expected]
+    table = format_named(expected).decode([data]).table()
+    assert table.column_names == TABLE.column_names
+    assert list(map(int, table["id"].to_pylist())) == TABLE["id"].to_pylist()
+    assert table["name"].to_pylist() == TABLE["name"].to_pylist()
+
+
+FIRST_BYTES = {"arrow": b"\xff" * 4, "parquet": b"PAR1", "webrowset": b"<?xm", "csv": b"id,n", "json": b'{"id'}
+
+
+@pytest.mark.parametrize("name", ["x.xlsx", "x.gz", "x.csv.bz2", "x.txt.gz"])
+def test_a_suffix_that_is_no_format_is_refused_before_anything_is_read(tmp_path: Path, name: str) -> None:
+    with ScriptedServer(arrow()) as server:
+        result = result_of(server)
+        with pytest.raises(NotAcceptableError, match="does not say its format") as raised:
+            result.save(tmp_path / name)
+        assert all(suffix in (raised.value.hint or "") for suffix in (*SUFFIXES, *CODINGS))
+        assert not os.listdir(tmp_path)
+        result.save(tmp_path / name, form="csv")
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_table_that_was_read_is_saved_and_so_are_bytes_that_are_no_tuples(tmp_path: Path) -> None:
+    with ScriptedServer(arrow()) as server:
+        result = result_of(server)
+        result.arrow()
+        for name in ("x.csv", "x.arrow", "x.parquet"):
+            result.save(tmp_path / name)
+    assert pa.parquet.read_table(tmp_path / "x.parquet").equals(TABLE)
+    assert (tmp_path / "x.csv").read_bytes().startswith(b"id,name")
+    with ScriptedServer(Scripted(body=b"\x1f\x8b any", headers={"Content-Type": "application/gzip"})) as server:
+        assert result_of(server).save(tmp_path / "x.tar.gz") == 6
+
+
 def test_a_file_of_a_transfer_that_broke_off_does_not_appear(tmp_path: Path) -> None:
     path = tmp_path / "result.arrow"
     path.write_bytes(b"of yesterday")
     with ScriptedServer(arrow(broken=True)) as server, pytest.raises(TruncatedError):
         result_of(server).save(path)
+    for name in ("result.csv", "result.arrow.zst"):
+        with ScriptedServer(arrow(broken=True)) as server, pytest.raises(TruncatedError):
+            result_of(server).save(tmp_path / name)
     assert os.listdir(tmp_path) == ["result.arrow"]
     assert path.read_bytes() == b"of yesterday"
 

@@ -1,0 +1,59 @@
+"""Files that results are saved in: the suffix says form and compression, and a file appears when it is whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dai.errors import NotAcceptableError
+
+SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".arrows": "arrow"}
+SUFFIXES |= {".json": "json", ".jsonl": "json", ".ndjson": "json", ".xml": "webrowset"}
+"""Of the formats of ``dai.formats``, here so that asking for one does not load them all."""
+IDENTITY = "identity"
+CODINGS = {".gz": "gzip", ".zst": "zstd"}
+
+
+def meant(path: str | os.PathLike[str], form: str | None = None) -> tuple[str | None, str]:
+    """The form and the content coding that the name of a file says, unless ``form`` does; None without a suffix.
+
+    Raises NotAcceptableError for a suffix that is no format's.
+    """
+    name = Path(path).name
+    coding = CODINGS.get(Path(name).suffix.lower(), IDENTITY)
+    suffix = Path(Path(name).stem if coding != IDENTITY else name).suffix.lower()
+    if form is None and suffix:
+        form = SUFFIXES.get(suffix) or _of_others(suffix)
+    if form is None and (suffix or coding != IDENTITY):
+        known = f"Known: {', '.join(SUFFIXES)}; each with {' or '.join(CODINGS)} behind it, too"
+        raise NotAcceptableError(f"{name!r} does not say its format.", hint=f"{known}.")
+    return form, coding
+
+
+def _of_others(suffix: str) -> str | None:
+    """A format that is none of ours."""
+    from dai.formats import FORMATS
+
+    return next((name for name in FORMATS if FORMATS[name].suffix == suffix), None)
+
+
+def written(path: str | os.PathLike[str], chunks: Iterable[Any], coding: str) -> int:
+    """The chunks in a file that appears under its name when all are there; the number of its bytes. Where that fails,
+    what stood at ``path`` stays."""
+    if coding != IDENTITY:
+        from dai.formats.compression import compress
+
+        chunks = compress(chunks, coding)
+    part, size = f"{os.fspath(path)}.part", 0
+    try:
+        with open(part, "wb") as file:
+            for chunk in chunks:
+                size += file.write(chunk)
+        os.replace(part, path)
+    except BaseException:
+        if os.path.exists(part):
+            os.unlink(part)
+        raise
+    return size
