@@ -56,7 +56,8 @@ class LimitsConfig:
     ``concurrent`` requests run at once, ``queue`` more wait, at most ``queue_seconds``; ``jobs`` jobs run at once,
     ``job_queue`` more wait. ``rows`` and ``bytes`` are those of one synchronous answer (before compression), or of all
     that one job keeps; streams that clients pull are not counted. A synchronous request may take ``seconds``, a job
-    ``execution_seconds`` from when it leaves the queue. ``document_bytes``,
+    ``execution_seconds`` from when it leaves the queue. The head of a request must arrive within ``receive_seconds``,
+    and so must each MiB of its body. ``document_bytes``,
     ``document_depth`` and ``activities`` bound a perform document, ``table_bytes`` the tables that a query brings
     along. A client asks for at most ``block_rows`` rows a
     block, and pushes at most ``block_bytes`` a block; pushed blocks wait in at most ``session_pushed_bytes`` of one
@@ -73,6 +74,7 @@ class LimitsConfig:
     bytes: int = 0
     seconds: float = 3600.0
     execution_seconds: float = 0.0
+    receive_seconds: float = 60.0
     document_bytes: int = 4 << 20
     table_bytes: int = 16 << 20
     document_depth: int = 32

@@ -16,9 +16,11 @@
     ├─ NotFoundError            not-found               404
     ├─ MethodError              method-not-allowed      405
     ├─ NotAcceptableError       not-acceptable          406
+    ├─ SlowRequestError         request-timeout         408   a request did not arrive within the configured time
     ├─ ConflictError            conflict                409
     ├─ GoneError                gone                    410   a block that was acknowledged, a result destroyed
     ├─ TooLargeError            too-large               413
+    │  └─ HeadTooLargeError     head-too-large          431   the request line and the headers
     ├─ UnsupportedMediaTypeError  unsupported-media-type  415
     ├─ RangeError               bad-range               416   a byte range outside of a result
     ├─ LimitError               limit-exceeded          422   a configured limit on rows, bytes or seconds was reached
@@ -194,6 +196,10 @@ class NotAcceptableError(DaiError):
     code, status, title = "not-acceptable", 406, "No acceptable representation"
 
 
+class SlowRequestError(DaiError):
+    code, status, title = "request-timeout", 408, "The request took too long to arrive"
+
+
 class ConflictError(DaiError):
     code, status, title = "conflict", 409, "Conflict"
 
@@ -204,6 +210,10 @@ class GoneError(DaiError):
 
 class TooLargeError(DaiError):
     code, status, title = "too-large", 413, "Too large"
+
+
+class HeadTooLargeError(TooLargeError):
+    code, status, title = "head-too-large", 431, "The head of the request is too large"
 
 
 class UnsupportedMediaTypeError(DaiError):

@@ -61,6 +61,7 @@ class Application:
     async def _answer(self, call: Call) -> None:
         try:
             try:
+                call.check_head()
                 check_host(call.values(b"host"), call.scope["http_version"], self.names)
                 operation, path = self.router.find(call.scope["method"], call.scope["path"])
                 if not operation.reads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -11,7 +12,15 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from dai.errors import DataError, ParameterError, RequestError, TooLargeError, UnsupportedMediaTypeError
+from dai.errors import (
+    DataError,
+    HeadTooLargeError,
+    ParameterError,
+    RequestError,
+    SlowRequestError,
+    TooLargeError,
+    UnsupportedMediaTypeError,
+)
 from dai.loading import nearest
 
 if TYPE_CHECKING:
@@ -22,10 +31,21 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+HEAD_BYTES = 1 << 16
+"""Of a request line and its headers at most."""
+BODY_STEP = 1 << 20
+"""For each such part of a body a client has the time that the limit ``receive_seconds`` says."""
 SMALL_BODY = 1 << 20
 """Bytes of a JSON or form body at most."""
 FORM = "application/x-www-form-urlencoded"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def head_too_large() -> HeadTooLargeError:
+    return HeadTooLargeError(
+        f"The request line and the headers have more than the {HEAD_BYTES:,} bytes allowed.",
+        hint="Send what is large in the body.",
+    )
 
 
 class Disconnected(Exception):
@@ -87,6 +107,13 @@ class Call:
             found.setdefault(name.strip().lower(), value.strip().strip('"'))
         return found
 
+    def check_head(self) -> None:
+        """HeadTooLargeError."""
+        scope = self.scope
+        size = len(scope["raw_path"]) + len(scope["query_string"])
+        if size + sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES:
+            raise head_too_large()
+
     def check(self, operation: Operation, path: Mapping[str, str]) -> None:
         """Converts the parameters. ParameterError for one that is unknown, missing, given twice, or does not fit;
         UnsupportedMediaTypeError for a body that is not said to be what the operation takes."""
@@ -136,9 +163,10 @@ class Call:
         return int(length)
 
     async def body(self, limit: int) -> bytes:
-        """The whole body. TooLargeError beyond ``limit`` bytes."""
+        """The whole body. TooLargeError beyond ``limit`` bytes, SlowRequestError."""
         self.body_size(limit)
-        message = await self.receive()
+        began = asyncio.get_running_loop().time()
+        message = await self._part(began, 0)
         if message["type"] == "http.request" and not message.get("more_body"):
             first: bytes = message.get("body", b"")
             if len(first) > limit:
@@ -154,7 +182,18 @@ class Call:
                 raise TooLargeError(f"The body has more than the {limit:,} bytes allowed.")
             if not message.get("more_body"):
                 return b"".join(parts)
-            message = await self.receive()
+            message = await self._part(began, size)
+
+    async def _part(self, began: float, size: int) -> Message:
+        """More of the body, of which ``size`` bytes are there."""
+        seconds = self.service.config.limits.receive_seconds * (1 + size // BODY_STEP)
+        try:
+            async with asyncio.timeout_at(began + seconds):
+                return await self.receive()
+        except TimeoutError as error:
+            raise SlowRequestError(
+                f"Of the body {size:,} bytes came in {seconds:g} seconds.", hint="Send it in smaller parts."
+            ) from error
 
     async def json(self, limit: int = SMALL_BODY, *, empty: Any = None) -> Any:
         """The body as JSON; ``empty`` stands for a missing one."""

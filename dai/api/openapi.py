@@ -7,7 +7,7 @@ from typing import Any
 
 import dai
 from dai.api.operations import ALWAYS, Answer, Operation
-from dai.errors import DaiError
+from dai.errors import DaiError, SlowRequestError
 
 PROBLEM = "application/problem+json"
 RESPONSE_XML = "application/xml"
@@ -79,7 +79,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
 def _responses(operation: Operation) -> dict[str, Any]:
     responses = {str(status): _answer(answer) for status, answer in operation.answers.items()}
     by_status: dict[int, list[type[DaiError]]] = {}
-    for problem in dict.fromkeys((*operation.problems, *ALWAYS)):
+    for problem in dict.fromkeys((*operation.problems, *ALWAYS, *((SlowRequestError,) if operation.body else ()))):
         by_status.setdefault(problem.status, []).append(problem)
     for status, problems in sorted(by_status.items()):
         titles = "; ".join(dict.fromkeys(f"{each.title} ({each.code})" for each in problems))

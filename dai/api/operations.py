@@ -13,6 +13,7 @@ from dai.errors import (
     DaiError,
     DatabaseUnavailableError,
     DeniedError,
+    HeadTooLargeError,
     InternalError,
     MethodError,
     NotFoundError,
@@ -105,7 +106,14 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-ALWAYS: tuple[type[DaiError], ...] = (ParameterError, DeniedError, InternalError, DatabaseUnavailableError, BusyError)
+ALWAYS: tuple[type[DaiError], ...] = (
+    ParameterError,
+    DeniedError,
+    HeadTooLargeError,
+    InternalError,
+    DatabaseUnavailableError,
+    BusyError,
+)
 """What any operation may answer."""
 
 

@@ -13,7 +13,7 @@ import orjson
 from dai.api.call import Call
 from dai.api.negotiation import accepts_xml
 from dai.api.openapi import PROBLEM
-from dai.errors import BackPressureError, BusyError, DaiError, MethodError, RangeError
+from dai.errors import BackPressureError, BusyError, DaiError, MethodError, RangeError, SlowRequestError
 from dai.perform_graph import Dialect
 from dai.response import MEDIA_TYPE, failure
 
@@ -57,6 +57,8 @@ def problem_reply(call: Call, error: DaiError, dialect: Dialect | None = None) -
     headers: dict[str, str] = {}
     if isinstance(error, BusyError | BackPressureError):
         headers["Retry-After"] = str(error.extra["retry_after"])
+    if isinstance(error, SlowRequestError):
+        headers["Connection"] = "close"
     if isinstance(error, MethodError):
         headers["Allow"] = str(error.extra["allow"])
     if isinstance(error, RangeError):

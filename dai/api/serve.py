@@ -17,6 +17,7 @@ import uvicorn
 
 from dai.api.app import Application, create_app
 from dai.api.logs import configure
+from dai.api.protocol import protocol
 from dai.api.service import Service
 from dai.cancellation import SETTLE_SECONDS
 from dai.config import Config
@@ -26,16 +27,17 @@ from dai.resources import Resource
 log = logging.getLogger("dai.api")
 
 
-def _settings(app: Application, config: Config, http: str) -> uvicorn.Config:
+def _settings(app: Application, config: Config, http: str | None = None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         host=config.service.host,
         port=config.service.port,
-        http=http,
+        http=http or protocol(config.limits.receive_seconds),
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=math.ceil(config.service.grace),
         timeout_keep_alive=75,
@@ -113,7 +115,7 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
             extra={"host": config.service.host},
         )
     app = create_app(config)
-    settings = _settings(app, config, "httptools")
+    settings = _settings(app, config)
     try:
         listening = _listen(config)
     except OSError as error:
@@ -168,7 +170,7 @@ class Background:
 
 
 @contextmanager
-def background(config: Config, http: str = "httptools") -> Iterator[Background]:
+def background(config: Config, http: str | None = None) -> Iterator[Background]:
     """Serves in a thread of this process while the block runs. Port 0 takes a free one. Raises what keeps it from
     starting."""
     app = create_app(config)

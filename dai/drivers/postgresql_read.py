@@ -42,6 +42,7 @@ from dai.drivers.postgresql_types import (
 from dai.drivers.postgresql_wire import (
     Execution,
     Parameters,
+    check_most,
     described,
     one_round_trip,
 )
@@ -119,11 +120,13 @@ def prepared_query(sql: str, parameters: Parameters, tables: Tables = NO_TABLES)
     if not tables:
         bound = bind_markers(sql, "dollar", DIALECT) if parameters.values else Bound(sql, 0)
         check_count(bound.count, len(parameters.values))
+        check_most(bound.count)
         return Query(sql, sql, bound, parameters)
     text, inserted = preceded(sql, definitions(tables), DIALECT)
     arrays = tuple(values(tables))
     bound = replace(bind_markers(text, "dollar", DIALECT), inserted=inserted)
     check_count(bound.count - len(arrays), len(parameters.values))
+    check_most(bound.count)
     # The tables stand in front of all the query's own markers.
     given = Parameters((*arrays, *parameters.values), (*(0 for _ in arrays), *parameters.oids))
     return Query(sql, text, bound, given)

@@ -31,12 +31,24 @@ UNLOCK = b"SELECT pg_catalog.pg_advisory_unlock_all()"
 CHUNK = 64
 """Rows libpq hands over at once: few, because nothing else bounds what they take."""
 
+MOST_PARAMETERS = 65_535
+"""The protocol counts those of a statement in 16 bits."""
+
 
 class Parameters(NamedTuple):
     """Values in PostgreSQL's text form, and the oids that say what they are (0: the database infers it)."""
 
     values: tuple[bytes | None, ...] = ()
     oids: tuple[int, ...] = ()
+
+
+def check_most(parameters: int) -> None:
+    """ParameterError for more than a statement can have."""
+    if parameters > MOST_PARAMETERS:
+        raise ParameterError(
+            f"The statement has {parameters:,} parameters; PostgreSQL takes {MOST_PARAMETERS:,} at most.",
+            hint="Load the values as a table, or send them along as one (tables).",
+        )
 
 
 def dumped(connection: psycopg.Connection[Any], parameters: Sequence[Any]) -> Parameters:

@@ -21,7 +21,7 @@ from dai.drivers.postgresql_catalog import TABLE_NAMES
 from dai.drivers.postgresql_copy import csv_bytes
 from dai.drivers.postgresql_errors import from_psycopg, unavailable
 from dai.drivers.postgresql_read import DIALECT, Description, Descriptions, Query, prepared_query, small
-from dai.drivers.postgresql_wire import Parameters, dumped
+from dai.drivers.postgresql_wire import Parameters, check_most, dumped
 from dai.drivers.statements import bind_markers, check_count, keyword, single_query
 from dai.drivers.suggestions import meant
 from dai.errors import NotFoundError, ParameterError, StatementError
@@ -110,6 +110,7 @@ class PostgreSQLSession(Session):
         if parameter_rows is None:
             return self.execute(sql, caller_sql=sql)
         bound = bind_markers(sql, "dollar", DIALECT)
+        check_most(bound.count)
         changed = 0
         for rows in _portions(parameter_rows, PIPELINED_ROWS):
             for row in rows:

@@ -67,7 +67,7 @@ def serve(tmp_path: Path, book: str) -> Iterator[Serve]:
     """Starts a service: keyword arguments are sections of its configuration, ``http`` the server's parser."""
     with ExitStack() as stack:
 
-        def start(http: str = "httptools", **sections: Any) -> Background:
+        def start(http: str | None = None, **sections: Any) -> Background:
             resources = {"book": {"url": book}, **sections.pop("resources", {})}
             return stack.enter_context(background(configured(tmp_path, resources, **sections), http))
 

@@ -35,8 +35,8 @@ def opened(running: Background, sql: str, resource: str = "book", **body: int) -
     content = json.dumps({"sql": sql, **body}).encode()
     made = socket.create_connection((address.hostname, address.port))
     made.sendall(
-        b"POST /resources/%b/query HTTP/1.1\r\nHost: x\r\nAccept: text/csv\r\nContent-Length: %d\r\n\r\n%b"
-        % (resource.encode(), len(content), content)
+        b"POST /resources/%b/query HTTP/1.1\r\nHost: localhost\r\nAccept: text/csv\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (resource.encode(), len(content), content)
     )
     return made
 
@@ -46,9 +46,9 @@ def idle(running: Background, resource: str = "book") -> bool:
     return not running.service.working and running.service.admission.running == 0 and state["open"] == state["idle"]
 
 
-@pytest.mark.parametrize("parser", ["httptools", "h11"])
+@pytest.mark.parametrize("parser", [None, "h11"])
 @pytest.mark.parametrize("form", ["text/csv", "application/vnd.webrowset+xml", "application/x-ndjson"])
-def test_a_failure_half_way_breaks_the_transfer_off(serve: Serve, parser: str, form: str) -> None:
+def test_a_failure_half_way_breaks_the_transfer_off(serve: Serve, parser: str | None, form: str) -> None:
     running = serve(parser)
     with (
         httpx.Client(base_url=running.url, timeout=60) as client,

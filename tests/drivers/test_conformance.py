@@ -16,6 +16,7 @@ from dai.errors import (
     NotAQueryError,
     NotFoundError,
     ParameterError,
+    RequestError,
     StatementError,
 )
 from dai.stream import TYPE_NAME, Stream
@@ -151,6 +152,20 @@ def test_as_many_parameters_as_markers(driver: Driver) -> None:
         update(driver, "INSERT INTO made VALUES (?)", ())
     assert caught.value.detail == "The statement has 1 parameter (?), 0 values were given."
     assert table(driver, "SELECT n FROM made").num_rows == 0
+
+
+def test_more_parameters_than_16_bits_count_are_bound_or_refused(driver: Driver) -> None:
+    marks = ", ".join(["?"] * 65_536)
+    refused = 0
+    try:
+        assert table(driver, f"SELECT 1 AS one WHERE 1 IN ({marks})", *[1] * 65_536).num_rows == 1
+    except RequestError:
+        refused += 1
+    try:
+        assert update(driver, f"DELETE FROM made WHERE n IN ({marks})", (1,) * 65_536) == 0
+    except RequestError:
+        refused += 1
+    assert refused == (2 if driver.dialect in ("postgres", "mysql") else 0)
 
 
 def test_a_parameter_has_a_type_the_database_knows(driver: Driver) -> None:

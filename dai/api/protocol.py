@@ -1,0 +1,141 @@
+"""HTTP on a connection: uvicorn's protocol on llhttp, with bounds on what a client may send before it has a request.
+
+- A head (request line and headers) has at most ``HEAD_BYTES``, and so have the trailers of a body in chunks. The parser
+  sees no more of a longer one: it would join the pieces again and again.
+- The next head must be there within ``receive_seconds`` from when the connection was opened or its first bytes came.
+  Between requests a connection may be idle as long as uvicorn lets it. ``dai.api.call`` bounds how long a body takes.
+- HTTP/1.0 knows no chunks: a body of unknown length ends with the connection. Where it breaks off the connection is
+  reset, so that no client takes it for whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import struct
+from typing import Any, cast
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from dai.api.call import HEAD_BYTES, Receive, Send, head_too_large
+from dai.api.openapi import PROBLEM
+
+log = logging.getLogger("dai.access")
+
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: closing resets the connection."""
+
+
+def protocol(receive_seconds: float) -> type[asyncio.Protocol]:
+    """The class for a service whose limit that is."""
+    return type("Protocol", (_Protocol,), {"receive_seconds": receive_seconds})
+
+
+class _Protocol(HttpToolsProtocol):
+    receive_seconds: float
+    _unparsed = 0
+    """Bytes since the parser last came to another part of a message."""
+    _refused = False
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app = self._answer
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        self._unparsed += len(data)
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._unparsed > HEAD_BYTES:
+            self._refuse()
+        if not self._answering:
+            self._await_head()
+
+    @property
+    def _answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def on_message_begin(self) -> None:
+        self._unparsed = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._unparsed = 0
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unparsed = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unparsed = 0
+        super().on_message_complete()
+
+    def _await_head(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(self.receive_seconds, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _refuse(self) -> None:
+        """Answers at once. What still comes is dropped for a while: the client may read the answer after it has sent
+        all."""
+        self._refused = True
+        if self._answering:
+            # trailers that are too long, or what follows a request that is being answered
+            self.transport.close()
+            return
+        error, id = head_too_large(), secrets.token_hex(8)
+        body = orjson.dumps(error.problem(id))
+        head = (
+            f"content-type: {PROBLEM}\r\ncontent-length: {len(body)}\r\nx-request-id: {id}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(STATUS_LINE[error.status] + head.encode() + body)
+        self.transport.write_eof()
+        log.info("request refused", extra={"id": id, "status": error.status, "error": error.code})
+
+    async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
+        """The application's answer; one that breaks off ends the connection. The application has logged that: uvicorn
+        is not to log an error of its own each time."""
+        cycle: RequestResponseCycle = cast(Any, send).__self__
+        in_chunks = scope["http_version"] != "1.0"
+        try:
+            await self.config.loaded_app(scope, receive, send if in_chunks else _without_chunks(cycle))
+        finally:
+            if cycle.response_started and not cycle.response_complete and not cycle.disconnected:
+                cycle.disconnected = True
+                if in_chunks:
+                    self.transport.close()
+                else:
+                    self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                    self.transport.abort()
+
+
+def _without_chunks(cycle: RequestResponseCycle) -> Send:
+    """``cycle.send`` for a client of HTTP/1.0."""
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            if not any(name == b"content-length" for name, _ in message["headers"]):
+                cycle.chunked_encoding = False
+        else:
+            cycle.expected_content_length = max(cycle.expected_content_length, len(message.get("body", b"")))
+        await cycle.send(message)
+
+    return send
