@@ -124,6 +124,11 @@ class Running:
             raise self.cause
 
     @property
+    def opened(self) -> bool:
+        """Whether ``open`` was called."""
+        return self._next_step > 0
+
+    @property
     def committed(self) -> list[str]:
         """The activities that have changed the database for good, whatever fails beside or after them."""
         changing = {each.name for each in self.perform.activities if each.changes}

@@ -42,15 +42,23 @@ class Delivery:
 
 
 def document(running: Running, session: str | None, request: str, delivery: Delivery | None = None) -> Iterator[bytes]:
-    """The whole response of an opened ``Running``, however it ends; yields at least one chunk a block.
+    """The whole response of a ``Running``, however it ends; yields at least one chunk a block.
 
     The first chunk comes with the beginning of the first result, and at the end where there is none: when it has come
     and ``delivery`` has not begun, everything has ended, nothing was delivered, and the HTTP status can still say how.
+    Where it has begun before, the head alone comes at once; only then is a ``Running`` opened that is not.
     """
     perform, delivery = running.perform, delivery or Delivery()
     waiting = [_head(perform.dialect, session)]
     missing = {end.name: end for end in perform.end_points}
-    for end, source in running.end_points():
+    ends = running.end_points()
+    if delivery.begun:
+        yield waiting.pop()
+        try:
+            _ = running.opened or running.open()
+        except DaiError:  # the activities say it
+            ends = iter(())
+    for end, source in ends:
         del missing[end.name]
         for chunk in _result(end, source, running, delivery):
             waiting.append(chunk)

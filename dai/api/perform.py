@@ -34,6 +34,7 @@ from dai.errors import (
     NotAQueryError,
     NotFoundError,
     ParameterError,
+    RequestError,
     StatementError,
     TooLargeError,
     UnsupportedMediaTypeError,
@@ -141,13 +142,25 @@ async def post_perform(call: Call) -> Reply | None:
         blocksize = call.query.get("blocksize")
         output, form = _chosen(call, perform)
         call.stages["validate"] = time.perf_counter() - began
+        job = _asynchronous(call) or bool(perform.activities and not perform.end_points)
+        awaited = not job and _awaited(call, perform, output)
         session = _session(call, perform)
-        if _asynchronous(call) or (perform.activities and not perform.end_points):
+        if job:
             return await _job(call, resource.name, "perform", body, perform, session, blocksize)
         environment = Environment(resource.driver, session, Cancellation(), blocksize, service.scratch)
         accept = None if call.query.get("format") else call.header(b"accept")
         coding = negotiate(call.header(b"accept-encoding"))
-        work = Work(perform, environment, limits, call.id, output=output, form=form, accept=accept, coding=coding)
+        work = Work(
+            perform,
+            environment,
+            limits,
+            call.id,
+            output=output,
+            form=form,
+            accept=accept,
+            coding=coding,
+            awaited=awaited,
+        )
         try:
             with session.request(environment.cancellation, perform.activities) as request:
                 await conduct(call, work)
@@ -201,6 +214,21 @@ def _chosen(call: Call, perform: Perform) -> tuple[str | None, Format | None]:
             hint="Name one with ?output=NAME.",
         )
     return alone[0], form
+
+
+def _awaited(call: Call, perform: Perform, output: str | None) -> bool:
+    """Whether a client needs the response's head to find the document's streams: they are in a session that it does not
+    know yet. RequestError where there is no head."""
+    streams = [each.name for each in perform.activities if each.element in ("inputStream", "outputStream")]
+    joined = call.query.get("session") or (perform.session is not None and perform.session.id is not None)
+    if not streams or joined:
+        return False
+    if output is not None:
+        raise RequestError(
+            f"Nobody can reach the stream {streams[0]!r}: an end point alone does not say which session it is in.",
+            hint="POST /sessions makes a session; send the document with ?session=ID. Or ask for the response document.",
+        )
+    return True
 
 
 def _session(call: Call, perform: Perform | None = None) -> Session:

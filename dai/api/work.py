@@ -37,7 +37,8 @@ class Work:
 
     Without ``output`` the pieces are those of the response document; otherwise those of that end point alone, in
     ``form`` (None: its own form, which ``accept`` must allow). ``rows`` and ``size`` (bytes, before any coding) count
-    what was pulled.
+    what was pulled. ``awaited``: the client learns the session from the head of the response document, which leaves at
+    once, and feeds or reads streams only then.
     """
 
     def __init__(
@@ -51,9 +52,10 @@ class Work:
         form: Format | None = None,
         accept: str | None = None,
         coding: str = IDENTITY,
+        awaited: bool = False,
     ) -> None:
         self.perform, self.environment, self.limits, self.request = perform, environment, limits, request
-        self.output, self.form, self.accept, self.coding = output, form, accept, coding
+        self.output, self.form, self.accept, self.coding, self.awaited = output, form, accept, coding, awaited
         self.media_type = MEDIA_TYPE if output is None else form.media_type if form is not None else ""
         self.status = 200
         self.rows = self.size = 0
@@ -82,7 +84,8 @@ class Work:
             began = time.perf_counter()
             try:
                 self.cancellation.check()
-                self._running.open()
+                if not (self.awaited and any(each.element == "inputStream" for each in self.perform.activities)):
+                    self._running.open()
                 self.stages["execute"] = time.perf_counter() - began
                 self._pieces = self._document() if self.output is None else self._end_point(self.output)
                 if self.coding != IDENTITY:
@@ -132,8 +135,8 @@ class Work:
 
     def _gather(self) -> tuple[Pieces, bool]:
         began = time.perf_counter()
-        # What a role reports is wanted at once.
-        seconds = 0.0 if self.role else GATHER_SECONDS
+        # What a role reports is wanted at once, and so is the session's id.
+        seconds = 0.0 if self.role or self.awaited else GATHER_SECONDS
         found: Pieces = []
         size = 0
         try:
@@ -151,7 +154,7 @@ class Work:
 
     def _document(self) -> Iterator[bytes]:
         ends = {end.activity for end in self.perform.end_points}
-        delivery = Delivery()
+        delivery = Delivery(self.awaited)
         for piece in document(self._running, self.environment.session.id, self.request, delivery):
             if not delivery.begun:
                 self._ended = True

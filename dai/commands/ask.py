@@ -88,8 +88,8 @@ def run_perform(arguments: argparse.Namespace) -> int:
 
 
 def _waited_for(resource: Resource, document: bytes, ending: ExitStack) -> str | None:
-    """A session, told at once, for a document that waits for what is pushed: its response comes too late to say where
-    to push. None where nothing is pushed. ``ending`` ends the session."""
+    """A session, told at once, for a document that waits for what is pushed. None where nothing is pushed. ``ending``
+    ends the session."""
     names = input_streams(document)
     if not names:
         return None

@@ -1,3 +1,4 @@
+import base64
 import re
 import threading
 import time
@@ -7,7 +8,7 @@ import httpx
 import pytest
 
 from dai.api.serve import Background
-from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, Serve, streamed
+from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, Serve, statement, streamed
 
 ALL = "select i, s from numbers order by i"
 
@@ -274,3 +275,83 @@ def test_a_misspelt_stream_is_not_found_while_the_job_runs(client: httpx.Client)
 def test_a_job_that_fails_before_its_stream_says_why_on_the_stream(client: httpx.Client) -> None:
     answer = client.get(f"{started(client, 'select x from nothing')}/blocks/0?wait=30")
     assert (answer.status_code, answer.json()["type"]) == (400, "sql-error")
+
+
+PUSHED = '<inputStream name="in"><toLocal name="up"/></inputStream>'
+FED = (
+    '<sqlQueryStatement name="q"><sqlParameter position="1" from="up"/><expression>select ? as n</expression>'
+    '<webRowSetStream name="rows"/></sqlQueryStatement>'
+)
+LOADED = '<sqlBulkLoadRowSet name="load"><webRowSetStream from="up"/><resultStream name="count"/></sqlBulkLoadRowSet>'
+PULLED = statement("select 5 as n", output="five") + (
+    '<outputStream name="out"><fromLocal from="five"/></outputStream>'
+    '<sqlUpdateStatement name="u"><expression>delete from numbers where i = -1</expression>'
+    '<resultStream name="count"/></sqlUpdateStatement>'
+)
+MANY = PULLED.replace("select 5 as n", "select i from numbers").replace(
+    '<outputStream name="out"><fromLocal from="five"/>',
+    '<blockAggregator name="b"><input from="five"/><blocksize size="100"/><output name="blocks"/></blockAggregator>'
+    '<outputStream name="out"><fromLocal from="blocks"/>',
+)
+
+
+@pytest.mark.parametrize("session", ["", "<session/>"], ids=["of the request", "that the document makes"])
+@pytest.mark.parametrize("coding", ["identity", "zstd", "gzip"])
+@pytest.mark.parametrize(
+    ("body", "ends"),
+    [(PUSHED, b"webRowSet"), (PUSHED + FED, b"41"), (PUSHED + LOADED, b'updateCount="1"'), (MANY, b'updateCount="0"')],
+    ids=["pushed", "parameters", "bulk load", "pulled"],
+)
+def test_the_head_with_the_session_leaves_at_once(
+    shared: Background, body: str, ends: bytes, coding: str, session: str
+) -> None:
+    url = f"{shared.url}/resources/book/perform"
+    with (
+        httpx.Client(base_url=shared.url, timeout=60) as other,
+        httpx.stream(
+            "POST",
+            url,
+            content=DOCUMENT.format(session + body),
+            headers={**XML, "Accept-Encoding": coding},
+            timeout=60,
+        ) as answer,
+    ):
+        assert answer.status_code == 200
+        pieces = answer.iter_bytes()
+        head = next(pieces)
+        found = re.search(rb'<session id="([^"]+)"/>', head)
+        assert found is not None
+        streams = f"/sessions/{found[1].decode()}/streams"
+        if body == MANY:
+            assert other.get(f"{streams}/out").text.count("<currentRow>") == 30_000
+        else:
+            put = other.put(f"{streams}/in/blocks/0?last=true", content=whole(other, "select 41 as n"))
+            assert put.status_code == 204, put.text
+        rest = b"".join(pieces)
+    assert ends in (base64.b64decode(rest.partition(b">")[2].partition(b"<")[0]) if body == PUSHED else rest)
+    assert rest.rstrip().endswith(b"</gridDataServiceResponse>")
+    assert b'status="COMPLETED"/>\n</grid' in rest
+
+
+@pytest.mark.parametrize("broken", ["select nothing", "select ?, nothing"])
+def test_what_fails_behind_the_head_is_in_the_document(client: httpx.Client, broken: str) -> None:
+    body = PUSHED + LOADED + statement(broken)
+    answer = client.post("/resources/book/perform", content=DOCUMENT.format(body), headers=XML)
+    assert answer.status_code == 200
+    assert 'error id="sql-error" activity="q"' in answer.text
+    assert '<request id="' in answer.text
+    assert answer.text.rstrip().endswith("</gridDataServiceResponse>")
+
+
+@pytest.mark.parametrize(("query", "accept"), [("?output=rows", "*/*"), ("", "text/csv"), ("?format=csv", "*/*")])
+def test_an_end_point_alone_cannot_name_the_session(client: httpx.Client, query: str, accept: str) -> None:
+    headers = {**XML, "Accept": accept}
+    answer = client.post(f"/resources/book/perform{query}", content=DOCUMENT.format(PUSHED + FED), headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (400, "bad-request")
+    assert "?session=ID" in answer.json()["hint"]
+    session = client.post("/sessions").json()["id"]
+    pushed = client.put(f"/sessions/{session}/streams/in/blocks/0?last=true", content=whole(client, "select 41 as n"))
+    assert pushed.status_code == 204
+    joined = f"{query}&session={session}" if query else f"?session={session}"
+    answer = client.post(f"/resources/book/perform{joined}", content=DOCUMENT.format(PUSHED + FED), headers=headers)
+    assert "41" in answer.text
