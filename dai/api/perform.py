@@ -226,7 +226,7 @@ def _awaited(call: Call, perform: Perform, output: str | None) -> bool:
     if output is not None:
         raise RequestError(
             f"Nobody can reach the stream {streams[0]!r}: an end point alone does not say which session it is in.",
-            hint="POST /sessions makes a session; send the document with ?session=ID. Or ask for the response document.",
+            hint="POST /sessions makes one; send the document with ?session=ID. Or ask for the response document.",
         )
     return True
 
