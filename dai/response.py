@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -24,6 +25,10 @@ from dai.progress import COMPLETED, ERROR, PROCESSING, Report, overall
 from dai.stream import Block, ByteStream, Encoded, Stream
 
 MEDIA_TYPE = "application/xml"
+AHEAD_BYTES = 1 << 16
+"""An end point with up to so many bytes is known in full when its element opens …"""
+AHEAD_SECONDS = 0.05
+"""… unless more than this passes between its first block and a later one."""
 
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r")
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
@@ -122,7 +127,7 @@ def _tail(dialect: Dialect, request: str, status: str) -> bytes:
 
 def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery) -> Iterator[bytes]:
     """One end point. Its status word is what is known when the element opens: COMPLETED or ERROR where the whole
-    content is there by then (it is one block), PROCESSING otherwise; how it ended stands in the activity's result."""
+    content is there by then, PROCESSING otherwise; how it ended stands in the activity's result."""
     if isinstance(source, Stream):
         source = Encoded(source, format_named("webrowset"), running.environment.blocksize)
     binary = source.format.binary if isinstance(source, Encoded) else _is_binary(source)
@@ -132,13 +137,18 @@ def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery)
     encoding = ' encoding="base64"' if binary else ""
     error: DaiError | None = None
     ahead: list[Block] = []
+    began = 0.0
     try:
+        going_on = False
         try:
-            for block in islice(blocks, 2):
-                ahead.append(block)  # noqa: PERF402 - what came before a failure is kept
+            for block in blocks:
+                ahead.append(block)
+                going_on = _enough(ahead, began)
+                if going_on:
+                    break
+                began = began or time.monotonic()
         except DaiError as early:
             error = early
-        going_on = len(ahead) == 2 and error is None
         content = _content(chain(ahead, blocks if going_on else ()), source, binary)
         begun: list[bytes] = []
         try:
@@ -160,6 +170,11 @@ def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery)
         yield b"</result>\n"
     finally:
         source.close()
+
+
+def _enough(ahead: list[Block], began: float) -> bool:
+    """Further blocks are not awaited before the element opens; ``began``: when the first one had come."""
+    return len(ahead) > 1 and (sum(map(len, ahead)) > AHEAD_BYTES or time.monotonic() - began > AHEAD_SECONDS)
 
 
 def _content(blocks: Iterator[Block], source: ByteStream, binary: bool) -> Iterator[bytes]:

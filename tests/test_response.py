@@ -10,12 +10,13 @@ from lxml import etree
 
 from dai.activity import FRAGMENT
 from dai.cancellation import Cancellation
+from dai.drivers import TableInfo
 from dai.drivers.memory import Memory, Script
 from dai.errors import DataError, EncodingError, StatementError
 from dai.formats import format_named
 from dai.perform import DIALECTS, GDS, WSI, parse
 from dai.pipeline import Running
-from dai.response import _base64, _cdata, _is_binary, document, failure, processing
+from dai.response import AHEAD_BYTES, _base64, _cdata, _is_binary, document, failure, processing
 from dai.stream import Block, ByteStream
 from tests.documents import answer, environment, error_of, query, results, running, statuses, table, to_csv, written
 
@@ -165,9 +166,38 @@ def test_the_concatenated_blocks_do_not_depend_on_their_size():
     assert len(texts) == 1
 
 
+def long(rows: int) -> pa.Table:
+    """Rows so long that an end point with three of them is not known in full when its element opens."""
+    return table(rows).set_column(1, "name", [[f"name {n} " + "x" * AHEAD_BYTES for n in range(rows)]])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        query("q", "q", "tuples") + XML,
+        query("q", "q", "tuples") + to_csv("csv", "tuples", "end"),
+        query("q", "q", "tuples")
+        + '<sqlResultsToArrow name="arrow"><resultSet from="tuples"/><arrow name="end"/></sqlResultsToArrow>',
+        '<extractDatabaseSchema name="schema"><getTables name="%"/><output name="end"/></extractDatabaseSchema>',
+    ],
+    ids=["webrowset", "csv", "arrow", "schema"],
+)
+def test_an_end_point_that_is_complete_when_its_element_opens_says_so(body, monkeypatch):
+    monkeypatch.setattr("dai.response.AHEAD_SECONDS", 60)
+    driver = Memory({"q": Script(table(30), batch_rows=3)}, tables=tuple(TableInfo(f"t{n}", ()) for n in range(9)))
+    assert statuses(valid(answer(body, driver, blocksize=5)))["end"] == "COMPLETED"
+
+
+def test_an_end_point_that_goes_on_says_so(monkeypatch):
+    body = query("q", "q", "tuples") + XML
+    assert statuses(answer(body, Memory({"q": Script(long(3), batch_rows=1)})))["end"] == "PROCESSING"
+    monkeypatch.setattr("dai.response.AHEAD_SECONDS", -1)
+    assert statuses(answer(body, Memory({"q": Script(table(30), batch_rows=1)})))["end"] == "PROCESSING"
+
+
 @pytest.mark.parametrize("batches", [0, 1, 2, 7])
 def test_a_failure_half_way_is_visible_in_a_well_formed_document(batches):
-    driver = Memory({"q": Script(table(batches), batch_rows=1, fails=DataError("it <broke> & ]]> \x00"))})
+    driver = Memory({"q": Script(long(batches), batch_rows=1, fails=DataError("it <broke> & ]]> \x00"))})
     response = valid(answer(query("q", "q", "tuples") + XML, driver))
     found = results(response)
     assert error_of(found["end"]) == ("bad-data", "q", "it <broke> & ]]> ?")
@@ -211,7 +241,7 @@ def test_the_first_chunk_says_whether_it_began_well():
 
 
 def test_first_bytes_leave_before_the_query_has_ended():
-    driver = Memory({"q": Script(table(100), batch_rows=1)})
+    driver = Memory({"q": Script(long(100), batch_rows=1)})
     with running(query("q", "q", "tuples") + to_csv("csv", "tuples", "e"), driver) as work:
         response = document(work, "s", "r")
         assert b"0,name 0" in next(response)
@@ -245,7 +275,7 @@ def test_fragments_are_closed_where_they_fail(broken):
 
 
 def test_cancelled_in_a_fragment():
-    driver, cancellation = Memory({"q": Script(table(50), batch_rows=1), "u": Script(count=1)}), Cancellation()
+    driver, cancellation = Memory({"q": Script(long(50), batch_rows=1), "u": Script(count=1)}), Cancellation()
     with running(bag(ROWS, UPDATE), driver, cancellation=cancellation) as work:
         response = document(work, "s", "r")
         begun = next(response)
@@ -258,7 +288,7 @@ def test_cancelled_in_a_fragment():
 
 
 def test_cancelled_in_a_text():
-    driver, cancellation = Memory({"q": Script(table(50), batch_rows=1)}), Cancellation()
+    driver, cancellation = Memory({"q": Script(long(50), batch_rows=1)}), Cancellation()
     with running(query("q", "q", "tuples") + XML, driver, cancellation=cancellation) as work:
         response = document(work, "s", "r")
         begun = next(response)
