@@ -68,9 +68,12 @@ def bind(sql: str, catalog: Catalog, parameters: Parameters = ()) -> Bound:
     if statement.lists:
         try:
             return _bound(statement, catalog)
-        except StatementError:
+        except StatementError as error:
             # A constant becomes what it is compared with, a value of a table does not: texts as dates, for one.
-            statement = read(sql, parameters, None)
+            try:
+                statement = read(sql, parameters, None)
+            except LimitError:
+                raise error from None
     return _bound(statement, catalog)
 
 

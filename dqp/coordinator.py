@@ -47,7 +47,7 @@ _WORD = re.compile(r"\w+")
 Begun = Callable[[Execution], None]
 PLANS = 256
 """Plans kept, of the queries asked last."""
-CHARACTERS = 500_000
+CHARACTERS = 200_000
 """Of the SQL and the parameters of the plans kept, all together: a long plan takes some 250 times their bytes."""
 FRAMES = 8_000
 """Python's limit of recursion where there is a federation. Queries that programs write are deep: sqlglot's parser takes

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +22,8 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from dai.errors import NotAQueryError, ParameterError, StatementError
+from dai.drivers.statements import tokens as lexed
+from dai.errors import LimitError, NotAQueryError, ParameterError, StatementError
 from dai.loading import nearest
 from dqp.table import list_name
 
@@ -54,9 +56,20 @@ _DOLLARS = re.compile(
 )
 """What may hold a dollar that begins no parameter, or one that begins one: sqlglot takes ``$a,$`` for the begin of a
 string in dollars, so that it is shown ``?a,?b``, which is as long."""
+_WRITTEN = re.compile(
+    r"""(?<!\w)[eE]'(?:[^'\\]|\\.|'')*+'|'(?:[^']|'')*+'|"(?:[^"]|"")*+"|--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"""
+    r"""|\bin\s*+\(\s*+(?:(?P<numbers>-?\d+(?:\s*+,\s*+-?\d+)*+)|(?P<texts>'(?:[^']|'')*+'(?:\s*+,\s*+'(?:[^']|'')*+')*+))"""
+    r"""\s*+\)""",
+    re.S | re.I,
+)
+"""What may hold a word IN that is none, or a list of whole numbers or of texts behind one."""
 _LARGEST = 2**127
 _SPELLED = frozenset({int, float, str, bool, bytes, type(None), Decimal, date, datetime})
 """Whose repr says all of a value."""
+MOST_TOKENS = 30_000
+"""Words, values and signs of a statement. DuckDB's parser takes some 5 KB for each, and holds Python's lock."""
+DEEPEST = 500
+"""Parentheses and brackets that are open at once, and names in a chain of dots."""
 MOST_LITERALS = 500
 """Values of a list behind IN that are written as literals."""
 _LISTED: dict[type, tuple[str, pa.DataType]] = {
@@ -103,7 +116,8 @@ class Statement:
 
 
 def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
-    """Raises StatementError for what has no end: a string, a comment."""
+    """Raises StatementError for what has no end: a string, a comment; LimitError for what is too long or too deep."""
+    _bounded(sql)
     try:
         return list(DuckDB().tokenize(_DOLLARS.sub(lambda each: "?" if each["parameter"] else each[0], sql)))
     except TokenError as error:
@@ -113,6 +127,29 @@ def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
             position = sum(len(each) + 1 for each in sql.split("\n")[: int(place[1]) - 1]) + int(place[2]) + 1
         message = "A string, a quoted name or a comment has no end."
         raise StatementError(message, sql=written or sql, position=position + shift) from error
+
+
+def _bounded(sql: str) -> None:
+    """LimitError for a statement that no parser should be given. It is read no further than to its limit."""
+    if len(sql) <= MOST_TOKENS and all(sql.count(each) <= DEEPEST // 4 for each in "([{."):
+        return
+    count = depth = dots = 0
+    for kind, start, end in lexed(sql, "duckdb"):
+        text = sql[start:end] if kind == "symbol" else ""
+        count += kind != "comment"
+        depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
+        dots = dots + 1 if text == "." else 0 if text else dots
+        if depth > DEEPEST or dots > DEEPEST:
+            raise LimitError(
+                f"The query is nested too deeply: at character {start + 1:,} more than {DEEPEST} "
+                f"{'parentheses and brackets are open' if depth > DEEPEST else 'names are joined by dots'}.",
+                hint="Name parts of it in WITH.",
+            )
+        if count > MOST_TOKENS:
+            raise LimitError(
+                f"The query has more than {MOST_TOKENS:,} words, values and signs.",
+                hint="Give a long list of values as one parameter (id IN $ids), or upload it as a table and join that.",
+            )
 
 
 def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS) -> Statement:
@@ -129,7 +166,14 @@ def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS
     if form is not None and form not in FORMS:
         raise StatementError(f"There is no format {form!r} of a plan.", sql=sql, hint=nearest(form, list(FORMS)))
     start = prefix.end() if prefix else 0
-    found = tokens(sql[start:], sql, start)
+    written, lists = sql, dict[str, pa.Table]()
+    try:
+        found = tokens(sql[start:], written, start)
+    except LimitError:
+        if most is None:
+            raise
+        sql = _WRITTEN.sub(partial(_as_table, lists, most), sql)
+        found = tokens(sql[start:], written, start)
     while found and found[-1].token_type == TokenType.SEMICOLON:
         found.pop()
     if not found:
@@ -138,13 +182,12 @@ def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS
     second = next((each for each in found if each.token_type == TokenType.SEMICOLON), None)
     if second is not None:
         raise NotAQueryError(
-            "This is more than one statement; nothing was run.", sql=sql, position=start + second.start + 1
+            "This is more than one statement; nothing was run.", sql=written, position=start + second.start + 1
         )
-    lists: dict[str, pa.Table] = {}
     replaced = _replaced(found, sql[start:], parameters, lists, most)
     edits = [(start + first, start + last, text) for first, last, text in replaced]
     if not edits and not start and end == len(sql):
-        return Statement(sql, sql, kind, tuple(found), form=form)
+        return Statement(written, sql, kind, tuple(found), lists=lists, form=form)
     parts, at = [], start
     for first, last, text in edits:
         parts += [sql[at:first], text]
@@ -152,7 +195,19 @@ def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS
     text = "".join([*parts, sql[at:end]])
     lengths = [(first, last, len(each)) for first, last, each in edits]
     known = ((0, start, 0), *lengths) if start else tuple(lengths)
-    return Statement(sql, text, kind, tuple(tokens(text)) if edits else tuple(found), known, lists, form)
+    return Statement(written, text, kind, tuple(tokens(text)) if edits else tuple(found), known, lists, form)
+
+
+def _as_table(lists: dict[str, pa.Table], most: int, found: re.Match[str]) -> str:
+    """A long list that is written behind IN as one that came as a parameter. No position changes."""
+    values: list[Any] = []
+    if found["numbers"]:
+        values = [int(each) for each in found["numbers"].split(",")]
+    elif found["texts"]:
+        values = [each.replace("''", "'") for each in re.findall(r"'((?:[^']|'')*+)'", found["texts"])]
+    text = _listed(values, lists, most, True)
+    first = found.start("numbers" if found["numbers"] else "texts") - found.start()
+    return found[0] if text is None else f"{found[0][:first]}{text})".ljust(len(found[0]))
 
 
 def _replaced(

@@ -13,11 +13,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal, NamedTuple
+from functools import lru_cache, wraps
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from dai.errors import NotAQueryError, ParameterError
 
+F = TypeVar("F", bound=Callable[..., Any])
+_KEPT = 20_000
+"""Characters of a statement whose results are remembered."""
 Kind = Literal["word", "name", "string", "number", "comment", "marker", "escaped", "symbol"]
 Style = Literal["qmark", "format", "dollar", "numeric", "named"]
 """``?``, ``%s``, ``$1``, ``:1``, ``:p1``."""
@@ -138,7 +141,18 @@ def keyword(sql: str, dialect: str) -> str:
     return ""
 
 
-@lru_cache(maxsize=256)
+def _remembered(function: F) -> F:
+    """With its last results, but for long statements: they would be kept with them."""
+    known = lru_cache(maxsize=256)(function)
+
+    @wraps(function)
+    def remembering(sql: str, *arguments: Any) -> Any:
+        return (known if len(sql) <= _KEPT else function)(sql, *arguments)
+
+    return cast(F, remembering)
+
+
+@_remembered
 def single_query(sql: str, dialect: str) -> str:
     """The SQL of one single query, without a semicolon and what follows it (so positions stay what they are).
 
@@ -228,7 +242,7 @@ def check_count(markers: int, values: int) -> None:
 _MARKERS: dict[Style, str] = {"qmark": "?", "format": "%s", "dollar": "${}", "numeric": ":{}", "named": ":p{}"}
 
 
-@lru_cache(maxsize=256)
+@_remembered
 def bind_markers(sql: str, style: Style, dialect: str) -> Bound:
     """``?`` written as the driver's marker, ``??`` as ``?``. In ``format`` every other ``%`` is doubled, in strings
     too, because drivers of that style format the whole text. Use it only where parameters are given."""

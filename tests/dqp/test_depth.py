@@ -13,7 +13,7 @@ import pytest
 import dqp
 from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dai.errors import CancelledError, LimitError
+from dai.errors import CancelledError, LimitError, StatementError
 from dai.stream import Stream
 from dqp.notebook import Lab
 from dqp.rules import joins
@@ -106,6 +106,78 @@ def test_hopeless_queries_are_refused(lab: Lab, form: str) -> None:
     assert lab.sql("select 1 as one").arrow().to_pylist() == [{"one": 1}]
 
 
+TOO_LONG = {
+    "or": "from lite.deep where " + " or ".join(f"id = {each}" for each in range(200_000)),
+    "and": "from lite.deep where " + " and ".join(f"id <> {each}" for each in range(40_000)),
+    "values": "from (values " + ", ".join(f"({each}, 'a')" for each in range(20_000)) + ")",
+    "list": "select [" + ", ".join(map(str, range(40_000))) + "]",
+    "in": f"from lite.deep where id in (null, {', '.join(map(str, range(40_000)))})",
+}
+
+
+@pytest.mark.parametrize("form", TOO_LONG)
+def test_statements_too_long_for_a_parser_are_refused(lab: Lab, form: str) -> None:
+    with pytest.raises(LimitError, match="more than 30,000 words, values and signs") as caught:
+        lab.sql(TOO_LONG[form]).arrow()
+    assert "parameter" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("select " + nested("(", "1", ")", 501), "at character 508 more than 500 parentheses and brackets are open"),
+        ("select " + nested("(", "1", ")", 100_000), "at character 508 more than 500"),
+        ("select " + nested("[", "1", "]", 501), "at character 508 more than 500"),
+        ("select " + nested("{'a':", "1", "}", 501), "more than 500 parentheses and brackets"),
+        ("select a" + ".a" * 600, "more than 500 names are joined by dots"),
+    ],
+)
+def test_what_is_too_deep_is_refused_at_its_place(lab: Lab, sql: str, what: str) -> None:
+    with pytest.raises(LimitError, match=what):
+        lab.sql(sql).arrow()
+
+
+def test_brackets_within_texts_names_and_comments_count_for_nothing(lab: Lab) -> None:
+    text = "([{." * 1000
+    sql = f"""select '{text}' as a, "{text}" as b /* {text} */ from (select 1 as "{text}") -- {text}"""
+    assert lab.sql(sql).arrow().to_pylist() == [{"a": text, "b": 1}]
+    assert lab.sql("select $a as a", a="(." * 50_000).arrow().num_rows == 1
+    assert lab.sql(f"select length('{'(. ' * 50_000}') as n").arrow().to_pylist() == [{"n": 150_000}]
+
+
+@pytest.mark.parametrize("source", ["lite", *OTHERS])
+@pytest.mark.parametrize("negated", [False, True])
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("id", [each for each in range(-3, 40_000) if each % 2]),
+        ("s", [f"n{each}" for each in range(40_000) if each % 2] + ["it''s", "in (1, 2)", ")"]),
+    ],
+    ids=["numbers", "texts"],
+)
+def test_long_lists_of_values_have_an_answer(
+    lab: Lab, source: str, negated: bool, column: str, values: list[Any]
+) -> None:
+    """Written or as a parameter."""
+    condition = f"{column} {'not ' * negated}in"
+    written = ", ".join(str(each) if isinstance(each, int) else f"'{each}'" for each in values)
+    expected = [each for each in IDS if (each % 2 == 1) != negated]
+    for sql, given in (
+        (f"select id from {source}.deep where {condition} ({written}) order by id", {}),
+        (f"select id from {source}.deep where {condition} $values order by id", {"values": values}),
+    ):
+        assert lab.sql(sql, **given).arrow()["id"].to_pylist() == expected
+
+
+def test_an_error_behind_a_long_list_is_told_at_its_place(lab: Lab) -> None:
+    sql = f"select id from lite.deep where id in ({', '.join(map(str, range(40_000)))}) and nothing = 1"
+    with pytest.raises(StatementError, match="no column 'nothing'") as caught:
+        lab.sql(sql).arrow()
+    assert caught.value.position == sql.index("nothing") + 1
+    with pytest.raises(StatementError, match="DATE"):  # a constant would become one, 40,000 are a table
+        lab.sql("select date '2024-01-01' in ({})".replace("{}", ", ".join(["'2024-01-01'"] * 40_000))).arrow()
+
+
 @pytest.mark.parametrize("sql", ["select 1, {}", "select {} from lite.deep", "from (select {} x union all select {})"])
 def test_lists_too_deep_to_travel_are_refused_by_their_column(lab: Lab, sql: str) -> None:
     for depth in (61, 200):
@@ -173,6 +245,30 @@ def test_planning_notices_a_cancellation(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert len(tried) <= 32 * joins.PARTNERS
     stream = lab.coordinator.query(doubled(5) + " order by id", cancellation=Cancellation())
     assert stream.table().to_pylist() == [{"id": 1}]
+
+
+FRUGAL = """
+import resource
+import dqp
+from dai.errors import LimitError
+from tests.dqp.test_depth import TOO_LONG, nested
+
+lab = dqp.connect({"sources": {}})
+lab.sql("select 1").arrow()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for sql in (*TOO_LONG.values(), "select " + nested("(", "1", ")", 1_000_000), "select a" + ".a" * 100_000):
+    try:
+        lab.sql(sql.replace("lite.deep", "range(3) t(id)")).arrow()
+    except LimitError:
+        pass
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_a_refused_statement_takes_no_memory() -> None:
+    """The parsers would take gigabytes."""
+    ended = subprocess.run([sys.executable, "-c", FRUGAL], capture_output=True, text=True, check=True, timeout=120)
+    assert int(ended.stdout) < 100
 
 
 SCRIPT = """

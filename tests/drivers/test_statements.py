@@ -1,5 +1,7 @@
 """The lexer: what is code and what is not, in every dialect."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,3 +122,11 @@ def test_tokens_stand_in_order_and_leave_only_white_space(sql: str, dialect: str
 def test_without_markers_nothing_is_rewritten(sql: str, dialect: str) -> None:
     bound = bind_markers(sql.replace("?", ""), "qmark", dialect)
     assert (bound.sql, bound.count) == (sql.replace("?", ""), 0)
+
+
+def test_long_statements_are_not_remembered() -> None:
+    sql = f"select '{'x' * 1_000_000}', ?"
+    before = sys.getrefcount(sql)
+    single_query(sql, "postgres")
+    bind_markers(sql, "numeric", "postgres")
+    assert sys.getrefcount(sql) == before
