@@ -38,6 +38,8 @@ BODY_STEP = 1 << 20
 SMALL_BODY = 1 << 20
 """Bytes of a JSON or form body at most."""
 FORM = "application/x-www-form-urlencoded"
+LISTS = frozenset({b"accept", b"accept-encoding", b"if-none-match", b"prefer"})
+"""Headers whose values are lists."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -91,7 +93,8 @@ class Call:
         self.id = text if sane else secrets.token_hex(8)
 
     def header(self, name: bytes) -> str | None:
-        value = self.headers.get(name)
+        """Several lines of one of ``LISTS`` are one list (RFC 9110 section 5.3); else the last line counts."""
+        value = b", ".join(self.values(name)) or None if name in LISTS else self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
     def values(self, name: bytes) -> list[bytes]:

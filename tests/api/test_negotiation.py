@@ -1,3 +1,4 @@
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,3 +59,28 @@ def test_every_format_can_be_had_by_accept_and_by_name() -> None:
     assert tabular(None, None).name == "arrow"
     with pytest.raises(NotAcceptableError, match="text/csv"):
         tabular("image/png", None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "kind"),
+    [
+        (["text/csv", "application/xml"], 200, "text/csv"),
+        (["application/xml", "text/csv"], 200, "text/csv"),
+        (["image/png", "text/csv;q=0.5", "application/x-ndjson"], 200, "application/x-ndjson"),
+        (["image/png", "image/gif"], 406, "application/problem+json"),
+    ],
+)
+def test_several_lines_of_accept_are_one_list(client: httpx.Client, lines: list[str], status: int, kind: str) -> None:
+    headers = [("Content-Type", "application/json"), *(("Accept", each) for each in lines)]
+    client.headers.pop("accept")
+    answer = client.post("/resources/book/query", content=b'{"sql": "select 1 as a"}', headers=headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, kind)
+
+
+def test_several_lines_of_other_lists_are_one_list(client: httpx.Client) -> None:
+    headers = [("Content-Type", "application/json"), ("Prefer", "respond-async"), ("Prefer", "wait=1")]
+    answer = client.post("/resources/book/query", content=b'{"sql": "select 1 as a"}', headers=headers)
+    assert answer.status_code == 202
+    etag = client.get("/resources/book/schema").headers["etag"]
+    headers = [("If-None-Match", etag), ("If-None-Match", '"other"')]
+    assert client.get("/resources/book/schema", headers=headers).status_code == 304
