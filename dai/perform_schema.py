@@ -7,6 +7,7 @@ Children may stand in any order; how often each may stand is checked by ``dai.pe
 from __future__ import annotations
 
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from dai.activity import ACTIVITIES, Activity, Element, FieldSpec, fields_of
@@ -118,3 +119,9 @@ def _xsd_value(what: str, name: str, kind: Any, use: str) -> str:
         f'<xs:{what} name="{name}"{use}><xs:simpleType><xs:restriction base="xs:string">{words}</xs:restriction>'
         f"</xs:simpleType></xs:{what}>"
     )
+
+
+def fixed() -> dict[str, bytes]:
+    """The schemas that do not depend on the installed activities, by file name: of what the service answers."""
+    directory = files("dai") / "schemas"
+    return {each.name: each.read_bytes() for each in sorted(directory.iterdir(), key=lambda each: each.name)}

@@ -16,6 +16,7 @@ from dai.api.operations import Answer, Operation
 from dai.api.replies import JSON, Reply, json_reply
 from dai.errors import DaiError, NotFoundError
 from dai.perform import DIALECTS, xsd
+from dai.perform_schema import fixed
 
 _OBJECT = {"type": "object"}
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -54,9 +55,9 @@ async def get_metrics(call: Call) -> Reply:
 
 @cache
 def _schemas() -> dict[str, bytes]:
-    """Those that validation uses, by file name; written from the installed activities."""
+    """By file name: those of requests, written from the installed activities, and those of what is answered."""
     names = ("perform.xsd", "perform-2005-10.xsd")
-    return {name: xsd(dialect) for name, dialect in zip(names, DIALECTS, strict=True)}
+    return {name: xsd(dialect) for name, dialect in zip(names, DIALECTS, strict=True)} | fixed()
 
 
 async def list_schemas(call: Call) -> Reply:
@@ -120,7 +121,7 @@ OPERATIONS = (
         answers={503: Answer("Not ready", {JSON: _OBJECT})},
     ),
     _get("/metrics", get_metrics, "Metrics for Prometheus", METRICS, quiet=True),
-    _get("/schemas", list_schemas, "The schemas that validation uses", JSON),
+    _get("/schemas", list_schemas, "The XML schemas of requests and answers", JSON),
     _get("/schemas/{name}", get_schema_file, "One schema", DOCUMENT, problems=(NotFoundError,)),
     _get("/openapi.json", get_openapi, "This description", JSON),
     _get("/docs", get_docs, "This description, to read", "text/html"),

@@ -49,10 +49,21 @@ def _openapi() -> bytes:
     return (json.dumps(described, indent=2, ensure_ascii=False, sort_keys=True) + "\n").encode()
 
 
+def _fixed(name: str) -> Callable[[], bytes]:
+    def content() -> bytes:
+        from dai.perform_schema import fixed
+
+        return fixed()[name]
+
+    return content
+
+
+_FIXED = ("database-schema.xsd", "response-2003-07.xsd", "response-2005-10.xsd", "webrowset.xsd")
 GENERATED: dict[str, Callable[[], bytes]] = {
     "schemas/perform.xsd": _perform_xsd,
     "schemas/perform-2005-10.xsd": _perform_2005_xsd,
     "schemas/openapi.json": _openapi,
+    **{f"schemas/{name}": _fixed(name) for name in _FIXED},
     "docs/activities.md": _activities_page,
 }
 """Path in the project to what stands there."""
