@@ -23,8 +23,9 @@ import pyarrow as pa
 
 import dai
 from dai.cancellation import Cancellation
+from dai.client.frames import to_pandas, to_polars
 from dai.client.progress import Asked, Meter
-from dai.client.result import SHOWN_ROWS, drawn, needed
+from dai.client.result import SHOWN_ROWS, drawn
 from dai.errors import ClosedError, ConfigurationError, DaiError, ParameterError
 from dai.stream import Stream
 from dqp.coordinator import Begun, Coordinator
@@ -246,14 +247,15 @@ class Query:
                 self._kept = stream.table()
         return self._kept
 
-    def to_pandas(self, **options: Any) -> Any:
-        """All of it as a pandas DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
-        needed("pandas")
-        return self.arrow().to_pandas(**options)
+    def to_pandas(self, *, exact: bool = False, **options: Any) -> Any:
+        """All of it as a pandas DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``. Decimals without a
+        declared precision are DOUBLE; with ``exact`` they are text, with all their digits."""
+        return to_pandas(self.arrow, exact, **options)
 
-    def to_polars(self) -> Any:
-        """All of it as a polars DataFrame."""
-        return needed("polars").from_arrow(self.arrow())
+    def to_polars(self, *, exact: bool = False) -> Any:
+        """All of it as a polars DataFrame. Decimals without a declared precision, or of more than 38 digits, are
+        DOUBLE; with ``exact`` they are text, with all their digits."""
+        return to_polars(self.arrow, exact)
 
     def look(self) -> Query:
         """Reads the first rows, which a notebook then shows; where they are all, they are kept as by ``arrow``."""

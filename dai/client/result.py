@@ -5,13 +5,12 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dai.client.body import PIECE
 from dai.client.files import IDENTITY, meant, written
 from dai.client.progress import Asked, Meter
-from dai.errors import MissingDependencyError, NotAcceptableError, RequestError
+from dai.errors import NotAcceptableError, RequestError
 from dai.loading import nearest
 
 if TYPE_CHECKING:
@@ -146,14 +145,19 @@ class Result:
             self._table = pa.Table.from_batches(list(self), schema)
         return self._table
 
-    def to_pandas(self, **options: Any) -> Any:
-        """All of it as a pandas DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
-        needed("pandas")
-        return self.arrow().to_pandas(**options)
+    def to_pandas(self, *, exact: bool = False, **options: Any) -> Any:
+        """All of it as a pandas DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``. Decimals without a
+        declared precision are DOUBLE; with ``exact`` they are text, with all their digits."""
+        from dai.client import frames
 
-    def to_polars(self) -> Any:
-        """All of it as a polars DataFrame."""
-        return needed("polars").from_arrow(self.arrow())
+        return frames.to_pandas(self.arrow, exact, **options)
+
+    def to_polars(self, *, exact: bool = False) -> Any:
+        """All of it as a polars DataFrame. Decimals without a declared precision, or of more than 38 digits, are
+        DOUBLE; with ``exact`` they are text, with all their digits."""
+        from dai.client import frames
+
+        return frames.to_polars(self.arrow, exact)
 
     # --- bytes ---
 
@@ -329,16 +333,6 @@ def shown(value: Any) -> str:
     text = value.hex(" ") if isinstance(value, bytes) else str(value)
     text = "".join(character if character.isprintable() else " " for character in text[: SHOWN_CHARACTERS + 1])
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
-
-
-def needed(package: str) -> Any:
-    """A package that tuples can be handed to. MissingDependencyError says how to install it."""
-    try:
-        return import_module(package)
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"This needs the Python package {package!r}.", hint=f"pip install 'dai[{package}]'"
-        ) from error
 
 
 class _Replayed:

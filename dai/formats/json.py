@@ -2,10 +2,13 @@
 
 =========================  ============================================================================================
 boolean, NULL              ``true``, ``false``, ``null``
-integers, decimals         numbers with all their digits and their full scale. JSON sets no limit, many readers take
-                           binary doubles: beyond 2^53 and 15 digits they round, unless told the types
+integers, decimals         numbers with all their digits and their full scale, also decimals that travel as text
+                           (``numeric`` without a declared precision). JSON sets no limit, many readers take binary
+                           doubles: beyond 2^53 and 15 digits they round, unless told the types
 floats                     the shortest number that gives the same value; ``"NaN"``, ``"Infinity"``, ``"-Infinity"``
 lists                      arrays
+json, jsonb, struct, map   the JSON value itself, on one line; what is no JSON is a string. The value ``null`` cannot be
+                           told from NULL
 everything else            a string with the text of ``dai.formats.values``: ISO 8601, base64 …
 =========================  ============================================================================================
 
@@ -29,7 +32,8 @@ import pyarrow.json
 
 from dai.errors import DataError, TruncatedError
 from dai.formats import values, values_list
-from dai.formats.blocks import byte_view, check_text, closing, no_columns, row_texts, text_blocks
+from dai.formats.blocks import check_text, closing, no_columns, row_texts, text_blocks
+from dai.formats.json_encode import is_json_text, json_text
 from dai.stream import Block, Stream
 
 _PARSE_BYTES = 1 << 18
@@ -38,7 +42,6 @@ _INFER_BYTES = 1 << 22
 """Where no schema is given, the types are those of about so many bytes at the beginning."""
 _ROW_BYTES = 1 << 28
 """A row may be this long."""
-_ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 
 
 class JsonLines:
@@ -110,43 +113,9 @@ def _row_text(batch: pa.RecordBatch, keys: list[str]) -> pa.Array:
     parts: list[Any] = []
     before = "{"
     for key, field, column in zip(keys, batch.schema, batch.columns, strict=True):
-        parts += [f"{before}{key}:", _json_text(values.canonical(column, field.name), field)]
+        parts += [f"{before}{key}:", json_text(values.canonical(column, field.name), field)]
         before = ","
     return pc.binary_join_element_wise(*parts, "}\n", "", null_handling="replace", null_replacement="null")
-
-
-def _json_text(array: pa.Array, field: pa.Field) -> pa.Array:
-    """The JSON text of every value; NULL stays NULL."""
-    type_, types = array.type, pa.types
-    if types.is_null(type_):
-        return array.cast(pa.string())
-    if types.is_list(type_):
-        elements = _json_text(array.flatten(), field.with_type(type_.value_type))
-        lists = values_list.with_values(array, pc.fill_null(elements, "null"))
-        return pc.binary_join_element_wise("[", pc.binary_join(lists, ","), "]", "")
-    text = values.to_text(array, field)
-    if types.is_floating(type_):
-        finite = pc.is_finite(array)
-        if pc.all(finite, min_count=0).as_py():
-            return text
-        return pc.if_else(finite, text, pc.binary_join_element_wise('"', text, '"', ""))
-    if types.is_boolean(type_) or types.is_integer(type_) or types.is_decimal(type_):
-        return text
-    if types.is_string(type_):
-        text = _escaped(text)
-    return pc.binary_join_element_wise('"', text, '"', "")
-
-
-def _escaped(text: pa.Array) -> pa.Array:
-    here = byte_view(text)
-    if (here == ord("\\")).any():
-        text = pc.replace_substring(text, "\\", "\\\\")
-    if (here == ord('"')).any():
-        text = pc.replace_substring(text, '"', '\\"')
-    if (here < 32).any():
-        for code in sorted(set(here[here < 32].tolist())):
-            text = pc.replace_substring(text, chr(code), _ESCAPES[code])
-    return text
 
 
 def _lines(chunks: Iterable[bytes], first_bytes: int) -> Iterator[tuple[bytes, int]]:
@@ -221,13 +190,18 @@ def _parsed(part: bytes, line: int, schema: pa.Schema, keys: list[str], row: int
         return no_columns(len(_objects(part, line, [])), schema)
     wire = pa.schema([(key, _wire_type(type_)) for key, type_ in zip(keys, schema.types, strict=True)])
     try:
+        if any(map(is_json_text, schema)):
+            raise ValueError("any value is its text")
         table = _read(_with_bare_floats(part, wire), wire)
         columns = [column.combine_chunks() for column in table.columns]
     except (pa.ArrowInvalid, ValueError):
         # Slower, for the error that names the line, or for what pyarrow.json does not take: numbers as strings, NaN in
-        # a list.
+        # a list, JSON as text.
         objects = _objects(part, line, keys)
-        columns = [_column([each.get(key) for each in objects], key, line) for key in keys]
+        columns = [
+            _column([each.get(key) for each in objects], key, line, field)
+            for key, field in zip(keys, schema, strict=True)
+        ]
     typed = [_typed(array, field.type, field.name, row) for array, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(typed, schema=schema)
 
@@ -272,7 +246,7 @@ def _objects(part: bytes, line: int, keys: list[str]) -> list[dict[str, Any]]:
         if not text.strip():
             continue
         try:
-            row = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+            row = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_Number)
         except ValueError as error:
             raise _fault(part, line, error) from error
         if not isinstance(row, dict):
@@ -297,21 +271,38 @@ def _fault(part: bytes, line: int, cause: Exception) -> DataError | TruncatedErr
     return DataError(f"Line {line} and following: {cause}", hint="Give the schema of the rows.", line=line)
 
 
-def _column(found: list[Any], key: str, line: int) -> pa.Array:
+class _Number(str):
+    """The text of a number."""
+
+
+def _column(found: list[Any], key: str, line: int, field: pa.Field) -> pa.Array:
     try:
-        return pa.array([_as_text(value) for value in found])
+        return pa.array([_as_text(value, field.type, is_json_text(field)) for value in found])
     except (pa.ArrowException, TypeError) as error:
         raise DataError(f"Line {line} and following: the values of {key!r} are of different kinds: {error}") from error
 
 
-def _as_text(value: Any) -> Any:
+def _as_text(value: Any, type_: pa.DataType, is_json: bool) -> Any:
+    if isinstance(value, list) and (not is_json or hasattr(type_, "value_type")):
+        return [_as_text(each, getattr(type_, "value_type", type_), is_json) for each in value]
+    if is_json and value is not None:
+        return _written(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, list):
-        return [_as_text(each) for each in value]
     if isinstance(value, dict):
         raise TypeError("an object")
     return value
+
+
+def _written(value: Any) -> str:
+    """The JSON of a value whose numbers are ``_Number``."""
+    if isinstance(value, _Number):
+        return value
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_written(name)}: {_written(each)}" for name, each in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _typed(array: pa.Array, type_: pa.DataType, column: str, row: int) -> pa.Array:

@@ -19,6 +19,7 @@ NULL stays NULL and is not the empty string.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -26,13 +27,31 @@ import pyarrow.compute as pc
 
 from dai.errors import DataError
 from dai.formats import values_binary, values_list, values_temporal
-from dai.stream import PRECISION
+from dai.stream import PRECISION, TYPE_NAME
 
 _DECIMAL128_DIGITS = 38
 _DECIMAL256_DIGITS = 76
 _NUMBER = r"^(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?:[eE](?P<exponent>[+-]?[0-9]{1,4}))?$"
 _PLAIN_SCALE = 6
 """Up to this scale Arrow writes decimals without an exponent."""
+
+
+def is_numeric_text(field: pa.Field) -> bool:
+    """Whether the texts of a column, or in its lists, are decimals: ``numeric`` without a declared precision."""
+    return source_type(field) in ("numeric", "decimal") and bool(pa.types.is_string(innermost(field.type)))
+
+
+def innermost(type_: pa.DataType) -> pa.DataType:
+    """What lists, and lists of lists, are of."""
+    while pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        type_ = type_.value_type
+    return type_
+
+
+def source_type(field: pa.Field) -> str:
+    """What the source calls the type, or that of the elements, without its parameters: ``numeric`` of ``numeric[]``."""
+    name = (field.metadata or {}).get(TYPE_NAME, b"").decode(errors="replace").lower()
+    return re.split(r"[(\[]", name, maxsplit=1)[0].lstrip("_")
 
 
 def canonical_type(type_: pa.DataType) -> pa.DataType:

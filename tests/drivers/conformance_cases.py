@@ -247,6 +247,19 @@ def loaded(database: str) -> list[tuple[str, pa.DataType, pa.DataType, list[Any]
     return found
 
 
+def every_type(product: str) -> list[str]:
+    """Statements that make the table: each literal of each type once, and a row of NULLs."""
+    cases = CASES[product]
+    columns = ", ".join(f"c{number} {case.declared}" for number, case in enumerate(cases))
+    rows = max(len(case.literals) for case in cases)
+    values = [
+        ", ".join(case.literals[row] if row < len(case.literals) else "NULL" for case in cases) for row in range(rows)
+    ]
+    values.append(", ".join(["NULL"] * len(cases)))
+    listed = ", ".join(f"({number}, {row})" for number, row in enumerate(values))
+    return [f"create table every_type (id integer primary key, {columns})", f"insert into every_type values {listed}"]
+
+
 FURTHER: dict[str, tuple[str, ...]] = {
     "postgresql": (
         "numeric", "numeric(50,2)", "numeric(5,-2)", "numeric(3,5)", "numeric[]", "numeric(10,2)[]", "price", "price[]",

@@ -1,13 +1,16 @@
 """What every driver promises, whatever its database: the same tests for all of them."""
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from dai.cancellation import Cancellation
+from dai.client import frames
 from dai.drivers import Driver, DriverOptions, Session, driver_for
 from dai.errors import (
     BusyError,
@@ -19,8 +22,9 @@ from dai.errors import (
     RequestError,
     StatementError,
 )
+from dai.formats import FORMATS, format_named
 from dai.stream import TYPE_NAME, Stream
-from tests.drivers.conformance_cases import CASES, COMPUTED, FURTHER, PARAMETERS, PREPARED, Case, loaded
+from tests.drivers.conformance_cases import CASES, COMPUTED, FURTHER, PARAMETERS, PREPARED, Case, every_type, loaded
 from tests.drivers.statements import table, update
 
 DATABASES = tuple(CASES)
@@ -119,6 +123,29 @@ def test_a_column_has_the_type_that_its_description_says(database: str, driver: 
     described_as_delivered(driver, "computed")
     update(driver, "CREATE TABLE copied AS SELECT * FROM computed")
     described_as_delivered(driver, "copied")
+
+
+def test_every_type_in_every_form_and_frame(database: str, driver: Driver) -> None:
+    for statement in every_type(database):
+        update(driver, statement)
+    found = table(driver, "SELECT * FROM every_type ORDER BY id")
+    for frame in (frames.to_pandas(lambda: found, False), frames.to_polars(lambda: found, False)):
+        assert frame.shape == found.shape
+    for name in FORMATS:
+        options: dict[str, Any] = {"on_invalid": "replace"} if name == "webrowset" else {}
+        data = b"".join(memoryview(block.data) for block in format_named(name).encode(Stream.of(found), **options))
+        typed: dict[str, Any] = {"schema": found.schema} if name in ("csv", "json") else {}
+        back = format_named(name).decode([data], **typed).table()
+        assert (back.num_rows, back.schema.types) == (found.num_rows, found.schema.types)
+
+
+def test_averages_and_sums_are_numbers(driver: Driver) -> None:
+    update(driver, "INSERT INTO made VALUES (1), (2), (2)")
+    found = table(driver, "SELECT avg(n) AS a, sum(n) AS s, round(avg(n), 1) AS r FROM made")
+    for frame in (frames.to_pandas(lambda: found, False), frames.to_polars(lambda: found, False)):
+        assert [float(frame[name].mean()) for name in "asr"] == pytest.approx([5 / 3, 5, 1.7], abs=1e-3)
+    line = b"".join(memoryview(block.data) for block in format_named("json").encode(Stream.of(found)))
+    assert {type(value) for value in json.loads(line).values()} <= {int, float}
 
 
 @pytest.mark.parametrize(

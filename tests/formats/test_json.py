@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dai.errors import DataError, EncodingError, TruncatedError
 from dai.formats.json import JsonLines, unique
-from dai.stream import Stream
+from dai.stream import TYPE_NAME, Stream
 from tests.formats.tables import every_type, mixed, same
 
 JSON = JsonLines()
@@ -163,3 +163,52 @@ def test_a_type_without_text_is_refused_by_name() -> None:
     with pytest.raises(EncodingError) as caught:
         document(pa.table({"s": pa.array([{"x": 1}])}))
     assert caught.value.extra["column"] == "s"
+
+
+def text_of(table: pa.Table) -> str:
+    return document(table).decode()
+
+
+def read(text: str, schema: pa.Schema) -> pa.Table:
+    return JSON.decode([text.encode()], schema=schema).table()
+
+
+def named(name: str, array: pa.Array) -> pa.Table:
+    return pa.table([array], schema=pa.schema([pa.field("x", array.type, metadata={TYPE_NAME: name})]))
+
+
+def test_decimals_that_travel_as_text_are_numbers() -> None:
+    texts = ["1.50", None, "-0.5", "1E+3", "12345678901234567890.5", "NaN", "Infinity", "01", "+1", ".5", "1\n", "one"]
+    table = named("numeric", pa.array(texts))
+    lines = text_of(table).splitlines()
+    assert lines[:5] == [f'{{"x":{text}}}' for text in ("1.50", "null", "-0.5", "1E+3", "12345678901234567890.5")]
+    assert [json.loads(line)["x"] for line in lines[5:]] == texts[5:]
+    assert read(text_of(table), table.schema).equals(table)
+    lists = named("numeric[]", pa.array([["1.50", None, "NaN"], None, []]))
+    assert text_of(lists) == '{"x":[1.50,null,"NaN"]}\n{"x":null}\n{"x":[]}\n'
+    assert read(text_of(lists), lists.schema).equals(lists)
+    assert text_of(named("text", pa.array(["1"]))) == '{"x":"1"}\n'
+
+
+@pytest.mark.parametrize("name", ["json", "jsonb", "struct", "map"])
+def test_json_is_json_in_json(name: str) -> None:
+    texts = ['{"a": [1, 2.50, "\\n", null], "é": {}}', None, "[]", '"text"', "12345678901234567890.125", "true"]
+    table = named(name, pa.array(texts).slice(1))
+    table = pa.concat_tables([table, named(name, pa.array(texts))])
+    lines = text_of(table).splitlines()
+    assert lines[-6:] == [f'{{"x":{"null" if text is None else text}}}' for text in texts]
+    assert read(text_of(table), table.schema).combine_chunks().equals(table.combine_chunks())
+    lists = named(f"{name}[]", pa.array([[texts[0], None, "1"], []]))
+    assert [json.loads(line)["x"] for line in text_of(lists).splitlines()] == [
+        [json.loads(texts[0] or ""), None, 1],
+        [],
+    ]
+    assert read(text_of(lists), lists.schema).equals(lists)
+
+
+def test_json_with_line_breaks_stays_on_its_line_and_what_is_no_json_is_a_string() -> None:
+    assert text_of(named("json", pa.array(['{"a":\r\n 1,\n"b":"\\n"}']))) == '{"x":{"a":   1, "b":"\\n"}}\n'
+    texts = ["[1", "2]", "1,2", "", '"', "a\nb", '{"a": 1}', "}, {", "\u2028"]
+    lines = text_of(named("json", pa.array(texts))).split("\n")
+    got = [json.loads(line)["x"] for line in lines[:-1]]
+    assert got == [{"a": 1} if text == '{"a": 1}' else text for text in texts]

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from dai.demo.load import load
-from tests.drivers.conformance_cases import CASES
+from tests.drivers.conformance_cases import every_type
 from tests.processes import ServiceProcess
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer
@@ -43,19 +43,6 @@ def service(
     assert running.stop() == 0
     postgres.drop_database("interop")
     mariadb.drop_database("interop")
-
-
-def every_type(product: str) -> list[str]:
-    """Statements that make the table: each literal of each type once, and a row of NULLs."""
-    cases = CASES[product]
-    columns = ", ".join(f"c{number} {case.declared}" for number, case in enumerate(cases))
-    rows = max(len(case.literals) for case in cases)
-    values = [
-        ", ".join(case.literals[row] if row < len(case.literals) else "NULL" for case in cases) for row in range(rows)
-    ]
-    values.append(", ".join(["NULL"] * len(cases)))
-    listed = ", ".join(f"({number}, {row})" for number, row in enumerate(values))
-    return [f"create table every_type (id integer primary key, {columns})", f"insert into every_type values {listed}"]
 
 
 def asked(service: ServiceProcess, sql: str, accept: str, resource: str = "postgresql") -> HTTPResponse:
