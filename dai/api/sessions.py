@@ -203,7 +203,7 @@ def _full(all: Budget, full: Budget) -> DaiError:
 class _WholeStream:
     """All blocks that are left, one after the other. The first is awaited before the status line."""
 
-    def __init__(self, session: Session, mailbox: Mailbox, number: int, first: Block | None) -> None:
+    def __init__(self, session: Session, mailbox: Mailbox, number: int, first: Block) -> None:
         self._session, self._mailbox, self._number, self._first = session, mailbox, number, first
 
     async def send(self, call: Call) -> None:
@@ -214,7 +214,7 @@ class _WholeStream:
         changes = _Changes(call.service.config.limits.seconds or 1e9, self._mailbox)
         watching = asyncio.create_task(_disconnected(call, gone, changes))
         try:
-            block = self._first
+            block: Block | None = self._first
             while block is not None and not gone.is_set():
                 body = memoryview(block.data).cast("B")
                 call.rows, call.sent = call.rows + block.rows, call.sent + len(body)
@@ -261,8 +261,10 @@ async def get_stream(call: Call) -> Reply | _WholeStream:
         while True:
             number = mailbox.acknowledged
             blocks, more = mailbox.poll_many(number, 1)
-            if blocks or not more:
-                return _WholeStream(session, mailbox, number, blocks[0] if blocks else None)
+            if blocks:
+                return _WholeStream(session, mailbox, number, blocks[0])
+            if not more:
+                return Reply(status=204)
             with session.waiting():
                 in_time = await changes.wait()
             if not in_time:
@@ -366,7 +368,11 @@ OPERATIONS = (
         _STREAM,
         get_stream,
         "All blocks of a stream that are left",
-        {200: Answer("The blocks, one after the other", {"*/*": None}), 202: _NOT_YET},
+        {
+            200: Answer("The blocks, one after the other", {"*/*": None}),
+            202: _NOT_YET,
+            204: Answer("The stream has ended and all its blocks were taken"),
+        },
         parameters=(_wait(MOST_WAIT),),
         problems=(NotFoundError, ConflictError, GoneError),
         tag="sessions",

@@ -87,6 +87,19 @@ def test_the_rest_of_a_stream(client: httpx.Client) -> None:
     assert first + client.get(stream).content == whole(client, ALL)
 
 
+@pytest.mark.parametrize("whole_first", [True, False])
+def test_a_drained_stream_answers_alike_as_a_whole_and_by_block(client: httpx.Client, whole_first: bool) -> None:
+    stream = started(client, "select 1 as a")
+    if whole_first:
+        assert client.get(stream).status_code == 200
+    else:
+        assert client.get(f"{stream}/blocks/0?wait=30").status_code == 200
+        assert client.get(f"{stream}/blocks/1?wait=30").status_code == 204
+    for address in (stream, f"{stream}/blocks/1", stream):
+        answer = client.get(address)
+        assert (answer.status_code, answer.content) == (204, b"")
+
+
 def test_nothing_yet_is_202_and_long_polling_waits(client: httpx.Client) -> None:
     session = client.post("/sessions", json={"timeout": 60}).json()["id"]
     upload = DOCUMENT.format(
