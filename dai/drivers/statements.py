@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
-from dai.errors import NotAQueryError, ParameterError
+from dai.errors import NotAQueryError, ParameterError, StatementError
+from dai.loading import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEPT = 20_000
@@ -94,6 +95,16 @@ QUERY_KEYWORDS = {
 }
 """What a query may begin with."""
 
+_COMMANDS = frozenset(
+    """ABORT ALTER ANALYSE ANALYZE ATTACH BACKUP BEGIN BINLOG CACHE CALL CHANGE CHECK CHECKPOINT CHECKSUM CLOSE CLUSTER
+    COMMENT COMMIT COPY CREATE DEALLOCATE DECLARE DELETE DESC DESCRIBE DETACH DISCARD DO DROP END EXECUTE EXPLAIN EXPORT
+    FETCH FLUSH FORCE FROM GET GRANT HANDLER HELP IMPORT INSERT INSTALL KILL LISTEN LOAD LOCK MERGE MOVE NOTIFY OPTIMIZE
+    PIVOT PRAGMA PREPARE PURGE REASSIGN REFRESH REINDEX RELEASE RENAME REPAIR REPLACE RESET RESIGNAL REVOKE ROLLBACK
+    SAVEPOINT SECURITY SELECT SET SHOW SHUTDOWN SIGNAL START STOP SUMMARIZE TABLE TRUNCATE UNINSTALL UNLISTEN UNLOCK
+    UNPIVOT UPDATE USE VACUUM VALUES WITH XA""".split()
+)
+"""What statements begin with, in any of the dialects; anything else is a syntax error."""
+
 _VERBS = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
 
@@ -156,13 +167,15 @@ def _remembered(function: F) -> F:
 def single_query(sql: str, dialect: str) -> str:
     """The SQL of one single query, without a semicolon and what follows it (so positions stay what they are).
 
-    Raises NotAQueryError for no statement, several statements, a statement that changes something by its own keyword
-    (also behind ``WITH``), and ``SELECT … INTO``.
+    Raises StatementError where no statement begins so; NotAQueryError for no statement, several statements, a statement
+    that changes something by its own keyword (also behind ``WITH``), and ``SELECT … INTO``.
     """
     dialect = _known(dialect)
     first = keyword(sql, dialect)
     if not first and not any(kind != "comment" for kind, _, _ in tokens(sql, dialect)):
         raise NotAQueryError("The statement is empty.", sql=sql, hint="Send one SELECT statement.")
+    if first not in _COMMANDS:
+        raise _unknown(sql, dialect)
     if first not in QUERY_KEYWORDS[dialect]:
         raise _refused(sql, first or "This", _first_code(sql, dialect))
     depth, previous, ended, verb = 0, "", None, "" if first == "WITH" else first
@@ -198,6 +211,19 @@ def single_query(sql: str, dialect: str) -> str:
 
 def _first_code(sql: str, dialect: str) -> int:
     return next(start for kind, start, _ in tokens(sql, dialect) if kind != "comment")
+
+
+def _unknown(sql: str, dialect: str) -> StatementError:
+    at = next((token for token in tokens(sql, dialect) if token.kind != "comment" and sql[token.start] != "("), None)
+    if at is None:
+        return StatementError("Syntax error: there is nothing between the parentheses.", sql=sql, position=1)
+    text = sql[at.start : at.end]
+    return StatementError(
+        f"Syntax error at {text[:40]!r}: no statement begins with it.",
+        sql=sql,
+        position=at.start + 1,
+        hint=nearest(text.upper(), sorted(QUERY_KEYWORDS[dialect])),
+    )
 
 
 def _refused(sql: str, what: str, start: int) -> NotAQueryError:

@@ -96,7 +96,7 @@ def test_the_block_size_changes_nothing_in_the_text(client: httpx.Client, blocks
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
-        ({"sql": "selec 1"}, 400, "not-a-query"),
+        ({"sql": "selec 1"}, 400, "sql-error"),
         ({"sql": "delete from numbers"}, 400, "not-a-query"),
         ({"sql": "select nothing from numbers"}, 400, "sql-error"),
         ({"sql": ""}, 400, "bad-parameter"),

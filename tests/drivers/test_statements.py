@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dai.drivers.statements import bind_markers, keyword, replace_markers, single_query, tokens
-from dai.errors import NotAQueryError
+from dai.errors import NotAQueryError, StatementError
 
 DIALECTS = ("postgres", "duckdb", "mysql", "sqlite", "other")
 
@@ -75,6 +75,35 @@ def test_what_is_not_a_single_query_is_refused_where_it_stands(sql: str, dialect
         single_query(sql, dialect)
     assert refused.value.position == position
     assert refused.value.hint
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("sql", "position", "hint"),
+    [
+        ("selec 1", 1, "Did you mean 'SELECT'?"),
+        (" /* select */ (slect 1)", 16, "Did you mean 'SELECT'?"),
+        ("'select'", 1, "SELECT"),
+        ("42", 1, "SELECT"),
+        ("(", 1, None),
+    ],
+)
+def test_a_syntax_error_is_no_change_of_data(sql: str, position: int, hint: str | None, dialect: str) -> None:
+    with pytest.raises(StatementError) as refused:
+        single_query(sql, dialect)
+    assert type(refused.value) is StatementError
+    assert "Syntax error" in refused.value.detail
+    assert refused.value.position == position
+    assert hint is None or hint in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    "word", ["insert", "create", "set", "call", "begin", "pragma", "copy", "load", "attach", "use"]
+)
+def test_commands_are_no_queries(word: str, dialect: str) -> None:
+    with pytest.raises(NotAQueryError):
+        single_query(f"{word} x", dialect)
 
 
 @pytest.mark.parametrize(
