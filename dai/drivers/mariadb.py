@@ -53,14 +53,21 @@ from dai.errors import (
 from dai.stream import Stream
 
 _SETUP = (
-    "SET NAMES utf8mb4, SESSION autocommit = 1, SESSION time_zone = '+00:00', "
+    "SET NAMES utf8mb4 /*!80000 COLLATE utf8mb4_0900_ai_ci */, SESSION autocommit = 1, SESSION time_zone = '+00:00', "
     "SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
-    "/*M!100318 , SESSION in_predicate_conversion_threshold = 0 */"
+    ", SESSION sql_select_limit = 18446744073709551615, SESSION sql_auto_is_null = 0"
+    ", SESSION completion_type = 0, SESSION div_precision_increment = 4, SESSION max_sort_length = 1024"
+    ", SESSION group_concat_max_len = 1048576"
+    ", SESSION default_week_format = 0, SESSION lc_time_names = 'en_US'"
+    "/*M!100318 , SESSION in_predicate_conversion_threshold = 0, SESSION default_regex_flags = ''"
+    ", SESSION system_versioning_asof = DEFAULT */"
+    "/*M!100601 , SESSION old_mode = 'UTF8_IS_UTF8MB3' */"
     "/*!80000 , SESSION information_schema_stats_expiry = 0 */"
 )
 """A long IN list stays a sorted list: as the derived table that MariaDB makes of it, it takes three times as long. And
 MySQL would tell how many rows a table had a day ago; its comment is none of MariaDB's. Whatever the library sets of its
-own accord when it connects is here too: a session that was reset has only this."""
+own accord when it connects is here too: a session that was reset has only this. The others are what the same statement
+would have other answers by, whatever is set in the server."""
 _CONVERSIONS = {type: [(FLAG.BINARY, bytes)] for type in TEXT_TYPES}
 """Converts nothing, but leaves a mark at columns whose character set is binary, which no other attribute shows."""
 _STATEMENT_BYTES = 4 << 20
@@ -202,7 +209,6 @@ class MariaDB(PooledDriver[Connection]):
                 # an update counts the rows it found, as in every other database, not only those it made different
                 client_flag=CLIENT.MULTI_RESULTS | CLIENT.FOUND_ROWS,
                 connect_timeout=max(1, round(seconds or self._options.connect_wait)),
-                init_command=_SETUP,
             )
         except MySQLdb.Error as error:
             code, message = _parts(error)
@@ -216,6 +222,7 @@ class MariaDB(PooledDriver[Connection]):
     def _opened(self) -> Connection:
         raw = self._connection()
         try:
+            raw.query(_SETUP.encode())
             raw.query(b"SELECT @@init_connect <> ''")
             ((prepared,),) = raw.store_result().fetch_row(0)
         except MySQLdb.Error as error:

@@ -44,7 +44,7 @@ from dai.drivers.postgresql_read import (
 )
 from dai.drivers.postgresql_rows import copied, readable, shapes_of
 from dai.drivers.postgresql_wire import dumped
-from dai.drivers.postgresql_write import LOOK, PostgreSQLSession, called, load, watched
+from dai.drivers.postgresql_write import LOOK, SETTINGS, PostgreSQLSession, called, load, prepare
 from dai.drivers.statements import single_query
 from dai.drivers.suggestions import meant
 from dai.errors import ConfigurationError, DatabaseUnavailableError, StatementError
@@ -326,7 +326,11 @@ class PostgreSQL(Driver):
             made = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None, client_encoding="utf-8")
         except psycopg.Error as error:
             raise from_psycopg(error, connecting=True) from error
-        watched(made)
+        try:
+            prepare(made)
+        except BaseException:
+            made.close()
+            raise
         return made
 
     def _connect_adbc(self) -> adbc.AdbcConnection:
@@ -337,9 +341,10 @@ class PostgreSQL(Driver):
             made = adbc.AdbcConnection(self._database)
         except adbc.Error as error:
             raise from_adbc(error) from error
-        with suppress(adbc.Error), adbc.AdbcStatement(made) as statement:
-            statement.set_sql_query(LOOK)
-            statement.execute_update()
+        for sql in (SETTINGS, LOOK):
+            with suppress(adbc.Error), adbc.AdbcStatement(made) as statement:
+                statement.set_sql_query(sql)
+                statement.execute_update()
         return made
 
 

@@ -133,6 +133,18 @@ def one_round_trip(
     return results[start : start + len(statements)]
 
 
+def in_turn(connection: psycopg.Connection[Any], statements: Sequence[bytes]) -> list[PGresult]:
+    """The results of statements outside any transaction, each one of its own, in one round trip."""
+    pg = connection.pgconn
+    pg.enter_pipeline_mode()
+    for sql in statements:
+        pg.send_query_params(sql, None)
+        pg.pipeline_sync()
+    results = drained(pg, len(statements))
+    pg.exit_pipeline_mode()
+    return results
+
+
 class Described(NamedTuple):
     """``plan``: what EXPLAIN (FORMAT JSON) gave, where it was asked."""
 

@@ -7,7 +7,7 @@ tables, prepared statements and session locks go with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import psycopg
@@ -19,9 +19,9 @@ from dai.drivers.ddl import create_table, matched, quoted, quoted_table
 from dai.drivers.interrupts import interruptible
 from dai.drivers.postgresql_catalog import TABLE_NAMES
 from dai.drivers.postgresql_copy import csv_bytes
-from dai.drivers.postgresql_errors import from_psycopg, unavailable
+from dai.drivers.postgresql_errors import from_psycopg, from_result, unavailable
 from dai.drivers.postgresql_read import DIALECT, Description, Descriptions, Query, prepared_query, small
-from dai.drivers.postgresql_wire import Parameters, check_most, dumped
+from dai.drivers.postgresql_wire import Parameters, Status, check_most, dumped, in_turn
 from dai.drivers.statements import bind_markers, check_count, keyword, single_query
 from dai.drivers.suggestions import meant
 from dai.errors import NotFoundError, ParameterError, StatementError
@@ -32,17 +32,44 @@ PIPELINED_ROWS = 1_000
 REFCURSOR = 1790
 LOOK = "SET client_connection_check_interval = '2s'"
 """While a statement works the server looks whether its client is still there: without that the statement of a client
-that was killed goes on until it has rows to send."""
+that was killed goes on until it has rows to send. Not every system can."""
 _LOOKS = 140_000
 """The version of PostgreSQL from which it can."""
+_SETTINGS = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "3",
+    "xmlbinary": "base64",
+    "standard_conforming_strings": "on",
+    "array_nulls": "on",
+    "transform_null_equals": "off",
+    "quote_all_identifiers": "off",
+    "gin_fuzzy_search_limit": "0",
+}
+"""What the same statement would have other answers by, whatever is set for the role, the database or the server. The
+order of day and month in a date that is read stays as it is set there, and so do the schemas to search."""
+_PATH = "pg_catalog.current_setting('search_path')"
+for _old, _new in (('"pg_catalog"', "pg_catalog"), (", pg_catalog", ""), (",pg_catalog", "")):
+    _PATH = f"pg_catalog.replace({_PATH}, '{_old}', '{_new}')"
+SETTINGS = "SELECT " + ", ".join(
+    f"pg_catalog.set_config('{name}', {value}, false)"
+    for name, value in [*((name, f"'{value}'") for name, value in _SETTINGS.items()), ("search_path", _PATH)]
+)
+"""A path without pg_catalog is searched after it: no function of another schema hides one of PostgreSQL's own."""
 _ENDS = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE"})
 
 
-def watched(connection: psycopg.Connection[Any]) -> None:
-    """Has the server look whether the client of this connection is there, where it can: see LOOK."""
-    with suppress(psycopg.Error):  # not every system can look
-        if connection.info.server_version >= _LOOKS:
-            connection.execute(LOOK)
+def prepare(connection: psycopg.Connection[Any], *, used: bool = False) -> None:
+    """Sets what every session has (SETTINGS, LOOK), after everything was discarded that a user has left there. One
+    round trip."""
+    statements = [b"DISCARD ALL"] * used + [SETTINGS.encode()]
+    statements += [LOOK.encode()] * (connection.info.server_version >= _LOOKS)
+    results = in_turn(connection, statements)
+    for result in results[: 1 + used]:
+        if result.status == Status.FATAL_ERROR:
+            raise from_result(result)
 
 
 class PostgreSQLSession(Session):
@@ -72,8 +99,7 @@ class PostgreSQLSession(Session):
             if not self.connection.closed:
                 self._close_stream()
             raise  # the pool closes the connection, which rolls back
-        self.execute("DISCARD ALL")
-        watched(self.connection)
+        prepare(self.connection, used=True)
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
         text = single_query(sql, DIALECT)

@@ -148,17 +148,21 @@ def test_a_seed_is_of_one_query_alone(database: str, request: pytest.FixtureRequ
     assert len(found) > 1
 
 
-def test_what_the_server_prepares_in_each_session_is_there_for_each_query(mariadb: MariaServer) -> None:
-    """By init_connect, which it does not run again in a session that is reset."""
-    url = mariadb.create_database("prepared")
-    mariadb._execute("CREATE OR REPLACE USER plain@'127.0.0.1' IDENTIFIED BY 'plain'")
-    mariadb._execute("GRANT SELECT ON prepared.* TO plain@'127.0.0.1'")
-    mariadb._execute("SET GLOBAL init_connect = 'SET @ready = 1'")
+@pytest.mark.parametrize("database", [name for name in ("mariadb", "mysql") if name in CASES])
+def test_what_the_server_prepares_in_each_session_is_there_for_each_query(
+    database: str, request: pytest.FixtureRequest
+) -> None:
+    """By init_connect, for users without privileges; the server does not run it again in a session that is reset."""
+    server: MariaServer = request.getfixturevalue(database)
+    url = str(request.getfixturevalue(f"{database}_url"))
+    name = url.rpartition("/")[2]
+    server._execute("CREATE USER plain@'127.0.0.1' IDENTIFIED BY 'plain'")
+    server._execute(f"GRANT SELECT ON `{name}`.* TO plain@'127.0.0.1'")
+    server._execute("SET GLOBAL init_connect = 'SET @ready = 1'")
     try:
         driver = driver_for(url.replace(f"{USER}:{PASSWORD}", "plain:plain"), DriverOptions(pool_size=1))
         assert [table(driver, "SELECT @ready AS r").to_pylist() for _ in range(3)] == [[{"r": 1}]] * 3
         driver.close()
     finally:
-        mariadb._execute("SET GLOBAL init_connect = ''")
-        mariadb._execute("DROP USER plain@'127.0.0.1'")
-        mariadb.drop_database("prepared")
+        server._execute("SET GLOBAL init_connect = ''")
+        server._execute("DROP USER plain@'127.0.0.1'")
