@@ -229,9 +229,11 @@ class Expressions:
                 raise Unmodelled("IN of several columns")
             return self._nested("in", query, this=_operand(self.bind(node.this)))
         listed = node.expressions
-        if node.args.get("unnest") or node.args.get("field") is not None or not listed:
+        if node.args.get("unnest") or node.args.get("field") is not None:
             raise Unmodelled("IN of something else than a list")
         this = self.bind(node.this)
+        if not listed:  # NULL is not known to be in it, anything else is not
+            return exp.And(this=exp.Is(this=_operand(this), expression=exp.Null()), expression=exp.Null())
         if isinstance(listed[0], exp.Column) and listed[0].name == IN_LIST:
             values = exp.Array(expressions=[self.bind(each) for each in listed[1:]])
             return exp.Anonymous(this="contains", expressions=[values, this])

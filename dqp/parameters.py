@@ -249,6 +249,7 @@ def _replaced(
         before = [each.token_type for each in found[max(index - 2, 0) : index]]
         enclosed = before == [TokenType.IN, TokenType.L_PAREN] and _closes(found, end)
         after_in = before[-1:] == [TokenType.IN]
+        value = _members(_plain(value)) if after_in else value
         text = _listed(value, lists, most, enclosed) if after_in or enclosed else None
         edits.append((token.start, end, _text(value, name, after_in, enclosed) if text is None else text))
     surplus: list[str | int] = [each for each in named or range(len(positional)) if each not in used]
@@ -256,6 +257,14 @@ def _replaced(
         names = ", ".join(f"${each}" if isinstance(each, str) else str(each + 1) for each in surplus)
         raise ParameterError(f"The statement has no place for the value of parameter {names}.")
     return edits
+
+
+def _members(value: Any) -> Any:
+    """A list without its NULLs: to DuckDB ``IN`` with a list asks what the list contains, which is never NULL."""
+    if not isinstance(value, list):
+        return value
+    plain = value if _SPELLED.issuperset(map(type, value)) else map(_plain, value)
+    return [each for each in plain if each is not None]
 
 
 def _closes(found: list[Token], end: int) -> bool:
@@ -306,8 +315,6 @@ def _text(value: Any, name: str, after_in: bool, enclosed: bool) -> str:
     value = _plain(value)
     if not (isinstance(value, list) and (after_in or enclosed)):
         return literal(value, name)
-    if not value:
-        return "SELECT NULL WHERE FALSE" if enclosed else "(SELECT NULL WHERE FALSE)"
     listed = ", ".join(literal(_plain(each), name) for each in value)
     return listed if enclosed else f"({listed})"
 
