@@ -93,7 +93,10 @@ def exceeded(limits: LimitsConfig, rows: int, size: int) -> LimitError | None:
     for most, found, what in ((limits.rows, rows, "rows"), (limits.bytes, size, "bytes")):
         if most and found > most:
             return LimitError(
-                f"The result has more than the {most:,} {what} allowed.", hint="Ask for less, or in parts."
+                f"The result has more than the {most:,} {what} allowed (limits.{what} of this service).",
+                hint="Ask for less (LIMIT, fewer columns) or in parts; or pull it through an outputStream, which has no "
+                f"such limit; or have limits.{what} raised in the configuration.",
+                limit=f"limits.{what}",
             )
     return None
 
@@ -392,7 +395,11 @@ class Jobs:
     def _in_time(self, live: _Live) -> Iterator[None]:
         """The work inside the block is stopped, in the database too, when it takes longer than a job may."""
         seconds = self.limits.execution_seconds
-        error = LimitError(f"The job was at work for longer than the {seconds:g} seconds allowed.")
+        error = LimitError(
+            f"The job was at work for longer than the {seconds:g} seconds allowed (limits.execution_seconds).",
+            hint="Ask for less or in parts; or have limits.execution_seconds raised in the configuration.",
+            limit="limits.execution_seconds",
+        )
         timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), live.cancellation.cancel, [error])
         timer.daemon = True
         if seconds:

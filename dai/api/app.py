@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from dai.api import health, jobs, perform, resources, sessions
+from dai.api import health, jobs, perform, problems, resources, sessions
 from dai.api.call import Call, Disconnected, Receive, Send
 from dai.api.openapi import document
 from dai.api.operations import Router
@@ -26,6 +26,7 @@ OPERATIONS = (
     *perform.OPERATIONS,
     *resources.OPERATIONS,
     *jobs.OPERATIONS,
+    *problems.OPERATIONS,
     *health.OPERATIONS,
 )
 
@@ -99,6 +100,8 @@ class Application:
         error = call.error
         broken = error is not None and call.status == 200
         call.service.metrics.ended(call, seconds, broken)
+        if broken and error is not None:
+            call.service.problems.keep(call.id, error, call.rows)
         quiet = call.operation is not None and call.operation.quiet and error is None
         level = logging.DEBUG if quiet else logging.INFO
         if not log.isEnabledFor(level):

@@ -15,6 +15,7 @@ import pyarrow as pa
 from dai.api.admission import Admission
 from dai.api.metrics import Metrics
 from dai.api.negotiation import media_types
+from dai.api.problems import Problems
 from dai.api.work import Work
 from dai.cancellation import SETTLE_SECONDS
 from dai.config import Config
@@ -90,6 +91,7 @@ class Service:
         self.files = ThreadPoolExecutor(8, thread_name_prefix="file")
         self.rendering = ThreadPoolExecutor(4, thread_name_prefix="render")
         self.metrics = Metrics(self)
+        self.problems = Problems()
         self.working: set[Work] = set()
         interrupted = self.jobs.recover()
         if interrupted:

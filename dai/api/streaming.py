@@ -51,7 +51,12 @@ class _Watch:
 
     def _expire(self, seconds: float) -> None:
         self.cancel(
-            LimitError(f"The request took longer than the {seconds:g} seconds allowed.", hint="Run it as a job.")
+            LimitError(
+                f"The request took longer than the {seconds:g} seconds allowed (limits.seconds of this service).",
+                hint="Run it as a job (Prefer: respond-async; .submit(…) in Python); or have limits.seconds raised in "
+                "the configuration.",
+                limit="limits.seconds",
+            )
         )
         if self.sending and self._request is not None:
             # the client does not read, so no pull will notice

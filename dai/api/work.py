@@ -11,7 +11,7 @@ from dai.activity import FRAGMENT, Source
 from dai.api.negotiation import DOCUMENT, best, media_types, not_acceptable
 from dai.cancellation import Cancellation
 from dai.config import LimitsConfig
-from dai.errors import ClosedError, DaiError, InternalError, LimitError
+from dai.errors import ClosedError, DaiError, InternalError
 from dai.formats import Format, format_named
 from dai.formats.compression import IDENTITY, compress
 from dai.jobs import exceeded
@@ -65,7 +65,8 @@ class Work:
         self._lock = threading.Lock()
         self._pieces: Iterator[Any] = iter(())
         self._fetch = self._produce = 0.0
-        self._closed = self._ended = False
+        self._closed = self._ended = self._sent = False
+        self._late: DaiError | None = None
 
     @property
     def role(self) -> bool:
@@ -90,7 +91,9 @@ class Work:
                 self._pieces = self._document() if self.output is None else self._end_point(self.output)
                 if self.coding != IDENTITY:
                     self._pieces = compress(self._pieces, self.coding)
-                return self._gather()
+                found = self._gather()
+                self._sent = True
+                return found
             except BaseException as error:
                 self._close()
                 raise self._translated(error) from error
@@ -98,6 +101,8 @@ class Work:
     def pull(self) -> tuple[Pieces, bool]:
         """The next pieces, and whether they are the last. Closed already when it raises or was the last."""
         with self._lock:
+            if self._late is not None:
+                raise self._translated(self._late) from self._late
             if self._closed:
                 raise self.cancellation.cause or InternalError("This request was closed.")
             try:
@@ -145,6 +150,13 @@ class Work:
                 size += memoryview(piece).nbytes
                 if not self._ended and (size >= GATHER_BYTES or time.perf_counter() - began > seconds):
                     return found, False
+        except DaiError as error:
+            if not found or not self._sent:
+                raise
+            # what came before it is delivered
+            self._late = error
+            self._close()
+            return found, False
         finally:
             self._produce += time.perf_counter() - began
         self._close()
@@ -161,8 +173,10 @@ class Work:
                 self.status = self._outcome()
             self.size += len(piece)
             self.rows = sum(report.rows for report in self._running.reports() if report.activity in ends)
-            error = self._beyond()
+            error = exceeded(self.limits, self.rows, self.size)
             if error is not None:
+                error.detail += f" {self.rows:,} rows came before."
+                error.extra["rows"] = self.rows
                 self.cancellation.cancel(error)
             yield piece
         cause = self._running.cause
@@ -246,12 +260,9 @@ class Work:
 
     def _bounded(self, blocks: Iterator[Block]) -> Iterator[Block]:
         for block in blocks:
-            self.rows += block.rows
-            self.size += len(block)
-            error = self._beyond()
+            rows, size = self.rows + block.rows, self.size + len(block)
+            error = exceeded(self.limits, rows, size)
             if error is not None:
                 raise error
+            self.rows, self.size = rows, size
             yield block
-
-    def _beyond(self) -> LimitError | None:
-        return exceeded(self.limits, self.rows, self.size)

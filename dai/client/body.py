@@ -10,7 +10,15 @@ from contextlib import ExitStack
 from typing import Any, Protocol, Self
 
 from dai.cancellation import Cancellation
-from dai.errors import DaiError, MissingDependencyError, TruncatedError, UnreachableError
+from dai.errors import (
+    DaiError,
+    DatabaseUnavailableError,
+    LimitError,
+    MissingDependencyError,
+    RequestError,
+    TruncatedError,
+    UnreachableError,
+)
 
 PIECE = 1 << 18
 """Bytes asked for at once where nobody asked for a number."""
@@ -34,11 +42,15 @@ def filled(buffer: memoryview, read1: Callable[[int], bytes]) -> int:
     return count
 
 
+_UNTOLD = "The service stopped it (its log says why), or the connection was lost."
+
+
 class Plain:
     """The bytes as they travel. At its end the connection is given back; closed before, after a failure or an
     interrupt, the connection is closed, which makes the service stop the work. ``interrupt`` wakes whoever reads when
     the work is cancelled: its cause is raised instead of what was read. Where nobody reads at that moment it is closed
-    at once: half a connection whose buffers are full would tell the service nothing."""
+    at once: half a connection whose buffers are full would tell the service nothing. ``why`` asks the service, by the
+    correlation id, for what made it break a transfer off."""
 
     def __init__(
         self,
@@ -47,10 +59,11 @@ class Plain:
         give_back: Callable[[], None],
         cancellation: Cancellation,
         interrupt: Callable[[], None],
+        why: Callable[[str], DaiError | None] = lambda _: None,
     ) -> None:
         self._connection, self._response, self._give_back = connection, response, give_back
         self._cancellation = cancellation
-        self._interrupt = interrupt
+        self._interrupt, self._why = interrupt, why
         self._lock = threading.Lock()
         self._open, self._reading = True, False
         self.ended = False
@@ -141,9 +154,13 @@ class Plain:
 
     def _truncated(self) -> DaiError:
         correlation = self._response.headers.get("x-request-id")
+        told = self._why(correlation) if correlation and self._response.chunked else None
+        if isinstance(told, RequestError | LimitError | DatabaseUnavailableError):
+            told.detail += " What arrived is not the whole result."
+            return told
         return TruncatedError(
             f"The transfer broke off after about {self.received:,} bytes; what arrived is not the whole result.",
-            hint="The service stopped it (its log says why), or the connection was lost."
+            hint=(f"The service stopped it: {told.detail}" if told is not None else _UNTOLD)
             + (f"\nCorrelation id: {correlation}" if correlation else ""),
         )
 

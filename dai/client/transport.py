@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import dai
 from dai.cancellation import Cancellation
@@ -73,6 +73,10 @@ class Reply:
         import json
 
         return json.loads(self.body.read_all())
+
+
+WHY_SECONDS = 5.0
+"""To wait for a service to say why it broke an answer off."""
 
 
 class Connection(http.client.HTTPConnection):
@@ -200,10 +204,29 @@ class Transport:
         except BaseException:
             connection.close()
             raise
-        plain = Plain(connection, response, partial(self._given_back, connection), cancellation, connection.interrupt)
+        give_back = partial(self._given_back, connection)
+        plain = Plain(connection, response, give_back, cancellation, connection.interrupt, self._why)
         return Reply(
             response.status, response.headers, Body(plain, response.headers.get("content-encoding", "identity"))
         )
+
+    def _why(self, correlation: str) -> DaiError | None:
+        """What made the service break off the answer of that correlation id; None where it does not say."""
+        try:
+            connection = self._connected()
+        except DaiError:
+            return None
+        with contextlib.closing(connection):
+            try:
+                connection.sock.settimeout(WHY_SECONDS)
+                path = f"{self._prefix}/problems/{quote(correlation, safe='')}"
+                connection.request("GET", path, headers={**self._headers, "Accept-Encoding": "identity"})
+                response = connection.getresponse()
+                if response.status != 200:
+                    return None
+                return from_reply(200, "application/problem+json", response.read(), correlation)
+            except (OSError, http.client.HTTPException):
+                return None
 
     def _taken(self) -> Connection:
         while True:

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +17,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+import dai
+from dai.api.problems import DETAIL, KEPT, Problems
 from dai.api.serve import Background, background
+from dai.errors import LimitError, StatementError
 from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, XML, Serve, configured, statement
 
 CSV = {"Accept": "text/csv", "Content-Type": "application/json"}
@@ -244,3 +248,57 @@ def test_stopping_the_service_ends_what_runs(serve: Serve, tmp_path: Path, book:
         service = running.service
     assert not service.working
     connection.close()
+
+
+@pytest.mark.parametrize("form", ["arrow", "csv", "webrowset", "json"])
+@pytest.mark.parametrize("limit", ["rows", "bytes", "seconds"])
+def test_the_client_says_which_limit_broke_a_transfer_off(serve: Serve, limit: str, form: str) -> None:
+    running = serve(limits={limit: {"rows": 500_000, "bytes": 5_000_000, "seconds": 1.0}[limit]})
+    resource = dai.connect(f"{running.url}/book")
+    with closing(resource), pytest.raises(LimitError, match=f"limits\\.{limit} of this service") as raised:
+        deque(resource.query(ENDLESS, format=form).chunks(), maxlen=0)
+    error = raised.value
+    assert error.extra["limit"] == f"limits.{limit}"
+    assert error.extra["rows"] > 0
+    assert f"{error.extra['rows']:,} rows came before. What arrived is not the whole result." in str(error)
+    assert f"limits.{limit} raised" in str(error)
+    until(lambda: idle(running))
+
+
+def test_the_rows_that_came_before_a_limit_are_those_it_says(serve: Serve) -> None:
+    running = serve(limits={"rows": 500_000})
+    lines: list[str] = []
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        with (
+            client.stream("POST", "/resources/book/query", json={"sql": ENDLESS}, headers=CSV) as answer,
+            pytest.raises(httpx.RemoteProtocolError),
+        ):
+            lines.extend(answer.iter_lines())
+        problem = client.get(f"/problems/{answer.headers['x-request-id']}")
+        assert problem.headers["content-type"] == "application/problem+json"
+        assert (problem.json()["type"], problem.json()["rows"]) == ("limit-exceeded", len(lines) - 1)
+        missing = client.get("/problems/none")
+        assert (missing.status_code, missing.json()["type"]) == (404, "not-found")
+
+
+def test_the_client_says_what_failed_half_way(serve: Serve) -> None:
+    resource = dai.connect(f"{serve().url}/book")
+    with closing(resource), pytest.raises(StatementError, match=r"(?s)overflow.*not the whole result"):
+        resource.query(FAILS_LATE).arrow()
+
+
+def test_problems_are_bounded() -> None:
+    kept = Problems()
+    for number in range(KEPT + 5):
+        kept.keep(str(number), LimitError("x" * 10 * DETAIL), 1)
+    assert kept.of("4") is None
+    assert len(kept.of("5") or b"") < DETAIL + 1000
+
+
+def test_a_response_document_says_which_limit_it_reached(serve: Serve) -> None:
+    with httpx.Client(base_url=serve(limits={"rows": 300_000}).url, timeout=60) as client:
+        answer = client.post("/resources/book/perform", content=DOCUMENT.format(statement(ENDLESS)), headers=XML)
+    assert answer.status_code == 200
+    assert 'error id="limit-exceeded"' in answer.text
+    assert "300,000 rows allowed (limits.rows of this service)" in answer.text
+    assert f"{answer.text.count('<currentRow>'):,} rows came before." in answer.text

@@ -1,0 +1,64 @@
+"""Why answers broke off: their status line had left, so the problem is kept, to be asked for afterwards."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import orjson
+
+from dai.api.call import Call
+from dai.api.openapi import PROBLEM
+from dai.api.operations import Answer, Operation
+from dai.api.replies import Reply
+from dai.errors import DaiError, InternalError, NotFoundError
+
+KEPT = 1000
+"""Problems at most; the oldest goes first."""
+DETAIL = 4000
+"""Characters of a detail or a hint that are kept."""
+
+
+class Problems:
+    """By correlation id; on the event loop alone."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+
+    def keep(self, id: str, error: BaseException, rows: int) -> None:
+        """``rows`` came before it."""
+        if not isinstance(error, DaiError):
+            error = InternalError("The service failed; its log says more under this id.")
+        problem = {"detail": error.title, "rows": rows, **error.problem(id)}
+        if "rows" not in error.extra:  # a response document has said it
+            problem["detail"] = f"{problem['detail'][:DETAIL]} {rows:,} rows came before."
+        cut = {name: value[: DETAIL + 100] if isinstance(value, str) else value for name, value in problem.items()}
+        self._kept.pop(id, None)
+        self._kept[id] = orjson.dumps(cut, default=str)
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+
+    def of(self, id: str) -> bytes | None:
+        return self._kept.get(id)
+
+
+async def get_problem(call: Call) -> Reply:
+    problem = call.service.problems.of(call.path["request"])
+    if problem is None:
+        raise NotFoundError(
+            f"No answer to a request {call.path['request']!r} broke off, or it is long ago.",
+            hint="It is the X-Request-ID of the answer.",
+        )
+    return Reply(problem, PROBLEM)
+
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/problems/{request}",
+        get_problem,
+        "Why the answer with this X-Request-ID broke off: its problem, with the rows that came before",
+        {200: Answer("The problem", {PROBLEM: {"type": "object"}})},
+        problems=(NotFoundError,),
+        tag="operations",
+    ),
+)
