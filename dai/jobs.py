@@ -94,8 +94,8 @@ def exceeded(limits: LimitsConfig, rows: int, size: int) -> LimitError | None:
         if most and found > most:
             return LimitError(
                 f"The result has more than the {most:,} {what} allowed (limits.{what} of this service).",
-                hint="Ask for less (LIMIT, fewer columns) or in parts; or pull it through an outputStream, which has no "
-                f"such limit; or have limits.{what} raised in the configuration.",
+                hint="Ask for less (LIMIT, fewer columns) or in parts; or pull it through an outputStream, which has "
+                f"no such limit; or have limits.{what} raised in the configuration.",
                 limit=f"limits.{what}",
             )
     return None
