@@ -26,7 +26,7 @@ import pyarrow as pa
 from dai.activity import FRAGMENT, Activity, Input, Sessions, Source
 from dai.cancellation import Cancellation
 from dai.drivers import Driver
-from dai.errors import ClosedError, DaiError, InternalError, ParameterError, RequestError
+from dai.errors import ClosedError, DaiError, InternalError, RequestError
 from dai.fanout import FanOut
 from dai.formats import format_named
 from dai.perform_graph import EndPoint, Perform
@@ -182,8 +182,6 @@ class Running:
                 self._stack.callback(source.close)
                 self._hand_over(activity, port.link, self._watched(activity.name, port.link, source))
         except DaiError as error:
-            if isinstance(error, ParameterError) and len(self.perform.activities) > 1:
-                error.extra.setdefault("activity", activity.name)  # nothing else in it says where
             self.progress.failed(activity.name, error)
         except Exception as error:  # noqa: BLE001 - the boundary of an activity
             self.progress.failed(activity.name, _unforeseen(activity.name, error))

@@ -75,6 +75,8 @@ class Progress:
         self._outputs = {each.name: {port.link: Count() for port in each.outputs()} for each in perform.activities}
         self._cancellations = {number: Cancellation() for number in set(perform.component.values())}
         self._culprits: dict[int, str] = {}
+        self._written = {each.name for each in perform.activities if each.line}
+        """Those that stand in a document: their errors name them."""
         self._parts: dict[str, Parts] = {}
 
     def reports(self) -> tuple[Report, ...]:
@@ -133,6 +135,8 @@ class Progress:
             if component not in self._culprits and not cancellation.cancelled:
                 self._culprits[component] = name
                 status = TERMINATED if isinstance(error, ClosedError) else ERROR
+                if status == ERROR and name in self._written:
+                    error.extra.setdefault("activity", name)
                 self._reports[name] = replace(report, status=status, error=error)
             elif report.status in (UNSTARTED, PROCESSING):
                 self._reports[name] = replace(report, status=TERMINATED, error=self._closed(report))

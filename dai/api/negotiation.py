@@ -11,6 +11,7 @@ from dai.formats.compression import quality
 from dai.loading import nearest
 
 DOCUMENT = "application/xml"
+_JSON = ("application/json", "application/problem+json")
 _ALIASES = {
     "text/xml": DOCUMENT,
     "application/vnd.apache.arrow.file": "",
@@ -48,8 +49,9 @@ def best(accept: str | None, offers: Sequence[str]) -> str | None:
 
 
 def accepts_xml(accept: str | None) -> bool:
-    """XML was asked for by name."""
-    return any(media_range == DOCUMENT and weight > 0 for media_range, weight in accepted(accept))
+    """XML was asked for by name, and JSON not more than that: an error is a response document then."""
+    weights = dict(accepted(accept))
+    return 0 < weights.get(DOCUMENT, 0.0) >= max(weights.get(each, 0.0) for each in _JSON)
 
 
 @cache

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dai.activity import FRAGMENT, Source
-from dai.api.negotiation import DOCUMENT, best, media_types, not_acceptable
+from dai.api.negotiation import DOCUMENT, accepts_xml, best, media_types, not_acceptable
 from dai.cancellation import Cancellation
 from dai.config import LimitsConfig
 from dai.errors import ClosedError, DaiError, InternalError
@@ -171,6 +171,8 @@ class Work:
             if not delivery.begun:
                 self._ended = True
                 self.status = self._outcome()
+                if self.status >= 400 and not accepts_xml(self.accept):
+                    self._running.raise_cause()
             self.size += len(piece)
             self.rows = sum(report.rows for report in self._running.reports() if report.activity in ends)
             error = exceeded(self.limits, self.rows, self.size)

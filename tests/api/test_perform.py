@@ -89,6 +89,50 @@ def test_bad_sql_is_refused_before_the_status_line(client: httpx.Client) -> None
         assert "sql-error" in answer.text
 
 
+FAILING = {
+    "query": statement("select nothing from numbers", "culprit"),
+    "update": '<sqlUpdateStatement name="culprit"><expression>update nothing set i = 1</expression>'
+    '<resultStream name="count"/></sqlUpdateStatement>',
+    "bag": '<sqlBag name="culprit"><statement><expression>update nothing set i = 1</expression></statement>'
+    '<resultStream name="count"/></sqlBag>',
+    "load": statement("select 1 as i", "q", "rows") + '<sqlBulkLoadRowSet name="culprit"><webRowSetStream from="rows"/>'
+    '<loadIntoTable tableName="nothing"/><resultStream name="count"/></sqlBulkLoadRowSet>',
+}
+
+
+@pytest.mark.parametrize(
+    ("accept", "xml"),
+    [
+        (None, False),
+        ("*/*", False),
+        ("application/xml", True),
+        ("text/xml, */*;q=0.1", True),
+        ("application/problem+json, application/xml;q=0.5", False),
+        ("application/xml, application/json", True),
+    ],
+)
+@pytest.mark.parametrize("case", FAILING)
+def test_an_error_has_the_form_that_accept_asks_for_and_names_its_activity(
+    client: httpx.Client, case: str, accept: str | None, xml: bool
+) -> None:
+    if accept is None:
+        client.headers.pop("accept")
+    answer = perform(client, DOCUMENT.format(FAILING[case]), **({"Accept": accept} if accept else {}))
+    assert answer.status_code in (400, 404)
+    if xml:
+        assert answer.headers["content-type"] == "application/xml"
+        assert re.search('<error id="(sql-error|not-found)" activity="culprit">', answer.text)
+    else:
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["type"] in ("sql-error", "not-found")
+        assert answer.json()["activity"] == "culprit"
+
+
+def test_an_error_of_a_query_without_a_document_names_no_activity(client: httpx.Client) -> None:
+    answer = client.post("/resources/book/query", json={"sql": "select nothing from numbers"})
+    assert "activity" not in answer.json()
+
+
 @pytest.mark.parametrize("kind", ["application/json", "application/x-www-form-urlencoded", "text/csv"])
 def test_other_content_types_are_refused(client: httpx.Client, kind: str) -> None:
     assert client.post(URL, content=ONE, headers={"Content-Type": kind}).status_code == 415
