@@ -122,6 +122,8 @@ def _decimal(type: pa.DataType, at: int) -> str:
     if scale < 0:
         precision, scale = precision - scale, 0
     precision = max(precision, scale)
+    if at == 3 and (precision, scale) == (39, 0):
+        return "hugeint"
     if precision > _MOST_DIGITS[at] or (at == 1 and scale > 38):
         return ""
     if at == 2:

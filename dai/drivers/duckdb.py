@@ -27,7 +27,7 @@ from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInf
 from dai.drivers import duckdb_tables as schema_of
 from dai.drivers.brought import Tables
 from dai.drivers.ddl import matched, quoted, quoted_table
-from dai.drivers.duckdb_types import LONG_INTERVAL, missing, projected, target
+from dai.drivers.duckdb_types import LONG_INTERVAL, huge, missing, of_huge, target, with_huge
 from dai.drivers.interrupts import interruptible
 from dai.drivers.pool import Pool
 from dai.drivers.pooled import PooledDriver, PooledSession, Release
@@ -197,7 +197,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
                     hint="Send one SELECT. A PIVOT must name its values: PIVOT t ON a IN (…).",
                 )
             relation = connection.sql(bound.sql, params=list(parameters) if parameters else None)
-            columns = [projected(at, name, type) for at, (name, type) in enumerate(_columns(relation), 1)]
+            columns = [huge(at, name, type) for at, (name, type) in enumerate(_columns(relation), 1)]
             if any(column.cast for column in columns):
                 relation = relation.project(", ".join(column.sql for column in columns))
             reader = relation.to_arrow_reader(_VECTOR_ROWS)
@@ -223,6 +223,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
             with contextlib.suppress(duckdb.Error, OSError):
                 reader.close()
             raise
+        schema = with_huge(schema, first)
         found = self._batches(first, read, schema)
         stream = Stream(schema, found, close)
         return stream if batch_rows is None else stream.rebatch(batch_rows)
@@ -313,6 +314,15 @@ def _typed(batch: pa.RecordBatch, schema: pa.Schema, row: int) -> pa.RecordBatch
                 column=wanted.name,
                 row=row + at,
             )
+        if pa.types.is_struct(column.type):
+            column = of_huge(column, wanted.type)
+            if isinstance(column, int):
+                raise DataError(
+                    f"Column {wanted.name!r}, row {row + column}: a number of 39 digits behind rows of shorter ones.",
+                    hint=f'Select CAST("{wanted.name}" AS VARCHAR) to get the column as text.',
+                    column=wanted.name,
+                    row=row + column,
+                )
         arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

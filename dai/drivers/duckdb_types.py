@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +43,7 @@ _CAST: dict[str, tuple[str, pa.DataType]] = {
     "timestamp_s": ("TIMESTAMP", pa.timestamp("us")),
     "timestamp_ms": ("TIMESTAMP", pa.timestamp("us")),
 }
+_HUGE = pa.decimal256(39, 0)
 _NESTED = {"struct", "map", "union", "variant"}
 LONG_INTERVAL = "An interval of more than 2,562,046 hours does not fit into a result."
 _INTERVAL = f"CASE WHEN abs(hour({{0}})) > 2562046 THEN error('{LONG_INTERVAL}') ELSE {{0}} END"
@@ -101,6 +102,39 @@ def arrow_type(type: Any) -> tuple[pa.DataType, str]:
     return pa.string(), "CAST({} AS VARCHAR)"
 
 
+def huge(at: int, name: str, type: Any) -> Projected:
+    """Like ``projected``, but a whole number of 128 bits is a structure: as a decimal of 38 digits, or, if it has 39,
+    as text; see ``with_huge``."""
+    column = projected(at, name, type)
+    if column.type_name not in ("hugeint", "uhugeint"):
+        return column
+    short = f"TRY_CAST(#{at} AS DECIMAL(38,0))"
+    text = f"CASE WHEN {short} IS NULL THEN CAST(#{at} AS VARCHAR) END"
+    return replace(column, sql=f"{{'short': {short}, 'long': {text}}} AS {quoted(name or ' ', 'duckdb')}")
+
+
+def with_huge(schema: pa.Schema, first: pa.RecordBatch | None) -> pa.Schema:
+    """Whole numbers are decimals of 38 digits, which everybody reads, unless the first rows have one of 39."""
+    for at, column in enumerate(first.columns if first is not None else ()):
+        if pa.types.is_struct(column.type) and _long(column).null_count < len(column):
+            schema = schema.set(at, schema.field(at).with_type(_HUGE))
+    return schema
+
+
+def of_huge(column: pa.StructArray, wanted: pa.DataType) -> pa.Array | int:
+    """The numbers of a column of ``huge``; the index of the first that ``wanted`` does not hold."""
+    short, long = column.field(0).cast(wanted), _long(column)
+    if long.null_count == len(long):
+        return short
+    if wanted != _HUGE:
+        return int(pc.index(long.is_valid(), True).as_py())
+    return pc.coalesce(short, long.cast(wanted))
+
+
+def _long(column: pa.StructArray) -> pa.StringArray:
+    return column.field(1)
+
+
 def _of_intervals(type: Any) -> bool:
     return bool(type.id == "interval" or (type.id == "list" and _of_intervals(type.children[0][1])))
 
@@ -140,6 +174,8 @@ def target(column: pa.Field, type: str) -> pa.DataType:
     if pa.types.is_duration(have):
         return pa.duration("us")
     if pa.types.is_decimal256(have):
+        if have.scale == 0 and type in ("HUGEINT", "UHUGEINT"):
+            return pa.string()
         if have.scale > 38:
             raise DataError(f"The column {column.name!r} is a {have}: DuckDB's decimals have 38 digits.")
         return pa.decimal128(38, have.scale)

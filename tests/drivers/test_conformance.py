@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -137,6 +138,13 @@ def test_every_type_in_every_form_and_frame(database: str, driver: Driver) -> No
         typed: dict[str, Any] = {"schema": found.schema} if name in ("csv", "json") else {}
         back = format_named(name).decode([data], **typed).table()
         assert (back.num_rows, back.schema.types) == (found.num_rows, found.schema.types)
+
+
+def test_whole_numbers_of_39_digits_are_loaded(driver: Driver) -> None:
+    values = [Decimal(2**127 - 1), None, Decimal(-5)]
+    data = pa.table({"k": [1, 2, 3], "v": pa.array(values, pa.decimal256(39, 0))})
+    assert load(driver, "huge", data, create=True) == 3
+    assert table(driver, "SELECT v FROM huge ORDER BY k")["v"].to_pylist() == values
 
 
 def test_averages_and_sums_are_numbers(driver: Driver) -> None:

@@ -5,15 +5,19 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
 from dai.cancellation import Cancellation
+from dai.client import frames
 from dai.drivers import ColumnStatistics, Driver, DriverOptions, driver_for
 from dai.errors import DatabaseUnavailableError, DataError, NotAQueryError, ParameterError, StatementError
+from dai.formats import FORMATS, format_named
 from dai.stream import Stream
 from tests.drivers.statements import table, update
 
@@ -30,7 +34,7 @@ def driver(duckdb_url: str) -> Iterator[Driver]:
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT 170141183460469231731687303715884105727::hugeint AS v",
+        "SELECT [170141183460469231731687303715884105727::hugeint] AS v",
         "SELECT 'infinity'::date AS v",
         "SELECT '-infinity'::timestamp AS v",
         "SELECT 'infinity'::timestamptz AS v",
@@ -45,9 +49,32 @@ def test_values_that_arrow_does_not_have_are_refused(driver: Driver, sql: str) -
     with pytest.raises(DataError, match=r"CAST|Cast"):
         table(driver, sql)
     text = table(driver, f"SELECT CAST(v AS VARCHAR) AS v FROM ({sql})").column("v").to_pylist()
-    texts = {"170141183460469231731687303715884105727", "infinity", "-infinity", "[infinity]", "24:00:00"}
+    texts = {"[170141183460469231731687303715884105727]", "infinity", "-infinity", "[infinity]", "24:00:00"}
     texts |= {"[['24:00:00']]", "-2562047:00:00", "[['2562047:00:00']]"}
     assert text[0] in texts
+
+
+@pytest.mark.parametrize("value", [2**127 - 1, -(2**127) + 1, 2**128 - 1])
+def test_whole_numbers_of_39_digits(driver: Driver, value: int) -> None:
+    type_ = "uhugeint" if value > 2**127 else "hugeint"
+    sql = (
+        f"SELECT i, CASE i WHEN 0 THEN {value}::{type_} WHEN 1 THEN NULL ELSE i::{type_} END AS v FROM range(4000) r(i)"
+    )
+    found = table(driver, f"{sql} ORDER BY i")
+    assert found.schema.field("v").type == pa.decimal256(39, 0)
+    assert found["v"].to_pylist()[:3] == [Decimal(value), None, Decimal(2)]
+    assert found["v"].to_pylist()[-1] == 3999
+    assert table(driver, f"{sql} WHERE i > 0").schema.field("v").type == pa.decimal128(38, 0)
+    for name in FORMATS:
+        data = b"".join(memoryview(block.data) for block in format_named(name).encode(Stream.of(found)))
+        typed: dict[str, Any] = {"schema": found.schema} if name in ("csv", "json") else {}
+        assert format_named(name).decode([data], **typed).table()["v"].equals(found["v"])
+    assert frames.to_polars(lambda: found, False)["v"][0] == float(value)
+    assert frames.to_pandas(lambda: found, False)["v"][0] == value
+    with pytest.raises(DataError) as caught:
+        table(driver, f"{sql} ORDER BY i DESC")
+    assert (caught.value.extra["column"], caught.value.extra["row"]) == ("v", 4000)
+    assert "CAST" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("form", ["{}", "[{}]", "if(i % 2 = 0, [NULL, {}], NULL)"])
