@@ -66,7 +66,7 @@ def explained(
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)
     if found := re.match(r'Column "(.+?)" (?:does not exist on|in [A-Z]+ list not found)', message):
         known = list(dict.fromkeys(name for names in columns().values() for name in names))
-        places = [start for kind, start, end in tokens(sql, "duckdb") if sql[start:end].strip('"') == found[1]]
+        places = [start for kind, start, end in tokens(sql, "duckdb") if sql[start:end].strip('"`') == found[1]]
         position = places[0] + 1 if fault.position is None and len(places) == 1 else fault.position
         hint = nearest(found[1], known) if known and found[1].casefold() not in map(str.casefold, known) else None
         return StatementError(message[:_ELLIPSIS], sql=sql, position=position, hint=hint)
@@ -100,7 +100,7 @@ def point(sql: str, error: DataError) -> None:
     for kind, start, end in tokens(sql, "duckdb"):
         written = sql[start:end]
         if column is not None:
-            if kind in ("word", "name") and written.strip('"').casefold() == column.casefold():
+            if kind in ("word", "name") and written.strip('"`').casefold() == column.casefold():
                 places.append(start)
         elif kind == "string" and written[1:-1] == text and (_BEFORE.search(sql, 0, start) or _BEHIND.match(sql, end)):
             places.append(start)

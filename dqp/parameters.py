@@ -49,15 +49,24 @@ _ENDS = frozenset(
 )
 """Tokens that end an operand: a colon after one begins no parameter, it is part of a slice, a struct or a lambda."""
 _NAME = re.compile(r"\w+")
+
+
+class _Names(DuckDB):
+    class Tokenizer(DuckDB.Tokenizer):
+        IDENTIFIERS = ['"', "`"]  # noqa: RUF012
+
+
 _DOLLARS = re.compile(
-    r"""(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)"""
+    r"""(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)"""
+    r"""|`(?:[^`]|``)*(?:`|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)"""
     r"""|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z)|(?P<parameter>(?<![\w$])\$(?=\w+(?![\w$])))""",
     re.S,
 )
 """What may hold a dollar that begins no parameter, or one that begins one: sqlglot takes ``$a,$`` for the begin of a
 string in dollars, so that it is shown ``?a,?b``, which is as long."""
 _WRITTEN = re.compile(
-    r"""(?<!\w)[eE]'(?:[^'\\]|\\.|'')*+'|'(?:[^']|'')*+'|"(?:[^"]|"")*+"|--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"""
+    r"""(?<!\w)[eE]'(?:[^'\\]|\\.|'')*+'|'(?:[^']|'')*+'|"(?:[^"]|"")*+"|`(?:[^`]|``)*+`|--[^\n]*|/\*.*?\*/"""
+    r"""|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"""
     r"""|\bin\s*+\(\s*+(?:(?P<numbers>-?\d+(?:\s*+,\s*+-?\d+)*+)|(?P<texts>'(?:[^']|'')*+'(?:\s*+,\s*+'(?:[^']|'')*+')*+))"""
     r"""\s*+\)""",
     re.S | re.I,
@@ -119,7 +128,7 @@ def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
     """Raises StatementError for what has no end: a string, a comment; LimitError for what is too long or too deep."""
     _bounded(sql)
     try:
-        return list(DuckDB().tokenize(_DOLLARS.sub(lambda each: "?" if each["parameter"] else each[0], sql)))
+        return list(_Names().tokenize(_DOLLARS.sub(lambda each: "?" if each["parameter"] else each[0], sql)))
     except TokenError as error:
         place = re.search(r"from (\d+):(\d+)", str(error.__cause__))
         position = len(sql.rstrip())

@@ -178,12 +178,12 @@ class Shadow:
         path: list[tuple[str, int]] = []
         for kind, start, end in [*tokens(sql, "duckdb"), ("end", len(sql), len(sql))]:
             if kind in ("word", "name") and (not path or path[-1][0] == "."):
-                path.append((sql[start:end].strip('"').replace('""', '"'), start + (kind == "name")))
+                path.append((sql[start:end].strip('"`').replace('""', '"'), start + (kind == "name")))
             elif sql[start:end] == "." and path and path[-1][0] != ".":
                 path.append((".", start))
             else:
                 self._mark(text, path[::2])
-                path = [(sql[start:end].strip('"'), start + (kind == "name"))] if kind in ("word", "name") else []
+                path = [(sql[start:end].strip('"`'), start + (kind == "name"))] if kind in ("word", "name") else []
         return "".join(text)
 
     def _mark(self, text: list[str], path: Sequence[tuple[str, int]]) -> None:
@@ -302,7 +302,7 @@ def _texts(sql: str) -> Iterator[tuple[str, str]]:
             yield "name", name
             name = ""
         if kind == "name":
-            name, before = f'{name}"{sql[start + 1 : end - 1]}' if name else sql[start + 1 : end - 1], end
+            name, before = f"{name}{sql[start]}{sql[start + 1 : end - 1]}" if name else sql[start + 1 : end - 1], end
         else:
             yield kind, sql[start:end]
     if name:

@@ -52,6 +52,7 @@ _POSTGRES = (
     r"(?P<dollar>\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z))",
     _REST,
 )
+_DUCKDB = tuple(r'(?P<name>"[^"]*(?:"|\Z)|`[^`]*(?:`|\Z))' if part == _NAME else part for part in _POSTGRES)
 _MYSQL = (
     _SPACE,
     r"(?P<comment>--(?=[\s\x00-\x1f]|\Z)[^\n]*|\#[^\n]*)",
@@ -75,7 +76,7 @@ _LEXERS = {
     dialect: re.compile("|".join(parts), re.DOTALL)
     for dialect, parts in {
         "postgres": _POSTGRES,
-        "duckdb": _POSTGRES,
+        "duckdb": _DUCKDB,
         "mysql": _MYSQL,
         "sqlite": _SQLITE,
         "": _STANDARD,

@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 import dqp
+from dai.cancellation import Cancellation
 from dai.errors import ParameterError, StatementError
 from dqp.notebook import Lab
 from dqp.parameters import MOST_LITERALS, read
@@ -20,14 +21,19 @@ DAYS = [date(2020, 1, 1) + timedelta(days=each) for each in range(700)]
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("lists") / "x.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.execute(
             """CREATE TABLE t AS SELECT range AS id, CASE WHEN range % 7 > 0 THEN range::INT END AS i,
                's' || range AS s, DATE '2020-01-01' + (range % 1000)::INT AS d FROM range(100000)"""
         )
-    with dqp.connect({"sources": {"duck": f"duckdb:///{path}"}}) as lab:
+    return f"duckdb:///{path}"
+
+
+@pytest.fixture(scope="module")
+def lab(place: str) -> Iterator[Lab]:
+    with dqp.connect({"sources": {"duck": place}}) as lab:
         yield lab
 
 
@@ -192,3 +198,34 @@ def test_another_value_is_never_answered_from_a_plan_that_is_kept(lab: Lab) -> N
     assert [asked(each) for each in (Number.ONE, "1", 1.0, True)] == [1, "1", 1.0, True]
     with pytest.raises(ParameterError, match=r"\$p is a object, which SQL has no type for"):
         asked(object())
+
+
+@pytest.mark.parametrize(
+    ("sql", "given", "expected"),
+    [
+        ("select `id` from duck.t where `id` = 5", (), {"id": 5}),
+        ("select x.`id` from `duck`.`t` as x where `x`.`id` = ?", (5,), {"id": 5}),
+        ("select 7 as `a b?`, ? as b", (8,), {"a b?": 7, "b": 8}),
+        ("select id as `a``b` from duck.t where id = 5", (), {"a`b": 5}),
+        ("""select `q"'$x :x` as z, $x as x from (select 7 as `q"'$x :x`)""", {"x": 1}, {"z": 7, "x": 1}),
+        ("select 7 as `/* --`, :x as x", {"x": 1}, {"/* --": 7, "x": 1}),
+        ("select '`?`' as `?`, ? as b -- `", (8,), {"?": "`?`", "b": 8}),
+        ("select `v`.`i?` from v where id = ?", (5,), {"i?": 5}),
+        ("select count(`i?`) filter (`id` in $x) as n from v", {"x": [5, 6]}, {"n": 2}),
+        ("with recursive `r?` as (select 1 as n union all select n + ? from `r?` where n < 2) from `r?` where n = 2",
+         (1,), {"n": 2}),
+    ],
+)  # fmt: skip
+def test_names_in_backquotes(place: str, sql: str, given: Any, expected: dict[str, Any]) -> None:
+    """DuckDB takes them; what they hold is no parameter, comment or text."""
+    view = "select `id`, `id` as `i?` from `duck`.`t`"
+    with dqp.connect({"sources": {"duck": place}, "views": {"v": view}}) as lab:
+        stream = lab.coordinator.query(sql, given, cancellation=Cancellation())
+        assert stream.table().to_pylist() == [expected]
+
+
+def test_an_error_of_a_name_in_backquotes_has_its_place(lab: Lab) -> None:
+    sql = "select `a?` as x, `nothing?` from (select 1 as `a?`)"
+    with pytest.raises(StatementError, match=r"nothing\?") as caught:
+        lab.sql(sql).arrow()
+    assert caught.value.position == sql.index("`nothing?`") + 1

@@ -159,3 +159,7 @@ def test_long_statements_are_not_remembered() -> None:
     single_query(sql, "postgres")
     bind_markers(sql, "numeric", "postgres")
     assert sys.getrefcount(sql) == before
+
+
+def test_duckdb_takes_names_in_backquotes() -> None:
+    assert bind_markers("select `a ?`, ? from `t``?`", "numeric", "duckdb").count == 1
