@@ -464,7 +464,8 @@ class Jobs:
         error = InternalError("The service was stopped while this job was queued or at work.", hint="Submit it again.")
         for job in interrupted:
             self._interrupted(job, error)
-        self.results.sweep({job.id for job in self.store.listed({COMPLETED})})
+        found = self.results.found()
+        self.results.sweep(found - self.store.of_others(), {job.id for job in self.store.listed({COMPLETED})})
         return len(interrupted)
 
     def _interrupted(self, job: Job, error: DaiError) -> None:

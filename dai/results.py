@@ -116,13 +116,17 @@ class Results:
                 path.unlink()
         self.account(-size)
 
-    def sweep(self, keep: set[str]) -> None:
-        """Removes the files of all jobs but ``keep``, and what a killed process left half written."""
-        for directory in self.directory.iterdir():
-            if directory.is_dir() and directory.name not in keep:
-                shutil.rmtree(directory, ignore_errors=True)
-        for part in self.directory.glob(f"*/*{PART}"):
-            part.unlink(missing_ok=True)
+    def found(self) -> set[str]:
+        """The jobs that have files."""
+        return {each.name for each in self.directory.iterdir() if each.is_dir()}
+
+    def sweep(self, jobs: set[str], keep: set[str]) -> None:
+        """Removes the files of ``jobs`` but for those to ``keep``, and what a killed process left half written."""
+        for job in jobs - keep:
+            shutil.rmtree(self.directory / job, ignore_errors=True)
+        for job in jobs & keep:
+            for part in (self.directory / job).glob(f"*{PART}"):
+                part.unlink(missing_ok=True)
         self._used = sum(path.stat().st_size for path in self.directory.glob("*/*") if path.is_file())
 
 

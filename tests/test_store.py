@@ -1,8 +1,16 @@
-from collections.abc import Iterator
+import dataclasses
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from dai import store as stores
 from dai.errors import ConfigurationError, DatabaseUnavailableError
 from dai.store import Job, Store
 
@@ -11,13 +19,26 @@ def job(id: str, phase: str = "QUEUED", created: float = 1.0) -> Job:
     return Job(id, "here", "book", phase, "perform", b"<x/>", created=created, destruction=created + 10)
 
 
-@pytest.fixture(params=["file", "memory", "postgresql"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+@pytest.fixture(params=["file", "memory", "postgres", "mariadb"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     urls = {"file": f"sqlite:///{tmp_path / 'deep' / 'state.db'}", "memory": "sqlite://"}
-    url = urls.get(request.param) or request.getfixturevalue("postgres_url")
+    return urls.get(request.param) or str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
     made = Store(url, "here")
+    made.claim()
     yield made
     made.close()
+
+
+def changed(url: str, **values: object) -> None:
+    """The lease, as another process would have written it."""
+    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        connection.execute(sa.update(sa.table("dai_services", *map(sa.column, values))).values(**values))
+    engine.dispose()
 
 
 def test_what_is_stored_is_found(store: Store) -> None:
@@ -32,6 +53,9 @@ def test_what_is_stored_is_found(store: Store) -> None:
     assert store.due(11.5) == ["a"]
     store.remove("a")
     assert store.get("a") is None
+    large = dataclasses.replace(job("c", created=1.7e9 + 0.125), request=b"x" * (1 << 20))
+    store.add(large)
+    assert store.get("c") == large
 
 
 def test_a_change_happens_only_from_the_phases_it_expects(store: Store) -> None:
@@ -72,3 +96,147 @@ def test_a_state_database_that_goes_away(tmp_path: Path) -> None:
     with pytest.raises(DatabaseUnavailableError) as caught:
         store.listed()
     assert str(path) not in str(caught.value)
+
+
+def replaced(path: Path) -> None:
+    path.rename(path.with_suffix(".away"))
+    Store(f"sqlite:///{path}", "here").close()
+
+
+def overwritten_by_another(path: Path) -> None:
+    other = path.with_suffix(".other")
+    Store(f"sqlite:///{other}", "here").close()
+    path.write_bytes(other.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [
+        Path.unlink,
+        replaced,
+        overwritten_by_another,
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"something else" * 10_000),
+    ],
+    ids=["deleted", "replaced", "overwritten by another", "emptied", "overwritten"],
+)
+def test_a_state_file_that_is_lost_is_noticed(tmp_path: Path, lose: Callable[[Path], None]) -> None:
+    path = tmp_path / "state.db"
+    store = Store(f"sqlite:///{path}", "here")
+    store.claim()
+    store.add(job("a"))
+    store.check()
+    lose(path)
+    asking: list[Callable[[], object]] = [
+        store.check,
+        lambda: store.add(job("b")),
+        store.listed,
+        lambda: store.change(job("a"), {"QUEUED"}, phase="EXECUTING"),
+    ]
+    for ask in asking:
+        with pytest.raises(DatabaseUnavailableError, match="deleted or overwritten"):
+            ask()
+    store.close()
+
+
+def test_a_store_of_before_is_opened_and_checked(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'state.db'}"
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        connection.exec_driver_sql("create table t (a)")
+        # another process has it open meanwhile
+        one, other = Store(url, "here"), Store(url, "there")
+        one.claim()
+        other.claim()
+    for store in (one, other):
+        for number in range(200):
+            store.add(dataclasses.replace(job(f"{store.service}{number}"), request=b"x" * 10_000))
+        store.check()
+        store.close()
+    engine.dispose()
+
+
+def test_a_full_disk_is_noticed(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'state.db'}", "here")
+    store.claim()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    try:
+        with pytest.raises(DatabaseUnavailableError):
+            store.check()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    store.check()
+    store.close()
+
+
+def test_one_process_at_a_time_has_a_name(url: str) -> None:
+    first = Store(url, "here")
+    first.claim()
+    second, other = (first, first) if url == "sqlite://" else (Store(url, "here"), Store(url, "there"))
+    with pytest.raises(ConfigurationError, match=f"'here' keeps its jobs .*: process {os.getpid()} on ") as caught:
+        second.claim()
+    assert "name" in (caught.value.hint or "")
+    first.check()
+    if other is not first:
+        other.claim()
+        first.close()
+        second.claim()
+        second.check()
+        other.close()
+    second.close()
+
+
+@pytest.fixture
+def shared(url: str) -> str:
+    if url == "sqlite://":
+        pytest.skip("a database of one process")
+    return url
+
+
+def test_the_name_of_a_process_that_died_is_free_at_once(shared: str) -> None:
+    died = subprocess.Popen([sys.executable, "-c", ""])
+    died.wait()
+    first, second = Store(shared, "here"), Store(shared, "here")
+    first.claim()
+    changed(shared, process=died.pid)
+    second.claim()
+    second.check()
+    for ask in (first.check, first.listed):
+        with pytest.raises(DatabaseUnavailableError, match="Another process"):
+            ask()
+    first.close()
+    second.check()
+    second.close()
+
+
+def test_the_name_of_a_process_elsewhere_is_free_when_its_lease_ends(
+    shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "LOOK_SECONDS", 0.02)
+    first, second = Store(shared, "here"), Store(shared, "here")
+    first.claim()
+    changed(shared, machine="elsewhere", host="far.example")
+    stop = threading.Event()
+
+    def renew() -> None:
+        while not stop.wait(0.02):
+            first.check()
+
+    renewing = threading.Thread(target=renew)
+    renewing.start()
+    try:
+        with pytest.raises(ConfigurationError, match=r"on far\.example"):
+            second.claim()
+    finally:
+        stop.set()
+        renewing.join()
+    monkeypatch.setattr(stores, "LEASE_SECONDS", 0.2)
+    second.claim()
+    second.check()
+    # who slept longer than its lease looks before it writes
+    with pytest.raises(DatabaseUnavailableError, match="Another process"):
+        first.add(job("a"))
+    first.close()
+    second.close()

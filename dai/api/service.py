@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TypeVar
 
 import pyarrow as pa
@@ -53,12 +54,13 @@ class Service:
         self.config = config
         limits = config.limits
         self.resources = Resources(config)
-        try:
+        with ExitStack() as opened:
+            opened.callback(self.resources.close)
             self.store = Store(config.service.state, config.service.name)
+            opened.callback(self.store.close)
+            self.store.claim()
             self.results = Results(config.service.results_directory, limits.result_bytes)
-        except BaseException:
-            self.resources.close()
-            raise
+            opened.pop_all()
         self.sessions = Sessions(
             limits.sessions,
             limits.session_seconds,
@@ -112,6 +114,7 @@ class Service:
             try:
                 self.sessions.reap()
                 if time.monotonic() >= jobs_due:
+                    self.store.check()
                     self.jobs.reap()
                     jobs_due = time.monotonic() + REAP_JOBS
             except DaiError as error:
