@@ -37,8 +37,9 @@ _PLAIN_SCALE = 6
 
 
 def is_numeric_text(field: pa.Field) -> bool:
-    """Whether the texts of a column, or in its lists, are decimals: ``numeric`` without a declared precision."""
-    return source_type(field) in ("numeric", "decimal") and bool(pa.types.is_string(innermost(field.type)))
+    """Whether the texts of a column, or in its lists, are numbers: ``numeric`` without a declared precision, and whole
+    numbers of any length (DuckDB)."""
+    return source_type(field) in ("numeric", "decimal", "bignum") and bool(pa.types.is_string(innermost(field.type)))
 
 
 def innermost(type_: pa.DataType) -> pa.DataType:

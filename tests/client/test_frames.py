@@ -55,6 +55,7 @@ def test_decimals_that_travel_as_text_are_numbers_unless_asked_for_exactly() -> 
     assert pandas(table).dropna().to_list() == [1.5, 2.5, -10.0, float("inf")]
     assert pandas(column(texts.slice(0, 3), "numeric")).mean() == 2.0
     assert polars(column(pa.array([["0.5", None], [], None]), "numeric[]")).to_list() == [[0.5, None], [], None]
+    assert polars(column(pa.array(["123", None]), "bignum")).to_list() == [123.0, None]
     for exact in (polars(table, exact=True).to_list(), pandas(table, exact=True).dropna().to_list()):
         assert [text for text in exact if text is not None] == texts.drop_null().to_pylist()
 

@@ -187,6 +187,7 @@ def test_decimals_that_travel_as_text_are_numbers() -> None:
     lists = named("numeric[]", pa.array([["1.50", None, "NaN"], None, []]))
     assert text_of(lists) == '{"x":[1.50,null,"NaN"]}\n{"x":null}\n{"x":[]}\n'
     assert read(text_of(lists), lists.schema).equals(lists)
+    assert text_of(named("bignum", pa.array(["12345678901234567890123"]))) == '{"x":12345678901234567890123}\n'
     assert text_of(named("text", pa.array(["1"]))) == '{"x":"1"}\n'
 
 
