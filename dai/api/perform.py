@@ -87,7 +87,16 @@ async def post_query(call: Call) -> Reply | None:
     call.stages["validate"] = time.perf_counter() - began
     session = _session(call)
     environment = Environment(resource.driver, session, Cancellation(), blocksize, service.scratch)
-    work = Work(perform, environment, service.config.limits, call.id, output="result", form=form, coding=coding)
+    work = Work(
+        perform,
+        environment,
+        service.config.limits,
+        call.id,
+        output="result",
+        form=form,
+        coding=coding,
+        replace_invalid=call.query.get("invalidCharacters") == "replace",
+    )
     if session.explicit:
         with session.request(environment.cancellation):
             await conduct(call, work)
@@ -276,6 +285,11 @@ async def _job(
 _FORMAT = Parameter("format", "the form of the result, in place of Accept", words=tuple(FORMATS))
 _BLOCKSIZE = Parameter("blocksize", "rows a block where the document does not say", int, minimum=1, maximum=1_000_000)
 _SESSION = Parameter("session", "the session to join")
+_INVALID = Parameter(
+    "invalidCharacters",
+    "what becomes of characters that XML cannot carry, in a WebRowSet that is answered at once",
+    words=("refuse", "replace"),
+)
 _PHASE = Parameter("phase", "makes a job; PENDING waits for PHASE=RUN", words=("RUN", "PENDING"))
 _TABULAR: dict[str, Any] = {
     "application/vnd.apache.arrow.stream": None,
@@ -308,7 +322,7 @@ OPERATIONS = (
         post_query,
         "Run one query; its result is streamed, as Arrow unless Accept says otherwise",
         {200: Answer("The result", _TABULAR), 202: _ACCEPTED},
-        parameters=(_FORMAT, _BLOCKSIZE, _SESSION, _PHASE),
+        parameters=(_FORMAT, _BLOCKSIZE, _SESSION, _PHASE, _INVALID),
         body={
             JSON: {
                 "type": "object",

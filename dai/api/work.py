@@ -36,7 +36,8 @@ class Work:
     """One request. ``begin``, ``pull`` and ``close`` are called from any threads; each waits for the other.
 
     Without ``output`` the pieces are those of the response document; otherwise those of that end point alone, in
-    ``form`` (None: its own form, which ``accept`` must allow). ``rows`` and ``size`` (bytes, before any coding) count
+    ``form`` (None: its own form, which ``accept`` must allow). With ``replace_invalid`` characters that XML cannot
+    carry are replaced in a WebRowSet. ``rows`` and ``size`` (bytes, before any coding) count
     what was pulled. ``awaited``: the client learns the session from the head of the response document, which leaves at
     once, and feeds or reads streams only then.
     """
@@ -52,10 +53,12 @@ class Work:
         form: Format | None = None,
         accept: str | None = None,
         coding: str = IDENTITY,
+        replace_invalid: bool = False,
         awaited: bool = False,
     ) -> None:
         self.perform, self.environment, self.limits, self.request = perform, environment, limits, request
         self.output, self.form, self.accept, self.coding, self.awaited = output, form, accept, coding, awaited
+        self.replace_invalid = replace_invalid
         self.media_type = MEDIA_TYPE if output is None else form.media_type if form is not None else ""
         self.status = 200
         self.rows = self.size = 0
@@ -239,6 +242,8 @@ class Work:
             source.tuples = self._timed(source.tuples)
             if self.form is not None and self.form.name != source.format.name:
                 source = source.recoded(self.form)
+            if self.replace_invalid and source.format.name == "webrowset":
+                source.options = {**source.options, "on_invalid": "replace"}
             self.media_type = source.media_type
             return source.in_pieces()
         self.media_type = DOCUMENT if source.media_type == FRAGMENT else source.media_type

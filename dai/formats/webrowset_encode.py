@@ -231,7 +231,8 @@ def _without_forbidden(text: pa.StringArray, column: Column, row: int, substitut
         f"Row {row + found}, column {column}: the character U+{code:04X} cannot travel in XML.",
         column=column.name,
         row=row + found,
-        hint="Remove it in the query, ask for Arrow or CSV, or for on_invalid=replace.",
+        hint='Remove it in the query, ask for Arrow or CSV, or have it replaced: invalidCharacters="replace" of '
+        "sqlResultsToXML, ?invalidCharacters=replace of /query.",
     )
 
 

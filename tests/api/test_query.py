@@ -169,3 +169,16 @@ def test_a_chunked_body_that_grows_too_large_is_refused(serve: Serve) -> None:
             "/resources/book/perform", content=(b" " * 300 for _ in range(10)), headers={"Content-Type": "text/xml"}
         )
         assert answer.status_code == 413
+
+
+def test_characters_that_xml_cannot_carry_are_replaced_as_the_hint_says(client: httpx.Client) -> None:
+    sql = {"sql": "select 'a' || char(1) as a"}
+    refused = client.post(f"{URL}?format=webrowset", json=sql)
+    assert (refused.status_code, refused.json()["type"]) == (400, "cannot-encode")
+    assert "on_invalid" not in refused.text
+    assert "?invalidCharacters=replace" in refused.json()["hint"]
+    assert client.post(f"{URL}?format=webrowset&invalidCharacters=refuse", json=sql).status_code == 400
+    answer = client.post(f"{URL}?format=webrowset&invalidCharacters=replace", json=sql)
+    assert answer.status_code == 200
+    assert "<columnValue>a\ufffd</columnValue>" in answer.text
+    assert client.post(f"{URL}?format=csv&invalidCharacters=replace", json=sql).text == "a\r\na\x01\r\n"
