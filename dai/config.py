@@ -25,6 +25,8 @@ from dai.loading import nearest
 
 PREFIX = "DAI_"
 SEPARATOR = "__"
+MOST = {int: 1 << 53, float: 1e9}
+"""No number in a configuration is larger, or negative; fields with a bound of their own say it in their metadata."""
 _FILE_DATABASES = frozenset({"sqlite", "duckdb"})
 
 
@@ -36,7 +38,7 @@ class ServiceConfig:
     ``hosts``: names that requests may call this service by, besides addresses, localhost and the machine's name."""
 
     host: str = "127.0.0.1"
-    port: int = 8080
+    port: int = field(default=8080, metadata={"most": 65_535})
     hosts: tuple[str, ...] = ()
     name: str = "dai"
     state: str = field(default="sqlite:///dai-state.db", repr=False)
@@ -103,9 +105,9 @@ class ResourceConfig:
     collections: Path | None = None
     directory: Path | None = None
     roles: Path | None = None
-    pool_size: int = 16
-    pool_wait: float = 30.0
-    connect_wait: float = 10.0
+    pool_size: int = field(default=16, metadata={"most": 10_000})
+    pool_wait: float = field(default=30.0, metadata={"most": 1_000_000})
+    connect_wait: float = field(default=10.0, metadata={"most": 1_000_000})
 
     @property
     def kind(self) -> str:
@@ -153,7 +155,7 @@ def load(path: Path | str, environment: Mapping[str, str] | None = None) -> Conf
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"The configuration {path} cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also a number of thousands of digits
         raise ConfigurationError(f"The configuration {path} is not TOML: {error}.") from error
     return parse(document, path.parent, environment)
 
@@ -301,16 +303,29 @@ def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **give
     """A dataclass ``kind`` of the values of a section; ``given`` are fields that no key sets. ``where`` names it in
     errors. ConfigurationError for an unknown key, with the nearest, and for a value of another type."""
     hints = typing.get_type_hints(kind)
+    most = {each.name: each.metadata.get("most") for each in dataclasses.fields(kind)}
     known = [each.name for each in dataclasses.fields(kind) if each.name not in given]
     found: dict[str, Any] = dict(given)
     for name, value in values.items():
         key = name.replace("-", "_")
         if key not in known:
             source = f" ({value.variable})" if isinstance(value, _Override) else ""
-            place = f"[{where}]" if where else "The file"
-            raise ConfigurationError(f"{place} has no key {name!r}{source}.", hint=nearest(key, known))
-        found[key] = _value(value, hints[key], f"{where}.{name}" if where else name, base)
+            whose = f"[{where}]" if where else "The file"
+            raise ConfigurationError(f"{whose} has no key {name!r}{source}.", hint=nearest(key, known))
+        place = f"{where}.{name}" if where else name
+        found[key] = _bounded(_value(value, hints[key], place, base), place, most[key])
     return kind(**found)
+
+
+def _bounded(value: Any, where: str, most: float | None) -> Any:
+    """``value``; ConfigurationError for a number below 0 or above ``most``, or that is none."""
+    if isinstance(value, int | float):
+        most = MOST[type(value)] if most is None else most
+        if value < 0:
+            raise ConfigurationError(f"{where} must be 0 or more, not {value}.")
+        if not value <= most:
+            raise ConfigurationError(f"{where} must be at most {int(most):_}, not {value}.")
+    return value
 
 
 def _value(value: Any, hint: Any, where: str, base: Path) -> Any:
@@ -334,7 +349,8 @@ def _value(value: Any, hint: Any, where: str, base: Path) -> Any:
     if hint is Path and isinstance(value, str):
         return (base / value).resolve()
     if hint is float and isinstance(value, int):
-        return float(value)
+        # a larger one than any float is refused as that
+        return float(min(max(value, -(1 << 60)), 1 << 60))
     if not isinstance(value, hint):
         raise wrong
     return str(value) if hint is str else value
@@ -350,7 +366,5 @@ def _check_limits(limits: LimitsConfig) -> None:
         *("rows", "bytes", "seconds", "execution_seconds", "result_bytes"),
     }
     for each in dataclasses.fields(limits):
-        value = getattr(limits, each.name)
-        if value < 0 or (value == 0 and each.name not in may_be_zero):
-            least = "0 or more" if each.name in may_be_zero else "more than 0"
-            raise ConfigurationError(f"limits.{each.name} must be {least}, not {value}.")
+        if getattr(limits, each.name) == 0 and each.name not in may_be_zero:
+            raise ConfigurationError(f"limits.{each.name} must be more than 0.")

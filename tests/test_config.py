@@ -1,10 +1,11 @@
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dai.config import Config, load, parse
+from dai.config import Config, LimitsConfig, ResourceConfig, ServiceConfig, load, parse
 from dai.errors import ConfigurationError
 
 
@@ -142,3 +143,36 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[service\n")
     with pytest.raises(ConfigurationError, match="is not TOML"):
         load(tmp_path / "bad.toml")
+
+
+SECTIONS = {"service": ServiceConfig, "limits": LimitsConfig, "resources": ResourceConfig}
+NUMBERS = [
+    (section, each.name)
+    for section, kind in SECTIONS.items()
+    for each in dataclasses.fields(kind)
+    if each.type in ("int", "float")
+]
+
+
+@pytest.mark.parametrize(
+    "value", [-1, 10**30, 10**400, float("inf"), float("nan"), -1.5], ids=lambda value: f"{value!r:.6}"
+)
+@pytest.mark.parametrize(("section", "key"), NUMBERS)
+def test_every_number_has_bounds(section: str, key: str, value: float) -> None:
+    values = {key: value}
+    document = {section: {"a": {"url": "sqlite://", **values}} if section == "resources" else values}
+    with pytest.raises(ConfigurationError, match=rf"{key} must be (0 or more|at most [0-9_]+|a whole number), not "):
+        config(document)
+
+
+def test_a_port_is_one_of_tcp(tmp_path: Path) -> None:
+    assert config({"service": {"port": 65_535}}).service.port == 65_535
+    with pytest.raises(ConfigurationError, match=r"service\.port must be at most 65_535, not 65536"):
+        config({"service": {"port": 65_536}})
+    with pytest.raises(ConfigurationError, match=r"service\.port must be at most 65_535"):
+        config({}, DAI_SERVICE__PORT="99999")
+    with pytest.raises(ConfigurationError, match=r"service\.grace must be at most"):
+        config({}, DAI_SERVICE__GRACE="inf")
+    (tmp_path / "dai.toml").write_text(f"[service]\nport = {'9' * 5000}\n")
+    with pytest.raises(ConfigurationError):
+        load(tmp_path / "dai.toml", {})

@@ -1,5 +1,6 @@
 """The state of a service that is lost while it runs, and that another service wants."""
 
+import time
 from pathlib import Path
 
 import httpx
@@ -15,8 +16,8 @@ JOB = {"Prefer": "respond-async"}
 
 def phase(client: httpx.Client, job: str, *before: str) -> str:
     """The phase of a job once it has left those before."""
-    while (found := str(client.get(f"{job}?wait=30").json()["phase"])) in before:
-        continue
+    while (found := str(client.get(job).json()["phase"])) in before:
+        time.sleep(0.01)
     return found
 
 
