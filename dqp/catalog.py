@@ -26,6 +26,7 @@ from dai.drivers import Driver, Statistics, TableInfo
 from dai.errors import DaiError, NotFoundError, ParameterError
 from dai.loading import MOST, nearest
 from dqp import types
+from dqp.arrival import Probes
 from dqp.diagnosis import explained
 from dqp.private import PRIVATE, shown
 from dqp.reflection import Reflected, Reflection
@@ -63,6 +64,7 @@ class Catalog:
         self._last_used: dict[str, float] = {}
         self._lock = threading.Lock()
         self._uploaded = 0
+        self.probes = Probes()
         self._shadow: tuple[int, Shadow] | None = None
         self._functions = {
             name: Signature(tuple(each.get("arguments", ())), each.get("returns", types.TEXT))
@@ -101,6 +103,20 @@ class Catalog:
         """Changes when anything changed that a plan was made from. Starts looking after changes in the background."""
         self._reflection.look_after()
         return self._reflection.version + self._uploaded
+
+    def owner(self, alias: Any) -> str | None:
+        """The source of that alias, or the one that it is a replica of; None where there is none."""
+        source = self.sources.get(str(alias))
+        return None if source is None else source.replica_of or source.alias
+
+    def renewed(self, alias: str, since: int, columns: Iterable[Sequence[Any]] = ()) -> bool:
+        """Asks the source for its tables where nothing has changed after the version ``since``; whether something has.
+        ``columns``: schema, table, name and Arrow type of what it delivers, which counts where it says otherwise."""
+        if self.version == since:
+            self._reflection.renew(alias)
+        if self.version == since and (delivered := [(a, b, c, d) for a, b, c, d in columns]):
+            self._reflection.learn(alias, delivered)
+        return self.version != since
 
     @property
     def functions(self) -> frozenset[str]:

@@ -28,6 +28,7 @@ from dqp.binder import Bound, bind
 from dqp.catalog import Catalog
 from dqp.cost import Estimator
 from dqp.diagnosis import point
+from dqp.errors import ChangedError
 from dqp.execution import Execution
 from dqp.explain import asked_first, fragments_of, node_of, remarks_of
 from dqp.explanation import Explanation, Figures
@@ -49,6 +50,8 @@ PLANS = 256
 """Plans kept, of the queries asked last."""
 CHARACTERS = 200_000
 """Of the SQL and the parameters of the plans kept, all together: a long plan takes some 250 times their bytes."""
+REPLANS = 3
+"""Times that a query is planned again since a table was changed."""
 FRAMES = 8_000
 """Python's limit of recursion where there is a federation. Queries that programs write are deep: sqlglot's parser takes
 20 frames for a parenthesis. A thread's usual stack of 8 MiB holds more of them."""
@@ -195,9 +198,34 @@ class Coordinator:
                 found = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation, begun=begun)
                 lines = getattr(found, form).split("\n")
                 return table_stream(pa.table({"plan": pa.array(lines, pa.string())}), batch_rows), None
-            running = self.run(planned, cancellation=cancellation, batch_rows=batch_rows, begun=begun)
+            running = self._started(sql, parameters, cancellation, begun, batch_rows=batch_rows)
         stream = running.stream
         return Stream(stream.schema, _plainly(stream, plain), stream.close), running
+
+    def _started(
+        self,
+        sql: str,
+        parameters: Parameters,
+        cancellation: Cancellation,
+        begun: Begun,
+        *,
+        batch_rows: int | None = None,
+        profiled: bool = False,
+    ) -> Running:
+        """The query under way, planned again where a source has other tables than it was planned for."""
+        for left in reversed(range(REPLANS + 1)):
+            version = self.catalog.version
+            planned = self.plan(sql, parameters, cancellation=cancellation)
+            try:
+                return self.run(
+                    planned, cancellation=cancellation, batch_rows=batch_rows, begun=begun, profiled=profiled
+                )
+            except (ChangedError, StatementError, DataError) as error:
+                alias = self.catalog.owner(error.extra.get("source"))
+                columns = error.extra["columns"] if isinstance(error, ChangedError) else ()
+                if not left or alias is None or not self.catalog.renewed(alias, version, columns):
+                    raise
+        raise AssertionError
 
     def run(
         self,
@@ -208,7 +236,8 @@ class Coordinator:
         begun: Begun = _unwatched,
         profiled: bool = False,
     ) -> Running:
-        """Begins the query; its schema is known when this returns. ``profiled``: what each operator did is measured."""
+        """Begins the query; its schema is known when this returns. ``profiled``: what each operator did is measured.
+        ChangedError where a table was changed since it was planned."""
         execution = Execution(cancellation, profiled=profiled)
         try:
             begun(execution)
@@ -279,7 +308,8 @@ class Coordinator:
             remarks = (*planned.context.remarks, *placement.remarks, *shared, *self._remarks(planned))
             return Explanation(node_of(placement, context, calls), sql, remarks, dict(planned.seconds), first)
         begin = time.perf_counter()
-        running = self.run(planned, cancellation=cancellation or Cancellation(), begun=begun, profiled=True)
+        running = self._started(sql, parameters, cancellation or Cancellation(), begun, profiled=True)
+        planned = running.planned
         with running.stream:
             after = None
             rows = 0

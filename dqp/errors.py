@@ -4,6 +4,7 @@
 
     DaiError
     ├─ EvaluatorLostError       evaluator-lost          503   an evaluator went away; its work may run elsewhere
+    ├─ ChangedError             changed                 409   columns have other types than when the query was planned
     └─ OperationError           operation-failed        502   a function that calls a service or Python failed
 
 ``dai.errors.by_code`` finds them once this module is imported.
@@ -22,6 +23,16 @@ class EvaluatorLostError(DaiError):
     """
 
     code, status, title = "evaluator-lost", 503, "An evaluator went away"
+
+
+class ChangedError(DaiError):
+    """What a source delivers has other types than its tables had when the query was planned. As long as no row was
+    handed out the query is planned again.
+
+    ``extra["columns"]``: of tables, each schema, table, column and the Arrow type that it has now.
+    """
+
+    code, status, title = "changed", 409, "A table was changed"
 
 
 class OperationError(DaiError):

@@ -23,13 +23,15 @@ from dai.cancellation import Cancellation
 from dai.errors import DaiError, DatabaseUnavailableError, DataError, InternalError, TruncatedError, UnreachableError
 from dai.stream import Stream
 from dqp import dialects
+from dqp.arrival import Promise
 from dqp.buffer import Buffer
 from dqp.catalog import Catalog
 from dqp.dialects import NotPushed, Statement
 from dqp.dialects.sqlite import guarded
+from dqp.errors import ChangedError
 from dqp.execution import Execution, Measure, named
 from dqp.keys import Members
-from dqp.operators import Filter, Nested, Operator, Remote, Scan, conjunction, conjuncts, rewritten, walk_deep
+from dqp.operators import Filter, Nested, Operator, Remote, Scan, Sort, conjunction, conjuncts, rewritten, walk_deep
 from dqp.sources import Source
 from dqp.splitting import divided
 
@@ -57,10 +59,11 @@ class Lost:
 
 @dataclass(frozen=True)
 class Place:
-    """A source and the statement that gives the rows there."""
+    """A source and the statement that gives the rows there, of the tree over its tables."""
 
     source: Source
     statement: Statement
+    tree: Operator
 
 
 def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[Place, ...]:
@@ -96,9 +99,9 @@ def _places(tree: Operator, source: Source) -> Iterator[Place]:
     """The source; once more for its statement without the keys that it brings along, should they be refused."""
     made = _statement(tree, source)
     if not made.tables or source.takes_tables():
-        yield Place(source, made)
+        yield Place(source, made, tree)
     if made.tables:
-        yield Place(source, _statement(rewritten(tree, _without_tables), source))
+        yield Place(source, _statement(rewritten(tree, _without_tables), source), tree)
 
 
 def _without_tables(node: Operator) -> Operator:
@@ -150,7 +153,7 @@ class Reading:
     """
 
     def __init__(self, remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -> None:
-        self.remote, self._execution, self._lost = remote, execution, lost
+        self.remote, self._catalog, self._execution, self._lost = remote, catalog, execution, lost
         self._measure = execution.measure(remote, remote.source)
         options = execution.options
         divisions = divided(remote, options.split_rows, options.splits)
@@ -180,7 +183,7 @@ class Reading:
         self._buffer.finish()
 
     def _take(self, place: Place, touched: Callable[[], None]) -> None:
-        with _opened(place, self._cancellation) as stream:
+        with _opened(place, self._catalog, self._execution) as stream:
             schema = self._schema_of(stream.schema)
             for batch in stream:
                 if batch.num_rows:
@@ -197,7 +200,7 @@ class Reading:
                 self._schema = pa.schema(list(zip(self._names, types, strict=True)))
                 self._known.notify_all()
             elif list(self._schema.types) != types:
-                raise DataError("Two parts of one scan have columns of different types: has the table been changed?")
+                raise ChangedError("Two parts of one scan have columns of different types.", hint="Ask again.")
             return self._schema
 
     @property
@@ -228,10 +231,42 @@ class Reading:
         return Stream(self.schema, self._buffer)
 
 
-def _opened(place: Place, cancellation: Cancellation) -> Stream:
-    statement = place.statement
+def _opened(place: Place, catalog: Catalog, execution: Execution) -> Stream:
+    statement, cancellation = place.statement, execution.cancellation
+    probe(place, catalog, cancellation)
     tables = {each.name: each.data for each in statement.tables}
-    return place.source.query(statement.sql, statement.parameters, cancellation=cancellation, **brought(tables))
+    stream = place.source.query(statement.sql, statement.parameters, cancellation=cancellation, **brought(tables))
+    return checked(stream, statement.promise)
+
+
+def checked(stream: Stream, promise: Promise) -> Stream:
+    """The stream; ChangedError, and it is closed, where its types are not those that were planned."""
+    try:
+        promise.check(list(stream.schema))
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def probe(place: Place, catalog: Catalog, cancellation: Cancellation) -> None:
+    """Asks for the types of the columns that the statement computes with and does not hand out: ChangedError where they
+    are not those that were planned. (SQLite has no such types; its statements look at the values.)"""
+    promise = place.statement.promise
+    if promise.loose:
+        return
+    for scan in scans_of(place.tree):
+        table, handed = scan.table, frozenset(promise.origins.values())
+        hidden = tuple(
+            (identifier, name)
+            for identifier, name in scan.items
+            if (table.schema, table.name, table.column(name).source_name or name) not in handed
+        )
+        if hidden and catalog.probes.is_due(
+            (place.source.alias, table.schema, table.name, *sorted(n for _, n in hidden))
+        ):
+            asked = _statement(Sort(replace(scan, items=hidden), limit=0), place.source)
+            checked(place.source.query(asked.sql, cancellation=cancellation), asked.promise).close()
 
 
 @dataclass(frozen=True)
@@ -284,7 +319,7 @@ def direct(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -
     cancellation: Cancellation = execution.cancellation
 
     def opened(place: Place, _: Callable[[], None]) -> Stream:
-        return _renamed(_opened(place, cancellation), place, cancellation, lost)
+        return _renamed(_opened(place, catalog, execution), place, cancellation, lost)
 
     found = places(remote, catalog, lost)
     asked = [Asked.of(each, partial(opened, each)) for each in found]

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 
 from dai.drivers import Statistics, TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError
@@ -283,8 +284,9 @@ class Reflection:
             if idle < CHECK_SECONDS:
                 return
             self._looked = now
-        looking = [self._pool.submit(self._look, alias) for alias in list(self._reflected)]
-        if idle > self._lifetime:
+        long = idle > self._lifetime
+        looking = [self._pool.submit(self._look, alias, long) for alias in list(self._reflected)]
+        if long:
             wait(looking, PATIENCE)
 
     def look_now(self, aliases: Iterable[str]) -> None:
@@ -299,6 +301,30 @@ class Reflection:
             ]
             self._fresh.update(dict.fromkeys(chosen, now))
         wait([self._pool.submit(self._look, alias, True) for alias in chosen], PATIENCE)
+
+    def renew(self, alias: str) -> None:
+        """Compares the source with what is known of it, and waits for that."""
+        if alias in self._reflected:
+            self._look(alias, True)
+
+    def learn(self, alias: str, columns: Iterable[tuple[str | None, str, str, str]]) -> None:
+        """Takes columns (schema, table, name) for what their source delivers, an Arrow type, until its tables change:
+        what it says of them differs from it."""
+        types = {(schema, table, name): arrow for schema, table, name, arrow in columns}
+        with self._lock:
+            found = self._reflected[alias]
+            tables = [
+                replace(
+                    info,
+                    columns=tuple(
+                        replace(each, arrow=types.get((info.schema, info.name, each.name), each.arrow))
+                        for each in info.columns
+                    ),
+                )
+                for info in (*found.tables, *(info for info, _ in found.hidden))
+            ]
+            self._reflected[alias] = Reflected(alias, tables, found.fingerprint, found.dialect)
+            self.version += 1
 
     def _look(self, alias: str, fresh: bool = False) -> None:
         known, begin = self._reflected[alias], time.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from dai.stream import Stream
 from dqp.arriving import Arriving
 from dqp.exchange import BLOCK_BYTES, distribute
 from dqp.execution import Execution, ExecutionOptions, Measure, Measurement, figures_of
-from dqp.fetch import Asked, Lost, brought, first_of
+from dqp.fetch import Asked, Lost, brought, checked, first_of
 from dqp.flight_client import fetch
 from dqp.leaves import over, read_as, restored
 from dqp.operations import calling
@@ -169,22 +169,17 @@ class TaskRun:
 
     def _ask(self, given: RemoteInput, measure: Measure, arriving: Arriving) -> None:
         asked = []
-        for number, (alias, address, sql) in enumerate(given.places):
-            tables = given.tables if number < given.bringing else {}
-            asked.append(Asked(alias, sql, partial(self._take, alias, address, sql, tables, arriving), bool(tables)))
+        for number, (alias, _, sql) in enumerate(given.places):
+            brings = number < given.bringing and bool(given.tables)
+            asked.append(Asked(alias, sql, partial(self._take, given, number, arriving), brings))
         first_of(asked, measure, self._execution.cancellation, Lost())
 
-    def _take(
-        self,
-        alias: str,
-        address: str,
-        sql: str,
-        tables: Mapping[str, pa.Table],
-        arriving: Arriving,
-        touched: Callable[[], None],
-    ) -> None:
+    def _take(self, given: RemoteInput, number: int, arriving: Arriving, touched: Callable[[], None]) -> None:
+        alias, address, sql = given.places[number]
+        tables = given.tables if number < given.bringing else {}
         source = self._evaluator.source(alias, address)
-        with source.query(sql, cancellation=self._execution.cancellation, **brought(tables)) as stream:
+        stream = source.query(sql, cancellation=self._execution.cancellation, **brought(tables))
+        with checked(stream, given.promise):
             arriving.take(stream, touched)
 
     def _called(self, given: Called, key: str) -> Stream:

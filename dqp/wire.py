@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from dai.errors import DataError
+from dqp.arrival import Promise
 from dqp.flight import Ticket
 from dqp.operations import Operation
 
@@ -26,12 +27,13 @@ Columns = tuple[tuple[str, str], ...]
 class RemoteInput:
     """The rows of one statement: at the first of ``places`` that answers, each (alias, address of the resource, SQL).
     ``columns``: what they are called and cast to; ``tables``: what the first ``bringing`` of the
-    statements bring along, by name."""
+    statements bring along, by name; ``promise``: what may arrive."""
 
     places: tuple[tuple[str, str, str], ...]
     columns: Columns
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     bringing: int = 0
+    promise: Promise = field(default_factory=Promise)
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ def _input(given: Input) -> dict[str, Any]:
             "columns": given.columns,
             "tables": tables,
             "bringing": given.bringing,
+            "promise": asdict(given.promise),
         }
     if isinstance(given, Received):
         tickets = [[address, asdict(ticket)] for address, ticket in given.tickets]
@@ -192,7 +195,8 @@ def _input_of(found: Mapping[str, Any]) -> Input:
     if kind == "remote":
         places = tuple((str(alias), str(address), str(sql)) for alias, address, sql in found["places"])
         tables = {str(name): _table_of(each) for name, each in found["tables"].items()}
-        return RemoteInput(places, _columns_of(found["columns"]) or (), tables, int(found["bringing"]))
+        promise = _promise_of(found["promise"])
+        return RemoteInput(places, _columns_of(found["columns"]) or (), tables, int(found["bringing"]), promise)
     if kind == "received":
         tickets = tuple((str(address), Ticket(**ticket)) for address, ticket in found["tickets"])
         return Received(tickets, _columns_of(found["columns"]), bool(found["whole"]))
@@ -205,6 +209,14 @@ def _input_of(found: Mapping[str, Any]) -> Input:
     (result,) = _types_of(given["result"])
     operation = Operation(**{**given, "types": types, "result": result})
     return Called(operation, _body_of(found["below"]), int(found["kept"]), str(found["identifier"]))
+
+
+def _promise_of(found: Mapping[str, Any]) -> Promise:
+    origins = {
+        str(name): (None if schema is None else str(schema), str(table), str(column))
+        for name, (schema, table, column) in found["origins"].items()
+    }
+    return Promise(_columns_of(found["columns"]) or (), origins, bool(found["loose"]))
 
 
 def _columns_of(found: Any) -> Columns | None:

@@ -13,10 +13,11 @@ compared with a constant, which DuckDB does not compute, overflows in other data
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dai.loading import Table
+from dqp.arrival import Promise
 from dqp.dialects.typing import NotPushed
 from dqp.keys import KeyTable
 
@@ -45,12 +46,13 @@ class Statement:
     """One query for a source. ``columns`` are (identifier, DuckDB type), in order: what arrives can be cast to that
     type without loss. ``parameters`` in the order of the ``?`` in ``sql``: none so far; constants are literals that can
     hold nothing but the value, since bound values cost the fast paths of the drivers (docs/decisions/0007, 0008).
-    ``tables``: keys that travel beside it."""
+    ``tables``: keys that travel beside it. ``promise``: what may arrive."""
 
     sql: str
     parameters: tuple[Any, ...]
     columns: tuple[tuple[str, str], ...]
     tables: tuple[KeyTable, ...] = ()
+    promise: Promise = field(default_factory=Promise, compare=False)
 
 
 def statement(tree: Operator, dialect: str) -> Statement:
@@ -59,4 +61,5 @@ def statement(tree: Operator, dialect: str) -> Statement:
         raise NotPushed(f"nothing is known of the SQL of {dialect}")
     writing = DIALECTS[dialect]()
     sql, columns = writing.statement(tree)
-    return Statement(sql, (), columns, tuple(writing.tables))
+    origins = {each: writing.native[each] for each, _ in columns if each in writing.native}
+    return Statement(sql, (), columns, tuple(writing.tables), Promise(columns, origins, writing.LOOSE))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 
+from dqp.arrival import Origin
 from dqp.dialects.expressions import SIMPLE, Value, kind
 from dqp.dialects.functions import Functions
 from dqp.dialects.typing import (
@@ -54,9 +55,12 @@ class Dialect(Functions):
     MOST_TABLES: ClassVar[int] = 1_000
     """That the source joins in one SELECT."""
 
+    LOOSE: ClassVar[bool] = False
+    """Whether columns have the types of their values."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.native: set[str] = set()
+        self.native: dict[str, Origin] = {}
         """Columns that arrive in their declared type by themselves."""
         self._found: dict[int, Value] = {}
         self._keys: set[int] = set()
@@ -94,7 +98,7 @@ class Dialect(Functions):
         for identifier, name in node.items:
             column = node.table.column(name)
             self.types[identifier] = type = parsed(column.type)
-            self.native.add(identifier)
+            self.native[identifier] = (node.table.schema, node.table.name, column.source_name or name)
             allowed = self.COLUMNS.get(column.source_type.lower().partition("(")[0].strip())
             if allowed is None or kind(type) not in allowed:
                 self.opaque[identifier] = (
@@ -119,7 +123,7 @@ class Dialect(Functions):
             self.magnitudes[name] = value.magnitude
             if isinstance(node, exp.Column):
                 if node.name in self.native:
-                    self.native.add(name)
+                    self.native[name] = self.native[node.name]
                 if node.name in self.opaque:
                     self.opaque[name] = self.opaque[node.name]
 

@@ -62,6 +62,7 @@ class SQLite(Dialect):
     """The whitelist; the module says on what grounds."""
 
     product = "SQLite"
+    LOOSE = True
     DEEPEST = 95
     MOST_TABLES = 64
     JOINS = frozenset({"inner", "left", "semi", "anti"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -16,9 +16,11 @@ import pyarrow as pa
 from dai.client.problems import from_problem
 from dai.errors import DaiError
 from dai.stream import Stream
+from dqp.arrival import Promise
+from dqp.catalog import Catalog
 from dqp.errors import EvaluatorLostError
 from dqp.execution import Execution
-from dqp.fetch import Lost, places
+from dqp.fetch import LOST, Lost, Place, places, probe
 from dqp.flight import Ticket, new_token
 from dqp.flight_client import fetch
 from dqp.leaves import Leaves
@@ -238,8 +240,16 @@ class Attempt:
                 asked = tuple((each.source.alias, each.source.address, each.statement.sql) for each in found)
                 tables = {each.name: each.data for each in found[0].statement.tables}
                 bringing = sum(bool(each.statement.tables) for each in found)
-                return RemoteInput(asked, found[0].statement.columns, tables, bringing)
+                return RemoteInput(
+                    asked, found[0].statement.columns, tables, bringing, self._promised(found[0], self._runtime.catalog)
+                )
         return self._read_here(remote)
+
+    def _promised(self, place: Place, catalog: Catalog) -> Promise:
+        """What may arrive at an evaluator; where the source cannot be asked, another place may answer there."""
+        with suppress(*LOST):
+            probe(place, catalog, self._cancellation)
+        return place.statement.promise
 
     def _read_here(self, remote: Remote) -> Received:
         """What only this process can read, or has begun to: served when its source has accepted the statement."""
