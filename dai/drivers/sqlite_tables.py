@@ -162,7 +162,7 @@ def _column(row: Sequence[Any], arrow: pa.DataType, collation: str | None, *, au
         default=default,
         precision=size[0] if is_decimal and size else None,
         scale=(size[1] if len(size) > 1 else 0) if is_decimal and size else None,
-        length=size[0] if size and arrow == pa.string() else None,
+        length=size[0] if size and arrow in (pa.string(), pa.binary()) else None,
         autoincrement=autoincrement,
         collation=None if collation is None or collation.upper() == "BINARY" else collation,
     )

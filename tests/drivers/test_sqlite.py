@@ -237,3 +237,13 @@ def test_returning_belongs_to_updates(driver: Driver) -> None:
     with pytest.raises(NotAQueryError):
         table(driver, "INSERT INTO t (x) VALUES (1) RETURNING id")
     assert table(driver, "SELECT * FROM t").num_rows == 0
+
+
+@pytest.mark.parametrize("declared", ["varchar(64)", "CHAR (64)", "character varying(64)", "varbinary(64)"])
+@pytest.mark.parametrize("value", [None, "'a'", "x'00'"])
+def test_a_declared_length_is_kept_whatever_the_column_holds(driver: Driver, declared: str, value: str | None) -> None:
+    update(driver, f"create table sized (s {declared})")
+    if value is not None:
+        update(driver, f"insert into sized values ({value})")
+    ((column,),) = [each.columns for each in driver.tables("sized")]
+    assert column.length == 64
