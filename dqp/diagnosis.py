@@ -49,6 +49,14 @@ def explained(
         if similar := _similar(tables, fault.name):
             return StatementError(similar[0], sql=sql, position=fault.position, hint=similar[1])
         known = list(dict.fromkeys(name for names in tables.values() for name in names))
+        hiding = [table for table, names in tables.items() if fault.name.casefold() in map(str.casefold, names)]
+        if hiding:
+            detail = (
+                f"There is no column {fault.name!r} here: {' and '.join(hiding)} has one, but FROM does not give it."
+            )
+            instead = f", or use {' or '.join(fault.candidates.split(','))}" if fault.candidates else ""
+            advice = f"Let the query in FROM select it{instead}."
+            return StatementError(detail, sql=sql, position=fault.position, hint=advice)
         near = get_close_matches(fault.name, known, 1)
         hint = nearest(fault.name, known) if known else None
         owners = [table for table, names in tables.items() if near and near[0] in names]
@@ -57,7 +65,7 @@ def explained(
         where = f" in {next(iter(tables))}" if len(tables) == 1 else ""
         detail = f"There is no column {fault.name!r}{where}."
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)
-    if found := re.match(r'Table "(.+?)" does not have a column named "(.+?)"', message):
+    if found := re.match(r'(?:Table|Values list) "(.+?)" does not have a column named "(.+?)"', message):
         if similar := _similar(columns(), found[2]):
             return StatementError(similar[0], sql=sql, position=fault.position, hint=similar[1])
         candidates = re.findall(r'"([^"]+)"', rest)
@@ -96,6 +104,9 @@ def point(sql: str, error: DataError) -> None:
     if found is None:
         return
     text, column = found["text"] or found["moment"], found["column"]
+    if column is not None and column.casefold() not in sql.casefold():
+        # A name that DuckDB or we made up: the value says more without it.
+        error.detail, column = error.detail[: found.start("column")].rpartition(" when casting")[0], None
     places = []
     for kind, start, end in tokens(sql, "duckdb"):
         written = sql[start:end]

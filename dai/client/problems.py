@@ -29,7 +29,7 @@ def from_problem(problem: Mapping[str, Any], *, correlation: str | None = None) 
     hints = [str(problem["hint"])] if problem.get("hint") else []
     if problem.get("activity"):
         hints.append(f"Activity: {problem['activity']}")
-    if instance:
+    if instance and f"Correlation id: {instance}" not in "\n".join(hints).split("\n"):  # a service may pass it on
         hints.append(f"Correlation id: {instance}")
     known = {name: members[name] for name in _parameters(kind) & members.keys()}
     error = kind(detail, hint="\n".join(hints) or None, **known)

@@ -11,6 +11,7 @@ import pytest
 import dai
 from dai.client import Resource, Service, activity, document, element, parted
 from dai.client.documents import as_bytes
+from dai.client.problems import from_problem
 from dai.client.result import MEDIA_TYPES
 from dai.client.testing import Request, Scripted, ScriptedServer
 from dai.errors import DataError, NotAcceptableError, NotFoundError, RequestError
@@ -180,3 +181,10 @@ def test_statistics_of_a_table() -> None:
     with ScriptedServer(DATA, said(known)) as server:
         assert dai.connect(f"{server.url}/data").statistics("a b")["columns"]["id"] == {"distinct": 5.0}
         assert server.requests[-1].target == "/resources/data/statistics?table=a%20b"
+
+
+def test_a_correlation_id_that_was_passed_on_is_told_once() -> None:
+    """A federation hands on what a service that it asked has told it."""
+    source = from_problem({"type": "sql-error", "detail": "No.", "hint": "Try it.", "instance": "abc"})
+    found = from_problem(source.problem("def"))
+    assert str(found).split("\n") == ["No.", "Try it.", "Correlation id: abc"]

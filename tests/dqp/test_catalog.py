@@ -215,6 +215,9 @@ def test_parameters(small: Catalog) -> None:
     [
         ("select foo from pg.orders", 8, r"no column 'foo' in pg.orders"),
         ("select amtt from pg.orders", 8, "Did you mean 'amt'"),
+        ("select amt from (select id from pg.orders)", 8, "no column 'amt' here: pg.orders has one, but FROM does not"),
+        ("select AMT from (select id from pg.orders)", 8, "no column 'AMT' here.*query in FROM select it, or use id"),
+        ("select id from pg.orders o(x)", 8, "no column 'id' here: .*pg.orders.* has one"),
         ("select 'é→', amtt\nfrom pg.orders", 14, "line 1: .*amtt"),
         ("select id,\n  nme from pg.people", 14, "line 2: .*Did you mean 'name'"),
         ("select o.amtt from pg.orders o", 8, "no column 'amtt' in o.*'amt'"),

@@ -318,3 +318,18 @@ def test_a_stream_that_nobody_read_keeps_no_connection(coordinator: Coordinator,
         assert isinstance(source, DriverSource)
         pool = source.driver.pool_state
         until(lambda pool=pool: pool()["open"] == pool()["idle"])  # the catalog may be looking at it
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select cast(v as int) from (values (9223372036854775807)) t(v)",
+        'select cast("odd name" as int) from (values (9223372036854775807)) t("odd name")',
+        "select cast(v as date) from (values ('x')) t(v)",
+    ],
+)
+def test_an_error_names_no_column_that_nobody_wrote(sql: str, coordinator: Coordinator) -> None:
+    with pytest.raises(DataError) as caught:
+        answer(coordinator, sql)
+    assert "column" not in str(caught.value)
+    assert "9223372036854775807" in str(caught.value) or '"x"' in str(caught.value)
