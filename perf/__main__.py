@@ -18,6 +18,7 @@ BENCHMARKS = {
     "wire": "bytes on the wire per format and compression",
     "memory": "memory against rows and block sizes",
     "users": "concurrent users: percentiles and saturation",
+    "fairness": "a one-row query beside thirty clients who ask for more",
     "exchange": "the exchange between two evaluators against a plain socket",
     "operations": "operation calls of 50 ms a row on 1, 2, 4 and 8 evaluators",
     "federation": "four joins of PostgreSQL with MariaDB against DuckDB, chDB and foreign tables",

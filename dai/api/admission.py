@@ -7,49 +7,75 @@ from collections import deque
 
 from dai.errors import BusyError
 
+SMALL_IN_A_ROW = 8
+"""Small requests that may go before one that waits longer."""
+RESERVED_SECONDS = 5.0
+"""For so long after a small request came, a quarter of the places is kept for more of them."""
+
 
 class Admission:
-    """Belongs to one event loop. Who acquired must release."""
+    """Belongs to one event loop. Who acquired must release. Requests that are known to be ``small`` go before others:
+    they end soon, so nobody waits long for them."""
 
     def __init__(self, concurrent: int, queue: int, seconds: float) -> None:
         self.concurrent, self.queue, self.seconds = concurrent, queue, seconds
         self.running = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._large = self._in_a_row = 0
+        self._reserved_until = float("-inf")
+        self._waiting: dict[bool, deque[asyncio.Future[None]]] = {True: deque(), False: deque()}
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return sum(map(len, self._waiting.values()))
 
-    async def acquire(self, patience: float | None = None) -> None:
+    async def acquire(self, patience: float | None = None, *, small: bool = False) -> None:
         """Returns when the request may run. BusyError when the queue is full, or after ``seconds`` in it, or after
         ``patience`` seconds if that is less."""
         seconds = self.seconds if patience is None else min(patience, self.seconds)
-        if self.running < self.concurrent:
-            self.running += 1
+        loop = asyncio.get_running_loop()
+        if small:
+            self._reserved_until = loop.time() + RESERVED_SECONDS
+        if self._fits(small):
+            self._enter(small)
             return
-        if len(self._waiting) >= self.queue:
-            raise BusyError(
-                f"{self.running} requests run and {len(self._waiting)} wait; no more are taken.", retry_after=1
-            )
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        if self.waiting >= self.queue:
+            raise BusyError(f"{self.running} requests run and {self.waiting} wait; no more are taken.", retry_after=1)
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting[small].append(turn)
         try:
             async with asyncio.timeout(seconds):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self.release()  # the turn came while it was given up
-            elif turn in self._waiting:
-                self._waiting.remove(turn)
+                self.release(small=small)  # the turn came while it was given up
+            elif turn in self._waiting[small]:
+                self._waiting[small].remove(turn)
             if isinstance(error, TimeoutError):
                 raise BusyError(f"No request ended within {seconds:g} seconds.", retry_after=5) from error
             raise
 
-    def release(self) -> None:
-        """Hands the turn to the one that waits longest."""
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
+    def release(self, *, small: bool = False) -> None:
+        """Hands the turn to the one that waits longest, among the small ones first."""
         self.running -= 1
+        self._large -= not small
+        while (chosen := self._next()) is not None:
+            turn = self._waiting[chosen].popleft()
+            if not turn.done():
+                self._in_a_row = self._in_a_row + 1 if chosen else 0
+                self._enter(chosen)
+                turn.set_result(None)
+
+    def _enter(self, small: bool) -> None:
+        self.running += 1
+        self._large += not small
+
+    def _fits(self, small: bool) -> bool:
+        reserved = self.concurrent // 4 if asyncio.get_running_loop().time() < self._reserved_until else 0
+        return self.running < self.concurrent and (small or self._large < self.concurrent - reserved)
+
+    def _next(self) -> bool | None:
+        """Which queue is served next, if any."""
+        large = bool(self._waiting[False]) and self._fits(False)
+        if self._waiting[True] and self._fits(True) and not (large and self._in_a_row >= SMALL_IN_A_ROW):
+            return True
+        return False if large else None

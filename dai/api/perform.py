@@ -20,6 +20,7 @@ from dai.api.negotiation import (
 from dai.api.operations import Answer, Operation, Parameter
 from dai.api.replies import JSON, Reply, problem_reply
 from dai.api.streaming import conduct
+from dai.api.turns import Small
 from dai.api.work import Work
 from dai.cancellation import Cancellation
 from dai.errors import (
@@ -96,6 +97,8 @@ async def post_query(call: Call) -> Reply | None:
         form=form,
         coding=coding,
         replace_invalid=call.query.get("invalidCharacters") == "replace",
+        turns=service.turns,
+        statement=Small.key(resource.name, asked["sql"].encode(errors="replace")),
     )
     if session.explicit:
         with session.request(environment.cancellation):
@@ -160,15 +163,14 @@ async def post_perform(call: Call) -> Reply | None:
         accept = None if call.query.get("format") else call.header(b"accept")
         coding = negotiate(call.header(b"accept-encoding"))
         work = Work(
-            perform,
-            environment,
-            limits,
-            call.id,
+            *(perform, environment, limits, call.id),
             output=output,
             form=form,
             accept=accept,
             coding=coding,
             awaited=awaited,
+            turns=service.turns,
+            statement=Small.key(resource.name, body),
         )
         try:
             with session.request(environment.cancellation, perform.activities) as request:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from dai.api.admission import Admission
 from dai.api.metrics import Metrics
 from dai.api.negotiation import media_types
 from dai.api.problems import Problems
+from dai.api.turns import Small, Turns
 from dai.api.work import Work
 from dai.cancellation import SETTLE_SECONDS
 from dai.config import Config
@@ -81,6 +83,7 @@ class Service:
         self.admission = Admission(limits.concurrent, limits.queue, limits.queue_seconds)
         # What is asked of a role may in turn ask this service for statements: it must not wait for itself.
         self.role_admission = Admission(limits.concurrent, limits.queue, limits.queue_seconds)
+        self.turns, self.small = Turns(max(2, os.cpu_count() or 2)), Small()
         # a request that is being closed may hold a second thread
         self.workers = ThreadPoolExecutor(4 * limits.concurrent, thread_name_prefix="request")
         self.interrupts = ThreadPoolExecutor(8, thread_name_prefix="interrupt")

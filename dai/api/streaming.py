@@ -78,7 +78,8 @@ async def conduct(call: Call, work: Work) -> None:
     """Runs ``work`` and sends what it gives. What it raises was raised before anything was sent."""
     service = call.service
     admission = service.role_admission if work.role else service.admission
-    await admission.acquire(_patience(call))
+    small = work.statement in service.small
+    await admission.acquire(_patience(call), small=small)
     watch = _Watch(call, work)
     service.working.add(work)
     try:
@@ -99,7 +100,8 @@ async def conduct(call: Call, work: Work) -> None:
             watch.cancel(CancelledError("The request has ended."))
             await _settled(asyncio.ensure_future(_in_thread(service.workers.submit, work.close)))
         service.working.discard(work)
-        admission.release()
+        admission.release(small=small)
+        service.small.note(work.statement, work.small)
         call.rows, call.stages = work.rows, {**call.stages, **work.stages}
         call.error = call.error or work.error
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from dai.activity import FRAGMENT, Source
 from dai.api.negotiation import DOCUMENT, accepts_xml, best, media_types, not_acceptable
+from dai.api.turns import SMALL_BYTES, SMALL_SECONDS, Turns
 from dai.cancellation import Cancellation
 from dai.config import LimitsConfig
 from dai.errors import ClosedError, DaiError, InternalError
@@ -55,19 +56,24 @@ class Work:
         coding: str = IDENTITY,
         replace_invalid: bool = False,
         awaited: bool = False,
+        turns: Turns | None = None,
+        statement: int | None = None,
     ) -> None:
         self.perform, self.environment, self.limits, self.request = perform, environment, limits, request
         self.output, self.form, self.accept, self.coding, self.awaited = output, form, accept, coding, awaited
         self.replace_invalid = replace_invalid
         self.media_type = MEDIA_TYPE if output is None else form.media_type if form is not None else ""
+        self.turns, self.statement = turns or Turns(1), statement
         self.status = 200
+        self.small = False
+        """Whether it was begun and ended soon, with a small answer."""
         self.rows = self.size = 0
         self.error: DaiError | None = None
         self.stages: dict[str, float] = {}
         self._running = Running(perform, environment)
         self._lock = threading.Lock()
         self._pieces: Iterator[Any] = iter(())
-        self._fetch = self._produce = 0.0
+        self._fetch = self._produce = self._encode = self._resumed = 0.0
         self._closed = self._ended = self._sent = False
         self._late: DaiError | None = None
 
@@ -94,9 +100,10 @@ class Work:
                 self._pieces = self._document() if self.output is None else self._end_point(self.output)
                 if self.coding != IDENTITY:
                     self._pieces = compress(self._pieces, self.coding)
-                found = self._gather()
+                pieces, done = self._gather()
+                self.small = done and self.size <= SMALL_BYTES and time.perf_counter() - began <= SMALL_SECONDS
                 self._sent = True
-                return found
+                return pieces, done
             except BaseException as error:
                 self._close()
                 raise self._translated(error) from error
@@ -245,7 +252,8 @@ class Work:
             if self.replace_invalid and source.format.name == "webrowset":
                 source.options = {**source.options, "on_invalid": "replace"}
             self.media_type = source.media_type
-            return source.in_pieces()
+            blocks = source.in_pieces()
+            return ByteStream(source.media_type, self._in_turn(blocks), blocks.close)
         self.media_type = DOCUMENT if source.media_type == FRAGMENT else source.media_type
         if self.form is not None and self.form.media_type != self.media_type:
             raise not_acceptable(self.accept, [self.media_type])
@@ -257,13 +265,30 @@ class Work:
         def batches() -> Iterator[Any]:
             while True:
                 began = time.perf_counter()
-                batch = next(tuples, None)
-                self._fetch += time.perf_counter() - began
+                with self.turns.left(self._encode + began - self._resumed):
+                    batch = next(tuples, None)
+                    self._fetch += time.perf_counter() - began
+                # the time of the database, and of the wait for a turn, is not its own
+                self._resumed += time.perf_counter() - began
                 if batch is None:
                     return
                 yield batch
 
         return Stream(tuples.schema, batches(), tuples.close)
+
+    def _in_turn(self, blocks: ByteStream) -> Iterator[Block]:
+        """The blocks of an encoder, which computes: beside others where there is room, else in turns."""
+        while True:
+            self.turns.take(self._encode)
+            self._resumed = time.perf_counter()
+            try:
+                block = next(blocks, None)
+            finally:
+                self._encode += time.perf_counter() - self._resumed
+                self.turns.leave()
+            if block is None:
+                return
+            yield block
 
     def _bounded(self, blocks: Iterator[Block]) -> Iterator[Block]:
         for block in blocks:
