@@ -118,12 +118,36 @@ def named(columns: Sequence[ColumnInfo]) -> dict[str, ColumnInfo]:
 def meant(info: TableInfo, dialect: str) -> TableInfo:
     """The table with the types that the federation takes its columns for: a number that no DECIMAL holds (of more than
     38 digits, or ``numeric`` of PostgreSQL without a precision, as are sums and averages in views) arrives as a text,
-    which is no number to SQL."""
-    found = tuple(
+    which is no number to SQL. What is unique in the source is a key here only where no two of its values become one."""
+    columns = tuple(
         replace(each, arrow=_WIDE.sub("double", each.arrow)) if _is_wide(each, dialect) else each
         for each in info.columns
     )
-    return info if found == info.columns else replace(info, columns=found)
+    merging = {each.name for each in columns if not _is_injective(each, dialect)}
+    return replace(
+        info,
+        columns=columns,
+        primary_key=() if merging & {*info.primary_key} else info.primary_key,
+        indexes=tuple(replace(each, unique=each.unique and not merging & {*each.columns}) for each in info.indexes),
+    )
+
+
+_FLOATING = ("float", "real", "double")
+_INJECTIVE = {
+    *"BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT DATE BLOB DECIMAL TIME".split(),
+    *"TIMESTAMP TIMESTAMP_S TIMESTAMP_MS TIMESTAMP_NS".split(), "TIMESTAMP WITH TIME ZONE", types.TEXT,
+}  # fmt: skip
+_INJECTIVE_IN_SQLITE = {each for each in _INJECTIVE if not each.startswith(("DECIMAL", "TIME"))}
+
+
+def _is_injective(column: ColumnInfo, dialect: str) -> bool:
+    """Whether values of the column that differ in the source differ here. SQLite has several texts for one moment, and
+    several numbers for one DECIMAL or DOUBLE, unless the column is declared as floating. Texts that a collation takes
+    for different have different bytes."""
+    type = types.duckdb_type(column.arrow).partition("(")[0]
+    if type in ("FLOAT", "DOUBLE"):
+        return column.type.lower().startswith(_FLOATING)
+    return type in (_INJECTIVE_IN_SQLITE if dialect == "sqlite" else _INJECTIVE)
 
 
 _WIDE = re.compile(r"decimal256\([^)]*\)|string")

@@ -115,6 +115,8 @@ class Expressions(Renderer):
 
     product: ClassVar[str]
     OPERATIONS: ClassVar[Mapping[tuple[str, str], str]]
+    OPAQUE_NULLS: ClassVar[tuple[str, str]] = ("IS NULL", "IS NOT NULL")
+    """The tests of a column that cannot be computed with."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -294,14 +296,18 @@ class Expressions(Renderer):
     def _on_not(self, node: exp.Not, columns: Columns) -> Value:
         inner = node.this.unnest()
         if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
-            value = self._bare(inner.this, columns)
-            return Value(f"{self.enclosed(value)} IS NOT NULL", BOOLEAN)
+            return self._null_test(inner.this, columns, negated=True)
         return Value(f"NOT {self._condition_operand(inner, columns)}", BOOLEAN)
 
     def _on_is(self, node: exp.Is, columns: Columns) -> Value:
         if isinstance(node.expression, exp.Null):
-            return Value(f"{self.enclosed(self._bare(node.this, columns))} IS NULL", BOOLEAN)
+            return self._null_test(node.this, columns)
         raise self.refuse(named(node))
+
+    def _null_test(self, node: exp.Expression, columns: Columns, *, negated: bool = False) -> Value:
+        is_opaque = isinstance(node, exp.Column) and node.name in self.opaque
+        test = (self.OPAQUE_NULLS if is_opaque else ("IS NULL", "IS NOT NULL"))[negated]
+        return Value(f"{self.enclosed(self._bare(node, columns))} {test}", BOOLEAN)
 
     def _pair(self, left: Value, right: Value) -> tuple[Value, Value, Type]:
         """Both sides of a comparison in their common type; constants written in it."""

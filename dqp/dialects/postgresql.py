@@ -41,6 +41,8 @@ class PostgreSQL(Dialect):
     """The whitelist; the module says on what grounds."""
 
     product = "PostgreSQL"
+    # A row of NULLs is one: IS NULL says that it is none, and of a row with some NULLs neither test is true.
+    OPAQUE_NULLS = ("IS NOT DISTINCT FROM NULL", "IS DISTINCT FROM NULL")
     JOINS = frozenset({"inner", "left", "right", "full", "semi", "anti"})
     COLUMNS: ClassVar = {
         "bool": frozenset({"boolean"}),

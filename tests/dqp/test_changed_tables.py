@@ -117,7 +117,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("world", "alias", "change"), CASES, indirect=["world"])
+@pytest.mark.parametrize(("world", "alias", "change"), CASES, indirect=["world"], scope="module")
 def test_a_changed_column_is_planned_again(
     world: World, alias: str, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,11 @@ INSERT INTO parent VALUES (1, 10), (2, 20);
 INSERT INTO heir VALUES (1, 11);
 CREATE TABLE "Same" (id int PRIMARY KEY, big int);
 CREATE TABLE same (id int PRIMARY KEY, small text);
+CREATE TYPE pair AS (a int, b int);
+CREATE TABLE pairs (id int PRIMARY KEY, p pair);
+INSERT INTO pairs VALUES (1, row(1, 2)), (2, row(NULL, 1)), (3, row(NULL, NULL)), (4, NULL);
+CREATE TABLE exact (n numeric PRIMARY KEY, v int, f float8 UNIQUE NOT NULL, w numeric(60,30) UNIQUE NOT NULL);
+INSERT INTO exact VALUES (1, 10, 1, 1), (1.00000000000000000001, 20, 2, 1.000000000000000000000000000001);
 INSERT INTO "Same" VALUES (1, 10), (2, 20);
 INSERT INTO same VALUES (1, 'one'), (3, 'three');
 """
@@ -70,6 +75,11 @@ def rows(lab: Lab, sql: str) -> list[tuple[object, ...]]:
         ("SELECT a_1 FROM pg.letters WHERE b = 7", [("x",)]),
         ("SELECT * FROM pg.letters WHERE a_3 = 20", [(2, 20, "y", 8)]),
         ("SELECT a.A_2, b.a_3, a.a_1 FROM pg.letters a JOIN other.letters b USING (A_2) WHERE b.b = 7", [(1, 10, "x")]),
+        ("SELECT id FROM pg.pairs WHERE p IS NULL", [(4,)]),
+        ("SELECT id FROM pg.pairs WHERE p IS NOT NULL", [(1,), (2,), (3,)]),
+        ("SELECT id FROM pg.pairs WHERE NOT (p IS NULL) AND id > 1", [(2,), (3,)]),
+        ("SELECT count(p) AS c, count(*) FILTER (WHERE p IS NULL) AS n FROM pg.pairs", [(3, 1)]),
+        ("SELECT a.id FROM other.pairs a LEFT JOIN pg.pairs b ON a.id = b.id + 2 WHERE b.p IS NULL", [(1,), (2,)]),
         ("SELECT sum(a_3) AS s FROM pg.letters GROUP BY A_2 ORDER BY A_2", [(10,), (20,)]),
     ],
 )
@@ -137,6 +147,48 @@ def test_tables_whose_names_differ_in_case_alone(cased: Lab, source: str, sql: s
 def test_an_ambiguous_name_of_a_table(cased: Lab) -> None:
     with pytest.raises(StatementError, match=r"maria\.SAME may be maria\.[sS]ame or maria\.[sS]ame"):
         cased.sql("FROM maria.SAME").arrow()
+
+
+MERGED = {
+    "lite": (
+        "CREATE TABLE k (t timestamp PRIMARY KEY NOT NULL, d decimal_text(9,2) UNIQUE NOT NULL, v int)",
+        "INSERT INTO k VALUES ('2024-01-01 00:00:00', '1.5', 10), ('2024-01-02 00:00:00', '2', 30)",
+        "INSERT INTO k VALUES ('2024-01-01T00:00:00', '1.50', 20)",
+    ),
+    "maria": (
+        "CREATE TABLE k (w decimal(60,30) PRIMARY KEY, v integer)",
+        "INSERT INTO k VALUES (1, 10), (1.000000000000000000000000000001, 20), (2, 30)",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "column", "value", "single"),
+    [
+        ("lite", "t", "TIMESTAMP '2024-01-01'", "TIMESTAMP '2024-01-02'"),
+        ("lite", "d", "1.5::DECIMAL(9,2)", "2::DECIMAL(9,2)"),
+        ("maria", "w", "1::DOUBLE", "2::DOUBLE"),
+    ],
+)
+def test_a_key_whose_values_become_one_is_no_key(
+    source: str, column: str, value: str, single: str, sqlite_url: str, mariadb_url: str
+) -> None:
+    url = {"lite": sqlite_url, "maria": mariadb_url}[source]
+    with closing(driver_for(url)) as driver:
+        for each in MERGED[source]:
+            driver.update(each, cancellation=Cancellation())
+    sql = f"SELECT (SELECT k.v FROM {source}.k WHERE k.{column} = o.c) AS v FROM (VALUES ({{}})) o(c)"
+    with dqp.connect({"sources": {source: url}}) as lab:
+        assert rows(lab, sql.format(single)) == [(30,)]
+        with pytest.raises(DataError, match="than one row"):
+            rows(lab, sql.format(value))
+
+
+def test_a_numeric_key_is_no_key(lab: Lab) -> None:
+    for column, value in (("n", "1::DOUBLE"), ("w", "1::DOUBLE")):
+        with pytest.raises(DataError, match="than one row"):
+            rows(lab, f"SELECT (SELECT e.v FROM pg.exact e WHERE e.{column} = o.c) AS v FROM (VALUES ({value})) o(c)")
+    assert rows(lab, "SELECT (SELECT e.v FROM pg.exact e WHERE e.f = o.c) AS v FROM (VALUES (2.0)) o(c)") == [(20,)]
 
 
 LONG = "日本" * 16
