@@ -27,12 +27,11 @@ Origin = tuple[str | None, str, str]
 @dataclass(frozen=True)
 class Promise:
     """``columns``: of a statement, identifier and DuckDB type; ``origins``: of those that are columns of tables;
-    ``loose``: the source has values of any type in any column, and where there are whole numbers alone among others
-    they come as such."""
+    ``loose``: those whose type is that of their values: whole numbers alone, of others, come as such."""
 
     columns: tuple[tuple[str, str], ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
-    loose: bool = False
+    loose: tuple[str, ...] = ()
 
     def check(self, arrived: Sequence[pa.Field]) -> None:
         """Raises ChangedError, which names the columns that arrive in other types than planned."""
@@ -42,7 +41,7 @@ class Promise:
         wrong = [
             (self.origins[name], type, each)
             for (name, type), each in pairs
-            if name in self.origins and not self._fits(type, each)
+            if name in self.origins and not _fits(type, each, name in self.loose)
         ]
         if wrong:
             said = ", ".join(f"{name} was {type}, is {duckdb_type(each.type)}" for (_, _, name), type, each in wrong)
@@ -52,14 +51,15 @@ class Promise:
                 columns=[[*origin, str(each.type)] for origin, _, each in wrong],
             )
 
-    def _fits(self, wanted: str, arrived: pa.Field) -> bool:
-        have = duckdb_type(arrived.type)
-        if pa.types.is_null(arrived.type) or wanted.replace(" ", "").upper() == have.replace(" ", "").upper():
-            return True
-        if wanted.startswith("DOUBLE") and have.startswith(TEXT):  # a number that no DECIMAL holds
-            source_type: bytes = (arrived.metadata or {}).get(TYPE_NAME, b"")
-            return source_type.startswith((b"decimal", b"numeric"))
-        return self.loose and (wanted, have) == ("DOUBLE", "BIGINT")
+
+def _fits(wanted: str, arrived: pa.Field, is_loose: bool) -> bool:
+    have = duckdb_type(arrived.type)
+    if pa.types.is_null(arrived.type) or wanted.replace(" ", "").upper() == have.replace(" ", "").upper():
+        return True
+    if wanted.startswith("DOUBLE") and have.startswith(TEXT):  # a number that no DECIMAL holds
+        source_type: bytes = (arrived.metadata or {}).get(TYPE_NAME, b"")
+        return source_type.startswith((b"decimal", b"numeric"))
+    return is_loose and (wanted, have) == ("DOUBLE", "BIGINT")
 
 
 class Probes:

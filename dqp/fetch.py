@@ -253,7 +253,7 @@ def probe(place: Place, catalog: Catalog, cancellation: Cancellation) -> None:
     """Asks for the types of the columns that the statement computes with and does not hand out: ChangedError where they
     are not those that were planned. (SQLite has no such types; its statements look at the values.)"""
     promise = place.statement.promise
-    if promise.loose:
+    if dialects.DIALECTS[place.source.dialect].LOOSE:
         return
     for scan in scans_of(place.tree):
         table, handed = scan.table, frozenset(promise.origins.values())

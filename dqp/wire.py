@@ -216,7 +216,7 @@ def _promise_of(found: Mapping[str, Any]) -> Promise:
         str(name): (None if schema is None else str(schema), str(table), str(column))
         for name, (schema, table, column) in found["origins"].items()
     }
-    return Promise(_columns_of(found["columns"]) or (), origins, bool(found["loose"]))
+    return Promise(_columns_of(found["columns"]) or (), origins, tuple(map(str, found["loose"])))
 
 
 def _columns_of(found: Any) -> Columns | None:

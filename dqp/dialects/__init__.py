@@ -62,4 +62,5 @@ def statement(tree: Operator, dialect: str) -> Statement:
     writing = DIALECTS[dialect]()
     sql, columns = writing.statement(tree)
     origins = {each: writing.native[each] for each, _ in columns if each in writing.native}
-    return Statement(sql, (), columns, tuple(writing.tables), Promise(columns, origins, writing.LOOSE))
+    loose = tuple(each for each in origins if writing.LOOSE and each in writing.opaque)
+    return Statement(sql, (), columns, tuple(writing.tables), Promise(columns, origins, loose))
