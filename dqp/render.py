@@ -8,7 +8,7 @@ is its subclass's matter. ``dqp.render_duckdb`` writes everything, for the evalu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
@@ -104,6 +104,10 @@ class Renderer:
         nulls = "FIRST" if key.args.get("nulls_first") else "LAST"
         return f"{self.expression(key.this, columns)}{direction} NULLS {nulls}"
 
+    def conditions(self, where: Sequence[str]) -> Sequence[str]:
+        """What is written for all the conditions of a WHERE."""
+        return where
+
     def limited(self, limit: int | None, offset: int) -> str:
         parts = [] if limit is None else [f"LIMIT {limit}"]
         return " ".join([*parts, f"OFFSET {offset}"] if offset else parts)
@@ -158,7 +162,7 @@ class Renderer:
         if made.source or self.empty_from:
             parts.append(f"FROM {made.source or self.empty_from}")
         if made.where:
-            parts.append("WHERE " + " AND ".join(made.where))
+            parts.append("WHERE " + " AND ".join(self.conditions(made.where)))
         if made.group:
             parts.append(f"GROUP BY {made.group}")
         if made.order:

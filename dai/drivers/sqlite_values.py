@@ -33,12 +33,14 @@ _DIGITS = 15
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one column travels: ``stored`` is the Arrow type of what SQLite holds, ``type`` what comes out."""
+    """How one column travels: ``stored`` is the Arrow type of what SQLite holds, ``type`` what comes out. ``declared``:
+    it is a column of a table that says a type; what is computed has a name that only the result knows."""
 
     name: str
     type_name: str
     stored: pa.DataType
     type: pa.DataType
+    declared: bool = True
 
 
 def declared_type(declared: str) -> pa.DataType | None:
@@ -92,13 +94,13 @@ def choose(name: str, declared: str, values: Sequence[Any], complete: bool) -> K
             kind = Kind(name, type_name(declared, wanted), pa.null(), wanted)
             if _as_decimal(values, wanted) is not None:
                 return kind
-        raise _mixed(name, values)
+        raise _mixed(name, values, bool(declared))
     if pa.types.is_null(stored.type):
         found = wanted or (pa.null() if complete else pa.string())
-        return Kind(name, type_name(declared, found), _storage_of(found), found)
+        return Kind(name, type_name(declared, found), _storage_of(found), found, bool(declared))
     if wanted is not None and _typed(stored, wanted, values) is not None:
         return Kind(name, type_name(declared, wanted), _storage_of(wanted), wanted)
-    return Kind(name, type_name("", stored.type), stored.type, stored.type)
+    return Kind(name, type_name("", stored.type), stored.type, stored.type, bool(declared))
 
 
 def array(kind: Kind, values: Sequence[Any], row: int) -> pa.Array:
@@ -181,7 +183,7 @@ def _as_decimal(values: Sequence[Any], wanted: pa.DataType) -> pa.Array | None:
         return None
 
 
-def _mixed(name: str, values: Sequence[Any]) -> DataError:
+def _mixed(name: str, values: Sequence[Any], declared: bool) -> DataError:
     kinds: dict[type, int] = {}
     for row, value in enumerate(values, 1):
         if value is not None:
@@ -189,7 +191,7 @@ def _mixed(name: str, values: Sequence[Any]) -> DataError:
     found = ", ".join(f"{_PYTHON.get(kind, kind.__name__)} (row {row})" for kind, row in kinds.items())
     return DataError(
         f"Column {name!r} holds values of several types: {found}.",
-        hint=f"Select {_cast(name)} to get the column as text.",
+        hint=f"Select {_cast(name, declared)} to get the column as text.",
         column=name,
         row=max(kinds.values(), default=1),
     )
@@ -198,16 +200,21 @@ def _mixed(name: str, values: Sequence[Any]) -> DataError:
 _PYTHON = {int: "integer", float: "real", str: "text", bytes: "blob"}
 
 
-def _cast(name: str) -> str:
-    return f'CAST("{name}" AS TEXT)'
+def _cast(name: str, declared: bool) -> str:
+    quoted = name.replace('"', '""')
+    return f'CAST("{quoted}" AS TEXT)' if declared else f'CAST(… AS TEXT) AS "{quoted}"'
 
 
 def _unfitting(kind: Kind, values: Sequence[Any], row: int) -> DataError:
     for at, value in enumerate(values):
         stored = _stored([value])
         if stored is None or _typed(stored, kind.type, [value]) is None:
-            return unfitting(kind.name, row + at, value, str(kind.type), _cast(kind.name))
-    return _mixed(kind.name, values)
+            error = unfitting(kind.name, row + at, value, str(kind.type), _cast(kind.name, kind.declared))
+            if type(value) is float and kind.type == pa.int64():
+                real = _cast(kind.name, kind.declared).replace("AS TEXT", "AS REAL", 1)
+                error.hint = f"Select {real}: the first rows are whole numbers, which say the column's type."
+            return error
+    return _mixed(kind.name, values, kind.declared)
 
 
 def storable(column: pa.Array, name: str, declared: str, row: int) -> Sequence[Any]:

@@ -10,6 +10,8 @@ as floating numbers, so they are only handed out. Dates are texts that order as 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -22,12 +24,14 @@ from dqp.dialects.typing import DATE, DOUBLE, VARCHAR, Type
 from dqp.operators import (
     Aggregate,
     Distinct,
+    Filter,
     Nested,
     Operator,
     Project,
     Scan,
     SetOperation,
     Sort,
+    conjuncts,
     used,
     walk,
     walk_deep,
@@ -40,6 +44,8 @@ _REAL = frozenset({"double"})
 _COMPARED = "bigint double date"
 _DIGITS = 15
 _MOST_UNITED = 500
+_LONGEST = 500
+"""Characters of a condition that is repeated in guards."""
 _GUARDS = {
     "boolean": "{0} NOT IN (0, 1)",
     "bigint": "typeof({0}) NOT IN ('integer', 'null')",
@@ -48,9 +54,37 @@ _GUARDS = {
     "looked into": "typeof({0}) NOT IN ('text', 'null') OR instr({0}, char(0))",
     "date": "{0} NOT GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'",
 }
-_REFUSED = "abs(-9223372036854775807 - coalesce({0}, 0))"
-"""An integer overflow, which is an error, where the condition is true."""
-_GUARDED = re.compile(r'abs\(-9223372036854775807 - coalesce\((?:typeof\()?\w+\."((?:[^"]|"")*)"')
+_REFUSED = "abs(-9223372036854775807 - coalesce(({0}){1}, 0))"
+"""An integer overflow, which is an error, where the conditions are true."""
+_COLUMN = re.compile(r'\w+\."')
+_GUARD = _REFUSED.partition("{")[0]
+_GUARDED = re.compile(r'abs\(-9223372036854775807 - coalesce\(\((?:typeof\()?\w+\."((?:[^"]|"")*)"')
+
+
+class _Guard(str):
+    """Stands among the conditions of a WHERE: rows are refused that have something else in the column than it says.
+    ``column`` and ``bad`` are SQL."""
+
+    column: str
+    bad: str
+
+    @classmethod
+    def of(cls, column: str, bad: str) -> _Guard:
+        made = cls(_REFUSED.format(bad, ""))
+        made.column, made.bad = column, bad
+        return made
+
+    def after(self, conditions: Iterable[str]) -> str:
+        """For the rows alone that these conditions leave."""
+        return _REFUSED.format(self.bad, "".join(f" AND {each}" for each in conditions))
+
+
+def _repeated(condition: str, guard: _Guard) -> bool:
+    """Whether a guard may ask it too: short, and of the same table alone, or a join would have the guard later than the
+    conditions behind it."""
+    tables = {each.split(".")[0] for each in _COLUMN.findall(condition)}
+    plain = len(condition) <= _LONGEST and "?" not in condition and not condition.startswith(_GUARD)
+    return plain and tables == {guard.column.split(".")[0]}
 
 
 def guarded(sql: str) -> tuple[str, ...]:
@@ -112,8 +146,30 @@ class SQLite(Dialect):
             kind = self.types[identifier].name.lower()
             guard = _GUARDS.get("looked into" if kind == "varchar" and self._looking else kind)
             if identifier in self._used and identifier not in self.opaque and guard is not None:
-                made.where.append(_REFUSED.format(guard.format(made.columns[identifier])))
+                column = made.columns[identifier]
+                made.where.append(_Guard.of(column, guard.format(column)))
         return made
+
+    def _filter(self, node: Filter) -> Select:
+        made = self._opened(node.input)
+        scope = self._scope(made)
+        return replace(made, where=[*made.where, *(self.condition(each, scope) for each in conjuncts(node.condition))])
+
+    def conditions(self, where: Sequence[str]) -> Sequence[str]:
+        """In the order in which SQLite asks them: each condition behind the guards of the columns that it reads. A row
+        that conditions before a guard leave out need not be readable for it."""
+        guards = [each for each in where if isinstance(each, _Guard)]
+        rest = [each for each in where if not isinstance(each, _Guard)]
+        guards.sort(key=lambda guard: (all(guard.column not in each for each in rest), "GLOB" in guard.bad))
+        found: list[str] = []
+        for at in range(len(guards) + 1):
+            later = [each.column for each in guards[at:]]
+            ready = [each for each in rest if not any(column in each for column in later)]
+            rest = [each for each in rest if each not in ready]
+            found += ready
+            if at < len(guards):
+                found.append(guards[at].after(each for each in found if _repeated(each, guards[at])))
+        return found
 
     def _setoperation(self, node: SetOperation) -> Select:
         if len(members(node)) > _MOST_UNITED:

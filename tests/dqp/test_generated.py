@@ -11,12 +11,14 @@ from tests.dqp.generated.differential import EAGER, Connected, difference
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.report import report
-from tests.servers.mariadb import MySQLServer
+from tests.servers.hostile import hostile
+from tests.servers.mariadb import MariaServer, MySQLServer
+from tests.servers.postgresql import PostgresServer
 
 BATCH = 100
 SHOWN = 2
 """Failures of a batch that are made small; the others are named."""
-EVERYWHERE, EAGERLY, SPREAD = 70_000_000, 71_000_000, 90_000_000
+EVERYWHERE, EAGERLY, HOSTILE, SPREAD = 70_000_000, 71_000_000, 72_000_000, 90_000_000
 """The first seeds of what follows."""
 
 
@@ -52,6 +54,19 @@ def failures(seeds: range, oracles: tuple[Oracle, Oracle], federation: Connected
         else f"== seed {seed}: {made.kind}\n{query(seed)}"
         for at, (seed, made) in enumerate(found.items())
     )
+
+
+def test_hostile_settings_of_the_servers_change_no_answer(
+    oracles: tuple[Oracle, Oracle], generated: Connected, postgres: PostgresServer, mariadb: MariaServer
+) -> None:
+    names = {source: generated.urls[source].rpartition("/")[2] for source in ("pg", "maria")}
+    with (
+        hostile(postgres, names["pg"]),
+        hostile(mariadb, names["maria"]),
+        Connected(generated.urls) as federation,
+    ):
+        found = failures(range(HOSTILE, HOSTILE + BATCH), oracles, federation)
+    assert not found, f"\n{found}"
 
 
 @pytest.mark.parametrize("batch", range(20))

@@ -1,7 +1,9 @@
 """Columns that DuckDB could not tell apart or would take for texts, and indexes that are no keys."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import date
 
 import psycopg
 import pytest
@@ -210,3 +212,55 @@ def test_names_of_results(source: str, one: str, other: str, postgres_url: str, 
         found = lab.sql(f"SELECT * FROM ({inner}) q WHERE {first} > 0 AND {second} > 1").arrow()
         assert found.schema.names == ["id", one, other]
         assert [list(map(int, each.values())) for each in found.to_pylist()] == [[2, 1, 2]]
+
+
+@pytest.fixture(scope="module")
+def unreadable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A SQLite table ``d`` in which the row 400 has no date; in the last row of ``both`` neither is."""
+    path = tmp_path_factory.mktemp("unreadable") / "lite.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE d (day date, id integer, at datetime)")
+        rows: list[tuple[object, ...]] = [(f"2024-01-{1 + at % 28:02}", at, 1_700_000_000 + at) for at in range(1, 402)]
+        rows[399] = ("never", 400, 0)
+        connection.executemany("INSERT INTO d VALUES (?, ?, ?)", rows)
+        connection.execute("CREATE TABLE both (day date, n integer)")
+        connection.executemany(
+            "INSERT INTO both VALUES (?, ?)", [*(("2024-01-01", at) for at in range(300)), ("x", "x")]
+        )
+        connection.commit()
+    with dqp.connect({"sources": {"lite": f"sqlite:///{path}"}}) as lab:
+        yield lab
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT day FROM lite.d WHERE id = 1", [(date(2024, 1, 2),)]),
+        ("SELECT id, day FROM lite.d WHERE id = 1", [(1, date(2024, 1, 2))]),
+        ("SELECT max(day) FROM lite.d WHERE id IN (1, 401)", [(date(2024, 1, 10),)]),
+        ("SELECT id FROM lite.d WHERE day > DATE '2024-01-05' AND id IN (1, 401)", [(401,)]),
+        ("SELECT year(day) FROM lite.d WHERE id <> 400 AND id < 2", [(2024,)]),
+        ("SELECT count(*) FROM lite.d a JOIN lite.d b ON a.day = b.day WHERE a.id = 1 AND b.id = 1", [(1,)]),
+        ('SELECT "at" FROM lite.d WHERE id = 1', [(1_700_000_001,)]),
+        ('SELECT to_timestamp("at")::DATE FROM lite.d WHERE id = 1', [(date(2023, 11, 14),)]),
+    ],
+)
+def test_a_row_that_the_condition_leaves_out_need_not_be_readable(
+    unreadable: Lab, sql: str, rows: list[tuple[object, ...]]
+) -> None:
+    found = unreadable.sql(sql).arrow()
+    assert list(zip(*(column.to_pylist() for column in found.columns), strict=True)) == rows
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT day FROM lite.d WHERE id >= 400",
+        "SELECT count(*) FROM lite.d WHERE day > DATE '2024-01-05'",
+        "SELECT id FROM lite.d WHERE day > DATE '2024-01-05' AND id >= 400",
+        "SELECT count(*) FROM lite.both WHERE day < DATE '2024-01-05' AND n < 5",
+    ],
+)
+def test_a_row_that_is_looked_at_must_be_readable(unreadable: Lab, sql: str) -> None:
+    with pytest.raises(DataError):
+        unreadable.sql(sql).arrow()

@@ -247,3 +247,18 @@ def test_a_declared_length_is_kept_whatever_the_column_holds(driver: Driver, dec
         update(driver, f"insert into sized values ({value})")
     ((column,),) = [each.columns for each in driver.tables("sized")]
     assert column.length == 64
+
+
+@pytest.mark.parametrize(
+    ("expression", "cast"),
+    [
+        ("CASE WHEN n > 300 THEN n / 2.0 ELSE 0 END", "REAL"),
+        ("CASE WHEN n > 300 THEN 'many' ELSE 0 END", "TEXT"),
+    ],
+)
+def test_the_hint_for_a_computed_column_helps(driver: Driver, expression: str, cast: str) -> None:
+    numbers = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 999)"
+    with pytest.raises(DataError) as caught:
+        table(driver, f"{numbers} SELECT {expression} AS v FROM r")
+    assert f'CAST(… AS {cast}) AS "v"' in str(caught.value.hint)
+    assert table(driver, f"{numbers} SELECT CAST({expression} AS {cast}) AS v FROM r").num_rows == 999

@@ -20,6 +20,7 @@ from tests.dqp.generated import blocks, differential
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.report import report
+from tests.servers.hostile import hostile
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer
 
@@ -102,15 +103,18 @@ def fuzz(wanted: argparse.Namespace) -> int:
 
 
 def _placed(stack: ExitStack, directory: Path, runtime: str) -> tuple[dict[str, str], list[str]]:
-    """The URLs of sources with the tables, and the evaluators. On Ray all sources are files."""
+    """The URLs of sources with the tables, and the evaluators. The servers have hostile settings. On Ray all sources
+    are files."""
     if runtime == "ray":
         loopback_up()
         cluster = directory / "ray"
         cluster.mkdir()
         return differential.filed(directory), [f"ray:{stack.enter_context(ray_cluster(cluster))}?evaluators=2"]
     urls = differential.files(directory)
-    urls["pg"] = stack.enter_context(PostgresServer()).create_database("generated")
-    urls["maria"] = stack.enter_context(MariaServer()).create_database("generated")
+    for source, kind in (("pg", PostgresServer), ("maria", MariaServer)):
+        server = stack.enter_context(kind())
+        urls[source] = server.create_database("generated")
+        stack.enter_context(hostile(server, "generated"))
     differential.load(urls)
     return stack.enter_context(differential.served(directory, urls)) if runtime == "service" else (urls, [])
 
