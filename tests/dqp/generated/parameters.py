@@ -190,9 +190,10 @@ class Bound:
             value = self.values[found[1] or found[2]]
             if not isinstance(value, list):
                 return found[0]
-            if not value:
-                return "IN (SELECT NULL WHERE FALSE)"
-            return f"IN ({', '.join(map(constant, value))})"
+            items = ", ".join(map(constant, value))
+            if found[2]:  # IN $list, which DuckDB takes as a list; IN ($list) is the federation's own
+                return f"IN [{items}]"
+            return f"IN ({items or 'SELECT NULL WHERE FALSE'})"
 
         text = _IN_LIST.sub(listed, sql)
         expected = self.oracle.answer(_PARAMETER.sub(lambda found: constant(self.values[found[0][1:]]), text))
