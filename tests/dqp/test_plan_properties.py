@@ -303,8 +303,9 @@ def asked_twice(sql: str, federation: Connected, sent: list[tuple[str, str]]) ->
     with running.stream as stream:
         for _ in stream:
             continue
-    twice = [f"{alias}: {text}" for alias, text in sorted(set(sent)) if sent.count((alias, text)) > 1]
-    assert sorted(sent) == sorted(_measured(running.execution))
+    asked = [(alias, text) for alias, text in sent if not text.endswith("LIMIT 0")]  # those ask for types, not for rows
+    twice = [f"{alias}: {text}" for alias, text in sorted(set(asked)) if asked.count((alias, text)) > 1]
+    assert sorted(asked) == sorted(_measured(running.execution))
     seen = set()
     for each in running.execution.measurements():
         if isinstance(each.key, Remote):
