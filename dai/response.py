@@ -85,7 +85,7 @@ def partial(
     ends = []
     for end in running.perform.end_points:
         report = status[end.activity]
-        if end.name == output and not known:
+        if end.name == output and (not known or (report.status == COMPLETED and not counts.get(output))):
             report = replace(report, status=ERROR, error=error)
         if counts.get(end.name) and report.error is None:
             ends.append(f'<result name={quoteattr(end.name)} status="{report.status}">'.encode())

@@ -76,6 +76,8 @@ class Work:
         self._fetch = self._produce = self._encode = self._resumed = 0.0
         self._closed = self._ended = self._sent = False
         self._late: DaiError | None = None
+        self._counts: dict[str, bytes] = {}
+        """What the end points gave that are no results."""
 
     @property
     def role(self) -> bool:
@@ -100,7 +102,12 @@ class Work:
                 self._pieces = self._document() if self.output is None else self._end_point(self.output)
                 if self.coding != IDENTITY:
                     self._pieces = compress(self._pieces, self.coding)
-                pieces, done = self._gather()
+                try:
+                    pieces, done = self._gather()
+                except DaiError as error:
+                    if self.output is None or not self._running.committed:
+                        raise
+                    pieces, done = [self._partial(self.output, error)], True
                 self.small = done and self.size <= SMALL_BYTES and time.perf_counter() - began <= SMALL_SECONDS
                 self._sent = True
                 return pieces, done
@@ -206,41 +213,36 @@ class Work:
         return cause.status if word in (ERROR, TERMINATED) else 200
 
     def _end_point(self, name: str) -> Iterator[Any]:
-        """The bytes of one end point; the others are run and dropped. A failure anywhere is a failure of it: told by a
-        response document where something was committed before. What is no result, such as the count of an update, waits
-        for the end of everything."""
-        delivered = False
-        counts: dict[str, bytes] = {}
-        try:
-            for end, source in self._running.end_points():
-                delivery = Delivery()
-                waiting: list[Any] = []
-                blocks: Iterator[Any] = self._bounded(self._encoded(end, source)) if end.name == name else source
-                if fragment := isinstance(source, ByteStream) and source.media_type == FRAGMENT:
-                    blocks = delivery.watched(blocks)
-                with source:
-                    for block in blocks:
-                        if fragment and not delivery.begun:
-                            waiting.append(block.data)
-                            continue
-                        if end.name == name:
-                            delivered = True
-                            yield from (*waiting, block.data)
-                        waiting.clear()
-                counts[end.name] = b"".join(waiting)
-            self._running.raise_cause()
-        except DaiError as error:
-            if delivered or not self._running.committed:
-                raise
-            self._running.close()
-            self.error = self.cancellation.cause or error
-            self._ended, self.status, self.media_type = True, PARTIAL, MEDIA_TYPE
-            session = self.environment.session.id
-            yield partial(self._running, counts, name, self.error, session, self.request)
-        else:
-            self._ended = True
-            if counts[name]:
-                yield counts[name]
+        """The bytes of one end point; the others are run and dropped. A failure anywhere is a failure of it. What
+        is no result, such as the count of an update, waits for the end of everything."""
+        for end, source in self._running.end_points():
+            delivery = Delivery()
+            waiting: list[Any] = []
+            blocks: Iterator[Any] = self._bounded(self._encoded(end, source)) if end.name == name else source
+            if fragment := isinstance(source, ByteStream) and source.media_type == FRAGMENT:
+                blocks = delivery.watched(blocks)
+            with source:
+                for block in blocks:
+                    if fragment and not delivery.begun:
+                        waiting.append(block.data)
+                        continue
+                    if end.name == name:
+                        yield from (*waiting, block.data)
+                    waiting.clear()
+            self._counts[end.name] = b"".join(waiting)
+        self._running.raise_cause()
+        self._ended = True
+        if self._counts[name]:
+            yield self._counts[name]
+
+    def _partial(self, output: str, error: DaiError) -> bytes:
+        """The response document in place of the end point, none of which has left."""
+        self._close()
+        self.error = self.cancellation.cause or error
+        self.status, self.media_type, self.rows = PARTIAL, MEDIA_TYPE, 0
+        session = self.environment.session.id
+        told = partial(self._running, self._counts, output, self.error, session, self.request)
+        return told if self.coding == IDENTITY else b"".join(compress(iter([told]), self.coding))
 
     def _encoded(self, end: EndPoint, source: Source) -> ByteStream:
         if isinstance(source, Stream):

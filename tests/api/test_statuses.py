@@ -206,6 +206,25 @@ def test_a_form_that_comes_too_late_is_told_with_what_was_committed(service: Bac
     assert 'committed="true"' in answer.text
 
 
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+@pytest.mark.parametrize("database", DATABASES)
+def test_a_commit_is_told_when_a_result_fails_while_it_is_gathered(
+    service: Background, fresh: str, database: str, coding: str
+) -> None:
+    """The result was complete, but nothing of it had left."""
+    members = update("insert into free values (7)", "first") + statement("select 1 as n", output="n")
+    body = f"<sequence>{members}{update('insert into taken values (1)')}</sequence>"
+    answer = post(service, database, body, "?output=n", **{"Accept-Encoding": coding})
+    assert answer.status_code == 207
+    assert answer.headers["content-type"] == "application/xml"
+    root = etree.fromstring(answer.content)
+    schema.assertValid(root)
+    found = {node.get("name"): node for node in root if local(node) == "result"}
+    assert [name for name, node in found.items() if node.get("committed")] == ["first"]
+    assert found["n"].get("status") == "ERROR"
+    assert [error.get("id") for error in found["u"]] == ["sql-error"]
+
+
 @pytest.mark.parametrize("output", [None, "u-count"])
 @pytest.mark.parametrize("pace", PACES)
 def test_the_client_says_what_was_committed(service: Background, fresh: str, pace: str, output: str | None) -> None:
