@@ -357,9 +357,9 @@ class Renderer:
 
 
 def _hidden(made: Select, expressions: Iterable[exp.Expression]) -> bool:
-    """Whether a subquery names what a grouped SELECT computes: inside of it, databases know the keys again that are
-    columns, and no others."""
-    if not made.group:
+    """Whether a subquery names what a SELECT with aggregates computes: inside of it, databases know the keys again that
+    are columns, and no others."""
+    if made.group is None:
         return False
     names = {name for each in expressions for nested in subqueries(each) for name in free(nested.plan)}
     return any(not _COLUMN.fullmatch(made.columns[each]) for each in names & made.columns.keys())

@@ -37,6 +37,7 @@ select customer % 2 as parity, count(*) as n from pg.orders group by parity havi
 select customer % 2 as parity, sum(amount) as s, s + 1 as t from pg.orders group by 1
 select (select count(*) from maria.customers c where c.id <> g.parity) as n from (select customer % 2 as parity from pg.orders group by 1) g
 select g.parity from (select customer % 2 as parity from pg.orders group by 1) g order by (select count(*) from maria.customers c where c.id <> g.parity)
+select (select o.note from pg.orders o where o.id = g.one) as note from (select bit_xor(1) as one from maria.customers) g
 select upper(note) as note, count(*) from pg.orders group by note having note = 'a'
 select upper(note) as big, count(*) from pg.orders group by big having big = 'A'
 select sum(amount) as total from pg.orders having total > 1
