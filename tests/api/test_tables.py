@@ -238,4 +238,4 @@ def test_a_small_body_is_decoded_beside_the_event_loop_too(serve: Serve, monkeyp
     book = dai.connect(f"{serve().url}/resources/book")
     assert book.query("select 1 as one from given", tables={"given": {"a": [1]}}).arrow().num_rows == 1
     (name,) = threads
-    assert name.startswith("control")
+    assert name.startswith("file")

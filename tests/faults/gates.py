@@ -15,13 +15,17 @@ CHUNK = 1 << 16
 
 @dataclass(eq=False)
 class _Hold:
-    """Answers to requests with all of ``words`` are held when together they have ``after`` bytes."""
+    """Answers to requests with all of ``words`` are held when together they have ``after`` bytes; not those to a
+    question for the types of columns alone."""
 
     words: tuple[bytes, ...]
     after: int
     reached: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
     passed: int = 0
+
+    def holds(self, request: bytes) -> bool:
+        return all(each in request for each in self.words) and b"LIMIT 0" not in request
 
 
 class Gate:
@@ -85,7 +89,7 @@ class Gate:
         with suppress(OSError):
             while data := client.recv(CHUNK):
                 hold = self._hold
-                asked[0] = hold if hold is not None and all(each in data for each in hold.words) else None
+                asked[0] = hold if hold is not None and hold.holds(data) else None
                 server.sendall(data)
         _end(client)
         _end(server)
