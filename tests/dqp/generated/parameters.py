@@ -191,9 +191,8 @@ class Bound:
             if not isinstance(value, list):
                 return found[0]
             items = ", ".join(map(constant, value))
-            if found[2]:  # IN $list, which DuckDB takes as a list; IN ($list) is the federation's own
-                return f"IN [{items}]"
-            return f"IN ({items or 'SELECT NULL WHERE FALSE'})"
+            # DuckDB takes IN $list as a list. IN ($list) is the federation's own, and an empty one the same.
+            return f"IN ({items})" if found[1] and items else f"IN [{items}]"
 
         text = _IN_LIST.sub(listed, sql)
         expected = self.oracle.answer(_PARAMETER.sub(lambda found: constant(self.values[found[0][1:]]), text))
