@@ -137,10 +137,17 @@ def _types(first: First, name: str, info: Sequence[Sequence[Any]]) -> list[pa.Da
     for (column, type, wanted), values in zip(declared, columns_of(rows or [], len(info)), strict=True):
         try:
             chosen = None if rows is None else choose(column, type, values, len(rows) < FIRST_ROWS).type
+            if wanted is not None and pa.types.is_temporal(wanted) and chosen == pa.string():
+                # one that cannot be read makes no text of the others
+                chosen = next((wanted for each in values if _is_read(each, type, wanted)), chosen)
         except DataError:
             chosen = None
         found.append(chosen or wanted or pa.string())
     return found
+
+
+def _is_read(value: Any, declared: str, wanted: pa.DataType) -> bool:
+    return value is not None and choose("", declared, [value], False).type == wanted
 
 
 def _typical(column: str, wanted: pa.DataType | None) -> str:

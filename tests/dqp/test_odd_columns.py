@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import date
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -250,6 +251,20 @@ def test_a_row_that_the_condition_leaves_out_need_not_be_readable(
 ) -> None:
     found = unreadable.sql(sql).arrow()
     assert list(zip(*(column.to_pylist() for column in found.columns), strict=True)) == rows
+
+
+def test_one_day_that_cannot_be_read_makes_no_texts_of_the_others(tmp_path: Path) -> None:
+    """It is among the first rows, by which the type of a column is chosen."""
+    path = tmp_path / "lite.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE d (id integer PRIMARY KEY, day date)")
+        connection.executemany("INSERT INTO d VALUES (?, ?)", [(1, "2024-01-01"), (2, "rubbish"), (3, None)])
+        connection.commit()
+    with dqp.connect({"sources": {"lite": f"sqlite:///{path}"}}) as lab:
+        for _ in range(2):
+            found = lab.sql("SELECT day FROM lite.d WHERE id = 1 AND day > DATE '2020-01-01'").arrow()
+            assert found.column(0).to_pylist() == [date(2024, 1, 1)]
+            assert lab.sql("SELECT day FROM lite.d WHERE id = 1").arrow().column(0).to_pylist() == [date(2024, 1, 1)]
 
 
 @pytest.mark.parametrize(
