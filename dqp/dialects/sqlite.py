@@ -46,6 +46,8 @@ _DIGITS = 15
 _MOST_UNITED = 500
 _LONGEST = 500
 """Characters of a condition that is repeated in guards."""
+_MOST_REPEATED = 20
+"""Conditions that a guard repeats: SQLite's expressions are at most 1,000 deep."""
 _GUARDS = {
     "boolean": "{0} NOT IN (0, 1)",
     "bigint": "typeof({0}) NOT IN ('integer', 'null')",
@@ -168,7 +170,8 @@ class SQLite(Dialect):
             rest = [each for each in rest if each not in ready]
             found += ready
             if at < len(guards):
-                found.append(guards[at].after(each for each in found if _repeated(each, guards[at])))
+                repeated = [each for each in found if _repeated(each, guards[at])]
+                found.append(guards[at].after(repeated[:_MOST_REPEATED]))
         return found
 
     def _setoperation(self, node: SetOperation) -> Select:
