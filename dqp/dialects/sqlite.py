@@ -46,8 +46,8 @@ _DIGITS = 15
 _MOST_UNITED = 500
 _LONGEST = 500
 """Characters of a condition that is repeated in guards."""
-_MOST_REPEATED = 20
-"""Conditions that a guard repeats: SQLite's expressions are at most 1,000 deep."""
+_MOST_APART = 50
+"""Conditions of one filter that are written one by one: SQLite's expressions are at most 1,000 deep."""
 _GUARDS = {
     "boolean": "{0} NOT IN (0, 1)",
     "bigint": "typeof({0}) NOT IN ('integer', 'null')",
@@ -155,7 +155,9 @@ class SQLite(Dialect):
     def _filter(self, node: Filter) -> Select:
         made = self._opened(node.input)
         scope = self._scope(made)
-        return replace(made, where=[*made.where, *(self.condition(each, scope) for each in conjuncts(node.condition))])
+        parts = conjuncts(node.condition)
+        parts = parts if len(parts) <= _MOST_APART else [node.condition]
+        return replace(made, where=[*made.where, *(self.condition(each, scope) for each in parts)])
 
     def conditions(self, where: Sequence[str]) -> Sequence[str]:
         """In the order in which SQLite asks them: each condition behind the guards of the columns that it reads. A row
@@ -170,8 +172,7 @@ class SQLite(Dialect):
             rest = [each for each in rest if each not in ready]
             found += ready
             if at < len(guards):
-                repeated = [each for each in found if _repeated(each, guards[at])]
-                found.append(guards[at].after(repeated[:_MOST_REPEATED]))
+                found.append(guards[at].after(each for each in found if _repeated(each, guards[at])))
         return found
 
     def _setoperation(self, node: SetOperation) -> Select:
