@@ -21,7 +21,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from dai.errors import ConfigurationError
-from dai.loading import nearest
+from dai.plugins import nearest
 
 PREFIX = "DAI_"
 SEPARATOR = "__"

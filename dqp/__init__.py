@@ -20,8 +20,8 @@ Nothing is handed out twice or cut short: a source or evaluator that dies is rep
 that the query fails with the name of what died. Closing the answer's stream stops everything below it, the statements
 in the databases too.
 
-``dqp`` is a guest of ``dai``: a federation is a driver (``dqp.driver``), an evaluator is an activity
-(``dqp.activity``).
+``dqp`` is a guest of ``dai``: a federation is a driver (``dqp.interfaces.driver``), an evaluator is an activity
+(``dqp.interfaces.activity``).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dqp.notebook import Lab
+    from dqp.interfaces.lab import Lab
 
 __all__ = ["connect"]
 
 
 def connect(federation: Any, **options: Any) -> Lab:
     """A federation to query: the path of a federation.toml, the same as a mapping, or the URL of a federation that a
-    data service offers; see ``dqp.notebook.Lab``."""
-    from dqp.notebook import Lab
+    data service offers; see ``dqp.interfaces.lab.Lab``."""
+    from dqp.interfaces.lab import Lab
 
     return Lab(federation, **options)
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """``%load_ext dqp`` in a notebook: ``%dqp`` and ``%%dqp``, see ``dqp.magic``."""
-    from dqp.magic import FederationMagics
+    """``%load_ext dqp`` in a notebook: ``%dqp`` and ``%%dqp``, see ``dqp.interfaces.magic``."""
+    from dqp.interfaces.magic import FederationMagics
 
     ipython.register_magics(FederationMagics)

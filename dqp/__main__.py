@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import dai
 from dai.__main__ import carried_out
-from dqp import commands
+from dqp.interfaces import commands
 
 
 def parser() -> argparse.ArgumentParser:

@@ -19,30 +19,30 @@ from functools import partial
 
 import pyarrow as pa
 
-from dai.cancellation import Cancellation
 from dai.drivers import Driver
 from dai.errors import DataError, LimitError, StatementError
-from dai.stream import Stream
-from dqp import bounds
-from dqp.binder import Bound, bind
-from dqp.catalog import Catalog
-from dqp.cost import Estimator
-from dqp.diagnosis import point
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.functions import MOMENTS
+from dqp.algebra.operators import Names, Operator, identifiers
+from dqp.algebra.private import Plain
+from dqp.binding.binder import Bound, bind
+from dqp.binding.parameters import Parameters, spelled
+from dqp.catalog.catalog import Catalog
+from dqp.catalog.diagnosis import point
 from dqp.errors import ChangedError
-from dqp.execution import Execution
-from dqp.explain import asked_first, fragments_of, node_of, remarks_of
-from dqp.explanation import Explanation, Figures
-from dqp.fetch import scans_of
-from dqp.functions import MOMENTS
-from dqp.operations import operations_of
-from dqp.operators import Names, Operator, identifiers
-from dqp.parameters import Parameters, spelled
-from dqp.placement import Placement
-from dqp.private import Plain
-from dqp.rules import Context, Options, optimise
+from dqp.execution.execution import Execution
+from dqp.execution.fetch import scans_of
+from dqp.execution.service_calls import operations_of
+from dqp.explain.explanation import Explanation, Figures
+from dqp.explain.plan import asked_first, fragments_of, node_of, remarks_of
+from dqp.planning import top_n as bounds
+from dqp.planning.common_subtrees import Sharing
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.distribution.placement import Placement
+from dqp.planning.rules import Context, Options, optimise
 from dqp.runtimes import Runtime, runtime_of
 from dqp.settings import FederationSettings
-from dqp.sharing import Sharing
 
 _WORD = re.compile(r"\w+")
 Begun = Callable[[Execution], None]

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from dai import config
 from dai.client import parted
 from dai.errors import ConfigurationError, RequestError
-from dai.loading import nearest
+from dai.plugins import nearest
 
 LEAST_MEMORY = 100_000_000
 """Bytes that DuckDB needs to spill a join's build side with one thread, measured with rows of 1 KB."""

@@ -19,8 +19,8 @@ from lxml import etree
 
 from dai.demo.data import mixed, protein_goterm
 from dai.formats import FORMATS, format_named
-from dai.formats.webrowset_decode import decoded_by_parser
-from dai.stream import Stream
+from dai.formats.webrowset.decode import decoded_by_parser
+from dai.streams.stream import Stream
 from perf.harness import Report, measured, median
 from perf.world import World
 

@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dai.cancellation import Cancellation
-from dai.stream import Stream
-from dqp.exchange import BlockSize, Outbox, distribute
-from dqp.flight import FlightPort, Ticket, new_token
-from dqp.flight_client import fetch, health
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.execution.exchange.exchange import BlockSize, Outbox, distribute
+from dqp.runtimes.flight.client import fetch, health
+from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
 from perf.harness import Report, measured, median, ratio, shown
 from perf.world import World
 

@@ -24,7 +24,7 @@ import psutil
 import pyarrow as pa
 
 import dqp
-from dqp.buffer import TOTAL
+from dqp.execution.buffer import TOTAL
 from perf.federated_world import services
 from perf.harness import Report, median, shown
 from perf.world import World

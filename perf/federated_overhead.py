@@ -12,7 +12,7 @@ from typing import Any
 
 import dai
 import dqp
-from dqp.notebook import Lab
+from dqp.interfaces.lab import Lab
 from perf.goterm import ROWS, SQL, drained, received, whole
 from perf.harness import Report, measured, median, ratio, shown
 from perf.world import World, service

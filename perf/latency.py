@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from dai.perform import parse
+from dai.perform.parser import parse
 from perf.harness import Report, shown
 from perf.world import World
 from tests.processes import until

@@ -20,17 +20,17 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlglot import exp
 
-from dai.cancellation import Cancellation
 from dai.demo.data import protein_goterm
 from dai.drivers import driver_for
+from dai.streams.cancellation import Cancellation
+from dqp.algebra.keys import Keys, Members
+from dqp.algebra.operators import Filter, Operator, Remote, Scan, Sort, conjuncts, walk
 from dqp.coordinator import Coordinator, Planned, Running
-from dqp.execution import Measurement
-from dqp.fetch import scans_of
-from dqp.keys import Keys, Members
-from dqp.leaves import remotes
-from dqp.operators import Filter, Operator, Remote, Scan, Sort, conjuncts, walk
-from dqp.rules import applied
-from dqp.rules.columns import prune_columns
+from dqp.execution.execution import Measurement
+from dqp.execution.fetch import scans_of
+from dqp.execution.leaves import remotes
+from dqp.planning.rules import applied
+from dqp.planning.rules.columns import prune_columns
 from dqp.settings import load
 from perf.federated_world import make_big, make_tpch
 from perf.federation import QUERIES as JOINS

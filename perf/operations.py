@@ -19,9 +19,9 @@ from typing import Any
 import pyarrow as pa
 import uvicorn
 
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from dqp.coordinator import Coordinator
 from dqp.settings import load
 from perf.harness import Report, measured, median, ratio, shown

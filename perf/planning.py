@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 
-from dqp.binder import bind
-from dqp.catalog import Catalog
-from dqp.cost import Estimator
-from dqp.operators import Names
-from dqp.rules import Context, optimise
+from dqp.algebra.operators import Names
+from dqp.binding.binder import bind
+from dqp.catalog.catalog import Catalog
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.rules import Context, optimise
 from perf.harness import Report, median, shown
 from perf.world import World
 from tests.dqp.plans import PLACEMENT, PUBLISHED, catalog

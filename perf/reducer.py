@@ -17,11 +17,8 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from dai.cancellation import Cancellation
-from dqp import dialects
-from dqp.catalog import Catalog, Table
-from dqp.leaves import remotes
-from dqp.operators import (
+from dai.streams.cancellation import Cancellation
+from dqp.algebra.operators import (
     Aggregate,
     Call,
     Distinct,
@@ -40,9 +37,12 @@ from dqp.operators import (
     rewritten,
     walk,
 )
-from dqp.render_duckdb import duckdb_sql
-from dqp.rules import Context, applied
-from dqp.rules.columns import prune_columns
+from dqp.catalog.catalog import Catalog, Table
+from dqp.execution.leaves import remotes
+from dqp.planning.rules import Context, applied
+from dqp.planning.rules.columns import prune_columns
+from dqp.sql import dialects
+from dqp.sql.render_duckdb import duckdb_sql
 
 GIVES_UP: Mapping[str, tuple[bool, bool]] = {
     "inner": (True, True),

@@ -21,12 +21,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from dai.cancellation import Cancellation
 from dai.errors import DaiError
+from dai.streams.cancellation import Cancellation
 from dqp.coordinator import Coordinator
+from dqp.planning.distribution.spreading import DEFAULT, Thresholds
 from dqp.runtimes import RUNTIMES
 from dqp.settings import load
-from dqp.spreading import DEFAULT, Thresholds
 from perf.federated_world import Urls, make_tpch, services
 from perf.harness import Report, shown
 from perf.world import SETTINGS, World

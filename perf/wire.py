@@ -14,7 +14,7 @@ from typing import Any
 
 import dai
 from dai.client import Resource, activity, document, element
-from dai.client.result import MEDIA_TYPES
+from dai.client.results.result import MEDIA_TYPES
 from perf.harness import Report, legend_below, measured, median, shown
 from perf.world import World
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 from lxml import etree
 
-from dai.cancellation import Cancellation
 from dai.drivers import Driver
 from dai.drivers.memory import Memory, Script
-from dai.mailbox import Mailbox
-from dai.perform import GDS, Dialect, parse
-from dai.pipeline import Environment, Running
-from dai.response import document
+from dai.perform.parser import GDS, Dialect, parse
+from dai.perform.pipeline import Environment, Running
+from dai.perform.response import document
+from dai.streams.cancellation import Cancellation
+from dai.streams.mailbox import Mailbox
 
 
 @dataclass

@@ -4,7 +4,7 @@ import threading
 
 from dai.drivers.memory import Memory, Script
 from dai.errors import DaiError, DataError, StatementError
-from dai.pipeline import Running
+from dai.perform.pipeline import Running
 from tests.documents import query, table, to_csv
 
 FAILS = DataError("half-way")

@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.errors import CancelledError, LimitError
+from dai.streams.cancellation import Cancellation
 
 
 def test_calls_back_inside_the_block_only():

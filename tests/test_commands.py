@@ -19,7 +19,7 @@ import pytest
 from dai.__main__ import main, parser
 from dai.client import connect
 from dai.client.documents import input_streams
-from dai.client.result import MEDIA_TYPES
+from dai.client.results.result import MEDIA_TYPES
 from dai.client.testing import Scripted, ScriptedServer
 from dai.commands import FAILED, INTERRUPTED, OK, USAGE
 from dai.commands.table import cut, lines, width
@@ -321,7 +321,7 @@ def test_check_config_connects(tmp_path: Path, capsys) -> None:
 
 
 def test_the_schema_of_documents(capsysbinary, tmp_path: Path) -> None:
-    from dai.perform import xsd
+    from dai.perform.parser import xsd
 
     assert main(["schemas"]) == OK
     assert capsysbinary.readouterr().out == xsd()
@@ -422,7 +422,7 @@ def test_a_driver_that_is_not_there_is_a_wrong_command_line(
     def refused(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr("dai.api.serve.serve", refused)
+    monkeypatch.setattr("dai.api.server.serve.serve", refused)
     assert main(["serve", "nosuch://host/data"]) == USAGE
     assert error.detail in capsys.readouterr().err
 

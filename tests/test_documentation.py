@@ -16,8 +16,8 @@ import dai.__main__
 import dqp.__main__
 from dai.api.app import OPERATIONS
 from dai.config import LimitsConfig, ResourceConfig, ServiceConfig
-from dqp.evaluator import EvaluatorSettings
-from dqp.operations import Operation
+from dqp.execution.service_calls import Operation
+from dqp.runtimes.evaluator import EvaluatorSettings
 from dqp.settings import FederationSettings, SourceSettings
 
 ROOT = Path(__file__).parents[1]

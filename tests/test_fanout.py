@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dai.errors import DataError, LimitError
-from dai.fanout import FanOut
 from dai.formats import format_named
-from dai.stream import Block, ByteStream, Encoded, Stream
+from dai.streams.fanout import FanOut
+from dai.streams.stream import Block, ByteStream, Encoded, Stream
 from tests.documents import table
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.config import LimitsConfig
 from dai.drivers import Driver, driver_for
 from dai.errors import BusyError, CancelledError, ConflictError, GoneError, LimitError, NotFoundError
-from dai.jobs import ABORTED, COMPLETED, ERROR, EXECUTING, MOVES, PENDING, QUEUED, Jobs
-from dai.perform import parse, query
-from dai.results import Results
-from dai.sessions import Sessions
-from dai.store import Job, Store
+from dai.perform.parser import parse, query
+from dai.service.jobs import ABORTED, COMPLETED, ERROR, EXECUTING, MOVES, PENDING, QUEUED, Jobs
+from dai.service.results import Results
+from dai.service.sessions import Sessions
+from dai.service.store import Job, Store
+from dai.streams.cancellation import Cancellation
 
 ENDLESS = "with recursive c(i) as (select 1 union all select i + 1 from c) select i from c"
 TWO = """<gridDataServicePerform xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">
@@ -229,7 +229,7 @@ def test_a_write_that_fails_is_an_error_and_leaves_nothing(jobs: Jobs, monkeypat
     def full(*_: object) -> None:
         raise LimitError("The disk for job results is full.")
 
-    monkeypatch.setattr("dai.results.Writer.finish", full)
+    monkeypatch.setattr("dai.service.results.Writer.finish", full)
     job = ended(jobs, submit(jobs, "select 1 as one").id)
     assert job.phase == ERROR
     assert job.error is not None

@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from dai.errors import ConfigurationError, MissingDependencyError
-from dai.loading import Table, nearest
+from dai.plugins import Table, nearest
 
 
 def test_loads_when_first_used():
@@ -41,7 +41,7 @@ def test_own_entries_win_over_entry_points(group, monkeypatch):
     class Other:
         name, value = "other", "os:getpid"
 
-    monkeypatch.setattr("dai.loading.entry_points", lambda group: [Point, Other])
+    monkeypatch.setattr("dai.plugins.entry_points", lambda group: [Point, Other])
     table = Table("thing", group, {"own": "os:getppid"})
     assert table["own"].__name__ == "getppid"
     assert table["other"].__name__ == "getpid"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dai.cancellation import Cancellation
 from dai.errors import CancelledError, ClosedError, ConflictError, DataError, GoneError
-from dai.mailbox import END, PENDING, Budget, Mailbox
-from dai.stream import Block
+from dai.streams.cancellation import Cancellation
+from dai.streams.mailbox import END, PENDING, Budget, Mailbox
+from dai.streams.stream import Block
 
 
 def block(text: str) -> Block:

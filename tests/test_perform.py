@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from dai.drivers.memory import Memory, Script
 from dai.errors import DaiError, DocumentError
-from dai.perform import DIALECTS, GDS, WSI, EndPoint, SessionRequest, parse, query
-from dai.pipeline import Running
+from dai.perform.parser import DIALECTS, GDS, WSI, EndPoint, SessionRequest, parse, query
+from dai.perform.pipeline import Running
 from tests.documents import environment, table, to_csv, written
 from tests.documents import query as query_activity
 

@@ -1,8 +1,8 @@
 import pytest
 from lxml import etree
 
-from dai.activity import ACTIVITIES, fields_of
-from dai.perform import DIALECTS, xsd
+from dai.perform.activity import ACTIVITIES, fields_of
+from dai.perform.parser import DIALECTS, xsd
 
 XS = "{http://www.w3.org/2001/XMLSchema}"
 

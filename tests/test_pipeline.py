@@ -5,7 +5,6 @@ import threading
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers.memory import Memory, Script
 from dai.errors import (
     CancelledError,
@@ -16,8 +15,9 @@ from dai.errors import (
     RequestError,
     StatementError,
 )
-from dai.perform import DocumentLimits, parse
-from dai.pipeline import Running
+from dai.perform.parser import DocumentLimits, parse
+from dai.perform.pipeline import Running
+from dai.streams.cancellation import Cancellation
 from tests.documents import answer, environment, query, results, running, statuses, table, to_csv, written
 from tests.pipelines import FAILS, begun, chain, memory, reports
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dai.cancellation import Cancellation
 from dai.drivers.memory import Memory, Script
 from dai.errors import (
     CancelledError,
     ClosedError,
     DataError,
 )
+from dai.streams.cancellation import Cancellation
 from tests.documents import Ends, answer, query, results, running, statuses, table, to_csv
 from tests.pipelines import chain, memory, reports
 

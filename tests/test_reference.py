@@ -1,5 +1,5 @@
-from dai.activity import ACTIVITIES, documentation
-from dai.reference import activities_page
+from dai.perform.activity import ACTIVITIES, documentation
+from dai.perform.reference import activities_page
 
 
 def test_every_activity_has_a_section_with_its_documentation_and_its_example() -> None:

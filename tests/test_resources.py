@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-import dai.resources
+import dai.service.resources
 from dai.config import parse
 from dai.drivers.memory import Memory
 from dai.errors import ConfigurationError, NotFoundError
-from dai.loading import Table
-from dai.resources import Resources
+from dai.plugins import Table
+from dai.service.resources import Resources
 
 
 def resources(document: dict[str, Any], base: Path | str = ".") -> Resources:
@@ -62,7 +62,7 @@ def test_what_this_version_cannot_serve_is_said(document: dict[str, Any], says: 
 
 
 def test_a_federation_needs_the_package_that_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dai.resources, "VIRTUAL", Table("virtual resource", "dai.none", {}))
+    monkeypatch.setattr(dai.service.resources, "VIRTUAL", Table("virtual resource", "dai.none", {}))
     with pytest.raises(ConfigurationError, match="no package that runs federations"):
         resources({"federations": {"a": {}}})
 
@@ -74,7 +74,7 @@ def test_a_federation_is_a_resource_made_by_another_package(monkeypatch: pytest.
         seen.append((config.name, config.content, resolve("book")))
         return Memory({})
 
-    monkeypatch.setattr(dai.resources, "VIRTUAL", {"federations": made})
+    monkeypatch.setattr(dai.service.resources, "VIRTUAL", {"federations": made})
     found = resources({"resources": {"book": {"url": "sqlite://"}}, "federations": {"lab": {"anything": [1]}}})
     try:
         assert found.named("lab").kind == "federation"

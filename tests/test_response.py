@@ -8,16 +8,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import etree
 
-from dai.activity import FRAGMENT
-from dai.cancellation import Cancellation
 from dai.drivers import TableInfo
 from dai.drivers.memory import Memory, Script
 from dai.errors import DataError, EncodingError, StatementError
 from dai.formats import format_named
-from dai.perform import DIALECTS, GDS, WSI, parse
-from dai.pipeline import Running
-from dai.response import AHEAD_BYTES, _base64, _cdata, _is_binary, document, failure, processing
-from dai.stream import Block, ByteStream
+from dai.perform.activity import FRAGMENT
+from dai.perform.parser import DIALECTS, GDS, WSI, parse
+from dai.perform.pipeline import Running
+from dai.perform.response import AHEAD_BYTES, _base64, _cdata, _is_binary, document, failure, processing
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Block, ByteStream
 from tests.documents import answer, environment, error_of, query, results, running, statuses, table, to_csv, written
 
 SCHEMAS = {
@@ -183,7 +183,7 @@ def long(rows: int) -> pa.Table:
     ids=["webrowset", "csv", "arrow", "schema"],
 )
 def test_an_end_point_that_is_complete_when_its_element_opens_says_so(body, monkeypatch):
-    monkeypatch.setattr("dai.response.AHEAD_SECONDS", 60)
+    monkeypatch.setattr("dai.perform.response.AHEAD_SECONDS", 60)
     driver = Memory({"q": Script(table(30), batch_rows=3)}, tables=tuple(TableInfo(f"t{n}", ()) for n in range(9)))
     assert statuses(valid(answer(body, driver, blocksize=5)))["end"] == "COMPLETED"
 
@@ -191,7 +191,7 @@ def test_an_end_point_that_is_complete_when_its_element_opens_says_so(body, monk
 def test_an_end_point_that_goes_on_says_so(monkeypatch):
     body = query("q", "q", "tuples") + XML
     assert statuses(answer(body, Memory({"q": Script(long(3), batch_rows=1)})))["end"] == "PROCESSING"
-    monkeypatch.setattr("dai.response.AHEAD_SECONDS", -1)
+    monkeypatch.setattr("dai.perform.response.AHEAD_SECONDS", -1)
     assert statuses(answer(body, Memory({"q": Script(table(30), batch_rows=1)})))["end"] == "PROCESSING"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dai.config import LimitsConfig
 from dai.errors import ConfigurationError, DaiError, GoneError, InternalError, LimitError
-from dai.results import Results
+from dai.service.results import Results
 
 
 class FailingFile:

@@ -3,12 +3,12 @@ import time
 
 import pytest
 
-from dai.activities.streams import InputStream, OutputStream
-from dai.activity import Input, Output
-from dai.cancellation import Cancellation
 from dai.errors import BusyError, ClosedError, GoneError, NotFoundError, StatementError
-from dai.sessions import Session, Sessions
-from dai.stream import Block
+from dai.perform.activities.streams import InputStream, OutputStream
+from dai.perform.activity import Input, Output
+from dai.service.sessions import Session, Sessions
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Block
 
 
 def sessions(limit: int = 10, timeout: float = 60.0) -> Sessions:
@@ -40,7 +40,7 @@ def test_an_implicit_session_is_known_from_its_first_stream_on() -> None:
 
 
 def test_an_implicit_session_ends_when_its_streams_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dai.sessions.LINGER", 0.0)
+    monkeypatch.setattr("dai.service.sessions.LINGER", 0.0)
     known = sessions()
     session = known.implicit()
     with session.request(Cancellation()):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from dai import store as stores
 from dai.errors import ConfigurationError, DatabaseUnavailableError
-from dai.store import Job, Store
+from dai.service import store as stores
+from dai.service.store import Job, Store
 
 
 def job(id: str, phase: str = "QUEUED", created: float = 1.0) -> Job:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dai.errors import DataError
 from dai.formats import format_named
-from dai.stream import Block, ByteStream, Encoded, Stream
+from dai.streams.stream import Block, ByteStream, Encoded, Stream
 from tests.documents import table
 
 

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from dai.api import health, jobs, perform, problems, resources, sessions
 from dai.api.call import Call, Disconnected, Receive, Send
+from dai.api.monitoring import problems
 from dai.api.openapi import document
 from dai.api.operations import Router
 from dai.api.origins import check_host, check_page, own_names
 from dai.api.replies import problem_reply
+from dai.api.routes import health, jobs, perform, resources, sessions
 from dai.api.service import Service
 from dai.config import Config
 from dai.errors import BusyError, DaiError, InternalError

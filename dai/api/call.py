@@ -21,7 +21,7 @@ from dai.errors import (
     TooLargeError,
     UnsupportedMediaTypeError,
 )
-from dai.loading import nearest
+from dai.plugins import nearest
 
 if TYPE_CHECKING:
     from dai.api.operations import Operation

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from dai.errors import NotAcceptableError, ParameterError
 from dai.formats import FORMATS, Format, format_named
 from dai.formats.compression import quality
-from dai.loading import nearest
+from dai.plugins import nearest
 
 DOCUMENT = "application/xml"
 _JSON = ("application/json", "application/problem+json")

@@ -14,8 +14,8 @@ from dai.api.call import Call
 from dai.api.negotiation import accepts_xml
 from dai.api.openapi import PROBLEM
 from dai.errors import BackPressureError, BusyError, DaiError, MethodError, RangeError, SlowRequestError
-from dai.perform_graph import Dialect
-from dai.response import MEDIA_TYPE, failure
+from dai.perform.graph import Dialect
+from dai.perform.response import MEDIA_TYPE, failure
 
 JSON = "application/json"
 FILE_PIECE = 1 << 20

@@ -14,21 +14,21 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from dai.api.admission import Admission
-from dai.api.metrics import Metrics
+from dai.api.monitoring.metrics import Metrics
+from dai.api.monitoring.problems import Problems
 from dai.api.negotiation import media_types
-from dai.api.problems import Problems
-from dai.api.turns import Small, Turns
+from dai.api.scheduling.admission import Admission
+from dai.api.scheduling.turns import Small, Turns
 from dai.api.work import Work
-from dai.cancellation import SETTLE_SECONDS
 from dai.config import Config
 from dai.errors import CancelledError, DaiError, DatabaseUnavailableError
-from dai.jobs import Jobs
-from dai.perform import query
-from dai.resources import Resource, Resources
-from dai.results import Results
-from dai.sessions import Sessions
-from dai.store import Store
+from dai.perform.parser import query
+from dai.service.jobs import Jobs
+from dai.service.resources import Resource, Resources
+from dai.service.results import Results
+from dai.service.sessions import Sessions
+from dai.service.store import Store
+from dai.streams.cancellation import SETTLE_SECONDS
 
 log = logging.getLogger("dai.api")
 T = TypeVar("T")

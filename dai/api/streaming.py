@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from dai.api.call import Call
 from dai.api.replies import Reply
 from dai.api.work import Pieces, Work
-from dai.cancellation import SETTLE_SECONDS
 from dai.errors import CancelledError, DaiError, InternalError, LimitError
+from dai.streams.cancellation import SETTLE_SECONDS
 
 log = logging.getLogger("dai.api")
 T = TypeVar("T")

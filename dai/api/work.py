@@ -7,20 +7,20 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from dai.activity import FRAGMENT, Source
 from dai.api.negotiation import DOCUMENT, accepts_xml, best, media_types, not_acceptable
-from dai.api.turns import SMALL_BYTES, SMALL_SECONDS, Turns
-from dai.cancellation import Cancellation
+from dai.api.scheduling.turns import SMALL_BYTES, SMALL_SECONDS, Turns
 from dai.config import LimitsConfig
 from dai.errors import ClosedError, DaiError, InternalError
 from dai.formats import Format, format_named
 from dai.formats.compression import IDENTITY, compress
-from dai.jobs import exceeded
-from dai.perform import EndPoint, Perform
-from dai.pipeline import Environment, Running
-from dai.progress import COMPLETED_WITH_ERROR, ERROR, TERMINATED, overall
-from dai.response import MEDIA_TYPE, Delivery, document, partial
-from dai.stream import Block, ByteStream, Encoded, Stream
+from dai.perform.activity import FRAGMENT, Source
+from dai.perform.parser import EndPoint, Perform
+from dai.perform.pipeline import Environment, Running
+from dai.perform.progress import COMPLETED_WITH_ERROR, ERROR, TERMINATED, overall
+from dai.perform.response import MEDIA_TYPE, Delivery, document, partial
+from dai.service.jobs import exceeded
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Block, ByteStream, Encoded, Stream
 
 GATHER_BYTES = 1 << 18
 """Small pieces leave together up to about this size …"""

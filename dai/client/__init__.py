@@ -19,13 +19,13 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from dai.client.documents import activity, document, element
+from dai.client.http.transport import Options
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Progress
-from dai.client.response import Response, ResponseResult
-from dai.client.result import Result
+from dai.client.results.response import Response, ResponseResult
+from dai.client.results.result import Result
 from dai.client.service import Resource, Schema, Service
 from dai.client.session import Pull, Session
-from dai.client.transport import Options
 from dai.errors import NotFoundError, RequestError
 
 __all__ = [

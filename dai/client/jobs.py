@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from dai.client.problems import from_problem
+from dai.client.http.problems import from_problem
+from dai.client.http.resume import Resumed, resumable
 from dai.client.progress import Asked
-from dai.client.result import Result, form_of, media_type
-from dai.client.resume import Resumed, resumable
+from dai.client.results.result import Result, form_of, media_type
 from dai.errors import CancelledError, ConflictError, DaiError, LimitError, NotFoundError, RequestError
-from dai.loading import nearest
+from dai.plugins import nearest
 
 if TYPE_CHECKING:
     from dai.client.service import Service

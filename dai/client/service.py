@@ -8,16 +8,16 @@ from typing import Any, overload
 from urllib.parse import quote
 from uuid import UUID
 
-from dai.cancellation import Cancellation
 from dai.client.documents import as_bytes
+from dai.client.http.transport import Options, Reply, Transport
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Asked
-from dai.client.response import Response
-from dai.client.result import Result, form_of, media_type
+from dai.client.results.response import Response
+from dai.client.results.result import Result, form_of, media_type
 from dai.client.session import Session
-from dai.client.transport import Options, Reply, Transport
 from dai.errors import DataError, NotFoundError
-from dai.loading import nearest
+from dai.plugins import nearest
+from dai.streams.cancellation import Cancellation
 
 DEFAULT = Options()
 PARTIAL = 207

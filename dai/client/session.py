@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from dai.client.body import PIECE, filled
-from dai.client.problems import from_reply
+from dai.client.http.body import PIECE, filled
+from dai.client.http.problems import from_reply
+from dai.client.http.transport import Reply
 from dai.client.progress import Asked
-from dai.client.result import Result, media_type
-from dai.client.transport import Reply
+from dai.client.results.result import Result, media_type
 from dai.errors import BackPressureError, DaiError, DataError
 
 if TYPE_CHECKING:
-    from dai.client.response import Response
+    from dai.client.results.response import Response
     from dai.client.service import Resource
 
 HELD = 20
@@ -207,7 +207,7 @@ def _blocks(batches: Any, format: str, blocksize: int | None) -> Iterator[bytes 
     import pyarrow as pa
 
     from dai.formats import format_named
-    from dai.stream import Stream
+    from dai.streams.stream import Stream
 
     if isinstance(batches, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         stream = Stream.of(batches)

@@ -24,19 +24,19 @@ def add(commands: Any) -> None:
 
 
 def _perform_xsd() -> bytes:
-    from dai.perform import xsd
+    from dai.perform.parser import xsd
 
     return xsd()
 
 
 def _perform_2005_xsd() -> bytes:
-    from dai.perform import WSI, xsd
+    from dai.perform.parser import WSI, xsd
 
     return xsd(WSI)
 
 
 def _activities_page() -> bytes:
-    from dai.reference import activities_page
+    from dai.perform.reference import activities_page
 
     return activities_page().encode()
 
@@ -51,7 +51,7 @@ def _openapi() -> bytes:
 
 def _fixed(name: str) -> Callable[[], bytes]:
     def content() -> bytes:
-        from dai.perform_schema import fixed
+        from dai.perform.xsd import fixed
 
         return fixed()[name]
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dai.client.files import meant
-from dai.client.result import Result, first_rows, shown
+from dai.client.results.files import meant
+from dai.client.results.result import Result, first_rows, shown
 from dai.commands import SERVER, table
 from dai.errors import NotAcceptableError, RequestError
 

@@ -64,7 +64,7 @@ def configuration(source: str | None, file: str | None) -> Config:
 def run_serve(arguments: argparse.Namespace) -> int:
     loaded = configuration(arguments.source, arguments.config)
     given = {name: getattr(arguments, name) for name in ("host", "port") if getattr(arguments, name) is not None}
-    from dai.api.serve import serve
+    from dai.api.server.serve import serve
 
     chosen = replace(loaded, service=replace(loaded.service, **given))
     # The server raises a signal again once it has shut down: a wanted stop is no failure.
@@ -98,7 +98,7 @@ def greeting(config: Config, url: str) -> str:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    from dai.resources import Resources
+    from dai.service.resources import Resources
 
     loaded = configuration(None, arguments.file)
     failed = 0

@@ -19,20 +19,20 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from dai.cancellation import Cancellation
-from dai.loading import Table
-from dai.stream import Stream
+from dai.plugins import Table
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 
 DRIVERS = Table(
     "driver",
     "dai.drivers",
     {
-        "postgresql": "dai.drivers.postgresql:PostgreSQL",
-        "sqlite": "dai.drivers.sqlite:SQLite",
-        "duckdb": "dai.drivers.duckdb:DuckDB",
-        "mariadb": "dai.drivers.mariadb:MariaDB",
-        "mysql": "dai.drivers.mariadb:MariaDB",
-        "any": "dai.drivers.any:AnyDatabase",
+        "postgresql": "dai.drivers.postgresql.driver:PostgreSQL",
+        "sqlite": "dai.drivers.sqlite.driver:SQLite",
+        "duckdb": "dai.drivers.duckdb.driver:DuckDB",
+        "mariadb": "dai.drivers.mariadb.driver:MariaDB",
+        "mysql": "dai.drivers.mariadb.driver:MariaDB",
+        "any": "dai.drivers.generic.driver:AnyDatabase",
     },
     extras={"mariadb": "mariadb", "mysql": "mariadb"},
 )
@@ -174,7 +174,7 @@ class Driver(ABC):
 
     dialect: str
     role: ClassVar[str | None] = None
-    """The role of the service that the resource stands for (``dai.resources.ROLES``); None for a database."""
+    """The role of the service that the resource stands for (``dai.service.resources.ROLES``); None for a database."""
 
     @classmethod
     @abstractmethod

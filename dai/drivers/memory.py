@@ -16,11 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from dai.cancellation import Cancellation
 from dai.drivers import NO_TABLES, CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
-from dai.drivers.brought import Tables, refused
+from dai.drivers.sql.query_tables import Tables, refused
 from dai.errors import DaiError, NotAQueryError, NotFoundError, StatementError
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from dai.errors import NotAcceptableError
-from dai.loading import Table
-from dai.stream import Block, Stream
+from dai.plugins import Table
+from dai.streams.stream import Block, Stream
 
 PIECE_BYTES = 1 << 22
 """A block larger than this may leave a synchronous response in pieces of about this many bytes."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from dai.errors import DaiError, DataError, ParameterError, TruncatedError
 from dai.formats import PIECE_BYTES
 from dai.formats.blocks import BLOCK_BYTES, ChunkReader, Sink, bounded, closing, plain
-from dai.stream import Block, Stream
+from dai.streams.stream import Block, Stream
 
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _CODECS = (None, "zstd", "lz4")

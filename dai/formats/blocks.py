@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dai.errors import DataError, EncodingError
-from dai.formats import PIECE_BYTES, values
-from dai.stream import Block, Stream
+from dai.formats import PIECE_BYTES
+from dai.formats.values import text as values
+from dai.streams.stream import Block, Stream
 
 TEXT_BYTES = 1 << 20
 """Tuples are turned into text about so many bytes at a time: they stay in the processor's cache, and leave early."""

@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from dai.errors import DataError, TruncatedError
-from dai.formats import values
 from dai.formats.blocks import byte_view, check_text, closing, no_columns, row_texts, text_blocks
-from dai.stream import Block, Stream
+from dai.formats.values import text as values
+from dai.streams.stream import Block, Stream
 
 _BOM = "\ufeff".encode()
 _QUOTE, _COMMA, _CR, _LF = b'",\r\n'

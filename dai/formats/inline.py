@@ -18,7 +18,7 @@ import pyarrow.types as types
 
 from dai.errors import DataError, TooLargeError, TruncatedError
 from dai.formats.arrow import Arrow
-from dai.stream import Stream, size_of
+from dai.streams.stream import Stream, size_of
 
 _COMPRESSION = 3
 """The number of the field in RecordBatch of https://github.com/apache/arrow/blob/main/format/Message.fbs."""

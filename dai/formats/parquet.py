@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dai.errors import DataError, EncodingError, ParameterError, TruncatedError
-from dai.formats import values
 from dai.formats.blocks import Sink, bounded, closing, no_columns, plain
-from dai.stream import Block, Stream
+from dai.formats.values import text as values
+from dai.streams.stream import Block, Stream
 
 _SCHEMA = b"dai.arrow"
 _MAGIC = b"PAR1"

@@ -12,20 +12,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dai.errors import ConfigurationError
-from dai.loading import Table
+from dai.plugins import Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow as pa
 
-    from dai.stream import Stream
-    from dqp.catalog import Catalog
-    from dqp.execution import Execution
-    from dqp.operations import Operation
-    from dqp.operators import Operator, Remote
-    from dqp.placement import Placement
-    from dqp.rules import Context
+    from dai.streams.stream import Stream
+    from dqp.algebra.operators import Operator, Remote
+    from dqp.catalog.catalog import Catalog
+    from dqp.execution.execution import Execution
+    from dqp.execution.service_calls import Operation
+    from dqp.planning.distribution.placement import Placement
+    from dqp.planning.rules import Context
     from dqp.settings import FederationSettings
 
 RUNTIMES = Table(
@@ -55,7 +55,7 @@ class Runtime(ABC):
         ``batch_rows``: batches of exactly so many rows, the last one shorter.
 
         Sources have accepted their statements when this returns. Closing the stream stops the execution's attempt.
-        Raises what the sources raise, named by their aliases, and what ``dqp.fragment.Engine.run`` raises.
+        Raises what the sources raise, named by their aliases, and what ``dqp.execution.engine.Engine.run`` raises.
         """
 
     @abstractmethod

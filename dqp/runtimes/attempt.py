@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dai.client.problems import from_problem
+from dai.client.http.problems import from_problem
 from dai.errors import DaiError
-from dai.stream import Stream
-from dqp.arrival import Promise
-from dqp.catalog import Catalog
+from dai.streams.stream import Stream
+from dqp.algebra.arrival import Promise
+from dqp.algebra.operators import Call, Operator, Project, Receive, Remote, column
+from dqp.algebra.types import arrow_type
+from dqp.catalog.catalog import Catalog
+from dqp.catalog.sources import ServiceSource
 from dqp.errors import EvaluatorLostError
-from dqp.execution import Execution
-from dqp.fetch import LOST, Lost, Place, places, probe
-from dqp.flight import Ticket, new_token
-from dqp.flight_client import fetch
-from dqp.leaves import Leaves
-from dqp.operators import Call, Operator, Project, Receive, Remote, column
-from dqp.partition import Fragment, Plan
-from dqp.placement import places_of
+from dqp.execution.execution import Execution
+from dqp.execution.fetch import LOST, Lost, Place, places, probe
+from dqp.execution.leaves import Leaves
+from dqp.planning.distribution.partition import Fragment, Plan
+from dqp.planning.distribution.placement import places_of
+from dqp.planning.distribution.splitting import parts
+from dqp.runtimes.flight.client import fetch
+from dqp.runtimes.flight.server import Ticket, new_token
 from dqp.runtimes.local import Readings
-from dqp.sources import ServiceSource
-from dqp.splitting import parts
-from dqp.types import arrow_type
-from dqp.wire import Body, Called, Columns, Input, Received, RemoteInput, Task, Tuples
+from dqp.runtimes.wire import Body, Called, Columns, Input, Received, RemoteInput, Task, Tuples
 
 if TYPE_CHECKING:
     from dqp.runtimes.distributed import Distributed, Evaluator

@@ -30,23 +30,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from dai.cancellation import Cancellation
 from dai.errors import BusyError, DaiError, InternalError
-from dai.stream import Stream
-from dqp.adaptive import adapt, foreseen
-from dqp.catalog import Catalog
-from dqp.constants import literal
-from dqp.cost import Estimator
-from dqp.dialects import NotPushed
-from dqp.errors import EvaluatorLostError
-from dqp.execution import Execution, ExecutionOptions, Slots
-from dqp.fetch import LOST, Lost
-from dqp.flight import FlightPort
-from dqp.flight_client import health
-from dqp.fragment import arrow_field
-from dqp.leaves import asked, remotes
-from dqp.operations import Operation
-from dqp.operators import (
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.constants import literal
+from dqp.algebra.operators import (
     Aggregate,
     Exchange,
     Join,
@@ -59,17 +47,29 @@ from dqp.operators import (
     identifiers,
     walk,
 )
-from dqp.partition import Plan, cut
-from dqp.placement import Placement, named_places
-from dqp.rules import Context
-from dqp.rules.program import leaf_of
+from dqp.catalog.catalog import Catalog
+from dqp.catalog.sources import ServiceSource
+from dqp.errors import EvaluatorLostError
+from dqp.execution.engine import arrow_field
+from dqp.execution.execution import Execution, ExecutionOptions, Slots
+from dqp.execution.fetch import LOST, Lost
+from dqp.execution.leaves import asked, remotes
+from dqp.execution.service_calls import Operation
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.distribution.partition import Plan, cut
+from dqp.planning.distribution.placement import Placement, named_places
+from dqp.planning.distribution.splitting import divided, parts
+from dqp.planning.distribution.spreading import DEFAULT, Thresholds
+from dqp.planning.rules import Context
+from dqp.planning.semijoins.adaptive import adapt, foreseen
+from dqp.planning.semijoins.program import leaf_of
 from dqp.runtimes.attempt import Attempt
+from dqp.runtimes.flight.client import health
+from dqp.runtimes.flight.server import FlightPort
 from dqp.runtimes.local import Local, Readings, alone
+from dqp.runtimes.wire import Task
 from dqp.settings import FederationSettings
-from dqp.sources import ServiceSource
-from dqp.splitting import divided, parts
-from dqp.spreading import DEFAULT, Thresholds
-from dqp.wire import Task
+from dqp.sql.dialects import NotPushed
 
 SILENCE = 10.0
 """Seconds without an answer after which an evaluator is lost."""
@@ -101,7 +101,7 @@ class Evaluator(Protocol):
     def run(
         self, tasks: Sequence[Task], cancellation: Cancellation, *, waits: bool
     ) -> Iterator[Sequence[Mapping[str, Any]]]:
-        """Runs the tasks: their reports (``dqp.evaluator.Work.reports``), the first, perhaps empty, as soon as they
+        """Runs the tasks: their reports (``dqp.runtimes.evaluator.Work.reports``), the first, perhaps empty, as soon as they
         are taken. Closing the generator, or cancelling, ends them. ``waits``: for a turn, where there is none yet.
         Raises EvaluatorLostError when it is gone, BusyError, which names it as ``evaluator``, when it has no turn."""
 

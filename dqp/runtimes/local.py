@@ -12,23 +12,23 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from dai.errors import DaiError, InternalError
-from dai.stream import Stream
-from dqp.adaptive import adapt, foreseen
-from dqp.catalog import Catalog
-from dqp.cost import Estimator
-from dqp.execution import Execution, ExecutionOptions, Measure
-from dqp.fetch import LOST, Lost, Reading, direct, places
-from dqp.fragment import Engine, arrow_field
-from dqp.leaves import Leaves, asked, over, quoted, read_as, remotes, restored
-from dqp.operations import Operation, calling
-from dqp.operators import Call, Operator, Project, Remote, column
-from dqp.partition import Plan
-from dqp.placement import HERE, Placement
-from dqp.rules import Context
-from dqp.rules.parallel import in_parts
+from dai.streams.stream import Stream
+from dqp.algebra.operators import Call, Operator, Project, Remote, column
+from dqp.catalog.catalog import Catalog
+from dqp.execution.engine import Engine, arrow_field
+from dqp.execution.execution import Execution, ExecutionOptions, Measure
+from dqp.execution.fetch import LOST, Lost, Reading, direct, places
+from dqp.execution.leaves import Leaves, asked, over, quoted, read_as, remotes, restored
+from dqp.execution.service_calls import Operation, calling
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.distribution.parallel import in_parts
+from dqp.planning.distribution.partition import Plan
+from dqp.planning.distribution.placement import HERE, Placement
+from dqp.planning.distribution.splitting import divided
+from dqp.planning.rules import Context
+from dqp.planning.semijoins.adaptive import adapt, foreseen
 from dqp.runtimes import Runtime
 from dqp.settings import FederationSettings
-from dqp.splitting import divided
 
 ROOT = Plan.name(0)
 """Key of the measurement of the fragment that gives the answer."""

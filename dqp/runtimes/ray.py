@@ -22,18 +22,18 @@ from urllib.parse import parse_qs
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
-from dai.cancellation import Cancellation
-from dai.client.problems import from_problem
+from dai.client.http.problems import from_problem
 from dai.errors import ConfigurationError, DaiError, MissingDependencyError
-from dqp.catalog import Catalog
-from dqp.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, Work
-from dqp.flight_client import reached
-from dqp.operations import Operation
+from dai.streams.cancellation import Cancellation
+from dqp.catalog.catalog import Catalog
+from dqp.execution.service_calls import Operation
+from dqp.planning.distribution.spreading import DEFAULT, Thresholds
 from dqp.runtimes.attempt import gone
 from dqp.runtimes.distributed import ANSWER, SILENCE, Distributed
+from dqp.runtimes.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, Work
+from dqp.runtimes.flight.client import reached
+from dqp.runtimes.wire import Task, decoded, encoded
 from dqp.settings import FederationSettings
-from dqp.spreading import DEFAULT, Thresholds
-from dqp.wire import Task, decoded, encoded
 
 THREADS = 64
 """Calls that an actor answers at once: each query has one that waits for reports."""

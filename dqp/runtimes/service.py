@@ -9,21 +9,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from dai.cancellation import Cancellation
 from dai.client import Options, parted
 from dai.client import Service as Client
 from dai.client.documents import activity, document, element
-from dai.client.result import Result, media_type
+from dai.client.results.result import Result, media_type
 from dai.errors import BusyError, ConfigurationError, DaiError, NotFoundError, TruncatedError, UnreachableError
-from dqp.catalog import Catalog
-from dqp.flight_client import reached
-from dqp.heartbeat import Heartbeat
-from dqp.operations import Operation
+from dai.streams.cancellation import Cancellation
+from dqp.catalog.catalog import Catalog
+from dqp.catalog.heartbeat import Heartbeat
+from dqp.execution.service_calls import Operation
+from dqp.planning.distribution.spreading import DEFAULT, Thresholds
 from dqp.runtimes.attempt import gone
 from dqp.runtimes.distributed import ANSWER, SILENCE, Distributed
+from dqp.runtimes.flight.client import reached
+from dqp.runtimes.wire import Task, encoded
 from dqp.settings import FederationSettings
-from dqp.spreading import DEFAULT, Thresholds
-from dqp.wire import Task, encoded
 
 RESOURCE = "evaluator"
 AFTER = 2.0

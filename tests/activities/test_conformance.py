@@ -7,19 +7,19 @@ from contextlib import ExitStack
 import pytest
 from lxml import etree
 
-from dai.activity import ACTIVITIES, Element, documentation, fields_of
-from dai.cancellation import Cancellation
 from dai.config import RoleConfig
 from dai.demo.load import load
 from dai.drivers import Driver, driver_for
 from dai.errors import ParameterError
 from dai.formats import format_named
-from dai.mailbox import Mailbox
-from dai.perform import DIALECTS, parse, xsd
-from dai.pipeline import Running
-from dai.resources import ROLES
-from dai.response import document
-from dai.stream import Block, Stream
+from dai.perform.activity import ACTIVITIES, Element, documentation, fields_of
+from dai.perform.parser import DIALECTS, parse, xsd
+from dai.perform.pipeline import Running
+from dai.perform.response import document
+from dai.service.resources import ROLES
+from dai.streams.cancellation import Cancellation
+from dai.streams.mailbox import Mailbox
+from dai.streams.stream import Block, Stream
 from tests.documents import Ends, environment, results, table, written
 from tests.test_response import SCHEMAS
 

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dai.activities.relational import BroughtTable, SqlParameter, in_order
-from dai.activity import Input
 from dai.drivers.memory import Memory, Script
 from dai.errors import DaiError, DataError, LimitError, NotAQueryError, ParameterError
-from dai.stream import Stream
+from dai.perform.activities.relational import BroughtTable, SqlParameter, in_order
+from dai.perform.activity import Input
+from dai.streams.stream import Stream
 from tests.documents import answer, error_of, query, results, running, statuses, table
 
 ONE = Script(pa.table({"x": [1]}))

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dai.api.serve import Background, background
+from dai.api.server.serve import Background, background
 from dai.config import Config, parse
 
 ROWS = 30_000

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from dai.formats import FORMATS, format_named
-from dai.jobs import MOVES
+from dai.service.jobs import MOVES
 from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, Serve, statement, streamed
 
 ALL = "select i, s from numbers order by i"
@@ -257,7 +257,7 @@ def test_full_room_for_results_is_an_error_that_leaves_nothing(serve: Serve) -> 
 SERVER = """
 import sys
 from pathlib import Path
-from dai.api.serve import background
+from dai.api.server.serve import background
 from tests.api.conftest import configured
 limit = int(sys.argv[3])
 if limit:

@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from dai.api.admission import Admission
 from dai.api.app import OPERATIONS, create_app
 from dai.api.call import Call
-from dai.api.logs import JsonFormatter
+from dai.api.monitoring.logs import JsonFormatter
 from dai.api.operations import Answer, Operation, Parameter, Router
-from dai.api.serve import Background, background
+from dai.api.scheduling.admission import Admission
+from dai.api.server.serve import Background, background
 from dai.config import parse
 from dai.errors import BusyError, ConfigurationError, MethodError, NotFoundError, ParameterError
 from tests.api.conftest import Serve, configured

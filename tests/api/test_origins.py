@@ -12,7 +12,7 @@ import pytest
 from dai.api.app import OPERATIONS
 from dai.api.operations import Operation
 from dai.api.origins import check_host, check_page
-from dai.api.serve import Background
+from dai.api.server.serve import Background
 from dai.config import parse
 from dai.errors import ConfigurationError, DeniedError, RequestError
 from tests.api.conftest import DOCUMENT, XML, Serve

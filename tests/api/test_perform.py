@@ -4,7 +4,7 @@ import re
 import httpx
 import pytest
 
-from dai.api.serve import Background
+from dai.api.server.serve import Background
 from tests.api.conftest import DOCUMENT, XML, statement, streamed
 
 URL = "/resources/book/perform"

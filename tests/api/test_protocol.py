@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from dai.api.call import HEAD_BYTES
-from dai.api.serve import Background, background
+from dai.api.server.serve import Background, background
 from tests.api.conftest import ENDLESS, FAILS_LATE, configured, streamed
 
 SOON = 10.0

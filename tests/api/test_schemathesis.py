@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from dai.api.app import openapi_document
-from dai.api.serve import Background
+from dai.api.server.serve import Background
 
 schema = schemathesis.openapi.from_dict(openapi_document())
 CHECKS = [

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def served(directory: Path, text: str) -> subprocess.Popen[str]:
     (directory / "dai.toml").write_text(text)
     script = (
-        "import sys; from dai.api.serve import serve; from dai.config import load; "
+        "import sys; from dai.api.server.serve import serve; from dai.config import load; "
         "sys.exit(serve(load(sys.argv[1], {}), lambda url: print(url, flush=True)))"
     )
     return subprocess.Popen(

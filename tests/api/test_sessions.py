@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dai.api.serve import Background
+from dai.api.server.serve import Background
 from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, Serve, statement, streamed
 
 ALL = "select i, s from numbers order by i"

@@ -9,7 +9,7 @@ from itertools import cycle, islice
 import httpx
 import pytest
 
-from dai.api.serve import Background
+from dai.api.server.serve import Background
 from tests.api.conftest import Serve
 
 SOON = 10.0

@@ -6,9 +6,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dai.api.serve import background
+from dai.api.server.serve import background
 from dai.errors import ConfigurationError
-from dai.store import Store
+from dai.service.store import Store
 from tests.api.conftest import Serve, configured
 
 JOB = {"Prefer": "respond-async"}

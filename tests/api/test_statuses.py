@@ -9,7 +9,7 @@ import pytest
 from lxml import etree
 
 import dai
-from dai.api.serve import Background, background
+from dai.api.server.serve import Background, background
 from dai.errors import StatementError
 from tests.api.conftest import DOCUMENT, ENDLESS, XML, configured, statement
 from tests.drivers.conformance_cases import CASES

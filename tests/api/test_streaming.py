@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 import dai
-from dai.api.problems import DETAIL, KEPT, Problems
-from dai.api.serve import Background, background
+from dai.api.monitoring.problems import DETAIL, KEPT, Problems
+from dai.api.server.serve import Background, background
 from dai.errors import LimitError, StatementError
 from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, XML, Serve, configured, statement
 

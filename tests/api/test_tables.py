@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import dai
-from dai.api import perform
+from dai.api.routes import perform
 from dai.client import documents as d
 from dai.errors import DataError, ParameterError, TooLargeError
 from dai.formats.inline import table_of, tables_of, text_of

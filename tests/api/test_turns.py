@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from dai.api.admission import SMALL_IN_A_ROW, Admission
-from dai.api.turns import KNOWN, OLDEST_EVERY, Small, Turns
+from dai.api.scheduling.admission import SMALL_IN_A_ROW, Admission
+from dai.api.scheduling.turns import KNOWN, OLDEST_EVERY, Small, Turns
 from dai.formats import FORMATS
 from tests.api.conftest import ENDLESS, FAILS_LATE, Serve
 from tests.processes import until
@@ -40,7 +40,7 @@ def test_small_requests_go_first_but_not_for_ever() -> None:
 def test_a_quarter_is_kept_while_small_requests_come(
     reserved: float, large: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dai.api.admission.RESERVED_SECONDS", reserved)
+    monkeypatch.setattr("dai.api.scheduling.admission.RESERVED_SECONDS", reserved)
 
     async def run() -> int:
         admission = Admission(8, 100, 30)
@@ -58,7 +58,7 @@ def test_a_quarter_is_kept_while_small_requests_come(
 
 
 def test_a_known_small_statement_does_not_wait_for_large_answers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dai.api.admission.RESERVED_SECONDS", 600.0)
+    monkeypatch.setattr("dai.api.scheduling.admission.RESERVED_SECONDS", 600.0)
     running = serve(limits={"concurrent": 4, "queue_seconds": 600})
     with httpx.Client(base_url=running.url, timeout=20) as client, ExitStack() as stack:
 

@@ -5,7 +5,7 @@ import json
 
 import pyarrow as pa
 
-from dai.client.result import MEDIA_TYPES
+from dai.client.results.result import MEDIA_TYPES
 from dai.client.testing import Scripted
 
 TABLE = pa.table({"id": pa.array(range(25), pa.int32()), "name": [f"<b>{n}&" if n % 5 else None for n in range(25)]})

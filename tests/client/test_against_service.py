@@ -13,9 +13,9 @@ import pytest
 from pyarrow import parquet
 
 import dai
-from dai.api.serve import Background, background
+from dai.api.server.serve import Background, background
 from dai.client import Options, Resource, activity, document, element
-from dai.client.result import MEDIA_TYPES
+from dai.client.results.result import MEDIA_TYPES
 from dai.config import parse
 from dai.errors import (
     BackPressureError,

@@ -10,9 +10,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from dai.client import frames
+from dai.client.results import frames
 from dai.formats import format_named
-from dai.stream import TYPE_NAME, Stream
+from dai.streams.stream import TYPE_NAME, Stream
 from tests.formats.tables import EVERY_TYPE, every_type
 
 EXACT = pytest.mark.parametrize("exact", [False, True])

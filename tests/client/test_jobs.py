@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dai.client import Job, Options, Service
-from dai.client.result import MEDIA_TYPES
+from dai.client.results.result import MEDIA_TYPES
 from dai.client.service import Resource
 from dai.client.testing import Request, Scripted, ScriptedServer
 from dai.errors import CancelledError, LimitError, NotFoundError, RequestError, StatementError, TruncatedError

@@ -65,7 +65,7 @@ def test_results_may_be_read_in_any_order() -> None:
 
 
 def test_what_was_passed_over_waits_on_disk_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dai.client.response.KEPT", 1000)
+    monkeypatch.setattr("dai.client.results.response.KEPT", 1000)
     with ScriptedServer(Scripted(body=pieces(WHOLE, 50))) as server, response_of(server) as response:
         assert response.results["q"].status == "COMPLETED"
         part = response.results["arrow"]._part

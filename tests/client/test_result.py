@@ -10,13 +10,13 @@ import pyarrow.parquet
 import pytest
 
 from dai.client import Progress, Result, Service
-from dai.client.files import CODINGS, SUFFIXES
-from dai.client.result import MEDIA_TYPES, form_of
+from dai.client.results.files import CODINGS, SUFFIXES
+from dai.client.results.result import MEDIA_TYPES, form_of
 from dai.client.testing import Scripted, ScriptedServer
 from dai.errors import DataError, MissingDependencyError, NotAcceptableError, RequestError, TruncatedError
 from dai.formats import FORMATS, format_named
 from dai.formats.compression import decompress
-from dai.stream import Stream
+from dai.streams.stream import Stream
 from tests.client.replies import TABLE, arrow, arrow_bytes, pieces
 
 

@@ -11,11 +11,11 @@ import pytest
 import dai
 from dai.client import Resource, Service, activity, document, element, parted
 from dai.client.documents import as_bytes
-from dai.client.problems import from_problem
-from dai.client.result import MEDIA_TYPES
+from dai.client.http.problems import from_problem
+from dai.client.results.result import MEDIA_TYPES
 from dai.client.testing import Request, Scripted, ScriptedServer
 from dai.errors import DataError, NotAcceptableError, NotFoundError, RequestError
-from dai.perform import parse
+from dai.perform.parser import parse
 from tests.client.replies import DATA, TABLE, arrow, problem, said
 
 MISSING = problem(404, type="not-found", detail="There is no resource of this name.")

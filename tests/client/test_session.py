@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from dai.client import Service, Session
-from dai.client.result import MEDIA_TYPES
+from dai.client.results.result import MEDIA_TYPES
 from dai.client.service import Resource
 from dai.client.testing import Request, Scripted, ScriptedServer
 from dai.errors import BackPressureError, BusyError, ConflictError, DataError, StatementError

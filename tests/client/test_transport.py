@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from dai.cancellation import Cancellation
 from dai.client import Service
+from dai.client.http.transport import Options, Transport
 from dai.client.testing import Scripted, ScriptedServer
-from dai.client.transport import Options, Transport
 from dai.errors import (
     BusyError,
     CancelledError,
@@ -22,6 +21,7 @@ from dai.errors import (
     TruncatedError,
     UnreachableError,
 )
+from dai.streams.cancellation import Cancellation
 from tests.client.replies import problem, said
 
 QUICK = Options(backoff=0.001, patience=0.01)

@@ -17,9 +17,9 @@ from lxml import etree
 from dai.demo.load import load
 from dai.drivers import Driver, driver_for
 from dai.errors import DaiError, DocumentError, TooLargeError
-from dai.perform import GDS, DocumentLimits, parse
-from dai.pipeline import Running
-from dai.response import document
+from dai.perform.parser import GDS, DocumentLimits, parse
+from dai.perform.pipeline import Running
+from dai.perform.response import document
 from tests.documents import environment, results
 from tests.test_response import SCHEMAS
 

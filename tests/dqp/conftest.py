@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dqp.catalog import Catalog
-from dqp.flight import FlightPort
+from dqp.catalog.catalog import Catalog
+from dqp.catalog.sources import Source
+from dqp.runtimes.flight.server import FlightPort
 from dqp.settings import FederationSettings
-from dqp.sources import Source
 from tests.dqp.generated import differential
 from tests.dqp.generated.differential import Connected
 

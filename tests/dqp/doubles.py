@@ -6,13 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from dai.cancellation import Cancellation
-from dai.stream import Stream
-from dqp.catalog import Catalog, Column, Table
-from dqp.execution import Execution, ExecutionOptions
-from dqp.operators import Remote, Scan
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.operators import Remote, Scan
+from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.catalog.sources import DescribedSource
+from dqp.execution.execution import Execution, ExecutionOptions
 from dqp.settings import FederationSettings
-from dqp.sources import DescribedSource
 
 Answer = Callable[[str, Cancellation], Stream]
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from dai.stream import Stream
+from dai.streams.stream import Stream
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from dai.cancellation import Cancellation
-from dqp.catalog import Catalog
-from dqp.evaluator import Evaluator
+from dai.streams.cancellation import Cancellation
+from dqp.catalog.catalog import Catalog
+from dqp.planning.distribution.spreading import Thresholds
 from dqp.runtimes.distributed import Distributed
+from dqp.runtimes.evaluator import Evaluator
+from dqp.runtimes.wire import Task
 from dqp.settings import FederationSettings
-from dqp.spreading import Thresholds
-from dqp.wire import Task
 
 ALWAYS = Thresholds(split_rows=1e9, broadcast_bytes=0.0, spread_seconds=0.0)
 """Fragments exchange rows, and each statement is read whole: a double gives the same rows for every part of it."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
-from dqp.operators import Inline, Operator, Receive, Remote
-from dqp.partition import Fragment, Plan
-from dqp.render_duckdb import duckdb_sql
-from dqp.splitting import parts
+from dqp.algebra.operators import Inline, Operator, Receive, Remote
+from dqp.planning.distribution.partition import Fragment, Plan
+from dqp.planning.distribution.splitting import parts
+from dqp.sql.render_duckdb import duckdb_sql
 
 BUCKET = "bucket of the row"
 

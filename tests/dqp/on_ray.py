@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 import ray
 
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import DataError
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
-from dqp.explain import MISSING
+from dqp.explain.plan import MISSING
+from dqp.planning.distribution.spreading import Thresholds
 from dqp.settings import load
-from dqp.spreading import Thresholds
 from tests.clusters import loopback_up, ray_cluster
 from tests.dqp.generated.differential import Connected, compared, difference, filed, files, order
 from tests.dqp.generated.grammar import query

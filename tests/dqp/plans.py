@@ -14,18 +14,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dqp import dialects, types
-from dqp.binder import bind
-from dqp.catalog import Catalog, Column, Table
-from dqp.cost import Estimator
-from dqp.explain import node_of
-from dqp.explanation import Explanation
-from dqp.operators import Names, Nested, Operator, Remote
-from dqp.partition import cut
-from dqp.placement import Placement, named_places
-from dqp.rules import Context, optimise
-from dqp.splitting import parts
-from dqp.titles import described
+from dqp.algebra import types
+from dqp.algebra.operators import Names, Nested, Operator, Remote
+from dqp.binding.binder import bind
+from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.explain.explanation import Explanation
+from dqp.explain.labels import described
+from dqp.explain.plan import node_of
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.distribution.partition import cut
+from dqp.planning.distribution.placement import Placement, named_places
+from dqp.planning.distribution.splitting import parts
+from dqp.planning.rules import Context, optimise
+from dqp.sql import dialects
 from tests.tpch import PLACEMENTS, QUERIES, qualified
 
 DIRECTORY = Path(__file__).parents[1] / "plans"

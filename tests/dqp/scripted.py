@@ -4,14 +4,14 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from dai.cancellation import Cancellation
 from dai.drivers import Column as ColumnInfo
 from dai.drivers import Statistics, TableInfo
 from dai.errors import (
     UnreachableError,
 )
-from dai.stream import Stream
-from dqp.sources import Source
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.catalog.sources import Source
 
 
 class Scripted(Source):

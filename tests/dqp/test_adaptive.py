@@ -12,21 +12,21 @@ import pytest
 from sqlglot import exp
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dai.stream import Stream
-from dqp.adaptive import adapt
-from dqp.catalog import Catalog, Column, Table
-from dqp.cost import Estimator
-from dqp.estimates import exact
-from dqp.execution import Execution
-from dqp.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, Sort, column
-from dqp.rules import Context
-from dqp.rules.program import Reduction
-from dqp.rules.reduction import reduced
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, Sort, column
+from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.catalog.sources import DriverSource
+from dqp.execution.execution import Execution
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.costing.estimates import exact
+from dqp.planning.rules import Context
+from dqp.planning.semijoins.adaptive import adapt
+from dqp.planning.semijoins.program import Reduction
+from dqp.planning.semijoins.reduction import reduced
 from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
-from dqp.sources import DriverSource
 from tests.dqp.doubles import Answer, Double, batch, catalog_of, execution
 
 SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.int64())])

@@ -2,8 +2,8 @@
 
 import threading
 
-from dai.stream import Stream
-from dqp.arriving import Arriving
+from dai.streams.stream import Stream
+from dqp.execution.arriving import Arriving
 from tests.dqp.doubles import batch, cancelled_when_woken, execution
 
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from sqlglot import exp
 
-from dai.cancellation import Cancellation
 from dai.errors import DataError
-from dai.stream import Stream
-from dqp.flight import FlightPort, Ticket
-from dqp.flight_client import fetch
-from dqp.operators import Join, Project, column
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.operators import Join, Project, column
+from dqp.runtimes.flight.client import fetch
+from dqp.runtimes.flight.server import FlightPort, Ticket
 from tests.dqp.doubles import Double, batch, catalog_of, execution, numbers, remote
 from tests.dqp.in_process import InProcess, Told, in_process
 from tests.processes import until
@@ -66,7 +66,7 @@ def test_a_database_may_work_for_long_before_its_first_row(monkeypatch: pytest.M
             until(lambda: port._expected)
             return fetch(address, ticket, cancellation=cancellation, timeout=0.0)
 
-        monkeypatch.setattr("dqp.flight_client.TURN", 0.02)
+        monkeypatch.setattr("dqp.runtimes.flight.client.TURN", 0.02)
         monkeypatch.setattr("dqp.runtimes.attempt.fetch", impatient)
         here = claims(runtime.port, monkeypatch)
         there = [claims(each.evaluator.port, monkeypatch) for each in runtime.told]

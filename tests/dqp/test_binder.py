@@ -18,11 +18,11 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
 
 from dai.errors import NotAQueryError, ParameterError, StatementError
-from dqp.binder import bind
-from dqp.catalog import Catalog, Column, Table
-from dqp.functions import AGGREGATES, MOMENTS, TELLING, VOLATILE, is_aggregate
-from dqp.operators import Block, Inline, Nested, Operator, Scan, walk
-from dqp.render_duckdb import duckdb_sql
+from dqp.algebra.functions import AGGREGATES, MOMENTS, TELLING, VOLATILE, is_aggregate
+from dqp.algebra.operators import Block, Inline, Nested, Operator, Scan, walk
+from dqp.binding.binder import bind
+from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.sql.render_duckdb import duckdb_sql
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.schema import TABLES as GENERATED

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.errors import CancelledError, LimitError
-from dqp import buffer
-from dqp.buffer import Buffer
+from dai.streams.cancellation import Cancellation
+from dqp.execution import buffer
+from dqp.execution.buffer import Buffer
 from tests.dqp.doubles import batch, execution
 
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import StatementError
-from dai.stream import Stream
-from dqp.notebook import Lab
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.interfaces.lab import Lab
 
 CALLS: list[tuple[str, int]] = []
 

@@ -15,7 +15,7 @@ from dai.errors import (
     ParameterError,
     StatementError,
 )
-from dqp.catalog import Catalog
+from dqp.catalog.catalog import Catalog
 from dqp.settings import FederationSettings
 from tests.dqp.catalogs import catalog_of
 from tests.dqp.scripted import Scripted, info

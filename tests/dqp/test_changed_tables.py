@@ -7,13 +7,13 @@ from contextlib import ExitStack, closing
 import duckdb
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers import Driver, driver_for
-from dqp import arrival
+from dai.streams.cancellation import Cancellation
+from dqp.algebra import arrival
 from dqp.coordinator import Coordinator
+from dqp.planning.distribution.spreading import Thresholds
 from dqp.runtimes.service import Service
 from dqp.settings import load
-from dqp.spreading import Thresholds
 from tests.dqp.generated import differential
 
 ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=1 << 10, spread_seconds=0.0)

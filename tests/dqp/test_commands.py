@@ -16,7 +16,7 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from dai.api.serve import background
+from dai.api.server.serve import background
 from dai.commands import FAILED, INTERRUPTED, OK, USAGE
 from dai.config import parse
 from dai.demo.load import load

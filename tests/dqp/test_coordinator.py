@@ -14,16 +14,16 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import CancelledError, DataError, StatementError
-from dai.stream import Stream
-from dqp import bounds
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.binding.parameters import spelled
+from dqp.catalog.sources import DriverSource
 from dqp.coordinator import CHARACTERS, Coordinator
-from dqp.explanation import Explanation
-from dqp.parameters import spelled
+from dqp.explain.explanation import Explanation
+from dqp.planning import top_n as bounds
 from dqp.settings import load
-from dqp.sources import DriverSource
 from tests.processes import until
 
 ROWS = 3_000

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 from sqlglot import exp
 
-from dqp.binder import bind
-from dqp.catalog import Catalog, Column, Table
-from dqp.constants import literal, number, value
-from dqp.cost import FETCH, ROUND_TRIP, Estimator, costs
-from dqp.estimates import Estimate
-from dqp.operators import Aggregate, Inline, Names, Operator, Remote, Scan, Sort, column
-from dqp.rules import Context, optimise
+from dqp.algebra.constants import literal, number, value
+from dqp.algebra.operators import Aggregate, Inline, Names, Operator, Remote, Scan, Sort, column
+from dqp.binding.binder import bind
+from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.planning.costing.cost import FETCH, ROUND_TRIP, Estimator, costs
+from dqp.planning.costing.estimates import Estimate
+from dqp.planning.rules import Context, optimise
 
 
 def _table(source: str, name: str, rows: float, *columns: Column) -> Table:

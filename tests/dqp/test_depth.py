@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import CancelledError, LimitError, StatementError
-from dai.stream import Stream
-from dqp.notebook import Lab
-from dqp.rules import joins
-from dqp.selectivity import joined
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.interfaces.lab import Lab
+from dqp.planning.costing.selectivity import joined
+from dqp.planning.rules import joins
 
 OTHERS = ("pg", "maria", "duck")
 """SQLite's parser holds least, so that each form is asked of SQLite, and of one of these."""

@@ -13,9 +13,9 @@ import pytest
 import dqp
 from dai.demo.load import load
 from dai.errors import DaiError
-from dqp.catalog import Catalog
-from dqp.notebook import Lab
-from dqp.operations import operations_of
+from dqp.catalog.catalog import Catalog
+from dqp.execution.service_calls import operations_of
+from dqp.interfaces.lab import Lab
 from dqp.settings import FederationSettings
 from dqp.settings import load as settings_of
 

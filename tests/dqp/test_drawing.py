@@ -8,8 +8,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqp.drawing import drawn
-from dqp.explanation import Figures, Node
+from dqp.explain.explanation import Figures, Node
+from dqp.explain.svg import drawn
 
 SVG = "{http://www.w3.org/2000/svg}"
 TEXT = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Zs", "Cc")), max_size=200)

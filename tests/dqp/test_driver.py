@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 import dai
-from dai.api.serve import Background, background
-from dai.cancellation import Cancellation
+from dai.api.server.serve import Background, background
 from dai.config import parse
 from dai.drivers import DriverOptions
 from dai.errors import ConfigurationError, DatabaseUnavailableError, NotAQueryError, NotFoundError, ParameterError
-from dai.resources import Resources
-from dai.stream import Stream
-from dqp.driver import Federation
+from dai.service.resources import Resources
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.interfaces.driver import Federation
 from dqp.settings import load
 
 ROWS = 3000

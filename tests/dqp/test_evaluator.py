@@ -9,18 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
-from dai.client.problems import from_problem
+from dai.client.http.problems import from_problem
 from dai.config import RoleConfig
 from dai.errors import CancelledError, ConfigurationError, DataError, DeniedError, NotAQueryError, StatementError
-from dai.resources import ROLES
-from dai.stream import Stream
+from dai.service.resources import ROLES
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from dqp.errors import EvaluatorLostError, OperationError
-from dqp.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, _within
-from dqp.flight import FlightPort, Ticket
-from dqp.flight_client import fetch, health
-from dqp.operations import Operation
-from dqp.wire import Body, Called, Input, Received, RemoteInput, Task, Tuples
+from dqp.execution.service_calls import Operation
+from dqp.runtimes.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, _within
+from dqp.runtimes.flight.client import fetch, health
+from dqp.runtimes.flight.server import FlightPort, Ticket
+from dqp.runtimes.wire import Body, Called, Input, Received, RemoteInput, Task, Tuples
 from tests.processes import until
 
 
@@ -136,7 +136,7 @@ def test_a_reader_that_leaves_ends_its_fragment(evaluator: Evaluator) -> None:
 
 def test_that_work_has_begun_is_said_at_once(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator waits for it before it asks the next evaluator."""
-    monkeypatch.setattr("dqp.evaluator.BEAT", 3600.0)
+    monkeypatch.setattr("dqp.runtimes.evaluator.BEAT", 3600.0)
     work = evaluator.begin([task("0.0", "SELECT k FROM i1", {"i1": numbers(2000)})], Cancellation())
     assert not next(work.reports())[0]["ended"]  # nobody reads it
     work.close()
@@ -163,7 +163,7 @@ def test_the_fragments_of_a_silent_coordinator_end(monkeypatch: pytest.MonkeyPat
         assert rows_came.wait(60)
         return health(address, timeout=0.1)
 
-    monkeypatch.setattr("dqp.evaluator.health", asked)
+    monkeypatch.setattr("dqp.runtimes.evaluator.health", asked)
     evaluator = Evaluator(EvaluatorSettings(silence=0.2))
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         address = f"127.0.0.1:{stopped.getsockname()[1]}"

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dai.cancellation import Cancellation
 from dai.errors import DataError, InternalError, LimitError
-from dai.stream import Stream
-from dqp.exchange import BlockSize, Coalescer, Outbox, distribute, split
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.execution.exchange.exchange import BlockSize, Coalescer, Outbox, distribute, split
 from tests.dqp.exchanges import SCHEMA, SIZE, batch, batches, ids
 
 # --- split and coalesce

@@ -10,7 +10,7 @@ from tests.dqp.doubles import execution
 
 def test_a_thread_that_outlives_its_attempt_does_not_end_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver did not let go of its statement in time."""
-    monkeypatch.setattr("dqp.execution.END_SECONDS", 0.0)
+    monkeypatch.setattr("dqp.execution.execution.END_SECONDS", 0.0)
     released, threads = threading.Event(), []
 
     def late() -> None:

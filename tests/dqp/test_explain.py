@@ -10,20 +10,20 @@ import pyarrow as pa
 import pytest
 from sqlglot import exp
 
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.operators import Exchange, Join, Names, Project, Receive, column
 from dqp.coordinator import Coordinator
-from dqp.cost import Estimator
-from dqp.execution import Execution, ExecutionOptions, Measurement, figures_of
-from dqp.explain import AGAIN, MISSING, OTHERWISE, fragments_of, node_of, remarks_of
-from dqp.explanation import Explanation, Figures, Node, duration, measured, shortened, size, wrong
-from dqp.operators import Exchange, Join, Names, Project, Receive, column
-from dqp.partition import Fragment, Output, Plan, cut
-from dqp.placement import Placement, named_places
-from dqp.rules import Context
+from dqp.execution.execution import Execution, ExecutionOptions, Measurement, figures_of
+from dqp.explain.explanation import Explanation, Figures, Node, duration, measured, shortened, size, wrong
+from dqp.explain.plan import AGAIN, MISSING, OTHERWISE, fragments_of, node_of, remarks_of
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.distribution.partition import Fragment, Output, Plan, cut
+from dqp.planning.distribution.placement import Placement, named_places
+from dqp.planning.distribution.spreading import Thresholds
+from dqp.planning.rules import Context
 from dqp.settings import load
-from dqp.spreading import Thresholds
 from tests.dqp.doubles import numbers, remote
 
 ROWS = 1_000

@@ -14,19 +14,19 @@ import pyarrow as pa
 import pytest
 
 import dai
-from dai.api.serve import background
-from dai.cancellation import Cancellation
+from dai.api.server.serve import background
 from dai.config import parse
 from dai.drivers import driver_for
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.catalog.sources import ServiceSource
 from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
-from dqp.explain import MISSING
-from dqp.explanation import Explanation, Node
+from dqp.explain.explanation import Explanation, Node
+from dqp.explain.plan import MISSING
 from dqp.runtimes.attempt import Attempt
 from dqp.runtimes.service import ServiceEvaluator
 from dqp.settings import load
-from dqp.sources import ServiceSource
 from tests.dqp.test_explain import nodes
 from tests.processes import SECONDS, ServiceProcess, until
 from tests.servers import free_port

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import (
     CancelledError,
@@ -25,15 +24,16 @@ from dai.errors import (
     StatementError,
     UnreachableError,
 )
-from dai.stream import Stream
-from dqp.buffer import Buffer
-from dqp.catalog import Catalog, Column, Table
-from dqp.execution import Execution
-from dqp.fetch import Lost, Reading, direct, places, read
-from dqp.operators import Aggregate, Filter, Operator, Project, Remote, Scan, column
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.operators import Aggregate, Filter, Operator, Project, Remote, Scan, column
+from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.catalog.sources import DriverSource
+from dqp.execution.buffer import Buffer
+from dqp.execution.execution import Execution
+from dqp.execution.fetch import Lost, Reading, direct, places, read
+from dqp.planning.distribution.splitting import parts
 from dqp.settings import FederationSettings
-from dqp.sources import DriverSource
-from dqp.splitting import parts
 from tests.dqp.doubles import Double, batch, cancelled_when_woken, catalog_of, execution, numbers, remote
 
 
@@ -113,7 +113,7 @@ def test_the_parts_are_the_whole(keys: list[int | None], low: int, width: int, n
     """Also for keys that the statistics do not know of, and for NULL, which SQLite takes."""
     import duckdb
 
-    from dqp.render_duckdb import duckdb_sql
+    from dqp.sql.render_duckdb import duckdb_sql
 
     table = numbers("db", high=1_000)
     first = table.columns[0]
@@ -137,7 +137,7 @@ def test_groups_by_the_key_of_the_parts_are_whole(rows: list[tuple[int, int]], n
     """A condition on them too; groups by another column have rows in several parts."""
     import duckdb
 
-    from dqp.render_duckdb import duckdb_sql
+    from dqp.sql.render_duckdb import duckdb_sql
 
     columns = [Column(name, "INTEGER", "int4", low=0, high=20) for name in ("k", "v")]
     scan = Scan(Table("db", "t", tuple(columns), keys=(("k", "v"),), rows=1e6), (("k1", "k"), ("v1", "v")))
@@ -302,8 +302,8 @@ def test_a_buffer_that_is_read_holds_its_producer() -> None:
 
 def test_buffers_share_the_room_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = batch(0, 1_000)
-    monkeypatch.setattr("dqp.buffer.TOTAL", 100 * rows.nbytes)
-    monkeypatch.setattr("dqp.buffer.LEAST", 2 * rows.nbytes)
+    monkeypatch.setattr("dqp.execution.buffer.TOTAL", 100 * rows.nbytes)
+    monkeypatch.setattr("dqp.execution.buffer.LEAST", 2 * rows.nbytes)
 
     def held() -> int:
         with execution() as running:

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from dai.cancellation import Cancellation
 from dai.errors import (
     BusyError,
     CancelledError,
@@ -21,10 +20,11 @@ from dai.errors import (
     NotFoundError,
     StatementError,
 )
-from dai.stream import Stream
-from dqp.exchange import BlockSize, Outbox, distribute
-from dqp.flight import FlightPort, Ticket, new_token
-from dqp.flight_client import fetch, health
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.execution.exchange.exchange import BlockSize, Outbox, distribute
+from dqp.runtimes.flight.client import fetch, health
+from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
 from tests.dqp.tickets import SCHEMA, TOKEN, batch, get, of, ticket
 from tests.processes import until
 

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 from pyarrow import flight
 
-from dai.cancellation import Cancellation
 from dai.errors import (
     BusyError,
     CancelledError,
     NotFoundError,
 )
-from dai.stream import Stream
-from dqp import flight_client
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from dqp.errors import EvaluatorLostError
-from dqp.exchange import BlockSize, Outbox, distribute
-from dqp.flight import FlightPort
-from dqp.flight_client import health
+from dqp.execution.exchange.exchange import BlockSize, Outbox, distribute
+from dqp.runtimes.flight import client as flight_client
+from dqp.runtimes.flight.client import health
+from dqp.runtimes.flight.server import FlightPort
 from tests.dqp.tickets import SCHEMA, batch, get, of, ticket
 from tests.processes import until
 from tests.servers import free_port

@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.errors import CancelledError, DataError, InternalError, LimitError, StatementError
-from dai.stream import TYPE_NAME, Stream
-from dqp.execution import Execution
-from dqp.fragment import Engine
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import TYPE_NAME, Stream
+from dqp.execution.engine import Engine
+from dqp.execution.execution import Execution
 from tests.dqp.doubles import batch, execution
 
 

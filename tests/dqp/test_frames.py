@@ -15,7 +15,7 @@ import pytest
 
 import dqp
 from dai.errors import ParameterError
-from dqp.frames import table_of
+from dqp.interfaces.frames import table_of
 
 READ: dict[str, tuple[Callable[[], Any], str, list[Any]]] = {
     "beyond 64 bits": (lambda: {"a": [1, None, 2**70]}, "DECIMAL(38,0)", [1, None, 2**70]),

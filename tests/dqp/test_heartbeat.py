@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.client import Options, Service
 from dai.client.testing import Request, Scripted, ScriptedServer
 from dai.errors import BusyError, CancelledError, DatabaseUnavailableError, UnreachableError
-from dqp.heartbeat import Heartbeat
-from dqp.sources import ServiceSource
+from dai.streams.cancellation import Cancellation
+from dqp.catalog.heartbeat import Heartbeat
+from dqp.catalog.sources import ServiceSource
 from tests.processes import until
 
 RESOURCE = {"dialect": "postgresql", "product": "PostgreSQL", "name": "odd", "kind": "database", "activities": []}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dqp
-from dqp.notebook import Lab
+from dqp.interfaces.lab import Lab
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 import dqp
-from dqp.notebook import Lab
+from dqp.interfaces.lab import Lab
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dai.stream import Stream
-from dqp.notebook import Lab
-from dqp.parameters import MOST_LITERALS
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.binding.parameters import MOST_LITERALS
+from dqp.interfaces.lab import Lab
 
 SOURCES = ("pg", "maria", "lite", "duck")
 ROWS = pa.table({"i": [0, 1, 2, 3], "k": pa.array([1, 2, 700, None], pa.int32()), "s": ["a", "b", "z", None]})

@@ -9,18 +9,31 @@ import pyarrow as pa
 import pytest
 from sqlglot import exp
 
-from dai.cancellation import Cancellation
 from dai.drivers import Driver, DriverOptions, driver_for
 from dai.errors import CancelledError, DatabaseUnavailableError, StatementError
-from dai.stream import Stream
-from dqp.catalog import Catalog
-from dqp.execution import Execution
-from dqp.fragment import Engine
-from dqp.operations import Operation
-from dqp.operators import Aggregate, Call, Filter, Inline, Join, Nested, Operator, Project, Remote, Scan, Sort, column
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.operators import (
+    Aggregate,
+    Call,
+    Filter,
+    Inline,
+    Join,
+    Nested,
+    Operator,
+    Project,
+    Remote,
+    Scan,
+    Sort,
+    column,
+)
+from dqp.catalog.catalog import Catalog
+from dqp.catalog.sources import DriverSource
+from dqp.execution.engine import Engine
+from dqp.execution.execution import Execution
+from dqp.execution.service_calls import Operation
 from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
-from dqp.sources import DriverSource
 from tests.dqp.doubles import Answer, Double, batch, catalog_of, execution, numbers, remote
 from tests.processes import until
 

@@ -16,8 +16,8 @@ from nbclient import NotebookClient
 
 import dqp
 from dai.demo.load import load
-from dqp.explanation import Explanation
-from dqp.notebook import Query
+from dqp.explain.explanation import Explanation
+from dqp.interfaces.lab import Query
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -115,7 +115,7 @@ def test_mistakes_have_no_traceback(shell: InteractiveShell, code: str, says: st
     told = failed(shell, code)
     assert says in told
     assert "Traceback" not in told
-    assert "dqp/magic.py" not in told
+    assert "dqp/interfaces/magic.py" not in told
 
 
 def test_results_take_what_streams_arrow(shell: InteractiveShell) -> None:

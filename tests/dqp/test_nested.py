@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.errors import DataError, StatementError
+from dai.streams.cancellation import Cancellation
 from dqp.coordinator import Coordinator
-from dqp.fragment import Engine
-from dqp.leaves import restored
+from dqp.execution.engine import Engine
+from dqp.execution.leaves import restored
+from dqp.planning.distribution.spreading import Thresholds
 from dqp.settings import load
-from dqp.spreading import Thresholds
 from tests.dqp.doubles import execution
 from tests.dqp.in_process import InProcess
 

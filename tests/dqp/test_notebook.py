@@ -17,8 +17,7 @@ import pyarrow as pa
 import pytest
 
 import dqp
-from dai.api.serve import Background, background
-from dai.cancellation import Cancellation
+from dai.api.server.serve import Background, background
 from dai.client.progress import Progress
 from dai.config import parse
 from dai.drivers import driver_for
@@ -28,8 +27,9 @@ from dai.errors import (
     ParameterError,
     StatementError,
 )
-from dai.stream import Stream
-from dqp.notebook import Lab
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.interfaces.lab import Lab
 from tests.processes import until
 
 ROWS = 2_000

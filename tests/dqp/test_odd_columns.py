@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import DataError, StatementError
-from dqp.notebook import Lab
+from dai.streams.cancellation import Cancellation
+from dqp.interfaces.lab import Lab
 
 TABLES = """
 CREATE TABLE nums (id int PRIMARY KEY, n numeric, wide numeric(50,2));

@@ -12,7 +12,7 @@ from sqlalchemy import make_url
 
 import dqp
 from dai.errors import DaiError
-from dqp.notebook import Lab
+from dqp.interfaces.lab import Lab
 
 POSTGRES = """
 CREATE TABLE odd (id int PRIMARY KEY, d date, moment timestamp, t time);

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import duckdb
 import pytest
 
-from dai.cancellation import Cancellation
+from dai.streams.cancellation import Cancellation
+from dqp.algebra.operators import Remote
 from dqp.coordinator import Coordinator
-from dqp.leaves import remotes
-from dqp.operators import Remote
+from dqp.execution.leaves import remotes
 from tests.dqp import plans
 from tests.dqp.generated import differential
 from tests.dqp.generated.differential import Connected, compared, order

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import CancelledError, ConfigurationError, DaiError
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from dqp.errors import OperationError
-from dqp.operations import AHEAD, Caller, Operation
+from dqp.execution.service_calls import AHEAD, Caller, Operation
 from tests.processes import until
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.errors import CancelledError, ClosedError, ConflictError, DataError, LimitError, NotFoundError
-from dai.stream import Stream
-from dqp.exchange import BlockSize, Outbox, distribute
-from dqp.execution import Measure, Measurement
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.execution.exchange.exchange import BlockSize, Outbox, distribute
+from dqp.execution.execution import Measure, Measurement
 from tests.dqp.exchanges import SCHEMA, SIZE, batch, batches, ids
 from tests.processes import until
 
@@ -166,7 +166,7 @@ def test_broadcast_spills_for_the_reader_that_is_behind(pool, tmp_path):
 
 
 def test_disk_space_comes_back_while_a_partition_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("dqp.outbox.RUN_BYTES", 4 * SIZE)
+    monkeypatch.setattr("dqp.execution.exchange.outbox.RUN_BYTES", 4 * SIZE)
     outbox = Outbox(SCHEMA, 2, memory_bytes=SIZE, directory=tmp_path, grace=0)
     for each in batches(40):
         outbox.put(0, each, Cancellation())

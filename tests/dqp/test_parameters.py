@@ -11,10 +11,10 @@ import duckdb
 import pytest
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.errors import ParameterError, StatementError
-from dqp.notebook import Lab
-from dqp.parameters import MOST_LITERALS, read
+from dai.streams.cancellation import Cancellation
+from dqp.binding.parameters import MOST_LITERALS, read
+from dqp.interfaces.lab import Lab
 
 IDS = list(range(0, 60_000, 2))
 DAYS = [date(2020, 1, 1) + timedelta(days=each) for each in range(700)]

@@ -10,10 +10,7 @@ import pyarrow as pa
 import pytest
 from sqlglot import exp
 
-from dqp.binder import bind
-from dqp.catalog import Catalog, Column, Table
-from dqp.cost import Estimator
-from dqp.operators import (
+from dqp.algebra.operators import (
     Call,
     Exchange,
     Inline,
@@ -27,12 +24,15 @@ from dqp.operators import (
     identifiers,
     walk,
 )
-from dqp.partition import Output, Plan, cut
-from dqp.render_duckdb import duckdb_sql
-from dqp.rules import Context, optimise
+from dqp.algebra.types import width
+from dqp.binding.binder import bind
+from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.distribution.partition import Output, Plan, cut
+from dqp.planning.distribution.spreading import Thresholds
+from dqp.planning.rules import Context, optimise
 from dqp.runtimes.distributed import frequent
-from dqp.spreading import Thresholds
-from dqp.types import width
+from dqp.sql.render_duckdb import duckdb_sql
 from tests.dqp import plans
 from tests.dqp.generated import schema
 from tests.dqp.generated.differential import compared, order

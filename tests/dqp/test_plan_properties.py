@@ -11,16 +11,9 @@ from functools import cache
 import pytest
 from sqlglot import exp
 
-from dai.cancellation import Cancellation
 from dai.errors import DaiError
-from dqp import dialects
-from dqp.binder import bind
-from dqp.catalog import Catalog
-from dqp.cost import Estimator
-from dqp.dialects import NotPushed
-from dqp.execution import Execution
-from dqp.leaves import remotes
-from dqp.operators import (
+from dai.streams.cancellation import Cancellation
+from dqp.algebra.operators import (
     Aggregate,
     Block,
     Call,
@@ -41,10 +34,17 @@ from dqp.operators import (
     used,
     walk,
 )
-from dqp.render_duckdb import expression_sql
-from dqp.rules import RULES, Context, applied
-from dqp.rules.implode import implode
-from dqp.sources import DriverSource
+from dqp.binding.binder import bind
+from dqp.catalog.catalog import Catalog
+from dqp.catalog.sources import DriverSource
+from dqp.execution.execution import Execution
+from dqp.execution.leaves import remotes
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.rules import RULES, Context, applied
+from dqp.planning.rules.implode import implode
+from dqp.sql import dialects
+from dqp.sql.dialects import NotPushed
+from dqp.sql.render_duckdb import expression_sql
 from tests.dqp import plans
 from tests.dqp.catalogs import table_of
 from tests.dqp.generated import differential

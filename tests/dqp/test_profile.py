@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqp.explanation import Node
-from dqp.profile import OPERATORS, PROFILE_BYTES, bounded, matched, operators_of
+from dqp.explain.explanation import Node
+from dqp.explain.profile import OPERATORS, PROFILE_BYTES, bounded, matched, operators_of
 from tests.dqp.doubles import numbers, remote
 
 

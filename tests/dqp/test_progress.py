@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import dai
-from dai.api.serve import Background, background
-from dai.cancellation import Cancellation
+from dai.api.server.serve import Background, background
 from dai.config import parse
 from dai.drivers import driver_for
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from tests.processes import until
 
 ROWS = 400

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from dai.errors import ConfigurationError
-from dqp.evaluator import EvaluatorSettings
 from dqp.runtimes import RUNTIMES
+from dqp.runtimes.evaluator import EvaluatorSettings
 from dqp.runtimes.ray import Actor
+from dqp.runtimes.wire import Body, Task, encoded
 from dqp.settings import load
-from dqp.wire import Body, Task, encoded
 from tests.clusters import ALONE
 from tests.servers import free_port
 

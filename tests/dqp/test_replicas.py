@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 import dqp
-from dqp.catalog import Catalog
+from dqp.catalog.catalog import Catalog
 from tests.dqp.scripted import Scripted, info
 
 

@@ -5,11 +5,23 @@ from __future__ import annotations
 import pytest
 from sqlglot import exp
 
-from dqp.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, Estimator, costs
-from dqp.operators import Aggregate, Call, Distinct, Exchange, Filter, Join, Names, Operator, Remote, SetOperation, Sort
-from dqp.operators import column as named
-from dqp.rules import Context
-from dqp.seconds import MOVED_BYTE, own
+from dqp.algebra.operators import (
+    Aggregate,
+    Call,
+    Distinct,
+    Exchange,
+    Filter,
+    Join,
+    Names,
+    Operator,
+    Remote,
+    SetOperation,
+    Sort,
+)
+from dqp.algebra.operators import column as named
+from dqp.explain.seconds import MOVED_BYTE, own
+from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, Estimator, costs
+from dqp.planning.rules import Context
 from tests.dqp.doubles import numbers, remote
 
 ROWS = 1_000.0

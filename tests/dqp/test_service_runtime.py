@@ -12,15 +12,15 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.errors import CancelledError, ConfigurationError, DataError
+from dai.streams.cancellation import Cancellation
+from dqp.algebra.operators import Remote, Sort
 from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
-from dqp.operators import Remote, Sort
-from dqp.rules import forms
+from dqp.planning.distribution.spreading import Thresholds
+from dqp.planning.semijoins import forms
 from dqp.runtimes.service import Service
 from dqp.settings import load
-from dqp.spreading import Thresholds
 from tests.dqp.generated.differential import compared, order
 from tests.faults.gates import Gate
 from tests.processes import SECONDS, ServiceProcess, until

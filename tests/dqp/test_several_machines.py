@@ -12,19 +12,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dai.api.serve import Background, background
-from dai.cancellation import Cancellation
+from dai.api.server.serve import Background, background
 from dai.config import parse
 from dai.drivers import driver_for
 from dai.errors import ConfigurationError, MissingDependencyError
-from dai.stream import Stream
-from dqp.activity import EvaluatorDriver
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
-from dqp.flight import FlightPort
-from dqp.flight_client import reached
+from dqp.interfaces.activity import EvaluatorDriver
 from dqp.runtimes import RUNTIMES
 from dqp.runtimes import ray as on_ray
+from dqp.runtimes.flight.client import reached
+from dqp.runtimes.flight.server import FlightPort
 from dqp.runtimes.ray import here, settings_of
 from dqp.settings import load
 from tests.servers import free_port

@@ -12,10 +12,10 @@ import pytest
 from sqlglot import exp
 
 import dqp
-from dqp.notebook import Lab
-from dqp.operators import Aggregate, Call, Filter, Join, Nested, Operator, Project, Sort, column, walk
-from dqp.sharing import Sharing
-from dqp.sources import DriverSource
+from dqp.algebra.operators import Aggregate, Call, Filter, Join, Nested, Operator, Project, Sort, column, walk
+from dqp.catalog.sources import DriverSource
+from dqp.interfaces.lab import Lab
+from dqp.planning.common_subtrees import Sharing
 from tests.dqp.doubles import numbers, remote
 
 ROWS = [(number, number % 7, number * number % 13) for number in range(200)]

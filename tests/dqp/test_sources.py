@@ -11,15 +11,15 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dai.api.serve import Background, background
-from dai.cancellation import Cancellation
+from dai.api.server.serve import Background, background
 from dai.client.testing import Scripted, ScriptedServer
 from dai.config import parse
 from dai.drivers import driver_for
 from dai.errors import CancelledError, ConfigurationError, DatabaseUnavailableError, StatementError, UnreachableError
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.catalog.sources import DescribedSource, DriverSource, ServiceSource, Source, fingerprint_of, sources_of
 from dqp.settings import FederationSettings, SourceSettings
-from dqp.sources import DescribedSource, DriverSource, ServiceSource, Source, fingerprint_of, sources_of
 from tests.processes import until
 
 SCHEMA = """

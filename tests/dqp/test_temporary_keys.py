@@ -15,18 +15,18 @@ import pyarrow as pa
 import pytest
 
 import dqp
-from dai.api.serve import background
-from dai.cancellation import Cancellation
+from dai.api.server.serve import background
 from dai.config import parse
 from dai.drivers import driver_for
 from dai.errors import CancelledError, LimitError, StatementError
-from dai.stream import Stream
-from dqp import dialects
-from dqp.keys import KeyTable, members
-from dqp.notebook import Lab
-from dqp.operators import Filter, Scan
-from dqp.rules import forms, program
-from dqp.sources import DriverSource
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.keys import KeyTable, members
+from dqp.algebra.operators import Filter, Scan
+from dqp.catalog.sources import DriverSource
+from dqp.interfaces.lab import Lab
+from dqp.planning.semijoins import forms, program
+from dqp.sql import dialects
 
 DIALECTS = ("postgresql", "mariadb", "sqlite", "duckdb")
 TEXTS = [

@@ -9,14 +9,14 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import BusyError
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from dqp.coordinator import Coordinator
+from dqp.planning.distribution.spreading import Thresholds
 from dqp.runtimes.service import Service
 from dqp.settings import load
-from dqp.spreading import Thresholds
 from tests.processes import SECONDS, ServiceProcess, until
 
 ROWS = 3_000

@@ -9,8 +9,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dai.stream import Stream
-from dqp.types import arrow_type, duckdb_type, readable, value, width
+from dai.streams.stream import Stream
+from dqp.algebra.types import arrow_type, duckdb_type, readable, value, width
 
 TYPES = [
     pa.bool_(),

@@ -8,9 +8,9 @@ import duckdb
 import pytest
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dqp.notebook import Lab
+from dai.streams.cancellation import Cancellation
+from dqp.interfaces.lab import Lab
 
 SLOW = """CREATE VIEW slow AS
 WITH RECURSIVE i(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM i WHERE k < 1000000) SELECT count(*) AS c FROM i"""

@@ -15,17 +15,17 @@ import pytest
 
 import dai
 import dqp
-from dai.api.serve import Background, background
-from dai.cancellation import Cancellation
+from dai.api.server.serve import Background, background
 from dai.config import parse
 from dai.drivers import driver_for
 from dai.errors import DaiError, DataError, LimitError, NotAQueryError, ParameterError, StatementError
-from dai.stream import Stream
-from dqp import uploads
-from dqp.driver import Federation
-from dqp.notebook import Lab
-from dqp.parameters import Statement
-from dqp.private import Plain
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.private import Plain
+from dqp.binding.parameters import Statement
+from dqp.interfaces import uploads
+from dqp.interfaces.driver import Federation
+from dqp.interfaces.lab import Lab
 from dqp.settings import load
 
 
@@ -181,7 +181,7 @@ def test_tables_that_are_loaded_at_the_same_time_have_one_limit() -> None:
 
 
 def test_so_many_tables_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dqp.driver._MOST_LOADED", 2)
+    monkeypatch.setattr("dqp.interfaces.driver._MOST_LOADED", 2)
     federation = Federation(load({}))
     nothing = pa.table({"a": pa.array([], pa.int64())})
     for number, room in ((1, True), (2, True), (3, False), (2, True)):

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from dai.errors import DatabaseUnavailableError, StatementError
-from dqp.binder import bind
-from dqp.catalog import Catalog
+from dqp.binding.binder import bind
+from dqp.catalog.catalog import Catalog
 from tests.dqp.scripted import Scripted, info
 
 
@@ -105,7 +105,7 @@ def test_a_view_of_a_source_that_is_away(made: Callable[..., Catalog]) -> None:
 
 
 def test_a_view_of_a_new_table_holds_at_once(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dqp.reflection.FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("dqp.catalog.reflection.FRESH_SECONDS", 0.0)
     source = Scripted("pg", info("t"))
     catalog = made(source, views={"new": "from pg.u"})
     with pytest.raises(StatementError, match=r"The view 'new' does not hold: There is no table pg\.u"):

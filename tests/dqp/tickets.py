@@ -2,10 +2,10 @@
 
 import pyarrow as pa
 
-from dai.cancellation import Cancellation
-from dai.stream import Stream
-from dqp.flight import Ticket, new_token
-from dqp.flight_client import fetch
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.runtimes.flight.client import fetch
+from dqp.runtimes.flight.server import Ticket, new_token
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), metadata={"dai.type": "bigint"}), ("text", pa.string())])
 TOKEN = new_token()

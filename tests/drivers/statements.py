@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from dai.cancellation import Cancellation
 from dai.drivers import Driver
+from dai.streams.cancellation import Cancellation
 
 
 def table(driver: Driver, sql: str, *parameters: object, batch_rows: int | None = None) -> pa.Table:

@@ -7,9 +7,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers import DRIVERS, DriverOptions
-from dai.drivers.any import AnyDatabase
+from dai.drivers.generic.driver import AnyDatabase
 from dai.errors import (
     BusyError,
     CancelledError,
@@ -21,7 +20,8 @@ from dai.errors import (
     ParameterError,
     StatementError,
 )
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from tests.drivers.statements import table, update
 
 SLEEP = {

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pytest
 from sqlalchemy.engine import make_url
 
-from dai.cancellation import Cancellation
-from dai.drivers import Driver, brought, driver_for
-from dai.drivers.brought import MOST_BYTES, checked, preceded
+from dai.drivers import Driver, driver_for
+from dai.drivers.sql import query_tables as brought
+from dai.drivers.sql.query_tables import MOST_BYTES, checked, preceded
 from dai.errors import CancelledError, DaiError, DataError, LimitError, NotAQueryError, ParameterError, StatementError
+from dai.streams.cancellation import Cancellation
 
 KINDS = ("postgres", "mariadb", "sqlite", "duckdb")
 ODD = ["", " ", "a", "A", "é", "e", "it's", 'say "no"', "back\\slash", "{1,NULL}", "tab\tnew\nline", "𝄞", "?", "NULL"]

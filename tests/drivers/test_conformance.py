@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
-from dai.client import frames
+from dai.client.results import frames
 from dai.drivers import Driver, DriverOptions, Session, driver_for
 from dai.errors import (
     BusyError,
@@ -24,7 +23,8 @@ from dai.errors import (
     StatementError,
 )
 from dai.formats import FORMATS, format_named
-from dai.stream import TYPE_NAME, Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import TYPE_NAME, Stream
 from tests.drivers.conformance_cases import CASES, COMPUTED, FURTHER, PARAMETERS, PREPARED, Case, every_type, loaded
 from tests.drivers.statements import table, update
 

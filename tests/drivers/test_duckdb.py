@@ -13,12 +13,12 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
-from dai.client import frames
+from dai.client.results import frames
 from dai.drivers import ColumnStatistics, Driver, DriverOptions, driver_for
 from dai.errors import DatabaseUnavailableError, DataError, NotAQueryError, ParameterError, StatementError
 from dai.formats import FORMATS, format_named
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from tests.drivers.statements import table, update
 
 

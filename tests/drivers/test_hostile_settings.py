@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers import Driver, DriverOptions, driver_for
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from tests.drivers.conformance_cases import CASES
 from tests.drivers.statements import table, update
 from tests.servers import Server

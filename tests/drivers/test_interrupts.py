@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from dai.cancellation import Cancellation
-from dai.drivers.interrupts import interruptible
+from dai.drivers.connections.interrupts import interruptible
 from dai.errors import CancelledError
+from dai.streams.cancellation import Cancellation
 
 
 def test_work_that_ends_while_it_is_being_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:

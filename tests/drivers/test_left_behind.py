@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers import DRIVERS, Driver, DriverOptions, driver_for
-from dai.drivers.any import AnyDatabase
+from dai.drivers.generic.driver import AnyDatabase
 from dai.errors import DaiError
+from dai.streams.cancellation import Cancellation
 from tests.drivers.conformance_cases import CASES
 from tests.drivers.statements import table, update
 from tests.servers import PASSWORD, USER

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dai.cancellation import Cancellation
 from dai.drivers import Driver, DriverOptions, driver_for
-from dai.drivers.mariadb_literals import inserts, literal
-from dai.drivers.mariadb_types import Kind, array, lossless_floats
+from dai.drivers.mariadb.literals import inserts, literal
+from dai.drivers.mariadb.types import Kind, array, lossless_floats
 from dai.errors import (
     BusyError,
     CancelledError,
@@ -27,7 +26,8 @@ from dai.errors import (
     ParameterError,
     StatementError,
 )
-from dai.stream import PRECISION, Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import PRECISION, Stream
 from tests.drivers.statements import table, update
 from tests.processes import until
 from tests.servers import PASSWORD, USER

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dai.cancellation import Cancellation
-from dai.drivers import Driver, DriverOptions, driver_for, mariadb
-from dai.drivers.incoming import SLACK
-from dai.drivers.mariadb_wire import columns, packets
+from dai.drivers import Driver, DriverOptions, driver_for
+from dai.drivers.connections.socket_reader import SLACK
+from dai.drivers.mariadb import driver as mariadb
+from dai.drivers.mariadb.wire import columns, packets
 from dai.errors import CancelledError, DataError, StatementError
+from dai.streams.cancellation import Cancellation
 from tests.drivers.statements import table
 from tests.processes import until
 

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from dai.cancellation import Cancellation
-from dai.drivers.pool import Limit, Pool
+from dai.drivers.connections.pool import Limit, Pool
 from dai.errors import BusyError, CancelledError, DatabaseUnavailableError
+from dai.streams.cancellation import Cancellation
 
 
 class Connections:

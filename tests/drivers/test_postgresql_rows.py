@@ -10,11 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dai.drivers import DriverOptions, driver_for, postgresql_rows
-from dai.drivers.incoming import SLACK
-from dai.drivers.postgresql import PostgreSQL
-from dai.drivers.postgresql_rows import _arrays, _messages
-from dai.drivers.postgresql_types import Shape
+from dai.drivers import DriverOptions, driver_for
+from dai.drivers.connections.socket_reader import SLACK
+from dai.drivers.postgresql import rows as postgresql_rows
+from dai.drivers.postgresql.driver import PostgreSQL
+from dai.drivers.postgresql.rows import _arrays, _messages
+from dai.drivers.postgresql.types import Shape
 from dai.errors import DataError, StatementError
 from tests.drivers.statements import table
 
@@ -109,7 +110,7 @@ def test_what_is_no_number_is_refused(sign: int) -> None:
 
 @pytest.fixture
 def driver(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgreSQL]:
-    monkeypatch.setattr("dai.drivers.postgresql.is_small", lambda *_: False)
+    monkeypatch.setattr("dai.drivers.postgresql.driver.is_small", lambda *_: False)
     made = driver_for(postgres_url, DriverOptions(pool_size=2))
     assert isinstance(made, PostgreSQL)
     yield made
@@ -158,7 +159,7 @@ def test_adbc_reads_the_same(driver: PostgreSQL, monkeypatch: pytest.MonkeyPatch
         "n::real AS f FROM generate_series(1, 40000) n WHERE n > ?"
     )
     found = table(driver, sql, 5)
-    monkeypatch.setattr("dai.drivers.postgresql.readable", lambda connection: False)
+    monkeypatch.setattr("dai.drivers.postgresql.driver.readable", lambda connection: False)
     other = table(driver, sql, 5)
     assert other.schema == found.schema
     assert other.equals(found)

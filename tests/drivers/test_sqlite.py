@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers import ColumnStatistics, Driver, DriverOptions, driver_for
 from dai.errors import (
     BusyError,
@@ -19,7 +18,8 @@ from dai.errors import (
     ParameterError,
     StatementError,
 )
-from dai.stream import TYPE_NAME, Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import TYPE_NAME, Stream
 from tests.drivers.statements import table, update
 
 

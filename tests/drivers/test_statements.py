@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dai.drivers.statements import bind_markers, keyword, replace_markers, single_query, tokens
+from dai.drivers.sql.lexer import bind_markers, keyword, replace_markers, single_query, tokens
 from dai.errors import NotAQueryError, StatementError
 
 DIALECTS = ("postgres", "duckdb", "mysql", "sqlite", "other")

@@ -7,9 +7,12 @@ from pathlib import Path
 import MySQLdb
 import pytest
 
-from dai.cancellation import Cancellation
-from dai.drivers import Driver, driver_for, mariadb, mariadb_wire, postgresql
+from dai.drivers import Driver, driver_for
+from dai.drivers.mariadb import driver as mariadb
+from dai.drivers.mariadb import wire as mariadb_wire
+from dai.drivers.postgresql import driver as postgresql
 from dai.errors import CancelledError, ConfigurationError, DatabaseUnavailableError
+from dai.streams.cancellation import Cancellation
 from tests.drivers.statements import table
 from tests.processes import until
 from tests.servers import Server

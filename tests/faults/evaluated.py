@@ -23,15 +23,15 @@ import httpx
 import psutil
 import pyarrow as pa
 
-from dai.cancellation import Cancellation
 from dai.errors import DaiError
+from dai.streams.cancellation import Cancellation
+from dqp.algebra.operators import Remote
 from dqp.coordinator import Coordinator
-from dqp.execution import Execution
-from dqp.flight_client import health
-from dqp.operators import Remote
+from dqp.execution.execution import Execution
+from dqp.planning.distribution.spreading import Thresholds
+from dqp.runtimes.flight.client import health
 from dqp.runtimes.service import Service
 from dqp.settings import load
-from dqp.spreading import Thresholds
 from tests.faults.federation import (
     ROWS,
     SOON,

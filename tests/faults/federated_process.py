@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dai.cancellation import Cancellation
 from dai.errors import DaiError
+from dai.streams.cancellation import Cancellation
 from dqp.coordinator import Coordinator
 from dqp.settings import load
 

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dai.cancellation import Cancellation
 from dai.drivers import NO_TABLES
 from dai.errors import DaiError
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.catalog.sources import DescribedSource, Source
 from dqp.coordinator import Coordinator
 from dqp.settings import load
-from dqp.sources import DescribedSource, Source
 from tests.faults.databases import Database, maria_database, postgres_database
 from tests.processes import ServiceProcess, until
 from tests.servers.mariadb import MariaServer

@@ -14,7 +14,7 @@ import dai
 opened = dai.connect(target).query(sql, tables={"given": given})
 """
 DRIVER = """
-from dai.cancellation import Cancellation
+from dai.streams.cancellation import Cancellation
 from dai.drivers import driver_for
 opened = driver_for(target).query(sql, cancellation=Cancellation(), tables={"given": given})
 """

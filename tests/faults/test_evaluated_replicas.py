@@ -2,7 +2,7 @@
 
 import pytest
 
-from dai.cancellation import Cancellation
+from dai.streams.cancellation import Cancellation
 from tests.faults.evaluated import BIG, Asked, Victim, World, at_rest
 from tests.faults.federation import SOON, large, rest, right_or_clear, streamed
 from tests.processes import ServiceProcess, until

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.errors import DatabaseUnavailableError
+from dai.streams.cancellation import Cancellation
 from dqp.coordinator import Coordinator
 from tests.faults.federation import (
     ROWS,

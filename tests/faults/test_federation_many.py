@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dqp.buffer import TOTAL
+from dqp.execution.buffer import TOTAL
 from tests.faults.federated_process import run
 from tests.faults.federation import KEYS, ON_THE_WAY, ROWS, WIDTH, Side, ask, federation, resting
 from tests.processes import until

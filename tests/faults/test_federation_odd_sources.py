@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.client import Options
 from dai.errors import CancelledError, DaiError
+from dai.streams.cancellation import Cancellation
+from dqp.catalog.sources import ServiceSource
 from dqp.coordinator import Coordinator
-from dqp.sources import ServiceSource
 from tests.faults.federation import Side, ask, federation, soon
 from tests.processes import until
 
@@ -170,7 +170,7 @@ def test_a_service_that_hangs_from_the_start(sides: Mapping[str, Side]) -> None:
 def test_a_schema_that_changed_after_planning(
     sides: Mapping[str, Side], change: str, back: str, right: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dqp.reflection.FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("dqp.catalog.reflection.FRESH_SECONDS", 0.0)
     pg = sides["pg"].database
     pg.run("create table changing as select id, name::varchar(20) as name from small")
     sql = "select c.id, c.name from pg.changing c join maria.small s on c.id = s.id where s.id < 1000"

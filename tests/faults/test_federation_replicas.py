@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dai.cancellation import Cancellation
+from dai.streams.cancellation import Cancellation
 from dqp.coordinator import Coordinator
 from tests.faults.federation import (
     ROWS,

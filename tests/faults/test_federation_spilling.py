@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dqp.buffer import TOTAL
+from dqp.execution.buffer import TOTAL
 from tests.faults.federated_process import run
 from tests.faults.federation import (
     ON_THE_WAY,

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from dai.stream import TYPE_NAME
+from dai.streams.stream import TYPE_NAME
 
 UTC = datetime.UTC
 _DAY = datetime.date

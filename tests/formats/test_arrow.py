@@ -9,7 +9,7 @@ import pytest
 
 from dai.errors import DataError, EncodingError, ParameterError, TruncatedError
 from dai.formats.arrow import Arrow
-from dai.stream import Stream
+from dai.streams.stream import Stream
 from tests.formats.tables import every_type, mixed, same
 
 ARROW = Arrow()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from dai.errors import DaiError, DataError, EncodingError, TruncatedError
 from dai.formats import FORMATS, Format, format_named
-from dai.stream import Block, Stream
+from dai.streams.stream import Block, Stream
 from tests.formats.tables import EVERY_TYPE, every_type, mixed, same, tables
 
 WITHOUT_TYPES = {"csv", "json"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dai.errors import DataError, EncodingError, TruncatedError
 from dai.formats import csv as module
 from dai.formats.csv import Csv
-from dai.stream import Stream
+from dai.streams.stream import Stream
 from tests.formats.tables import mixed, same
 
 CSV = Csv()

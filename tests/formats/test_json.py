@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dai.errors import DataError, EncodingError, TruncatedError
 from dai.formats.json import JsonLines, unique
-from dai.stream import TYPE_NAME, Stream
+from dai.streams.stream import TYPE_NAME, Stream
 from tests.formats.tables import every_type, mixed, same
 
 JSON = JsonLines()

@@ -12,7 +12,7 @@ import pytest
 
 from dai.errors import DataError, EncodingError, ParameterError, TruncatedError
 from dai.formats.parquet import Parquet
-from dai.stream import Stream
+from dai.streams.stream import Stream
 from tests.formats.tables import every_type, mixed, same
 
 PARQUET = Parquet()

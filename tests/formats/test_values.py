@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dai.errors import DataError
-from dai.formats.values import canonical_type, from_text, to_text
-from dai.stream import PRECISION
+from dai.formats.values.text import canonical_type, from_text, to_text
+from dai.streams.stream import PRECISION
 from tests.formats.columns import COLUMNS, columns, same
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from dai.errors import DataError, EncodingError
-from dai.formats import webrowset_decode
 from dai.formats.webrowset import WebRowSet
-from dai.formats.webrowset_decode import decoded_by_parser
-from dai.formats.webrowset_encode import DATA, TAIL
-from dai.stream import PRECISION, SCHEMA_NAME, TABLE, TYPE_NAME, Block, Stream
+from dai.formats.webrowset import decode as webrowset_decode
+from dai.formats.webrowset.decode import decoded_by_parser
+from dai.formats.webrowset.encode import DATA, TAIL
+from dai.streams.stream import PRECISION, SCHEMA_NAME, TABLE, TYPE_NAME, Block, Stream
 from tests.formats.columns import COLUMNS, TEXTS, columns, plain_values, same
 
 FORMAT = WebRowSet()

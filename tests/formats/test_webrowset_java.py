@@ -14,7 +14,7 @@ from lxml import etree
 
 from dai.formats import format_named
 from dai.formats.webrowset import WebRowSet
-from dai.stream import PRECISION, SCHEMA_NAME, TABLE, TYPE_NAME, Stream
+from dai.streams.stream import PRECISION, SCHEMA_NAME, TABLE, TYPE_NAME, Stream
 
 PROGRAMS = Path(__file__).parents[1] / "interop"
 SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parents[2] / "schemas" / "webrowset.xsd"))

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from dai.errors import DaiError, DataError, TruncatedError
-from dai.formats import webrowset_decode
 from dai.formats.webrowset import WebRowSet
-from dai.formats.webrowset_encode import DATA, TAIL
-from dai.stream import TYPE_NAME, Stream
+from dai.formats.webrowset import decode as webrowset_decode
+from dai.formats.webrowset.encode import DATA, TAIL
+from dai.streams.stream import TYPE_NAME, Stream
 
 FORMAT = WebRowSet()
 NAMESPACE = "http://java.sun.com/xml/ns/jdbc"
@@ -286,7 +286,7 @@ def test_no_webrowset(text: str) -> None:
 
 
 def test_a_value_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dai.formats import webrowset_reader
+    from dai.formats.webrowset import reader as webrowset_reader
 
     monkeypatch.setattr(webrowset_reader, "_LIMIT", 1 << 20)
     monkeypatch.setattr(webrowset_decode, "_ROW_BYTES", 1 << 20)

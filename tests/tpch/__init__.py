@@ -25,9 +25,9 @@ from sqlalchemy.schema import CreateTable
 from sqlalchemy.types import TypeEngine
 from sqlglot import exp
 
-from dai.cancellation import Cancellation
 from dai.drivers import Driver, driver_for
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 
 Placement = Mapping[str, str]
 """Table to the alias of the database that holds it."""

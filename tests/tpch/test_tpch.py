@@ -6,8 +6,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
+from dai.streams.cancellation import Cancellation
 from tests.tpch import METADATA, PLACEMENTS, QUERIES, TABLES, load, qualified, tables
 
 SMALLEST = 0.01

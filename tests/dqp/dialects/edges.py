@@ -17,16 +17,16 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp, parse_one
 
-from dai.cancellation import Cancellation
 from dai.drivers import Driver, driver_for
 from dai.errors import DaiError
-from dai.stream import Stream
-from dqp import dialects
-from dqp.catalog import Catalog, Table
-from dqp.operators import Aggregate, Operator, Project, Scan, column
-from dqp.render_duckdb import duckdb_sql
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.operators import Aggregate, Operator, Project, Scan, column
+from dqp.catalog.catalog import Catalog, Table
+from dqp.catalog.sources import DriverSource
 from dqp.settings import FederationSettings
-from dqp.sources import DriverSource
+from dqp.sql import dialects
+from dqp.sql.render_duckdb import duckdb_sql
 
 ROWS = 36
 _WHOLE = {

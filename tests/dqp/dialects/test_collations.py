@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dai.drivers.collations import declared
-from dqp import dialects
-from dqp.operators import Remote
+from dai.drivers.sql.collations import declared
+from dai.streams.cancellation import Cancellation
+from dqp.algebra.operators import Remote
+from dqp.sql import dialects
 from tests.servers.mariadb import MySQLServer
 
 TEXTS = ("e", "é", "E", "e ", "ss", "ß", "", " ")

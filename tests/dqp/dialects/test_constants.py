@@ -3,8 +3,8 @@
 import pytest
 from sqlglot import exp
 
-from dqp.dialects import NotPushed, statement
-from dqp.operators import Aggregate, Filter, Nested, Operator, Project, Scan, column
+from dqp.algebra.operators import Aggregate, Filter, Nested, Operator, Project, Scan, column
+from dqp.sql.dialects import NotPushed, statement
 from tests.dqp.dialects.edges import Edge, differences, expression
 
 

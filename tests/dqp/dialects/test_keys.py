@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
-from dqp import dialects
-from dqp.keys import among
-from dqp.operators import Filter, Scan
+from dai.streams.cancellation import Cancellation
+from dqp.algebra.keys import among
+from dqp.algebra.operators import Filter, Scan
+from dqp.sql import dialects
 
 TYPES = {"smallint": 2, "integer": -3, "bigint": 10**12}
 """With what the row number is multiplied."""

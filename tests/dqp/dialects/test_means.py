@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dqp.dialects import NotPushed, statement
-from dqp.operators import Aggregate, Inline, column
+from dqp.algebra.operators import Aggregate, Inline, column
+from dqp.sql.dialects import NotPushed, statement
 from tests.dqp.dialects.edges import Edge, expression
 
 ROWS = 12

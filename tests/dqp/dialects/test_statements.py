@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import DaiError, DataError
-from dqp.catalog import Catalog, Column, Table
-from dqp.dialects import NotPushed, statement
-from dqp.operators import (
+from dai.streams.cancellation import Cancellation
+from dqp.algebra.operators import (
     Aggregate,
     Call,
     Filter,
@@ -34,8 +32,10 @@ from dqp.operators import (
     Sort,
     column,
 )
+from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.catalog.sources import DriverSource
 from dqp.settings import FederationSettings
-from dqp.sources import DriverSource
+from dqp.sql.dialects import NotPushed, statement
 from tests.dqp.dialects.edges import Edge, differences, expression, kinds
 
 KINDS: tuple[JoinKind, ...] = ("inner", "left", "right", "full", "semi", "anti")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
-from dqp.dialects import DIALECTS, NotPushed
-from dqp.operators import Aggregate, Distinct, Filter, Project, Sort, column
+from dqp.algebra.operators import Aggregate, Distinct, Filter, Project, Sort, column
+from dqp.sql.dialects import DIALECTS, NotPushed
 from tests.dqp.dialects.edges import ORDER, ROWS, Edge, differences, expression, kinds, same, signed
 
 _CONSTANTS = {

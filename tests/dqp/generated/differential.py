@@ -15,12 +15,12 @@ import duckdb
 import pyarrow as pa
 
 import dqp
-from dai.cancellation import Cancellation
 from dai.drivers import driver_for
 from dai.errors import DaiError
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.planning.distribution.spreading import Thresholds
 from dqp.runtimes.distributed import Distributed
-from dqp.spreading import Thresholds
 from tests.dqp.generated.oracle import fill
 from tests.dqp.generated.schema import TABLES, create, data
 from tests.processes import ServiceProcess
@@ -67,18 +67,18 @@ ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=0.0, spread_seconds=0.0)
 """Whatever can be spread over evaluators is: by hash, as nothing is small enough to be sent to all."""
 
 EAGER = {
-    ("dqp.bounds", "ROWS"): 0.0,
-    ("dqp.bounds", "GAIN"): 0.0,
-    ("dqp.rules.aggregates", "FEWER"): 1e9,
-    ("dqp.rules.narrow", "GAIN"): 0.0,
-    ("dqp.rules.forms", "LARGEST_PART"): 1e9,
-    ("dqp.rules.forms", "ROUND_TRIP"): -1e9,
-    ("dqp.rules.program", "LARGEST_PART"): 1e9,
-    ("dqp.rules.program", "NUMBER"): 0.0,
-    ("dqp.rules.program", "ROUND_TRIP"): 0.0,
-    ("dqp.rules.reduction", "LARGEST_PART"): 1e9,
-    ("dqp.rules.semijoins", "FEWER"): 1e9,
-    ("dqp.rules.semijoins", "ROWS"): 0,
+    ("dqp.planning.top_n", "ROWS"): 0.0,
+    ("dqp.planning.top_n", "GAIN"): 0.0,
+    ("dqp.planning.rules.aggregates", "FEWER"): 1e9,
+    ("dqp.planning.rules.narrow", "GAIN"): 0.0,
+    ("dqp.planning.semijoins.forms", "LARGEST_PART"): 1e9,
+    ("dqp.planning.semijoins.forms", "ROUND_TRIP"): -1e9,
+    ("dqp.planning.semijoins.program", "LARGEST_PART"): 1e9,
+    ("dqp.planning.semijoins.program", "NUMBER"): 0.0,
+    ("dqp.planning.semijoins.program", "ROUND_TRIP"): 0.0,
+    ("dqp.planning.semijoins.reduction", "LARGEST_PART"): 1e9,
+    ("dqp.planning.rules.semijoins", "FEWER"): 1e9,
+    ("dqp.planning.rules.semijoins", "ROWS"): 0,
 }
 """What decides whether a step pays, set so that it always does: the tables here are too small for most."""
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from dqp.binder import bind
-from dqp.catalog import Catalog
-from dqp.rules import RULES, optimise
+from dqp.binding.binder import bind
+from dqp.catalog.catalog import Catalog
+from dqp.planning.rules import RULES, optimise
 from tests.dqp.generated import differential
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle

@@ -15,14 +15,14 @@ from pathlib import Path
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from dqp import types
-from dqp.binder import bind
-from dqp.catalog import Catalog, Column, Table
-from dqp.cost import Estimator
-from dqp.operators import Call, Inline, Names, Nested, Operator, Project, Remote, column, rewritten, walk
-from dqp.render_duckdb import duckdb_sql
-from dqp.rules import RULES, Context, Options, Rule, applied
-from dqp.titles import described
+from dqp.algebra import types
+from dqp.algebra.operators import Call, Inline, Names, Nested, Operator, Project, Remote, column, rewritten, walk
+from dqp.binding.binder import bind
+from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.explain.labels import described
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.rules import RULES, Context, Options, Rule, applied
+from dqp.sql.render_duckdb import duckdb_sql
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.schema import TABLES, data
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from dai.drivers import DriverOptions, driver_for, postgresql
-from dai.drivers.postgresql import PostgreSQL
+from dai.drivers import DriverOptions, driver_for
+from dai.drivers.postgresql import driver as postgresql
+from dai.drivers.postgresql.driver import PostgreSQL
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers import DriverOptions, driver_for
-from dai.drivers.postgresql import PostgreSQL
+from dai.drivers.postgresql.driver import PostgreSQL
 from dai.errors import (
     BusyError,
     CancelledError,
@@ -17,6 +16,7 @@ from dai.errors import (
     DaiError,
     DatabaseUnavailableError,
 )
+from dai.streams.cancellation import Cancellation
 from tests.drivers.statements import execute, table
 from tests.servers.postgresql import PostgresServer
 

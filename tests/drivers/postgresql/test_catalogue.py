@@ -5,14 +5,14 @@ import threading
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers import DriverOptions, driver_for
-from dai.drivers.postgresql import PostgreSQL
+from dai.drivers.postgresql.driver import PostgreSQL
 from dai.errors import (
     NotFoundError,
     StatementError,
 )
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from tests.drivers.statements import execute, table
 
 

@@ -3,13 +3,13 @@
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers import DriverOptions, driver_for
-from dai.drivers.postgresql import PostgreSQL
+from dai.drivers.postgresql.driver import PostgreSQL
 from dai.errors import (
     NotAQueryError,
     StatementError,
 )
+from dai.streams.cancellation import Cancellation
 from tests.drivers.statements import execute, table
 
 

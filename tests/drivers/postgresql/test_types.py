@@ -6,13 +6,13 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from dai.drivers.postgresql import PostgreSQL
+from dai.drivers.postgresql.driver import PostgreSQL
 from dai.errors import (
     DataError,
     ParameterError,
     StatementError,
 )
-from dai.stream import TYPE_NAME
+from dai.streams.stream import TYPE_NAME
 from tests.drivers.statements import execute, table
 
 VALUES: list[tuple[str, pa.DataType, object, str]] = [

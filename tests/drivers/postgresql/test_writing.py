@@ -6,9 +6,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from dai.cancellation import Cancellation
 from dai.drivers import DriverOptions, driver_for
-from dai.drivers.postgresql import PostgreSQL
+from dai.drivers.postgresql.driver import PostgreSQL
 from dai.errors import (
     DataError,
     NotAQueryError,
@@ -16,7 +15,8 @@ from dai.errors import (
     ParameterError,
     StatementError,
 )
-from dai.stream import Stream
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
 from tests.drivers.statements import execute, table
 
 ROWS = pa.table(

@@ -1,1 +1,0 @@
-"""The activities: what a perform document can do. Each is declared once; ``dai.activity.ACTIVITIES`` lists them."""

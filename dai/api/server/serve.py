@@ -1,0 +1,190 @@
+"""The application on an HTTP server: in the foreground for ``dai serve``, in a thread for tests and the demo."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import uvicorn
+
+from dai.api.app import Application, create_app
+from dai.api.monitoring.logs import configure
+from dai.api.server.protocol import protocol
+from dai.api.service import Service
+from dai.config import Config
+from dai.errors import ConfigurationError, DaiError
+from dai.service.resources import Resource
+from dai.streams.cancellation import SETTLE_SECONDS
+
+log = logging.getLogger("dai.api")
+
+
+def _settings(app: Application, config: Config, http: str | None = None) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        host=config.service.host,
+        port=config.service.port,
+        http=http or protocol(config.limits.receive_seconds),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=math.ceil(config.service.grace),
+        timeout_keep_alive=75,
+        backlog=2048,
+    )
+
+
+class _Server(uvicorn.Server):
+    """Tells the service when its time of grace begins."""
+
+    def __init__(self, config: uvicorn.Config, app: Application) -> None:
+        super().__init__(config)
+        self._app = app
+
+    @property
+    def _service(self) -> Service:
+        assert self._app.service is not None
+        return self._app.service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.stopping()
+        await super().shutdown(sockets)
+
+
+class _Process(_Server):
+    """That of ``dai serve``: says where it listens once it does, and ends the process whatever its threads wait for."""
+
+    def __init__(self, config: uvicorn.Config, app: Application, url: str, announce: Callable[[str], None]) -> None:
+        super().__init__(config, app)
+        self._url, self._announce = url, announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._announce(self._url)
+            resources = self._service.resources.values()
+            self._telling = asyncio.gather(*(_tell_if_away(self._service, each) for each in resources))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Python waits for all its threads, and some may wait for a database that does not answer
+        seconds = math.ceil(self._service.config.service.grace) + 2 * SETTLE_SECONDS + 1
+        threading.Thread(target=_end_process, args=(seconds,), name="end of grace", daemon=True).start()
+        await super().shutdown(sockets)
+
+
+def _end_process(seconds: float) -> None:
+    time.sleep(seconds)
+    log.warning("the process ends though threads still wait for a database")
+    os._exit(0)
+
+
+async def _tell_if_away(service: Service, resource: Resource) -> None:
+    """A wrong password or path is better noticed now than by the first who asks; the service serves what answers."""
+    try:
+        await service.check(resource)
+    except DaiError as error:
+        log.warning(
+            "the database of a resource does not answer",
+            extra={"resource": resource.name, "error": error.code, "detail": error.detail},
+        )
+
+
+def _nothing(url: str) -> None:
+    """Nobody is to be told."""
+
+
+def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
+    """Serves until it is told to stop by a signal; the exit status of the process. ``announce`` is called with the
+    address once requests are answered. ConfigurationError for what cannot be served, before anything is."""
+    configure()
+    _collect_seldom()
+    if not config.service.loopback:
+        log.warning(
+            "listening beyond this machine: there is no authentication yet, so everybody who reaches the port may ask",
+            extra={"host": config.service.host},
+        )
+    app = create_app(config)
+    settings = _settings(app, config)
+    try:
+        listening = _listen(config)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{config.service.host} port {config.service.port} cannot be listened on: {error.strerror}.",
+            hint="Another program may use it; choose another with --port.",
+        ) from error
+    host, port = listening.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    log.info("listening", extra={"url": url, "resources": sorted(config.resources)})
+    server = _Process(settings, app, url, announce)
+    _run(server, listening)
+    if app.failure is not None:
+        raise app.failure
+    return 0 if server.started else 1
+
+
+def _collect_seldom() -> None:
+    """Rows in flight are many small objects without cycles, which the collector would look through again and again."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+def _run(server: uvicorn.Server, listening: socket.socket) -> None:
+    # it exits the process where the application cannot start
+    with suppress(SystemExit):
+        server.run([listening])
+
+
+def _listen(config: Config) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.service.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((config.service.host, config.service.port))
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+class Background:
+    """A running server: its ``url`` and its ``service``."""
+
+    def __init__(self, url: str, app: Application) -> None:
+        self.url, self._app = url, app
+
+    @property
+    def service(self) -> Service:
+        assert self._app.service is not None
+        return self._app.service
+
+
+@contextmanager
+def background(config: Config, http: str | None = None) -> Iterator[Background]:
+    """Serves in a thread of this process while the block runs. Port 0 takes a free one. Raises what keeps it from
+    starting."""
+    app = create_app(config)
+    server = _Server(_settings(app, config, http), app)
+    with _listen(config) as listening:
+        host, port = listening.getsockname()[:2]
+        thread = threading.Thread(target=_run, args=(server, listening), name="server", daemon=True)
+        thread.start()
+        try:
+            while not server.started:
+                if not thread.is_alive():
+                    raise app.failure or ConfigurationError("The service could not be started.")
+                time.sleep(0.002)
+            yield Background(f"http://{host}:{port}", app)
+        finally:
+            server.should_exit = True
+            thread.join()

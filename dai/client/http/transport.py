@@ -1,0 +1,321 @@
+"""HTTP/1.1 as the client needs it: kept-alive connections, streamed bodies, retries, errors of ``dai.errors``.
+
+On ``http.client``, whose ``readinto`` puts a body into Arrow's own memory without a copy (docs/decisions says what was
+measured). Every foreign exception is translated here. What a retry may repeat: an idempotent call after any failure
+that came before its reply; any call when the connection was refused or the service said "busy, try after"; nothing
+once a byte of a result has arrived.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import random
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import SplitResult, quote, urlsplit
+
+import dai
+from dai.client.http.body import Body, Plain
+from dai.client.http.problems import from_reply
+from dai.errors import BusyError, DaiError, RequestError, UnreachableError
+from dai.streams.cancellation import Cancellation
+
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+IDLE_CONNECTIONS = 8
+SMALL_BODY = 1 << 16
+CORRELATION = "x-request-id"
+_LOOPBACK = ("127.", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``connect`` and ``read``: seconds until a silent service counts as gone (``read`` bounds each wait for bytes, so
+    a statement whose first row takes longer belongs in a job). ``retries``: further attempts, after ``backoff`` * 2^n
+    seconds and as much jitter again, or what Retry-After says up to ``patience`` seconds. ``compression``: ``zstd``,
+    ``gzip``, ``identity``, or None for ``identity`` on loopback and ``zstd`` elsewhere. ``tls``: a context other
+    than the system's."""
+
+    connect: float = 10.0
+    read: float = 600.0
+    retries: int = 3
+    backoff: float = 0.1
+    patience: float = 30.0
+    compression: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    tls: ssl.SSLContext | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply whose head has arrived. ``body`` is read as it comes and must be closed."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: Body
+
+    @property
+    def media_type(self) -> str:
+        return str(self.headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+    @property
+    def retry_after(self) -> float | None:
+        text = self.headers.get("retry-after", "")
+        return float(text) if text.isdigit() else None
+
+    def json(self) -> Any:
+        import json
+
+        return json.loads(self.body.read_all())
+
+
+WHY_SECONDS = 5.0
+"""To wait for a service to say why it broke an answer off."""
+
+
+class Connection(http.client.HTTPConnection):
+    """Sends head and body of a small request together: one system call, and the service wakes up once."""
+
+    _held: list[Any] | None = None
+    _open: socket.socket | None = None
+
+    def connect(self) -> None:
+        super().connect()
+        self._open = self.sock
+
+    def interrupt(self) -> None:
+        """From another thread: whoever waits for bytes sees their end at once (closing would not wake it)."""
+        if self._open is not None:
+            with contextlib.suppress(OSError):
+                self._open.shutdown(socket.SHUT_RDWR)
+
+    def request_at_once(self, method: str, target: str, body: Any, headers: Mapping[str, str]) -> None:
+        if body is not None and len(body) > SMALL_BODY:
+            self.request(method, target, body, headers)
+            return
+        self._held = []
+        try:
+            self.request(method, target, body, headers)
+            data = b"".join(self._held)
+        finally:
+            self._held = None
+        self.send(data)
+
+    def send(self, data: Any) -> None:
+        if self._held is None:
+            super().send(data)
+        else:
+            self._held.append(data)
+
+
+class SecureConnection(Connection, http.client.HTTPSConnection):
+    """The same over TLS."""
+
+
+class Transport:
+    """Connections to one service; thread-safe. ``base`` is ``http://host:port`` and, behind a proxy, a path."""
+
+    def __init__(self, base: str, options: Options = Options()) -> None:
+        self.base, self.options = base.rstrip("/"), options
+        parts = _checked(self.base)
+        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname or "", parts.port
+        self._prefix = parts.path
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
+        compression = options.compression or ("identity" if self._host.startswith(_LOOPBACK) else "zstd")
+        if compression not in ("identity", "zstd", "gzip"):
+            raise RequestError(f"There is no compression {compression!r}.", hint="Known: zstd, gzip, identity.")
+        self._headers = {
+            "Accept-Encoding": compression,
+            "User-Agent": f"dai/{dai.__version__}",
+            **options.headers,
+        }
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | memoryview | None = None,
+        headers: Mapping[str, str] | None = None,
+        accepted: frozenset[int] = frozenset(),
+        cancellation: Cancellation | None = None,
+    ) -> Reply:
+        """Send one request, again where that is allowed, until its reply's head is there.
+
+        Raises the service's error for a status of 400 or more that is not ``accepted``; UnreachableError where nothing
+        answers, or not in time. Interrupted (Ctrl-C) or cancelled, the connection is closed, so that the service stops
+        the work; ``cancellation`` counts until the body has been read or closed.
+        """
+        cancellation = cancellation or Cancellation()
+        sent = {**self._headers, **(headers or {})}
+        attempt = 0
+        while True:
+            delay: float | None
+            try:
+                reply = self._exchange(method, self._prefix + path, body, sent, cancellation)
+                if reply.status < 400 or reply.status in accepted:
+                    return reply
+                delay = reply.retry_after if reply.status == 503 else None
+                with reply.body:
+                    content = reply.body.read_all()
+                failure = from_reply(reply.status, reply.media_type, content, reply.headers.get(CORRELATION))
+                again = delay is not None or isinstance(failure, BusyError)
+            except UnreachableError as error:
+                failure, delay = error, None
+                again = method in IDEMPOTENT or isinstance(error.__cause__, ConnectionRefusedError)
+            if not again or attempt >= self.options.retries:
+                raise failure
+            woken = threading.Event()
+            with cancellation.on_cancel(woken.set):
+                woken.wait(self._pause(attempt, delay))
+            cancellation.check()
+            attempt += 1
+
+    def _pause(self, attempt: int, asked: float | None) -> float:
+        wait: float = self.options.backoff * 2**attempt
+        if asked is not None:
+            wait = max(wait, min(asked, self.options.patience))
+        return wait * (1 + random.random())
+
+    def _exchange(
+        self,
+        method: str,
+        target: str,
+        body: bytes | memoryview | None,
+        headers: Mapping[str, str],
+        cancellation: Cancellation,
+    ) -> Reply:
+        connection = self._taken()
+        try:
+            with cancellation.on_cancel(connection.interrupt):
+                connection.request_at_once(method, target, body, headers)
+                response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            if cancellation.cause is not None:
+                raise cancellation.cause from error
+            raise self._unreachable(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        give_back = partial(self._given_back, connection)
+        plain = Plain(connection, response, give_back, cancellation, connection.interrupt, self._why)
+        return Reply(
+            response.status, response.headers, Body(plain, response.headers.get("content-encoding", "identity"))
+        )
+
+    def _why(self, correlation: str) -> DaiError | None:
+        """What made the service break off the answer of that correlation id; None where it does not say."""
+        try:
+            connection = self._connected()
+        except DaiError:
+            return None
+        with contextlib.closing(connection):
+            try:
+                connection.sock.settimeout(WHY_SECONDS)
+                path = f"{self._prefix}/problems/{quote(correlation, safe='')}"
+                connection.request("GET", path, headers={**self._headers, "Accept-Encoding": "identity"})
+                response = connection.getresponse()
+                if response.status != 200:
+                    return None
+                return from_reply(200, "application/problem+json", response.read(), correlation)
+            except (OSError, http.client.HTTPException):
+                return None
+
+    def _taken(self) -> Connection:
+        while True:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                return self._connected()
+            # Bytes, or an end, on an idle connection: the service has closed it meanwhile.
+            if connection.sock is not None and not _readable(connection.sock):
+                return connection
+            connection.close()
+
+    def _connected(self) -> Connection:
+        connection: Connection
+        if self._secure:
+            context = self.options.tls or ssl.create_default_context()
+            connection = SecureConnection(self._host, self._port, timeout=self.options.connect, context=context)
+        else:
+            connection = Connection(self._host, self._port, timeout=self.options.connect)
+        try:
+            connection.connect()
+        except OSError as error:
+            connection.close()
+            raise self._unreachable(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        connection.sock.settimeout(self.options.read)
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return connection
+
+    def _given_back(self, connection: Connection) -> None:
+        with self._lock:
+            if len(self._idle) < IDLE_CONNECTIONS:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close the idle connections; the transport can still be used."""
+        with self._lock:
+            connections, self._idle = self._idle, []
+        for connection in connections:
+            connection.close()
+
+    def _unreachable(self, error: Exception) -> DaiError:
+        base = self.base
+        if isinstance(error, ssl.SSLError):
+            return UnreachableError(
+                f"No secure connection to {base}: {error.reason or error}.",
+                hint="Does the service speak plain http://? Is its certificate known here?",
+            )
+        if isinstance(error, socket.gaierror):
+            return UnreachableError(f"There is no host {self._host!r} for {base}.", hint="Check the spelling.")
+        if isinstance(error, TimeoutError):
+            return UnreachableError(
+                f"{base} did not answer in time.",
+                hint="Long statements belong in a job: .submit(…); or connect with a longer read= (seconds).",
+            )
+        if isinstance(error, http.client.HTTPException) and not isinstance(error, http.client.RemoteDisconnected):
+            return UnreachableError(
+                f"What answers at {base} does not speak HTTP.", hint="Check the port; is TLS on (https://)?"
+            )
+        if isinstance(error, ConnectionRefusedError):
+            return UnreachableError(f"Nothing answers at {base}: is `dai serve` running?", hint="Check host and port.")
+        if isinstance(error, ConnectionError):
+            return UnreachableError(f"{base} closed the connection before it answered.", hint="Is it being restarted?")
+        return UnreachableError(f"Nothing answers at {base}: {error}.", hint="Check host and port.")
+
+
+def _checked(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises ValueError where it is not a number
+    except ValueError as error:
+        raise RequestError(f"{url!r} is not an address: {error}.", hint=_EXAMPLE) from error
+    if "@" in parts.netloc:
+        raise RequestError("An address has no user and no password: they would not be sent.", hint=_EXAMPLE)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise RequestError(f"{url!r} is not the address of a data service.", hint=_EXAMPLE)
+    return parts
+
+
+_EXAMPLE = "An address looks like http://127.0.0.1:8080/data"
+
+
+def _readable(sock: socket.socket) -> bool:
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
+    return bool(select.select([sock], [], [], 0)[0])

@@ -1,0 +1,1 @@
+"""What comes back: results in every form, response documents, files, data frames."""

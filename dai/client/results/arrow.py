@@ -1,0 +1,86 @@
+"""Arrow IPC streams read from a body: the bytes of a batch go from the socket into Arrow's memory, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from dai.client.http.body import Reading
+from dai.errors import DataError, TruncatedError
+from dai.streams.stream import Stream
+
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""The end-of-stream marker of the encapsulated message format."""
+_SMALL = 1 << 10
+
+
+class _File:
+    """What ``pyarrow.PythonFile`` reads from; remembers whether the end marker was the last that it gave."""
+
+    closed = False
+
+    def __init__(self, source: Reading) -> None:
+        self._source = source
+        self._last = b""
+
+    @property
+    def at_end(self) -> bool:
+        return self._last == _END
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def read(self, size: int = -1) -> Any:
+        if size < 0:
+            raise DataError("An Arrow stream is read message by message.")
+        if size <= _SMALL:
+            array = bytearray(size)
+            count = self._source.readinto(memoryview(array))
+            data = bytes(array[:count])
+            self._last = (self._last + data)[-len(_END) :]
+            return data
+        buffer = pa.allocate_buffer(size)
+        count = self._source.readinto(memoryview(buffer).cast("B"))
+        self._last = b""
+        return buffer if count == size else buffer.slice(0, count)
+
+
+def read_stream(source: Reading) -> Stream:
+    """The tuples of an Arrow IPC stream. Raises DataError for what is none, TruncatedError where its end is missing."""
+    file = _File(source)
+    try:
+        reader = pa.ipc.open_stream(pa.PythonFile(file, mode="r"))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"This is no Arrow stream: {error}.") from error
+    return Stream(reader.schema, _batches(reader, file, source))
+
+
+def _batches(reader: Any, file: _File, source: Reading) -> Iterator[pa.RecordBatch]:
+    try:
+        while (batch := _next(reader)) is not None:
+            yield batch
+    except (pa.ArrowException, OSError) as error:
+        if source.read1(1):
+            raise DataError(f"The Arrow stream cannot be read: {error}.") from error
+        raise _truncated() from error
+    if not file.at_end:
+        raise _truncated()
+    # The end of the body is behind the end of the stream.
+    if source.read1(1):
+        raise DataError("Bytes follow the end of the Arrow stream.")
+
+
+def _next(reader: Any) -> pa.RecordBatch | None:
+    try:
+        return reader.read_next_batch()
+    except StopIteration:
+        return None
+
+
+def _truncated() -> TruncatedError:
+    return TruncatedError("The Arrow stream ends without its end mark; what arrived is not the whole result.")

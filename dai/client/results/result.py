@@ -1,0 +1,378 @@
+"""A result that is read as it is used: tables, data frames, blocks, or the bytes themselves."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from dai.client.http.body import PIECE
+from dai.client.progress import Asked, Meter
+from dai.client.results.files import IDENTITY, meant, written
+from dai.errors import NotAcceptableError, RequestError
+from dai.plugins import nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dai.streams.stream import Stream
+
+MEDIA_TYPES = {
+    "webrowset": "application/vnd.webrowset+xml",
+    "csv": "text/csv",
+    "arrow": "application/vnd.apache.arrow.stream",
+    "parquet": "application/vnd.apache.parquet",
+    "json": "application/x-ndjson",
+}
+"""Of ``dai.formats``, here so that asking for a form does not load it."""
+SHOWN_ROWS, SHOWN_COLUMNS, SHOWN_CHARACTERS = 10, 20, 60
+
+
+def media_type(form: str) -> str:
+    """The media type of a form; NotAcceptableError suggests the nearest known one."""
+    if form not in MEDIA_TYPES:
+        raise NotAcceptableError(f"There is no format {form!r}.", hint=nearest(form, list(MEDIA_TYPES)))
+    return MEDIA_TYPES[form]
+
+
+def form_of(kind: str) -> str | None:
+    """The form of a media type; None where the bytes have to tell."""
+    return next((form for form, known in MEDIA_TYPES.items() if known == kind), None)
+
+
+class Source(Protocol):
+    """Where a result's bytes come from: a reply's body, an end point of a response, a session's stream."""
+
+    @property
+    def received(self) -> int: ...
+
+    def readinto(self, buffer: memoryview) -> int: ...
+
+    def read1(self, size: int = PIECE) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class Result:
+    """Lazily streamed: nothing is read before it is asked for, and never more than a block ahead.
+
+    A result can be read once, as tuples or as bytes; ``arrow()`` keeps its table, so that ``to_pandas()`` and
+    ``to_polars()`` may follow. Closing it before its end stops the work in the service and the database, and so does
+    Ctrl-C while it is read. Reading raises TruncatedError when the transfer broke off: a part is never taken for the
+    whole.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        form: str | None = "arrow",
+        *,
+        blocksize: int | None = None,
+        progress: Asked = None,
+        finished: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._source, self._form, self._blocksize = source, form, blocksize
+        self._finished = finished
+        self._meter = Meter(progress)
+        self._stream: Stream | None = None
+        self._first: list[pa.RecordBatch] = []
+        self._table: pa.Table | None = None
+        self._taken = self._closed = False
+        self.rows = 0
+        """Rows read so far."""
+        self.complete = False
+        """Everything was read."""
+
+    @property
+    def form(self) -> str:
+        """webrowset, csv, arrow, parquet or json. Where nobody said which, the first bytes tell."""
+        if self._form is None:
+            self._source, self._form = _sniffed(self._source)
+        return self._form
+
+    @property
+    def received(self) -> int:
+        """Bytes received so far, as they travel."""
+        return self._source.received
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns; waits for the first bytes."""
+        return self._table.schema if self._table is not None else self._opened().schema
+
+    # --- tuples ---
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Block by block: record batches of ``blocksize`` rows where that was asked for."""
+        if self._table is not None:
+            yield from self._table.to_batches(self._blocksize)
+            return
+        stream = self._opened()
+        self._take()
+        for batch in self._first:
+            self._count(batch)
+            yield batch
+        self._first = []
+        try:
+            for batch in stream:
+                self._count(batch)
+                yield batch
+        except BaseException:
+            self.close()
+            raise
+        self._end()
+
+    def stream(self) -> Stream:
+        """The tuples as the library's own currency; closing it closes the result. Waits for the first bytes."""
+        from dai.streams.stream import Stream
+
+        return Stream(self.schema, iter(self), self.close)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """For libraries that take an Arrow reader (DuckDB, polars, datasets …); reads as it is read."""
+        import pyarrow as pa
+
+        schema = self.schema
+        return pa.RecordBatchReader.from_batches(schema, iter(self))
+
+    def arrow(self) -> pa.Table:
+        """All of it as one table in memory; asked for again, the same table."""
+        import pyarrow as pa
+
+        if self._table is None:
+            schema = self.schema
+            self._table = pa.Table.from_batches(list(self), schema)
+        return self._table
+
+    def to_pandas(self, *, exact: bool = False, **options: Any) -> Any:
+        """All of it as a pandas DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``. Decimals without a
+        declared precision are DOUBLE; with ``exact`` they are text, with all their digits."""
+        from dai.client.results import frames
+
+        return frames.to_pandas(self.arrow, exact, **options)
+
+    def to_polars(self, *, exact: bool = False) -> Any:
+        """All of it as a polars DataFrame. Decimals without a declared precision, or of more than 38 digits, are
+        DOUBLE; with ``exact`` they are text, with all their digits."""
+        from dai.client.results import frames
+
+        return frames.to_polars(self.arrow, exact)
+
+    # --- bytes ---
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes in the form they were asked for, in pieces as they arrive."""
+        if self._stream is not None:
+            raise RequestError("This result is already being read as tuples.", hint="Ask for it again to get bytes.")
+        self._take()
+        try:
+            while piece := self._source.read1():
+                self._meter.update(0, self.received)
+                yield piece
+        except BaseException:
+            self.close()
+            raise
+        self._end()
+
+    def bytes(self) -> bytes:
+        """All of it in memory, in the form it was asked for."""
+        return b"".join(self.chunks())
+
+    def text(self) -> str:
+        """All of it in memory as text (WebRowSet, CSV, JSON lines)."""
+        return self.bytes().decode()
+
+    def save(self, path: str | os.PathLike[str], form: str | None = None) -> int:
+        """Write a file in the form that its suffix says, or in ``form``; gives the number of its bytes.
+
+        ``.csv``, ``.parquet``, ``.arrow``, ``.json`` (JSON lines), ``.xml`` (WebRowSet), each with ``.gz`` or ``.zst``
+        behind it, too. A name without a suffix gets the bytes as they come. NotAcceptableError for any other suffix.
+        The file appears under its name when it is whole: a transfer that breaks off leaves none, and what stood at
+        ``path`` stays.
+        """
+        try:
+            form, coding = meant(path, form)
+        except NotAcceptableError:
+            if self._form is not None:
+                raise
+            coding = IDENTITY  # bytes of which nobody said what they are
+        return written(path, self._formed(form), coding)
+
+    def _formed(self, form: str | None) -> Iterator[Any]:
+        """The bytes in ``form``; as they come where that is theirs and nobody has begun to read tuples."""
+        if self._stream is None and self._table is None and form in (None, self.form):
+            return self.chunks()
+        from dai.formats import format_named
+
+        blocks = format_named(form or self.form).encode(self.stream())
+        return (block.data for block in blocks)
+
+    # --- ending ---
+
+    def close(self) -> None:
+        """Stop reading. Before the end: the service cancels the work. A table that was read stays."""
+        if not self._closed:
+            self._closed = True
+            self._meter.update(self.rows, self.received, finished=True)
+            self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _end(self) -> None:
+        self.complete = True
+        self.close()
+        self._finished()
+
+    def _take(self) -> None:
+        if self._taken or self._closed:
+            raise RequestError(
+                "This result has been read or closed: it streams past once.",
+                hint="Use .arrow() to keep a table, or ask again.",
+            )
+        self._taken = True
+
+    def _opened(self) -> Stream:
+        if self._stream is None:
+            if self._taken or self._closed:
+                self._take()
+            try:
+                self._stream = self._decoded()
+            except BaseException:
+                self.close()
+                raise
+        return self._stream
+
+    def _decoded(self) -> Stream:
+        if self.form == "arrow":
+            from dai.client.results.arrow import read_stream
+
+            stream = read_stream(self._source)
+        else:
+            from dai.formats import format_named
+
+            stream = format_named(self.form).decode(iter(self._source.read1, b""))
+        return stream.rebatch(self._blocksize) if self._blocksize else stream
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows
+        self._meter.update(self.rows, self.received)
+
+    # --- looking at it ---
+
+    def __repr__(self) -> str:
+        if self._stream is None and self._table is None:
+            state = "read" if self.complete else "closed" if self._closed else "not read yet"
+            return f"<Result: {self._form or 'bytes'}, {state}>"
+        columns = ", ".join(f"{field.name} {field.type}" for field in list(self.schema)[:SHOWN_COLUMNS])
+        return f"<Result: {self._counted()}: {columns}>"
+
+    def _counted(self) -> str:
+        columns = len(self.schema)
+        state = "" if self.complete else " read so far"
+        return f"{self.rows:,} rows{state} × {columns} column{'' if columns == 1 else 's'}"
+
+    def _peeked(self) -> list[pa.RecordBatch]:
+        """The first tuples, without losing them."""
+        if self._table is not None:
+            return list(self._table.slice(0, SHOWN_ROWS).to_batches())
+        stream = self._opened()
+        if not self._taken and not self._first:
+            for batch in stream:
+                self._first.append(batch)
+                if batch.num_rows:
+                    break
+        return self._first
+
+    def _repr_html_(self) -> str:
+        """Names, types and the first rows, for notebooks."""
+        if self._table is None and (self._taken or self._closed):
+            return f"<p>{html.escape(repr(self))}</p>"
+        batches = self._peeked()
+        if self._table is not None:
+            note = f"{self._counted()}, {self.received / 1e6:,.1f} MB"
+        else:
+            note = f"the first rows × {len(self.schema)} columns; the rest streams when it is read"
+        return drawn(self.schema, batches, note)
+
+
+def drawn(schema: pa.Schema, batches: list[pa.RecordBatch], note: str) -> str:
+    """Names, types and the first rows in HTML, and the note below them."""
+    head = "".join(
+        f"<th>{html.escape(field.name)}<br><small>{html.escape(str(field.type))}</small></th>"
+        for field in list(schema)[:SHOWN_COLUMNS]
+    )
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(shown(value))}</td>" for value in row[:SHOWN_COLUMNS]) + "</tr>"
+        for row in first_rows(batches, SHOWN_ROWS)
+    )
+    more = f"; {SHOWN_COLUMNS} columns shown" if len(schema) > SHOWN_COLUMNS else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note}{more}</p>"
+
+
+def first_rows(batches: list[pa.RecordBatch], count: int) -> list[tuple[Any, ...]]:
+    """The first ``count`` rows as Python values."""
+    rows: list[tuple[Any, ...]] = []
+    for batch in batches:
+        part = batch.slice(0, count - len(rows))
+        columns = [column.to_pylist() for column in part.columns]
+        rows.extend(zip(*columns, strict=True) if columns else [()] * part.num_rows)
+        if len(rows) >= count:
+            break
+    return rows
+
+
+def shown(value: Any) -> str:
+    """A value in a cell: short, on one line."""
+    if value is None:
+        return "NULL"
+    text = value.hex(" ") if isinstance(value, bytes) else str(value)
+    text = "".join(character if character.isprintable() else " " for character in text[: SHOWN_CHARACTERS + 1])
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+class _Replayed:
+    """A source whose first bytes have been looked at."""
+
+    def __init__(self, first: bytes, source: Source) -> None:
+        self._first, self._source = first, source
+
+    @property
+    def received(self) -> int:
+        return self._source.received
+
+    def readinto(self, buffer: memoryview) -> int:
+        taken, self._first = self._first[: len(buffer)], self._first[len(buffer) :]
+        buffer[: len(taken)] = taken
+        return len(taken) + (self._source.readinto(buffer[len(taken) :]) if len(taken) < len(buffer) else 0)
+
+    def read1(self, size: int = PIECE) -> bytes:
+        if self._first:
+            taken, self._first = self._first[:size], self._first[size:]
+            return taken
+        return self._source.read1(size)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def _sniffed(source: Source) -> tuple[Source, str]:
+    first = b""
+    while len(first.lstrip()) < 4 and (piece := source.read1()):
+        first += piece
+    start = first.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if first.startswith(b"\xff\xff\xff\xff"):
+        form = "arrow"
+    elif first.startswith(b"PAR1"):
+        form = "parquet"
+    elif start.startswith(b"<"):
+        form = "webrowset"
+    elif start.startswith(b"{"):
+        form = "json"
+    else:
+        form = "csv"
+    return _Replayed(first, source), form

@@ -1,0 +1,169 @@
+"""What DuckDB's catalog functions say about tables and views."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import date, time
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers.duckdb.types import arrow_type
+from dai.drivers.sql.collations import declared
+from dai.drivers.sql.ddl import like, quoted
+from dai.errors import NotFoundError
+from dai.plugins import nearest
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+Key = tuple[str, str]
+"""Schema and table."""
+
+_NAMES = """
+SELECT schema_name, table_name, 'table', estimated_size, comment, sql FROM duckdb_tables()
+WHERE NOT internal AND database_name = current_database()
+UNION ALL
+SELECT schema_name, view_name, 'view', NULL, comment, NULL FROM duckdb_views()
+WHERE NOT internal AND database_name = current_database() AND view_name <> 'dai_load'
+ORDER BY 1, 2
+"""
+_COLUMNS = """
+SELECT schema_name, table_name, column_name, data_type, is_nullable, column_default, numeric_precision, numeric_scale,
+       comment
+FROM duckdb_columns() WHERE database_name = current_database() AND NOT internal ORDER BY column_index
+"""
+_CONSTRAINTS = """
+SELECT schema_name, table_name, constraint_type, constraint_column_names, referenced_table, referenced_column_names,
+       constraint_name
+FROM duckdb_constraints() WHERE database_name = current_database()
+AND constraint_type IN ('PRIMARY KEY', 'FOREIGN KEY', 'UNIQUE')
+"""
+_INDEXES = """
+SELECT schema_name, table_name, index_name, is_unique, expressions FROM duckdb_indexes()
+WHERE database_name = current_database()
+"""
+
+
+def tables(cursor: DuckDBPyConnection, pattern: str) -> tuple[TableInfo, ...]:
+    """Tables and views whose name, or schema.name, matches the LIKE ``pattern``."""
+    columns, constraints, indexes = _by_table(cursor, _COLUMNS), _by_table(cursor, _CONSTRAINTS), _indexes(cursor)
+    found = []
+    for schema, name, kind, rows, comment, sql in cursor.execute(_NAMES).fetchall():
+        if not (like(pattern, name) or like(pattern, f"{schema}.{name}")):
+            continue
+        key = (schema, name)
+        own = constraints[key]
+        collations = declared(sql, "duckdb") if sql else {}
+        found.append(
+            TableInfo(
+                name=name,
+                schema=None if schema == "main" else schema,
+                kind=kind,
+                columns=tuple(_column(cursor, collations.get(row[0].casefold()), *row) for row in columns[key]),
+                primary_key=next((tuple(row[1]) for row in own if row[0] == "PRIMARY KEY"), ()),
+                foreign_keys=tuple(
+                    ForeignKey(tuple(row[1]), row[2], tuple(row[3]), name=row[4])
+                    for row in own
+                    if row[0] == "FOREIGN KEY"
+                ),
+                indexes=(*(Index(row[4], tuple(row[1]), True) for row in own if row[0] == "UNIQUE"), *indexes[key]),
+                rows=rows,
+                comment=comment,
+            )
+        )
+    return tuple(found)
+
+
+def statistics(cursor: DuckDBPyConnection, table: str) -> Statistics:
+    """Of ``table`` or ``schema.table``; NotFoundError suggests the nearest name. Nothing is read but the catalog."""
+    schema, name = _found(cursor, table)
+    rows = cursor.execute(
+        "SELECT estimated_size FROM duckdb_tables() WHERE schema_name = ? AND table_name = ? "
+        "AND database_name = current_database()",
+        [schema, name],
+    ).fetchone()
+    if rows is None:  # a view
+        return Statistics(rows=None)
+    return Statistics(rows=rows[0], columns=_column_statistics(cursor, schema, name))
+
+
+def _column_statistics(cursor: DuckDBPyConnection, schema: str, name: str) -> dict[str, ColumnStatistics]:
+    """What DuckDB keeps for its own plans; reading one row is enough to ask for it."""
+    columns = [row[0] for row in _by_table(cursor, _COLUMNS)[schema, name]]
+    asked = ", ".join(f"stats({quoted(each, 'duckdb')})" for each in columns)
+    row = cursor.execute(f"SELECT {asked} FROM {quoted(schema, 'duckdb')}.{quoted(name, 'duckdb')} LIMIT 1").fetchone()
+    return {column: _known(said) for column, said in zip(columns, row or (), strict=False) if isinstance(said, dict)}
+
+
+def _known(said: dict[str, Any]) -> ColumnStatistics:
+    nulls = 0.0 if said.get("has_null") is False else 1.0 if said.get("has_no_null") is False else None
+    distinct = said.get("approx_unique")
+    return ColumnStatistics(
+        distinct=None if distinct is None else float(distinct),
+        null_fraction=nulls,
+        low=_text(said.get("min")),
+        high=_text(said.get("max")),
+    )
+
+
+def _text(bound: Any) -> str | None:
+    return str(bound) if isinstance(bound, str | int | float | Decimal | date | time) else None
+
+
+def column_types(cursor: DuckDBPyConnection, table: str) -> dict[str, str]:
+    """Types of the columns by name. NotFoundError suggests the nearest table."""
+    return {row[0]: row[1] for row in _by_table(cursor, _COLUMNS)[_found(cursor, table)]}
+
+
+def _found(cursor: DuckDBPyConnection, table: str) -> Key:
+    known = [(row[0], row[1]) for row in cursor.execute(_NAMES).fetchall()]
+    schema, _, name = table.rpartition(".")
+    for key in known:
+        if (key[0].casefold(), key[1].casefold()) == ((schema or "main").casefold(), name.casefold()):
+            return key
+    hint = nearest(table, [name if schema == "main" else f"{schema}.{name}" for schema, name in known])
+    raise NotFoundError(f"There is no table {table!r}.", hint=hint if known else None)
+
+
+def _by_table(cursor: DuckDBPyConnection, sql: str) -> dict[Key, list[tuple[Any, ...]]]:
+    found: dict[Key, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in cursor.execute(sql).fetchall():
+        found[(row[0], row[1])].append(row[2:])
+    return found
+
+
+def _indexes(cursor: DuckDBPyConnection) -> dict[Key, list[Index]]:
+    """``expressions`` is the text of a list."""
+    found: dict[Key, list[Index]] = defaultdict(list)
+    for schema, table, name, unique, expressions in cursor.execute(_INDEXES).fetchall():
+        columns = tuple(part.strip(" '\"") for part in expressions.strip("[]").split(","))
+        found[(schema, table)].append(Index(name, columns, unique))
+    return found
+
+
+def _column(
+    cursor: DuckDBPyConnection,
+    collation: str | None,
+    name: str,
+    type: str,
+    nullable: bool,
+    default: str | None,
+    precision: int,
+    scale: int,
+    comment: str | None,
+) -> Column:
+    is_decimal = type.startswith("DECIMAL")
+    arrow = "string" if type.startswith("ENUM") else str(arrow_type(cursor.dtype(type))[0])
+    return Column(
+        name=name,
+        type=type.lower() if type.endswith("]") else type.split("(")[0].lower(),
+        arrow=arrow,
+        nullable=nullable,
+        default=default,
+        precision=precision if is_decimal else None,
+        scale=scale if is_decimal else None,
+        autoincrement=bool(default and default.startswith("nextval(")),
+        comment=comment,
+        collation=None if collation is None or collation.lower() == "binary" else collation,
+    )

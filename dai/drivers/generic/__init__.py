@@ -1,0 +1,1 @@
+"""The driver of any other database, by SQLAlchemy: what no driver of its own exists for."""

@@ -1,0 +1,520 @@
+"""MariaDB and MySQL through mysqlclient, whose values are taken as raw bytes and cast by Arrow.
+
+Queries run unbuffered in read-only transactions, on sessions whose time zone is UTC. Parameters go to the server apart
+from the statement: in user variables that a statement prepared on the server uses. A statement is stopped by KILL
+QUERY from a connection of its own; so is a stream that is closed before its end: what remains would have to be read.
+LOCAL INFILE and multiple statements are switched off: a bulk load is INSERTs of many rows (see docs/decisions/).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import MySQLdb
+import pyarrow as pa
+from MySQLdb.constants import CLIENT, FLAG
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers.connections import bulk_load as bulk
+from dai.drivers.connections.interrupts import interruptible
+from dai.drivers.connections.pool import Pool
+from dai.drivers.connections.pooled import PooledDriver, Release
+from dai.drivers.connections.rows import FIRST_ROWS, MOST_ROWS, batches, columns_of
+from dai.drivers.mariadb import catalog as schema_of
+from dai.drivers.mariadb import tls
+from dai.drivers.mariadb.errors import LOST, error_of
+from dai.drivers.mariadb.literals import inserts
+from dai.drivers.mariadb.query_tables import SINCE, definitions, settings
+from dai.drivers.mariadb.session import Connection, MariaSession, encoded, kinds_of, prepare
+from dai.drivers.mariadb.types import TEXT_TYPES, Kind, array, lossless_floats
+from dai.drivers.mariadb.wire import Answer, readable, reset
+from dai.drivers.sql.ddl import matched, quoted, quoted_table
+from dai.drivers.sql.lexer import Bound, bind_markers, check_count, single_query
+from dai.drivers.sql.query_tables import Tables, preceded
+from dai.errors import (
+    ConfigurationError,
+    DaiError,
+    DatabaseUnavailableError,
+    DataError,
+    NotAQueryError,
+    StatementError,
+)
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+
+_SETUP = (
+    "SET NAMES utf8mb4 /*!80000 COLLATE utf8mb4_0900_ai_ci */, SESSION autocommit = 1, SESSION time_zone = '+00:00', "
+    "SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
+    ", SESSION sql_select_limit = 18446744073709551615, SESSION sql_auto_is_null = 0"
+    ", SESSION completion_type = 0, SESSION div_precision_increment = 4, SESSION max_sort_length = 1024"
+    ", SESSION group_concat_max_len = 1048576"
+    ", SESSION default_week_format = 0, SESSION lc_time_names = 'en_US'"
+    "/*M!100318 , SESSION in_predicate_conversion_threshold = 0, SESSION default_regex_flags = ''"
+    ", SESSION system_versioning_asof = DEFAULT */"
+    "/*M!100601 , SESSION old_mode = 'UTF8_IS_UTF8MB3' */"
+    "/*!80000 , SESSION information_schema_stats_expiry = 0 */"
+)
+"""A long IN list stays a sorted list: as the derived table that MariaDB makes of it, it takes three times as long. And
+MySQL would tell how many rows a table had a day ago; its comment is none of MariaDB's. Whatever the library sets of its
+own accord when it connects is here too: a session that was reset has only this. The others are what the same statement
+would have other answers by, whatever is set in the server."""
+_CONVERSIONS = {type: [(FLAG.BINARY, bytes)] for type in TEXT_TYPES}
+"""Converts nothing, but leaves a mark at columns whose character set is binary, which no other attribute shows."""
+_STATEMENT_BYTES = 4 << 20
+_RESET_MILLISECONDS = 2_000
+"""After which a connection whose session is not new yet is replaced."""
+
+
+class MariaDB(PooledDriver[Connection]):
+    """``Driver`` over mysqlclient; see the module."""
+
+    dialect = "mysql"
+
+    def __init__(self, url: URL, options: DriverOptions) -> None:
+        super().__init__(options)
+        self._url = url
+        self._tls = tls.options_of(url)
+        self._takes_tables: bool | None = None
+        self._pool = Pool(
+            self._opened,
+            lambda connection: connection.raw.close(),
+            limit=self._limit,
+            idle=options.idle,
+            check=lambda connection: connection.raw.ping() is None,
+            alive=_quiet,
+            interrupt=lambda connection: self.kill(connection.id),
+        )
+
+    @classmethod
+    def connect(cls, url: str, options: DriverOptions) -> MariaDB:
+        try:
+            parsed = make_url(url)
+        except (ArgumentError, ValueError) as error:
+            raise ConfigurationError("The URL of the MariaDB database cannot be read.") from error
+        unknown = set(parsed.query) - {"unix_socket", "ssl_mode", "ssl_ca", "charset"}
+        if unknown:
+            raise ConfigurationError(
+                f"The URL of the MariaDB database has an unknown option {min(unknown)!r}.",
+                hint="Known: unix_socket, ssl_mode, ssl_ca.",
+            )
+        return cls(parsed, options)
+
+    def product(self) -> str:
+        with self._reading() as run:
+            version = str(run("SELECT VERSION() AS version")[0]["version"])
+        number = version.split("-")[0]
+        return f"{'MariaDB' if 'MariaDB' in version else 'MySQL'} {number}"
+
+    @contextmanager
+    def call(
+        self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
+    ) -> Iterator[CallResult]:
+        """Result sets are read before the block begins (the out parameters come after them), into a temporary file when
+        they are large."""
+        with self.transaction(cancellation=cancellation) as session, contextlib.ExitStack() as spools:
+            if not isinstance(session, MariaSession):
+                raise TypeError("A session of another driver.")
+            names = session.set_variables([None if mode == "out" else value for mode, value in parameters])
+            sql = f"CALL {quoted_table(procedure, self.dialect)}({', '.join(names)})"
+            results = tuple(spools.enter_context(result) for result in session.results(sql))
+            wanted = {at: f"@dai{at}" for at, (mode, _) in enumerate(parameters, 1) if mode in ("out", "inout")}
+            out: dict[int, Any] = {}
+            if wanted:
+                table = session.query(f"SELECT {', '.join(wanted.values())}").table()
+                out = {at: table.column(index)[0].as_py() for index, at in enumerate(wanted)}
+            yield CallResult(results, out)
+
+    def _undo_create(self, table: str) -> None:
+        self.update(f"DROP TABLE {quoted_table(table, self.dialect)}", cancellation=Cancellation())
+
+    def _insert(self, session: Session, table: str, schema: pa.Schema, transactional: bool) -> bulk.Insert:
+        if not isinstance(session, MariaSession):
+            raise TypeError("A session of another driver.")
+        found = schema_of.found(session.rows, table) if "." not in table else table
+        if transactional and "." not in table:
+            self._require_transactions(session, found)
+        known = schema_of.column_names(session.rows, table) if "." not in table else list(schema.names)
+        names = matched(schema.names, known, table)
+        columns = ", ".join(quoted(name, self.dialect) for name in names)
+        prefix = f"INSERT INTO {quoted_table(found, self.dialect)} ({columns}) VALUES ".encode()
+        session.run("START TRANSACTION")  # after a CREATE TABLE the former one is over; else it was empty
+        most = min(_STATEMENT_BYTES, int(session.rows("SELECT @@max_allowed_packet AS most")[0]["most"]) // 2)
+
+        def insert(batch: pa.RecordBatch, row: int) -> int:
+            return sum(session.run(statement) for statement in inserts(prefix, names, batch, row, most))
+
+        return insert
+
+    def _require_transactions(self, session: MariaSession, table: str) -> None:
+        rows = session.rows(
+            "SELECT t.table_name AS name, e.transactions AS able FROM information_schema.tables t "
+            "JOIN information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = DATABASE()"
+        )
+        if any(row["name"] == table and row["able"] != "YES" for row in rows):
+            raise DataError(
+                f"The table {table!r} is kept by an engine without transactions: rows cannot be all or none.",
+                hint="Load it with transactional=false, or ALTER TABLE … ENGINE=InnoDB.",
+            )
+
+    def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
+        with self._reading() as run:
+            return schema_of.tables(run, pattern, self._url.database or "")
+
+    def statistics(self, table: str) -> Statistics:
+        with self._reading() as run:
+            return schema_of.statistics(run, table)
+
+    def check(self) -> float:
+        start = time.perf_counter()
+        with self._reading() as run:
+            run("SELECT 1 AS one")
+        return time.perf_counter() - start
+
+    def alive(self, seconds: float) -> bool:
+        try:
+            self._connection(seconds).close()
+        except DaiError as error:
+            cause = error.__cause__
+            return not (isinstance(cause, MySQLdb.Error) and cause.args and cause.args[0] in LOST)
+        return True
+
+    # Connections
+
+    def _connection(self, seconds: float | None = None) -> Any:
+        url = self._url
+        options = {"unix_socket": str(url.query["unix_socket"])} if "unix_socket" in url.query else {}
+        named = {"host": url.host, "user": url.username, "password": url.password, "database": url.database}
+        try:
+            raw = MySQLdb.connect(
+                **{name: str(value) for name, value in named.items() if value},
+                **options,
+                **self._tls,
+                port=url.port or 3306,
+                charset="utf8mb4",
+                use_unicode=False,
+                conv=_CONVERSIONS,
+                multi_statements=False,
+                local_infile=0,
+                autocommit=True,
+                # an update counts the rows it found, as in every other database, not only those it made different
+                client_flag=CLIENT.MULTI_RESULTS | CLIENT.FOUND_ROWS,
+                connect_timeout=max(1, round(seconds or self._options.connect_wait)),
+            )
+        except MySQLdb.Error as error:
+            code, message = _parts(error)
+            found = tls.refused() if code == tls.INSECURE else error_of(code, message, None, None, None)
+            if not isinstance(found, StatementError):
+                raise found from error
+            raise DatabaseUnavailableError("The database refuses the connection.") from error
+        tls.check(raw, self._tls)
+        return raw
+
+    def _opened(self) -> Connection:
+        raw = self._connection()
+        try:
+            raw.query(_SETUP.encode())
+            raw.query(b"SELECT @@init_connect <> ''")
+            ((prepared,),) = raw.store_result().fetch_row(0)
+        except MySQLdb.Error as error:
+            raise error_of(*_parts(error), None, None, None) from error
+        return Connection(raw, renewable=prepared == b"0")
+
+    def kill(self, thread: int) -> None:
+        with contextlib.closing(self._connection()) as raw:
+            raw.query(b"KILL QUERY %d" % thread)
+
+    def takes_tables(self) -> bool:
+        if self._takes_tables is None:
+            name, _, version = self.product().partition(" ")
+            self._takes_tables = name == "MariaDB" and tuple(map(int, version.split(".")[:2])) >= SINCE
+        return self._takes_tables
+
+    def _bring(self, connection: Connection, tables: Tables, cancellation: Cancellation) -> None:
+        connection.settle()
+        session = MariaSession(self, connection, cancellation)
+        most = int(session.rows("SELECT @@max_allowed_packet AS most")[0]["most"])
+        for statement in settings(tables, most):
+            session.run(statement)
+        connection.preceding = tuple(definitions(tables))
+
+    def _forget(self, connection: Connection, names: Sequence[str]) -> None:
+        connection.preceding = ()
+
+    def _session(self, connection: Connection, cancellation: Cancellation) -> MariaSession:
+        return MariaSession(self, connection, cancellation)
+
+    def _begin_query(self, connection: Connection, cancellation: Cancellation) -> None:
+        """Its answer comes before that to the query: no round trip of its own."""
+        with self.translated(connection):
+            if readable(connection.raw):
+                connection.raw.send_query(b"START TRANSACTION READ ONLY")
+                connection.unread += 1
+            else:
+                connection.raw.query(b"START TRANSACTION READ ONLY")
+
+    def _release(self, connection: Connection, broken: bool) -> None:
+        """Nobody waits for the session to be made new: whoever takes the connection next looks whether it is. With TLS
+        that takes more than one round trip, so a thread waits."""
+        if broken:
+            self._pool.discard(connection)
+        elif readable(connection.raw):
+            self._renew(connection)
+        else:
+            threading.Thread(target=self._renew, args=(connection,), name="renew", daemon=True).start()
+
+    def _renew(self, connection: Connection) -> None:
+        try:
+            if not connection.renewable:
+                raise MySQLdb.OperationalError(2013, "")
+            if readable(connection.raw):
+                reset(connection.raw)
+                connection.raw.send_query(_SETUP.encode())
+                connection.unread += 2
+            else:
+                connection.raw.change_user(self._url.username or "", str(self._url.password or ""), self._url.database)
+                connection.raw.query(_SETUP.encode())
+        except (MySQLdb.Error, OSError):
+            self._pool.discard(connection)
+        else:
+            self._pool.give_back(connection)
+
+    @contextmanager
+    def _reading(self) -> Iterator[schema_of.Run]:
+        with self.transaction(cancellation=Cancellation(), read_only=True) as session:
+            if not isinstance(session, MariaSession):
+                raise TypeError("A session of another driver.")
+            yield session.rows
+
+    @contextmanager
+    def translated(self, connection: Connection, sql: str | None = None, bound: Bound | None = None) -> Iterator[None]:
+        try:
+            yield
+        except MySQLdb.Error as error:
+            code, message = _parts(error)
+            state = getattr(error, "sqlstate", None)
+            if state is None and code not in LOST:
+                with contextlib.suppress(MySQLdb.Error):
+                    state = connection.raw.sqlstate()
+
+            def meant(code: int, message: str) -> str | None:
+                with contextlib.suppress(Exception):
+                    return schema_of.meant(MariaSession(self, connection, Cancellation()).rows, code, message, sql)
+                return None
+
+            raise error_of(code, message, state, sql, bound, meant) from error
+
+    # Statements
+
+    def stream(
+        self,
+        connection: Connection,
+        sql: str,
+        parameters: Sequence[Any],
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        release: Release[Connection],
+    ) -> Stream:
+        query, inserted = single_query(sql, self.dialect), (0, 0)
+        if connection.preceding:
+            query, inserted = preceded(query, connection.preceding, self.dialect)
+        result, kinds = self._executed(connection, sql, query, inserted, parameters, cancellation)
+        if any(each.is_cut for each in kinds):
+            self._stop(connection, result)
+            del result
+            wrapped, kinds_read = lossless_floats(query, kinds)
+            try:
+                result, _ = self._executed(connection, sql, wrapped, inserted, parameters, cancellation)
+            except StatementError as error:
+                cut = next(each.name for each in kinds if each.is_cut)
+                raise DataError(
+                    f"Column {cut!r} is a FLOAT, which the database sends with six digits only.",
+                    hint=f"Select CAST(`{cut}` AS DOUBLE) to get all of them.",
+                    column=cut,
+                ) from error
+            kinds = kinds_read
+        if isinstance(result, Answer):
+            return self._read_answer(connection, result, kinds, sql, cancellation, batch_rows, release)
+        return self.read(connection, result, kinds, sql, cancellation, batch_rows, release)
+
+    def _executed(
+        self,
+        connection: Connection,
+        sql: str,
+        query: str,
+        inserted: tuple[int, int],
+        parameters: Sequence[Any],
+        cancellation: Cancellation,
+    ) -> tuple[Any, list[Kind]]:
+        raw = connection.raw
+        has_markers = bool(parameters or connection.preceding)
+        bound = replace(
+            bind_markers(query, "qmark", self.dialect) if has_markers else Bound(query, 0), inserted=inserted
+        )
+        if has_markers:
+            check_count(bound.count, len(parameters))
+        with (
+            interruptible(cancellation, lambda: self.kill(connection.id)),
+            self.translated(connection, sql, bound),
+        ):
+            if parameters or not readable(raw):
+                connection.settle()
+            if parameters:
+                names = prepare(raw, bound.sql, parameters)
+                statement = f"EXECUTE dai_statement USING {', '.join(names)}".encode()
+            else:
+                statement = encoded(bound.sql)
+            result: Any
+            if readable(raw):
+                unread, connection.unread = connection.unread, 0
+                result = Answer(raw, statement, unread)
+                kinds = result.kinds
+            else:
+                raw.query(statement)
+                result = raw.use_result()
+                kinds = None if result is None else kinds_of(result)
+            if kinds is None:
+                raise NotAQueryError("The statement gives no rows.", sql=sql)
+            return result, kinds
+
+    def read(
+        self,
+        connection: Connection,
+        result: Any,
+        kinds: Sequence[Kind],
+        sql: str,
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        release: Release[Connection],
+    ) -> Stream:
+        held = [result]
+        at_end = broken = False
+        del result
+
+        def fetch(rows: int) -> Sequence[tuple[bytes | None, ...]]:
+            nonlocal at_end, broken
+            if at_end:
+                return ()
+            broken = True
+            with (
+                interruptible(cancellation, lambda: self.kill(connection.id)),
+                self.translated(connection, sql),
+            ):
+                found: Sequence[tuple[bytes | None, ...]] = held[0].fetch_row(rows)
+            broken = False
+            at_end = len(found) < rows
+            return found
+
+        def convert(rows: Sequence[tuple[bytes | None, ...]], row: int) -> list[pa.Array]:
+            columns = columns_of(rows, len(kinds))
+            return [
+                array(each, pa.array(values, pa.binary()), row) for each, values in zip(kinds, columns, strict=True)
+            ]
+
+        def close() -> None:
+            if not at_end and held:
+                self._stop(connection, held[0])
+            held.clear()
+            release(connection, broken)
+
+        schema = pa.schema([each.field for each in kinds])
+        try:
+            first = fetch(min(FIRST_ROWS, batch_rows or FIRST_ROWS))
+        except BaseException:
+            self._stop(connection, held[0])
+            held.clear()
+            raise
+        found = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
+        return Stream(schema, found, close)
+
+    def _read_answer(
+        self,
+        connection: Connection,
+        answer: Answer,
+        kinds: Sequence[Kind],
+        sql: str,
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        release: Release[Connection],
+    ) -> Stream:
+        """The same of an answer that is read from the socket: batches as they come."""
+        schema = pa.schema([each.field for each in kinds])
+        broken = False
+
+        def fetch(most: int) -> list[pa.Array] | None:
+            nonlocal broken
+            broken = True
+            with (
+                interruptible(cancellation, lambda: self.kill(connection.id)),
+                self.translated(connection, sql),
+            ):
+                found = answer.rows(most)
+            broken = False
+            return found
+
+        def read(values: list[pa.Array] | None) -> Iterator[pa.RecordBatch]:
+            row = most = 1
+            while values is not None:
+                arrays = [array(each, raw, row) for each, raw in zip(kinds, values, strict=True)]
+                batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                del values, arrays
+                row += batch.num_rows
+                most = max(1, min(MOST_ROWS, self._options.batch_bytes * batch.num_rows // max(batch.nbytes, 1)))
+                yield batch
+                values = None if answer.ended else fetch(most)
+
+        def close() -> None:
+            if not answer.ended:
+                self._stop(connection, answer)
+            release(connection, broken or answer.more)
+
+        try:
+            first = fetch(batch_rows or FIRST_ROWS)
+        except BaseException:
+            self._stop(connection, answer)
+            raise
+        found = Stream(schema, read(first), close)
+        return found if batch_rows is None else found.rebatch(batch_rows)
+
+    def _stop(self, connection: Connection, result: Any) -> None:
+        """Ends a half-read result: the server stops sending, what it had sent already is dropped. Where it cannot be
+        told so (it may take no more connections) ours is cut: all of the result would come."""
+        try:
+            self.kill(connection.id)
+        except Exception:  # noqa: BLE001 - whatever it is, the statement goes on
+            _cut(connection)
+        with contextlib.suppress(MySQLdb.Error):
+            result.discard()
+
+
+def _quiet(connection: Connection) -> bool:
+    """An idle connection has nothing to say, once its session is new; where there is something to read, the server has
+    gone or said so."""
+    poll = select.poll()
+    poll.register(connection.raw.fileno(), select.POLLIN)
+    if connection.unread:
+        if not poll.poll(_RESET_MILLISECONDS):
+            return False
+        connection.settle()
+    return not poll.poll(0)
+
+
+def _cut(connection: Connection) -> None:
+    """Whatever is done with the connection from now on fails."""
+    with contextlib.suppress(MySQLdb.Error, OSError), socket.socket(fileno=os.dup(connection.raw.fileno())) as own:
+        own.shutdown(socket.SHUT_RDWR)
+
+
+def _parts(error: MySQLdb.Error) -> tuple[int, str]:
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    return (code or 2013), str(error.args[1] if len(error.args) > 1 else "")

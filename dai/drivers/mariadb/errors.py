@@ -1,0 +1,84 @@
+"""The server's error numbers as our errors. Messages lose host, user and database names on the way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from dai.drivers.sql.lexer import Bound
+from dai.drivers.sql.positions import of_name
+from dai.errors import (
+    BusyError,
+    CancelledError,
+    ConflictError,
+    DaiError,
+    DatabaseUnavailableError,
+    LimitError,
+    NotFoundError,
+    StatementError,
+)
+
+INTERRUPTED = 1317
+LOST = {1053, 1080, 1927, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2055}
+_REFUSED = {1044: "does not open this database to us", 1045: "refuses our credentials", 1049: "has no such database"}
+_BUSY = {1040, 1203, 1226, 1205}
+_READ_ONLY = 1792
+
+Meant = Callable[[int, str], str | None]
+"""A hint about the name that an error of that number and message does not know."""
+
+
+def error_of(
+    code: int, message: str, sqlstate: str | None, sql: str | None, bound: Bound | None, meant: Meant | None = None
+) -> DaiError:
+    """The error of a statement or connection."""
+    if code in LOST:
+        return DatabaseUnavailableError("The database cannot be reached, or the connection to it was lost.")
+    if code in _REFUSED and sql is None:
+        return DatabaseUnavailableError(f"The database {_REFUSED[code]}.")
+    if code in _BUSY:
+        why = "Another transaction holds a lock" if code == 1205 else "It has too many connections"
+        return BusyError(f"The database is busy. {why}.", hint="Try again later.")
+    if code == INTERRUPTED:
+        return CancelledError("The statement was stopped in the database.")
+    if code == 1213:
+        return ConflictError("Two transactions waited for each other; this one was rolled back.", hint="Try again.")
+    if code in (1969, 3024):
+        return LimitError("The database stopped the statement: it took too long.")
+    text = _without_names(message)
+    if code == 1305:
+        return NotFoundError(f"{text}.")
+    if code == _READ_ONLY:
+        text = "The statement would change something, and stands where only queries may"
+    position = _position(code, message, sql, bound) if sql is not None else None
+    hint = meant(code, message) if meant is not None and code in (1051, 1054, 1146) else None
+    return StatementError(f"{text}.", sql=sql, position=position, sqlstate=sqlstate, hint=hint)
+
+
+def _without_names(message: str) -> str:
+    text = re.sub(r"'[^']*'@'[^']*'", "this user", message)
+    text = re.sub(r"(?<=[Tt]able ')[^'.]*\.(?=[^']*')", "", text)
+    text = re.sub(r"(?<=for table )`[^`]*`\.(?=`)", "", text)
+    return text.replace(
+        "; check the manual that corresponds to your MariaDB server version for the right syntax to use", ""
+    )
+
+
+def _position(code: int, message: str, sql: str | None, bound: Bound | None) -> int | None:
+    if sql is None:
+        return None
+    if code == 1064:
+        found = re.search(r"near '(.*)' at line (\d+)$", message, re.DOTALL)
+        text = bound.sql if bound is not None else sql
+        if found is None:
+            return None
+        rest, line = found.group(1), int(found.group(2))
+        starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        at = len(text) - len(rest) if text.endswith(rest) else text.find(rest, starts[min(line, len(starts)) - 1])
+        if at < 0:
+            return None
+        return bound.original(at + 1) if bound is not None else at + 1
+    if code in (1054, 1052, 1146, 1051, 1146):
+        named = re.search(r"'([^']+)'", _without_names(message))
+        return of_name(sql, named.group(1), "mysql") if named else None
+    return None

@@ -1,0 +1,357 @@
+"""Many rows: COPY in binary, read from the connection's socket, its rows made columns together and not value by value.
+
+libpq hands over a copy of every row. So the COPY is written to the socket, and its answer is read here to its end; the
+library never sees it: to it the connection is in a transaction, before and after. That needs a connection without
+encryption (``readable``) and columns whose form is read here (``shapes_of``); what has others goes by ADBC.
+
+Messages: https://www.postgresql.org/docs/current/protocol-message-formats.html; rows: COPY's binary format, each in a
+message of its own; values: the send functions (src/backend/utils/adt).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dai.drivers.connections.interrupts import interruptible
+from dai.drivers.connections.socket_reader import SLACK, Bytes, Incoming, Positions, chained, slices
+from dai.drivers.postgresql.bulk import settings
+from dai.drivers.postgresql.errors import from_result, unavailable
+from dai.drivers.postgresql.read import CANCEL_SECONDS, Description, Descriptions, Projection, Query, Stale, begun
+from dai.drivers.postgresql.types import DAY, TEXT, Shape, finished, not_carried, out_of_range
+from dai.drivers.postgresql.wire import BEGIN_READ_ONLY, ROLLBACK, UNLOCK, Parameters, one_round_trip
+from dai.errors import DaiError, DataError
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+
+_TEXTS = frozenset({"text", "varchar", "bpchar", "name", "json", "jsonb", "bytea"})
+_NUMBERS: dict[str, np.dtype[Any]] = {
+    "bool": np.dtype("u1"),
+    "int2": np.dtype(">i2"),
+    "int4": np.dtype(">i4"),
+    "int8": np.dtype(">i8"),
+    "oid": np.dtype(">u4"),
+    "float4": np.dtype(">f4"),
+    "float8": np.dtype(">f8"),
+    "date": np.dtype(">i4"),
+    "time": np.dtype(">i8"),
+    "timestamp": np.dtype(">i8"),
+    "timestamptz": np.dtype(">i8"),
+    "interval": np.dtype([("microseconds", ">i8"), ("days", ">i4"), ("months", ">i4")]),
+}
+_SINCE_1970 = {"date": 10_957, "timestamp": 10_957 * DAY, "timestamptz": 10_957 * DAY}
+"""PostgreSQL counts from 2000."""
+_MONTH_DAY_NANO = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])
+_DIGITS = 18
+"""Of a decimal that is a number of 64 bits."""
+_FOUR = np.array([0, *(((1 << 16 * each) - 1) << 64 - 16 * each for each in range(1, 5))], np.uint64)
+"""Masks of so many digits of four."""
+_POSITIVE, _NEGATIVE = 0x0000, 0x4000
+_HEAD, _SIGNATURE = 5, 19
+
+Nulls = NDArray[np.bool_] | None
+
+
+def readable(connection: psycopg.Connection[Any]) -> bool:
+    """Whether what comes from the connection's socket is the protocol itself."""
+    return not connection.pgconn.ssl_in_use and not connection.pgconn.used_gssapi
+
+
+def shapes_of(description: Description) -> tuple[Shape, ...] | None:
+    """How the columns travel here, in their own binary form where that is read here; None where one of them cannot."""
+    found = []
+    for own, cast in zip(description.few.shapes, description.many.shapes, strict=True):
+        if cast.array:
+            return None
+        kind = own.field.type
+        numeric = own.wire == "numeric" and pa.types.is_decimal128(kind) and kind.precision <= _DIGITS
+        found.append(own if own.wire in _TEXTS or own.wire in _NUMBERS or numeric else cast)
+    return tuple(found) or None
+
+
+def copied(
+    connection: psycopg.Connection[Any],
+    query: Query,
+    descriptions: Descriptions,
+    *,
+    rows: float,
+    release: Callable[[bool], None],
+    cancellation: Cancellation,
+    batch_rows: int,
+) -> Stream:
+    """The rows of a query whose ``shapes_of`` are known. ``release(clean)`` is called once, when the stream ends or is
+    closed; not where this raises. ``rows`` are about as many as are expected.
+
+    The query is described again in the transaction of the COPY: from then on nobody changes its tables.
+    """
+    interrupt = partial(connection.cancel_safe, timeout=CANCEL_SECONDS)
+    with interruptible(cancellation, interrupt):
+        one_round_trip(connection, [(BEGIN_READ_ONLY, Parameters())], transaction=False)
+        description = descriptions.describe(connection, query, transaction=False, plan=False)
+        description.rows = rows
+        shapes = shapes_of(description)
+        if shapes is None:
+            raise Stale
+        inner = description.inner
+        if query.parameters.values:
+            calls, values, inner = settings(query, description)
+            if values:
+                given = Parameters(tuple(each.encode() for each in values), (TEXT,) * len(values))
+                one_round_trip(connection, [(calls.encode(), given)], transaction=False)
+        copy = _Copy(connection, Projection.of(inner, shapes).sql, query.sql)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        seen = 0
+        try:
+            while True:
+                with interruptible(cancellation, interrupt):
+                    arrays = copy.rows(shapes)
+                if arrays is None:
+                    break
+                whole = pa.RecordBatch.from_arrays(arrays, schema=description.schema)
+                seen += whole.num_rows
+                for start in range(0, whole.num_rows, batch_rows):
+                    yield whole if whole.num_rows <= batch_rows else whole.slice(start, batch_rows)
+            description.rows = float(seen)
+        finally:
+            clean = copy.ended and not cancellation.cancelled
+            if clean:
+                with suppress(DaiError, psycopg.Error):
+                    one_round_trip(connection, [(ROLLBACK, Parameters()), (UNLOCK, Parameters())], transaction=False)
+            elif not copy.ended:
+                with suppress(Exception):
+                    interrupt()
+            release(clean)
+
+    return begun(description.schema, batches())
+
+
+class _Failure:
+    """What an error message says, as libpq's result would; but for the position, which is one in the COPY."""
+
+    def __init__(self, message: bytes) -> None:
+        parts = message.rstrip(b"\0").split(b"\0")
+        self._parts = {part[0]: part[1:] for part in parts if part and part[:1] != b"P"}
+
+    def error_field(self, name: int) -> bytes | None:
+        return self._parts.get(int(name))
+
+
+class _Copy:
+    """A COPY under way. ``ended``: its answer has been read, the connection is of use again."""
+
+    def __init__(self, connection: psycopg.Connection[Any], sql: str, caller_sql: str) -> None:
+        self.ended = False
+        self._sql = caller_sql
+        socket = connection.pgconn.socket
+        self._incoming = Incoming(socket, unavailable)
+        statement = f"COPY ({sql}\n) TO STDOUT (FORMAT binary)".encode() + b"\0"
+        _send(socket, b"Q" + struct.pack(">I", len(statement) + 4) + statement)
+        self._columns = -1
+
+    def rows(self, shapes: tuple[Shape, ...]) -> list[pa.Array] | None:
+        """The next rows; None at the end. Waits for more than one row only as long as they keep coming."""
+        incoming = self._incoming
+        while not self.ended:
+            incoming.fill(_HEAD, self._size, _is_end)
+            data = incoming.data()
+            starts, ends = _messages(data[: len(incoming)], len(shapes))
+            if len(starts):
+                incoming.skip(int(ends[-1]))
+                return _arrays(data, starts, ends, shapes)
+            self._other(len(shapes))
+        return None
+
+    def _size(self) -> int:
+        return 1 + self._incoming.number(1, 5, "big")
+
+    def _other(self, columns: int) -> None:
+        """A message that is no row."""
+        incoming = self._incoming
+        size = self._size()
+        kind, body = incoming.copy(0, 1), incoming.copy(_HEAD, size)
+        if kind == b"d" and body.startswith(b"PGCOPY\n\xff\r\n\0"):
+            # The first row, or the end of the rows, stands behind the signature.
+            rest = size - _HEAD - _SIGNATURE
+            incoming.replace(_SIGNATURE, b"d" + struct.pack(">I", rest + 4))
+            incoming.skip(_SIGNATURE if rest else size)
+            return
+        incoming.skip(size)
+        if kind == b"E":
+            failure = _Failure(body)
+            self._to_end()
+            raise from_result(failure, self._sql)
+        if kind == b"Z":
+            self.ended = True
+            incoming.drop()
+        elif kind not in (b"H", b"c", b"C", b"N", b"S", b"A") and not (kind == b"d" and body == b"\xff\xff"):
+            raise unavailable()
+
+    def _to_end(self) -> None:
+        incoming = self._incoming
+        while not self.ended:
+            size = self._size()
+            self.ended = incoming.copy(0, 1) == b"Z"
+            incoming.wait(size)
+            incoming.skip(size)
+
+
+def _send(socket: int, message: bytes) -> None:
+    poll = select.poll()
+    poll.register(socket, select.POLLOUT)
+    rest = memoryview(message)
+    while rest:
+        try:
+            rest = rest[os.write(socket, rest) :]
+        except BlockingIOError:
+            poll.poll()
+        except OSError as error:
+            raise unavailable() from error
+
+
+def _is_end(last: bytes) -> bool:
+    return last[-6:-1] == b"Z\0\0\0\5"
+
+
+def _messages(data: Bytes, columns: int) -> tuple[Positions, Positions]:
+    """Where the messages with rows begin and end that are in the data as a whole, up to the first other one."""
+    high, low = divmod(columns, 256)
+    # Letter, length below 16 MiB, number of columns.
+    looks = (data[:-6] == 0x64) & (data[1:-5] == 0) & (data[5:-1] == high) & (data[6:] == low)
+    starts = np.flatnonzero(looks)
+    found = chained(starts, starts + 1 + _at(data, ">i4", starts + 1), len(data), 7) if len(starts) else None
+    return _walked(data, columns) if found is None else found
+
+
+def _walked(data: Bytes, columns: int) -> tuple[Positions, Positions]:
+    """The same one by one, where it cannot be told together."""
+    view = memoryview(data)  # type: ignore[arg-type]
+    bounds = [0]
+    at, size = 0, len(data)
+    while at + 7 <= size and view[at] == 0x64 and view[at + 5] << 8 | view[at + 6] == columns:
+        at += 1 + int.from_bytes(view[at + 1 : at + 5], "big")
+        if at > size:
+            break
+        bounds.append(at)
+    found = np.array(bounds, np.int64)
+    return found[:-1], found[1:]
+
+
+def _at(data: Bytes, dtype: Any, places: Positions) -> NDArray[Any]:
+    """The values of a type that begin at these places."""
+    kind = np.dtype(dtype)
+    everywhere: NDArray[Any] = np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))
+    return everywhere[places].astype(kind.newbyteorder("="))
+
+
+def _arrays(data: Bytes, starts: Positions, ends: Positions, shapes: tuple[Shape, ...]) -> list[pa.Array]:
+    """The columns of the rows in these messages. There is SLACK behind data."""
+    at = starts + 7
+    found = []
+    for shape in shapes:
+        if int(at.max()) > len(data) - SLACK:
+            raise unavailable()
+        sizes = _at(data, ">i4", at).astype(np.int64)
+        begins = at + 4
+        dtype = _NUMBERS.get(shape.wire)
+        if int(sizes.min()) >= 0:
+            nulls: Nulls = None
+            wrong = dtype is not None and (sizes != dtype.itemsize).any()
+        else:
+            nulls = sizes < 0
+            wrong = dtype is not None and ((sizes != dtype.itemsize) & (sizes != -1)).any()
+            sizes[nulls] = 0
+        at = begins + sizes
+        if wrong or (at > ends).any():
+            raise unavailable()
+        found.append(_array(shape, data, begins, at, nulls))
+    if not np.array_equal(at, ends):
+        raise unavailable()
+    return found
+
+
+def _array(shape: Shape, data: Bytes, begins: Positions, ends: Positions, nulls: Nulls) -> pa.Array:
+    wire = shape.wire
+    if wire in _TEXTS:
+        if wire == "jsonb":  # a version number stands before the text
+            begins = np.minimum(begins + 1, ends)
+        values = slices(data, begins, ends, nulls)
+        return finished(shape, values if wire == "bytea" else _text(shape, values))
+    if wire == "numeric":
+        return _decimals(shape, data, begins, nulls)
+    numbers = _at(data, _NUMBERS[wire], begins)
+    if wire == "interval":
+        return _intervals(shape, numbers, nulls)
+    if wire == "bool":
+        return pa.array(numbers != 0, mask=nulls)
+    if wire in _SINCE_1970:
+        numbers += numbers.dtype.type(_SINCE_1970[wire])
+    return finished(shape, pa.array(numbers, mask=nulls).view(shape.wire_type))
+
+
+def _text(shape: Shape, values: pa.Array) -> pa.Array:
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        name = shape.field.name
+        raise DataError(
+            f"Column {name!r} holds text that is not UTF-8.", hint="Select it as bytea: convert_to(…).", column=name
+        ) from error
+
+
+def _decimals(shape: Shape, data: Bytes, begins: Positions, nulls: Nulls) -> pa.Array:
+    """Numbers of 16 bits: how many digits of base 10,000, the place of the first one, the sign, decimals; then the
+    digits. A place that the type has is computed for all values together."""
+    kind = shape.field.type
+    head = _at(data, ">u8", begins)
+    if nulls is not None:
+        head[nulls] = 0
+    count, first, sign = head >> 48, (head >> 32).astype(np.int16), head >> 16 & 0xFFFF
+    whole, after = -(-(kind.precision - kind.scale) // 4), -(-kind.scale // 4)
+    beyond = (head & 0xFFFF > kind.scale) | ((first >= whole) & (count > 0))
+    if (beyond | (sign != _POSITIVE) & (sign != _NEGATIVE)).any():
+        raise not_carried(shape)
+    high = _at(data, ">u8", begins + 8) & _FOUR[np.minimum(count, 4)]
+    low = None
+    if int(count.max()) > 4:
+        low = _at(data, ">u8", begins + 16) & _FOUR[np.maximum(count, 4) - 4]
+    skipped = (whole - 1 - first.astype(np.int64)).astype(np.uint64) << 4
+    total = np.zeros(len(begins), np.int64)
+    for place in range(whole + after):
+        # A shift by 64 and more, or by less than nothing, leaves nothing.
+        digits = high >> (skipped + np.uint64((48 - 16 * place) % (1 << 64)))
+        if low is not None:
+            digits |= low >> (skipped + np.uint64(112 - 16 * place))
+        value = (digits & 0xFFFF).astype(np.int64)
+        used = min(4, kind.scale + 4 * (whole - place)) if place >= whole else 4
+        total = total * 10**used + (value if used == 4 else value // 10 ** (4 - used))
+    np.negative(total, out=total, where=sign == _NEGATIVE)
+    wide = np.empty((len(begins), 2), np.int64)
+    wide[:, 0], wide[:, 1] = total, total >> 63
+    return pa.Array.from_buffers(kind, len(begins), [_validity(nulls), pa.py_buffer(wide)])
+
+
+def _intervals(shape: Shape, numbers: NDArray[Any], nulls: Nulls) -> pa.Array:
+    if nulls is not None:
+        numbers[nulls] = 0
+    most = ((1 << 63) - 1) // 1000
+    microseconds, months = numbers["microseconds"], numbers["months"].astype(np.int64)
+    if (abs(microseconds) > most).any() or (microseconds == -1 << 63).any() or (abs(months) == 0x7FFFFFFF).any():
+        raise out_of_range(shape, "a time longer than 292 years, or an infinity")
+    found = np.empty(len(numbers), _MONTH_DAY_NANO)
+    found["months"], found["days"], found["nanoseconds"] = months, numbers["days"], microseconds * 1000
+    return pa.Array.from_buffers(shape.field.type, len(numbers), [_validity(nulls), pa.py_buffer(found)])
+
+
+def _validity(nulls: Nulls) -> pa.Buffer | None:
+    return None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))

@@ -1,0 +1,4 @@
+"""SQL text as every driver needs it: lexing, quoting, DDL, tables that a query brings along, hints.
+
+Pure functions on texts, without a connection. What holds for one product alone goes into that driver's package.
+"""

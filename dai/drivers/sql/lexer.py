@@ -1,0 +1,310 @@
+"""What can be said about a statement without understanding it: where its words are, and where its text is not code.
+
+One lexer for every dialect skips strings, quoted names, comments and dollar quotes. On it stand three questions: what
+is the first keyword, is this one single query, where are the parameter markers. Nothing here decides what a statement
+may do: that is the read-only transaction's part, and the database's.
+
+``dialect`` is a driver's: ``postgres``, ``duckdb``, ``sqlite``, ``mysql`` (MariaDB too) or any other for standard SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, wraps
+from typing import Any, Literal, NamedTuple, TypeVar, cast
+
+from dai.errors import NotAQueryError, ParameterError, StatementError
+from dai.plugins import nearest
+
+F = TypeVar("F", bound=Callable[..., Any])
+_KEPT = 20_000
+"""Characters of a statement whose results are remembered."""
+Kind = Literal["word", "name", "string", "number", "comment", "marker", "escaped", "symbol"]
+Style = Literal["qmark", "format", "dollar", "numeric", "named"]
+"""``?``, ``%s``, ``$1``, ``:1``, ``:p1``."""
+
+
+class Token(NamedTuple):
+    """``start`` and ``end`` count characters of the statement from 0."""
+
+    kind: Kind
+    start: int
+    end: int
+
+
+_SPACE = r"(?P<space>\s+)"
+_LINE_COMMENT = r"(?P<comment>--[^\n]*)"
+_OPEN_COMMENT = r"(?P<open>/\*)"
+_STRING = r"(?P<string>'[^']*(?:'|\Z))"  # a doubled quote is two adjacent strings, which is the same to us
+_NAME = r'(?P<name>"[^"]*(?:"|\Z))'
+_REST = r"(?P<word>[^\W\d][\w$]*)|(?P<number>\d[\w.]*)|(?P<escaped>\?\?)|(?P<marker>\?)|(?P<symbol>.)"
+
+_POSTGRES = (
+    _SPACE,
+    _LINE_COMMENT,
+    _OPEN_COMMENT,
+    r"(?P<estring>[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z))",
+    _STRING,
+    _NAME,
+    r"(?P<dollar>\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z))",
+    _REST,
+)
+_DUCKDB = tuple(r'(?P<name>"[^"]*(?:"|\Z)|`[^`]*(?:`|\Z))' if part == _NAME else part for part in _POSTGRES)
+_MYSQL = (
+    _SPACE,
+    r"(?P<comment>--(?=[\s\x00-\x1f]|\Z)[^\n]*|\#[^\n]*)",
+    r"(?P<executable>/\*M?!\d*|\*/)",  # what such a comment holds is run by the server: it is code
+    _OPEN_COMMENT,
+    r"(?P<string>'(?:[^'\\]|\\.)*(?:'|\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\Z))",
+    r"(?P<name>`[^`]*(?:`|\Z))",
+    _REST,
+)
+_SQLITE = (
+    _SPACE,
+    _LINE_COMMENT,
+    _OPEN_COMMENT,
+    _STRING,
+    r'(?P<name>"[^"]*(?:"|\Z)|`[^`]*(?:`|\Z)|\[[^\]]*(?:\]|\Z))',
+    _REST,
+)
+_STANDARD = (_SPACE, _LINE_COMMENT, _OPEN_COMMENT, _STRING, _NAME, _REST)
+
+_LEXERS = {
+    dialect: re.compile("|".join(parts), re.DOTALL)
+    for dialect, parts in {
+        "postgres": _POSTGRES,
+        "duckdb": _DUCKDB,
+        "mysql": _MYSQL,
+        "sqlite": _SQLITE,
+        "": _STANDARD,
+    }.items()
+}
+_ALIASES = {"postgresql": "postgres", "mariadb": "mysql"}
+_NESTED = {"postgres", "duckdb"}
+_KINDS: dict[str, Kind] = {"estring": "string", "dollar": "string", "executable": "comment"}
+
+_QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})
+QUERY_KEYWORDS = {
+    "postgres": _QUERIES | {"SHOW", "EXPLAIN"},
+    "duckdb": _QUERIES | {"FROM", "SHOW", "EXPLAIN", "DESCRIBE", "SUMMARIZE", "PIVOT", "UNPIVOT"},
+    "mysql": _QUERIES | {"SHOW", "EXPLAIN", "DESCRIBE", "DESC"},
+    "sqlite": frozenset({"SELECT", "WITH", "VALUES", "EXPLAIN"}),
+    "": _QUERIES,
+}
+"""What a query may begin with."""
+
+_COMMANDS = frozenset(
+    """ABORT ALTER ANALYSE ANALYZE ATTACH BACKUP BEGIN BINLOG CACHE CALL CHANGE CHECK CHECKPOINT CHECKSUM CLOSE CLUSTER
+    COMMENT COMMIT COPY CREATE DEALLOCATE DECLARE DELETE DESC DESCRIBE DETACH DISCARD DO DROP END EXECUTE EXPLAIN EXPORT
+    FETCH FLUSH FORCE FROM GET GRANT HANDLER HELP IMPORT INSERT INSTALL KILL LISTEN LOAD LOCK MERGE MOVE NOTIFY OPTIMIZE
+    PIVOT PRAGMA PREPARE PURGE REASSIGN REFRESH REINDEX RELEASE RENAME REPAIR REPLACE RESET RESIGNAL REVOKE ROLLBACK
+    SAVEPOINT SECURITY SELECT SET SHOW SHUTDOWN SIGNAL START STOP SUMMARIZE TABLE TRUNCATE UNINSTALL UNLISTEN UNLOCK
+    UNPIVOT UPDATE USE VACUUM VALUES WITH XA""".split()
+)
+"""What statements begin with, in any of the dialects; anything else is a syntax error."""
+
+_VERBS = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
+_CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
+
+
+def tokens(sql: str, dialect: str) -> Iterator[Token]:
+    """All tokens but white space, in order. What is not closed reaches to the end: the database will say so."""
+    dialect = _known(dialect)
+    match = _LEXERS[dialect].match
+    at, end = 0, len(sql)
+    while at < end:
+        found = match(sql, at)
+        if found is None or found.lastgroup is None:
+            raise AssertionError(f"The lexer of {dialect!r} does not take {sql[at : at + 20]!r}.")
+        group, stop = found.lastgroup, found.end()
+        if group == "open":
+            group, stop = "comment", _comment_end(sql, at, dialect in _NESTED)
+        if group != "space":
+            yield Token(_KINDS.get(group, group), at, stop)  # type: ignore[arg-type]
+        at = stop
+
+
+def _comment_end(sql: str, start: int, nested: bool) -> int:
+    depth, at = 1, start + 2
+    while depth:
+        close = sql.find("*/", at)
+        if close < 0:
+            return len(sql)
+        inner = sql.find("/*", at, close) if nested else -1
+        depth, at = (depth + 1, inner + 2) if inner >= 0 else (depth - 1, close + 2)
+    return at
+
+
+def _known(dialect: str) -> str:
+    dialect = _ALIASES.get(dialect, dialect)
+    return dialect if dialect in _LEXERS else ""
+
+
+def keyword(sql: str, dialect: str) -> str:
+    """The first keyword in upper case, behind comments and opening parentheses; empty where there is none."""
+    for kind, start, end in tokens(sql, dialect):
+        if kind == "word":
+            return sql[start:end].upper()
+        if kind != "comment" and sql[start:end] != "(":
+            return ""
+    return ""
+
+
+def _remembered(function: F) -> F:
+    """With its last results, but for long statements: they would be kept with them."""
+    known = lru_cache(maxsize=256)(function)
+
+    @wraps(function)
+    def remembering(sql: str, *arguments: Any) -> Any:
+        return (known if len(sql) <= _KEPT else function)(sql, *arguments)
+
+    return cast(F, remembering)
+
+
+@_remembered
+def single_query(sql: str, dialect: str) -> str:
+    """The SQL of one single query, without a semicolon and what follows it (so positions stay what they are).
+
+    Raises StatementError where no statement begins so; NotAQueryError for no statement, several statements, a statement
+    that changes something by its own keyword (also behind ``WITH``), and ``SELECT … INTO``.
+    """
+    dialect = _known(dialect)
+    first = keyword(sql, dialect)
+    if not first and not any(kind != "comment" for kind, _, _ in tokens(sql, dialect)):
+        raise NotAQueryError("The statement is empty.", sql=sql, hint="Send one SELECT statement.")
+    if first not in _COMMANDS:
+        raise _unknown(sql, dialect)
+    if first not in QUERY_KEYWORDS[dialect]:
+        raise _refused(sql, first or "This", _first_code(sql, dialect))
+    depth, previous, ended, verb = 0, "", None, "" if first == "WITH" else first
+    for kind, start, end in tokens(sql, dialect):
+        if kind == "comment":
+            continue
+        if ended is not None:
+            if sql[start:end] == ";":
+                continue
+            raise NotAQueryError(
+                "There is more than one statement.",
+                sql=sql,
+                position=start + 1,
+                hint="Send each statement in an activity of its own; a query is one single statement.",
+            )
+        text = sql[start:end].upper() if kind in ("word", "symbol") else ""
+        if text == ";":
+            ended = start
+        elif text == "(":
+            depth += 1
+        elif text == ")":
+            depth -= 1
+        elif kind == "word":
+            if not verb and depth == 0 and text in _VERBS and previous not in ("WITH", "RECURSIVE", ","):
+                verb = text
+                if verb in _CHANGES:
+                    raise _refused(sql, f"WITH … {verb}", start)
+            if text == "INTO" and previous not in ("AS", ".", "INSERT", "MERGE", "REPLACE", "IGNORE"):
+                raise _refused(sql, f"{first} … INTO", start)
+        previous = text
+    return sql if ended is None else sql[:ended]
+
+
+def _first_code(sql: str, dialect: str) -> int:
+    return next(start for kind, start, _ in tokens(sql, dialect) if kind != "comment")
+
+
+def _unknown(sql: str, dialect: str) -> StatementError:
+    at = next((token for token in tokens(sql, dialect) if token.kind != "comment" and sql[token.start] != "("), None)
+    if at is None:
+        return StatementError("Syntax error: there is nothing between the parentheses.", sql=sql, position=1)
+    text = sql[at.start : at.end]
+    return StatementError(
+        f"Syntax error at {text[:40]!r}: no statement begins with it.",
+        sql=sql,
+        position=at.start + 1,
+        hint=nearest(text.upper(), sorted(QUERY_KEYWORDS[dialect])),
+    )
+
+
+def _refused(sql: str, what: str, start: int) -> NotAQueryError:
+    return NotAQueryError(
+        f"{what} is not a query: nothing was run.",
+        sql=sql,
+        position=start + 1,
+        hint="Only a statement that reads may stand here (SELECT, WITH … SELECT, VALUES). "
+        "Send statements that change data as an update (sqlUpdateStatement).",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A statement in the driver's own paramstyle, with ``count`` markers. ``inserted``: where the driver had put
+    something into the caller's SQL before, and how many characters."""
+
+    sql: str
+    count: int
+    _starts: tuple[int, ...] = ()
+    _shifts: tuple[int, ...] = ()
+    inserted: tuple[int, int] = (0, 0)
+
+    def original(self, position: int) -> int:
+        """The 1-based position in the caller's SQL of a 1-based position in ``sql``."""
+        edit = bisect_right(self._starts, position - 1) - 1
+        found = position if edit < 0 else max(position - self._shifts[edit], 1)
+        at, length = self.inserted
+        return found if found <= at else max(found - length, at + 1)
+
+
+def check_count(markers: int, values: int) -> None:
+    """ParameterError for more or fewer values than markers."""
+    if markers != values:
+        raise ParameterError(
+            f"The statement has {markers} parameter{'s' * (markers != 1)} (?), "
+            f"{values} value{' was' if values == 1 else 's were'} given.",
+            hint="Give one value for each ?, in order (in a document an sqlParameter).",
+        )
+
+
+_MARKERS: dict[Style, str] = {"qmark": "?", "format": "%s", "dollar": "${}", "numeric": ":{}", "named": ":p{}"}
+
+
+@_remembered
+def bind_markers(sql: str, style: Style, dialect: str) -> Bound:
+    """``?`` written as the driver's marker, ``??`` as ``?``. In ``format`` every other ``%`` is doubled, in strings
+    too, because drivers of that style format the whole text. Use it only where parameters are given."""
+    edits = _edits(sql, _MARKERS[style].format, dialect)
+    if style == "format":
+        edits += [(found.start(), found.end(), "%%") for found in re.finditer("%", sql)]
+        edits.sort()
+    return _edited(sql, edits)
+
+
+def replace_markers(sql: str, text: Callable[[int], str], dialect: str) -> Bound:
+    """``?`` replaced by ``text(n)``, n from 1, and ``??`` by ``?``."""
+    return _edited(sql, _edits(sql, text, dialect))
+
+
+def _edits(sql: str, text: Callable[[int], str], dialect: str) -> list[tuple[int, int, str]]:
+    edits: list[tuple[int, int, str]] = []
+    count = 0
+    for kind, start, end in tokens(sql, dialect):
+        if kind == "marker":
+            count += 1
+            edits.append((start, end, text(count)))
+        elif kind == "escaped":
+            edits.append((start, end, "?"))
+    return edits
+
+
+def _edited(sql: str, edits: list[tuple[int, int, str]]) -> Bound:
+    count = sum(sql[start:end] == "?" for start, end, _ in edits)
+    parts, starts, shifts, at, written = [], [], [], 0, 0
+    for start, end, text in edits:
+        parts += [sql[at:start], text]
+        written += start - at + len(text)
+        at = end
+        starts.append(written)
+        shifts.append(written - end)
+    parts.append(sql[at:])
+    return Bound("".join(parts), count, tuple(starts), tuple(shifts))

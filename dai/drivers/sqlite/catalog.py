@@ -1,0 +1,201 @@
+"""What SQLite's own schema tables say about tables and views."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers.connections.rows import FIRST_ROWS, columns_of
+from dai.drivers.sql.collations import declared
+from dai.drivers.sql.ddl import like, quoted
+from dai.drivers.sqlite.types import choose, declared_type, type_name
+from dai.errors import DataError, NotFoundError
+from dai.plugins import nearest
+
+Run = Callable[..., list[tuple[Any, ...]]]
+First = Callable[[str], list[tuple[Any, ...]] | None]
+"""Runs a query unless that takes long."""
+
+_LONGEST = 100
+"""Characters of a text that may be a date, a time or a decimal."""
+_NAMES = (
+    "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+)
+
+
+def names(run: Run) -> list[str]:
+    """Of all tables and views, in order."""
+    return [name for name, _ in run(f"{_NAMES} ORDER BY name")]
+
+
+def column_names(run: Run) -> list[str]:
+    """Of all tables."""
+    return [name for (name,) in run(f"SELECT DISTINCT i.name FROM ({_NAMES}) m, pragma_table_xinfo(m.name) i")]
+
+
+def declared_types(run: Run, table: str) -> dict[str, str]:
+    """Declared types of the columns that can be written, by name. NotFoundError suggests the nearest table."""
+    name = _found(run, table)
+    return {row[1]: row[2] for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[6] == 0}
+
+
+def tables(run: Run, first: First, pattern: str) -> tuple[TableInfo, ...]:
+    """Tables and views whose name, or main.name, matches the LIKE ``pattern``."""
+    return tuple(
+        _table(run, first, name, kind)
+        for name, kind in run(f"{_NAMES} ORDER BY name")
+        if like(pattern, name) or like(pattern, f"main.{name}")
+    )
+
+
+def statistics(run: Run, table: str) -> Statistics:
+    """Row and distinct counts come from ANALYZE; without it SQLite knows none. Bounds are the ends of indexes."""
+    name = _found(run, table)
+    rows = _rows(run, name)
+    columns = {}
+    for column, repeated in _indexed(run, name).items():
+        distinct = rows / repeated if rows is not None and repeated else None
+        text = f"SELECT CAST({{}}({quoted(column, 'sqlite')}) AS TEXT) FROM {quoted(name, 'sqlite')}"
+        # Each of the two is one step in the index; both in one statement would read it all.
+        low, high = (run(text.format(end))[0][0] for end in ("min", "max"))
+        columns[column] = ColumnStatistics(distinct=distinct, low=low, high=high)
+    return Statistics(rows=rows, columns=columns)
+
+
+def _indexed(run: Run, name: str) -> dict[str, float | None]:
+    """Columns that an index of all rows begins with; and how many rows a value has, on average."""
+    found: dict[str, float | None] = {}
+    if (key := _rowid(run, name)) is not None:
+        found[key] = 1.0
+    analyzed: dict[str, str] = {}
+    if run("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat1'"):
+        analyzed = {row[0]: row[1] for row in run("SELECT idx, stat FROM sqlite_stat1 WHERE tbl = ?", (name,))}
+    for index, partial in run("SELECT name, partial FROM pragma_index_list(?)", (name,)):
+        first = run(
+            "SELECT name FROM pragma_index_xinfo(?) WHERE seqno = 0 AND coll = 'BINARY' AND name IS NOT NULL", (index,)
+        )
+        if first and not partial:
+            counts = analyzed.get(index, "").split()
+            found.setdefault(str(first[0][0]), float(counts[1]) if len(counts) > 1 and counts[1].isdigit() else None)
+    return found
+
+
+def _rowid(run: Run, name: str) -> str | None:
+    """The column that is the table's rowid."""
+    keys = [row for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[5]]
+    return str(keys[0][1]) if len(keys) == 1 and keys[0][2].upper() == "INTEGER" else None
+
+
+def _found(run: Run, table: str) -> str:
+    known = names(run)
+    bare = table.removeprefix("main.")
+    for name in known:
+        if name == table or name.casefold() == bare.casefold():
+            return name
+    raise NotFoundError(f"There is no table {table!r}.", hint=nearest(bare, known) if known else None)
+
+
+def _table(run: Run, first: First, name: str, kind: str) -> TableInfo:
+    info = [row for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[6] != 1]
+    written = run("SELECT sql FROM sqlite_master WHERE name = ? AND type = 'table'", (name,))
+    collations = declared(written[0][0], "sqlite") if written else {}
+    keys = sorted((row[5], row[1]) for row in info if row[5])
+    primary = tuple(column for _, column in keys)
+    rowid = len(primary) == 1 and any(row[1] == primary[0] and row[2].upper() == "INTEGER" for row in info)
+    return TableInfo(
+        name=name,
+        columns=tuple(
+            _column(row, arrow, collations.get(row[1].casefold()), autoincrement=rowid and row[1] == primary[0])
+            for row, arrow in zip(info, _types(first, name, info), strict=True)
+        ),
+        kind=kind,
+        primary_key=primary,
+        foreign_keys=_foreign_keys(run, name),
+        indexes=tuple(
+            Index(index, tuple(map(str, filter(None, names))), bool(unique and not partial and None not in names))
+            for index, unique, origin, partial in run(
+                'SELECT name, "unique", origin, partial FROM pragma_index_list(?)', (name,)
+            )
+            if origin != "pk"
+            for names in ([row[2] for row in run("SELECT * FROM pragma_index_info(?)", (index,))],)
+        ),
+        rows=_rows(run, name),
+    )
+
+
+def _types(first: First, name: str, info: Sequence[Sequence[Any]]) -> list[pa.DataType]:
+    """What a query of the table gives: of each column the type that its first rows have. Where they have none that is
+    the same for all of them, or it would take long to get them from a view, the declared one."""
+    declared = [(row[1], row[2], declared_type(row[2])) for row in info]
+    columns = ", ".join(_typical(quoted(column, "sqlite"), wanted) for column, _, wanted in declared)
+    rows = first(f"SELECT {columns} FROM {quoted(name, 'sqlite')} LIMIT {FIRST_ROWS}")
+    found = []
+    for (column, type, wanted), values in zip(declared, columns_of(rows or [], len(info)), strict=True):
+        try:
+            chosen = None if rows is None else choose(column, type, values, len(rows) < FIRST_ROWS).type
+            if wanted is not None and pa.types.is_temporal(wanted) and chosen == pa.string():
+                # one that cannot be read makes no text of the others
+                chosen = next((wanted for each in values if _is_read(each, type, wanted)), chosen)
+        except DataError:
+            chosen = None
+        found.append(chosen or wanted or pa.string())
+    return found
+
+
+def _is_read(value: Any, declared: str, wanted: pa.DataType) -> bool:
+    return value is not None and choose("", declared, [value], False).type == wanted
+
+
+def _typical(column: str, wanted: pa.DataType | None) -> str:
+    """A value that has the type of the column's; texts and bytes, which may be long, only where it depends on them."""
+    read = wanted is not None and (pa.types.is_temporal(wanted) or pa.types.is_decimal(wanted))
+    text = f"substr({column}, 1, {_LONGEST})" if read else "''"
+    return f"CASE typeof({column}) WHEN 'text' THEN {text} WHEN 'blob' THEN x'' ELSE {column} END"
+
+
+def _column(row: Sequence[Any], arrow: pa.DataType, collation: str | None, *, autoincrement: bool) -> Column:
+    _, name, declared, not_null, default, key = row[:6]
+    size = [int(digits) for digits in re.findall(r"\d+", declared.partition("(")[2])]
+    is_decimal = pa.types.is_decimal(arrow)
+    return Column(
+        name=name,
+        type=type_name(declared, arrow) if declared else "",
+        arrow=str(arrow),
+        nullable=not (not_null or key),
+        default=default,
+        precision=size[0] if is_decimal and size else None,
+        scale=(size[1] if len(size) > 1 else 0) if is_decimal and size else None,
+        length=size[0] if size and arrow in (pa.string(), pa.binary()) else None,
+        autoincrement=autoincrement,
+        collation=None if collation is None or collation.upper() == "BINARY" else collation,
+    )
+
+
+def _foreign_keys(run: Run, name: str) -> tuple[ForeignKey, ...]:
+    found: dict[int, list[Sequence[Any]]] = {}
+    for row in run("SELECT * FROM pragma_foreign_key_list(?) ORDER BY id, seq", (name,)):
+        found.setdefault(row[0], []).append(row)
+    return tuple(
+        ForeignKey(
+            columns=tuple(row[3] for row in rows),
+            table=rows[0][2],
+            referred_columns=tuple(row[4] for row in rows) if rows[0][4] is not None else _primary_key(run, rows[0][2]),
+        )
+        for rows in found.values()
+    )
+
+
+def _primary_key(run: Run, name: str) -> tuple[str, ...]:
+    keys = sorted((row[5], row[1]) for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[5])
+    return tuple(column for _, column in keys)
+
+
+def _rows(run: Run, name: str) -> int | None:
+    if not run("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat1'"):
+        return None
+    found = run("SELECT stat FROM sqlite_stat1 WHERE tbl = ?", (name,))
+    return max((int(stat.split()[0]) for (stat,) in found if stat), default=None)

@@ -1,0 +1,469 @@
+"""SQLite, the embedded default, through the standard library.
+
+Queries run on connections opened read-only, updates on others; an authorizer keeps every statement from other files
+(ATTACH, VACUUM INTO, extensions) and from PRAGMA, and keeps queries from changing anything. A file that is not there is
+made by the first update, in WAL mode, so that readers and a writer do not wait for each other; the mode of an existing
+file is left alone. ``sqlite://`` without a file is a temporary one that lives as long as the driver.
+
+ADBC's driver reads twice as fast (1 M x 10 mixed columns: 0.8 s against 1.6 s, and 2.9 s for fetchall) but has neither
+declared types nor an authorizer nor an interrupt. See docs/decisions/ for the record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import filterfalse
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import quote
+
+import pyarrow as pa
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers.connections import bulk_load as bulk
+from dai.drivers.connections.interrupts import interruptible
+from dai.drivers.connections.pool import Pool
+from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
+from dai.drivers.connections.rows import FIRST_ROWS, batches, columns_of, field
+from dai.drivers.sql.ddl import column_type, create_table, matched, quoted, quoted_table
+from dai.drivers.sql.lexer import bind_markers, check_count, single_query, tokens
+from dai.drivers.sql.positions import of_name, of_only_token
+from dai.drivers.sql.query_tables import Tables
+from dai.drivers.sql.suggestions import meant
+from dai.drivers.sqlite import catalog as schema_of
+from dai.drivers.sqlite.types import Kind, array, bound_row, choose, storable
+from dai.errors import (
+    BusyError,
+    ConfigurationError,
+    DatabaseUnavailableError,
+    DataError,
+    NotAQueryError,
+    ParameterError,
+    StatementError,
+)
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+
+_READS = {sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_NEVER = {
+    sqlite3.SQLITE_ATTACH,
+    sqlite3.SQLITE_DETACH,
+    sqlite3.SQLITE_PRAGMA,
+    sqlite3.SQLITE_TRANSACTION,
+    sqlite3.SQLITE_SAVEPOINT,
+}
+_TEMPORARY = {
+    sqlite3.SQLITE_CREATE_TEMP_INDEX,
+    sqlite3.SQLITE_CREATE_TEMP_TABLE,
+    sqlite3.SQLITE_CREATE_TEMP_TRIGGER,
+    sqlite3.SQLITE_CREATE_TEMP_VIEW,
+}
+"""What stays on the connection alone."""
+_READING_PRAGMAS = {"table_info", "table_xinfo", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
+"""What table-valued functions like ``pragma_table_info('t')`` come down to."""
+_FILE_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}
+_LOST = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR", "SQLITE_FULL")
+_WAITED_FOR_SECONDS = 0.05
+_FEW_STEPS = 1_000_000
+"""Of SQLite's machine: some 20 ms."""
+_BROUGHT_ROWS = 10_000
+"""Of a table that a query brings along, put in at once."""
+
+
+def _reserved(name: str) -> bool:
+    return name.lower().startswith("sqlite_")
+
+
+class _Connection:
+    """``own`` statements are the driver's; all others are watched by the authorizer. ``used``: somebody's temporary
+    tables, views or triggers may be there, which the next user must not meet."""
+
+    def __init__(self, uri: str, read_only: bool) -> None:
+        self.read_only, self.own, self.used = read_only, True, False
+        self.raw = sqlite3.connect(
+            uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0, cached_statements=0
+        )
+        try:
+            self.raw.execute("PRAGMA foreign_keys = ON")
+            if not read_only and self.raw.execute("PRAGMA page_count").fetchone() == (0,):
+                self.raw.execute("PRAGMA journal_mode = WAL").fetchall()
+        except BaseException:
+            self.raw.close()
+            raise
+        self.own = False
+        self.raw.set_authorizer(self._authorize)
+
+    def _authorize(self, action: int, first: str | None, second: str | None, *_: object) -> int:
+        if self.own:
+            return sqlite3.SQLITE_OK
+        if action == sqlite3.SQLITE_FUNCTION and str(second).lower() in _FILE_FUNCTIONS:
+            return sqlite3.SQLITE_DENY
+        if action == sqlite3.SQLITE_PRAGMA and first in _READING_PRAGMAS:
+            return sqlite3.SQLITE_OK
+        self.used |= action in _TEMPORARY
+        allowed = action in _READS if self.read_only else action not in _NEVER
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    def run(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """A statement of the driver's own."""
+        with self.owning():
+            return self.raw.execute(sql, parameters).fetchall()
+
+    def shortly(self, sql: str) -> list[tuple[Any, ...]] | None:
+        """The rows of a statement of the driver's own; None where it takes more steps than are few, or its rows cannot
+        be read."""
+        self.raw.set_progress_handler(lambda: True, _FEW_STEPS)
+        try:
+            return self.run(sql)
+        except sqlite3.Error:
+            return None
+        finally:
+            self.raw.set_progress_handler(None, 0)
+
+    @contextmanager
+    def owning(self) -> Iterator[None]:
+        """All statements are the driver's own."""
+        before, self.own = self.own, True
+        try:
+            yield
+        finally:
+            self.own = before
+
+
+class SQLite(PooledDriver[_Connection]):
+    """``Driver`` over the standard library's sqlite3. Queries have connections that are open for reading only;
+    ``temporary`` is the directory of a database in memory, removed when the driver is closed."""
+
+    dialect = "sqlite"
+
+    def __init__(self, path: Path, options: DriverOptions, temporary: tempfile.TemporaryDirectory[str] | None) -> None:
+        super().__init__(options)
+        self._path, self._temporary = path, temporary
+        self._readers, self._pool = self._pool_for(read_only=True), self._pool_for(read_only=False)
+
+    @classmethod
+    def connect(cls, url: str, options: DriverOptions) -> SQLite:
+        try:
+            path = make_url(url).database
+        except (ArgumentError, ValueError) as error:
+            raise ConfigurationError("The URL of the SQLite database cannot be read.") from error
+        if path and path != ":memory:":
+            return cls(Path(path), options, None)
+        temporary = tempfile.TemporaryDirectory(prefix="dai-sqlite-")
+        return cls(Path(temporary.name) / "memory.db", options, temporary)
+
+    def product(self) -> str:
+        return f"SQLite {sqlite3.sqlite_version}"
+
+    def call(
+        self, procedure: str, parameters: Sequence[tuple[str, Any]], *, cancellation: Cancellation
+    ) -> AbstractContextManager[CallResult]:
+        raise ParameterError("SQLite has no stored procedures.", hint="Send the statements themselves.")
+
+    def _insert(self, session: Session, table: str, schema: pa.Schema, transactional: bool) -> bulk.Insert:
+        if not isinstance(session, _Session):
+            raise TypeError("A session of another driver.")
+        declared = schema_of.declared_types(session.connection.run, table)
+        names = matched(schema.names, list(declared), table)
+        columns = ", ".join(quoted(name, self.dialect) for name in names)
+        marks = ", ".join("?" * len(names))
+        statement = f"INSERT INTO {quoted_table(table, self.dialect)} ({columns}) VALUES ({marks})"
+
+        def insert(batch: pa.RecordBatch, row: int) -> int:
+            values = [
+                storable(column, name, declared[name], row) for name, column in zip(names, batch.columns, strict=True)
+            ]
+            return session.insert(statement, zip(*values, strict=True))
+
+        return insert
+
+    def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
+        with self._reading() as connection:
+            return schema_of.tables(connection.run, connection.shortly, pattern)
+
+    def statistics(self, table: str) -> Statistics:
+        with self._reading() as connection:
+            return schema_of.statistics(connection.run, table)
+
+    def check(self) -> float:
+        start = time.perf_counter()
+        with self._reading() as connection:
+            connection.run("SELECT 1 FROM sqlite_master LIMIT 1")
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        super().close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    # Connections
+
+    def _pool_for(self, *, read_only: bool) -> Pool[_Connection]:
+        def connect() -> _Connection:
+            mode = "ro" if read_only else "rwc"
+            try:
+                return _Connection(f"file:{quote(os.fspath(self._path.absolute()))}?mode={mode}", read_only)
+            except sqlite3.Error as error:
+                raise DatabaseUnavailableError("The SQLite database file cannot be opened.") from error
+
+        return Pool(
+            connect,
+            lambda connection: connection.raw.close(),
+            limit=self._limit,
+            idle=self._options.idle,
+            interrupt=lambda connection: connection.raw.interrupt(),
+        )
+
+    def _pool_of(self, connection: _Connection) -> Pool[_Connection]:
+        return self._readers if connection.read_only else self._pool
+
+    def _take(self, cancellation: Cancellation, *, read_only: bool) -> _Connection:
+        if not read_only:
+            return self._pool.take(cancellation)
+        if self._temporary is not None and not self._path.exists():
+            self._pool.give_back(self._pool.take(cancellation))
+        return self._readers.take(cancellation)
+
+    def _session(self, connection: _Connection, cancellation: Cancellation) -> _Session:
+        return _Session(self, connection, cancellation)
+
+    def _begin_query(self, connection: _Connection, cancellation: Cancellation) -> None:
+        """A query is a transaction of its own."""
+
+    def takes_tables(self) -> bool:
+        return True
+
+    def _bring(self, connection: _Connection, tables: Tables, cancellation: Cancellation) -> None:
+        """Temporary tables of the connection's own: the database itself is open for reading only."""
+        if reserved := next(filter(_reserved, tables), None):
+            raise ParameterError(
+                f"SQLite takes no table {reserved!r}: names that begin with 'sqlite_' are its own.",
+                hint="Give the table another name.",
+            )
+        connection.run("PRAGMA temp_store = MEMORY")
+        session = _Session(self, connection, cancellation)
+        for name, table in tables.items():
+            made = create_table(name, table.schema, self.dialect).removeprefix("CREATE TABLE")
+            types = {each.name: column_type(each, self.dialect) for each in table.schema}
+            statement = f"INSERT INTO temp.{quoted(name, self.dialect)} VALUES ({', '.join('?' * len(types))})"
+            with self._translated(connection), connection.owning():
+                connection.raw.execute(f"CREATE TEMP TABLE{made}")
+                connection.raw.execute("BEGIN")
+                for batch in table.to_batches(_BROUGHT_ROWS):
+                    columns = zip(types.items(), batch.columns, strict=True)
+                    values = [storable(column, each, type, 1) for (each, type), column in columns]
+                    session.insert(statement, zip(*values, strict=True))
+                connection.raw.execute("COMMIT")
+
+    def _forget(self, connection: _Connection, names: Sequence[str]) -> None:
+        if connection.raw.in_transaction:
+            connection.run("ROLLBACK")
+        for name in filterfalse(_reserved, names):
+            connection.run(f"DROP TABLE IF EXISTS temp.{quoted(name, self.dialect)}")
+
+    def _release(self, connection: _Connection, broken: bool) -> None:
+        pool = self._pool_of(connection)
+        (pool.discard if broken or connection.used else pool.give_back)(connection)
+
+    def _abandon(self, connection: _Connection, cancellation: Cancellation) -> None:
+        self._release(connection, True)  # closing rolls back
+
+    @contextmanager
+    def _reading(self) -> Iterator[_Connection]:
+        connection = self._take(Cancellation(), read_only=True)
+        try:
+            with self._translated(connection):
+                yield connection
+        except BaseException:
+            self._release(connection, True)
+            raise
+        self._release(connection, False)
+
+    # Statements
+
+    def stream(
+        self,
+        connection: _Connection,
+        sql: str,
+        parameters: Sequence[Any],
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        release: Release[_Connection],
+    ) -> Stream:
+        query = single_query(sql, self.dialect)
+        bound = bound_row(parameters)
+        text = bind_markers(query, "qmark", self.dialect).sql if bound else query
+        cursor = connection.raw.cursor()
+        failed = False
+
+        def fetch(rows: int) -> list[tuple[Any, ...]]:
+            nonlocal failed
+            failed = True
+            with self._translated(connection, sql), interruptible(cancellation, connection.raw.interrupt):
+                found = cursor.fetchmany(rows)
+            failed = False
+            return found
+
+        with self._translated(connection, sql), interruptible(cancellation, connection.raw.interrupt):
+            declared = _declared(connection, query)
+            cursor.execute(text, bound)
+            if cursor.description is None:
+                raise NotAQueryError("The statement gives no rows.", sql=sql)
+        names = [column[0] for column in cursor.description]
+        first = fetch(min(FIRST_ROWS, batch_rows or FIRST_ROWS))
+        complete = len(first) < min(FIRST_ROWS, batch_rows or FIRST_ROWS)
+        if len(declared) != len(names):
+            declared = [""] * len(names)
+        kinds = [
+            choose(name, type, values, complete)
+            for name, type, values in zip(names, declared, columns_of(first, len(names)), strict=True)
+        ]
+        schema = pa.schema([field(kind.name, kind.type, kind.type_name) for kind in kinds])
+
+        def convert(rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
+            return _arrays(kinds, rows, row)
+
+        def close() -> None:
+            with contextlib.suppress(sqlite3.Error):
+                cursor.close()
+            release(connection, failed)
+
+        found = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
+        return Stream(schema, found, close)
+
+    @contextmanager
+    def _translated(self, connection: _Connection, sql: str | None = None) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            self._raise(error, connection, sql)
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise ParameterError("A parameter does not fit: integers have 64 bits, text is Unicode.") from error
+
+    def _raise(self, error: sqlite3.Error, connection: _Connection, sql: str | None) -> NoReturn:
+        code, text = _name(error), str(error)
+        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise BusyError("The database is locked by another user.", hint="Try again later.") from error
+        if code.startswith(_LOST):
+            raise DatabaseUnavailableError(f"The SQLite database cannot be used: {text}.") from error
+        if "decode to UTF-8" in text:
+            column = text.split("'")[1] if "'" in text else "?"
+            raise DataError(
+                f"Column {column!r} holds text that is not UTF-8.",
+                hint=f'Select CAST("{column}" AS BLOB) to get its bytes.',
+                column=column,
+            ) from error
+        if code in ("SQLITE_AUTH", "SQLITE_READONLY") or "prohibited" in text:
+            raise StatementError(
+                "The statement is not allowed here: it would reach other files, settings or transactions, or change "
+                "something in a query.",
+                sql=sql,
+            ) from error
+        if counts := re.search(r"uses (\d+), and there are (\d+) supplied", text):
+            check_count(int(counts.group(1)), int(counts.group(2)))
+        if "binding" in text.lower():
+            raise ParameterError(f"{text}") from error
+        position, hint = (None, None) if sql is None else _place(text, sql, connection)
+        raise StatementError(f"{text}.", sql=sql, position=position, hint=hint) from error
+
+
+class _Session(PooledSession[_Connection]):
+    _driver: SQLite
+
+    def begin(self, *, read_only: bool) -> None:
+        self._patiently("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self._patiently("COMMIT")
+
+    def _patiently(self, statement: str) -> None:
+        """Waits for other users' locks for ``pool_wait`` seconds, and stops waiting when cancelled."""
+        until = time.monotonic() + self._driver._options.pool_wait
+        with self._driver._translated(self.connection):
+            while True:
+                self._cancellation.check()
+                try:
+                    self.connection.run(statement)
+                    return
+                except sqlite3.OperationalError as error:
+                    if not _name(error).startswith("SQLITE_BUSY") or time.monotonic() > until:
+                        raise
+                time.sleep(_WAITED_FOR_SECONDS)
+
+    def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
+        if parameter_rows is None:
+            return self._run(sql, lambda cursor: cursor.execute(sql))
+        text = bind_markers(sql, "qmark", "sqlite").sql
+        return self._run(sql, lambda cursor: cursor.executemany(text, (bound_row(row) for row in parameter_rows)))
+
+    def insert(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
+        """Rows of values that SQLite takes as they are."""
+        return self._run(sql, lambda cursor: cursor.executemany(sql, rows))
+
+    def _run(self, sql: str, run: Callable[[sqlite3.Cursor], object]) -> int:
+        self.finish()
+        raw = self.connection.raw
+        with (
+            self._driver._translated(self.connection, sql),
+            interruptible(self._cancellation, raw.interrupt),
+            contextlib.closing(raw.cursor()) as cursor,
+        ):
+            run(cursor)
+            if cursor.description is not None:
+                cursor.fetchall()
+            return max(cursor.rowcount, 0)
+
+
+def _arrays(kinds: Sequence[Kind], rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
+    return [array(kind, values, row) for kind, values in zip(kinds, columns_of(rows, len(kinds)), strict=True)]
+
+
+def _declared(connection: _Connection, query: str) -> list[str]:
+    """The declared types of a query's columns, which only a view of it tells. A view takes no parameters: NULL stands
+    for them. Empty for what cannot be a view (EXPLAIN)."""
+    parts, at = [], 0
+    for kind, start, end in tokens(query, "sqlite"):
+        if kind in ("marker", "escaped"):
+            parts += [query[at:start], "NULL" if kind == "marker" else "?"]
+            at = end
+    text = "".join([*parts, query[at:]])
+    try:
+        connection.run(f"CREATE TEMP VIEW dai_query AS {text}\n")
+    except sqlite3.Error:
+        return []
+    try:
+        return [row[2] for row in connection.run("PRAGMA temp.table_info(dai_query)")]
+    except sqlite3.Error:
+        return []
+    finally:
+        connection.run("DROP VIEW temp.dai_query")
+
+
+def _name(error: sqlite3.Error) -> str:
+    return str(getattr(error, "sqlite_errorname", ""))
+
+
+def _place(text: str, sql: str, connection: _Connection) -> tuple[int | None, str | None]:
+    """Position and hint that follow from SQLite's message."""
+    what, _, name = text.partition(": ")
+    if what.startswith('near "'):
+        return of_only_token(sql, what[6:].rstrip('"'), "sqlite"), None
+    known: list[str] = []
+    with contextlib.suppress(sqlite3.Error):
+        if what == "no such table":
+            known = schema_of.names(connection.run)
+        elif what == "no such column":
+            known = schema_of.column_names(connection.run)
+    if what in ("no such table", "no such column", "ambiguous column name", "no such function"):
+        hint = meant(name.rsplit(".", 1)[-1], {each: each for each in known})
+        return of_name(sql, name, "sqlite"), hint
+    return None, None

@@ -1,0 +1,296 @@
+"""SQLite's dynamically typed values as Arrow columns of one type each, and back.
+
+A column's type is chosen when its first rows are there: the Arrow type of its declared type if all of them fit, else
+the type they are stored in. Later values that do not fit are a DataError naming column, row and a cast. What SQLite
+itself does is not undone: it stores NaN as NULL, and numbers of a NUMERIC column as 8-byte floats.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dai.drivers.connections.rows import unfitting
+from dai.errors import DataError, ParameterError
+
+_UTC = pa.timestamp("us", "UTC")
+_STORED = {pa.int64(): "integer", pa.float64(): "real", pa.string(): "text", pa.binary(): "blob", pa.null(): "null"}
+_DATE = r"^\d{4}-\d{2}-\d{2}$"
+_MOMENT = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
+_TIME = r"^\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?$"
+_DIGITS = 15
+"""SQLite converts text to an 8-byte float when the first 15 significant digits survive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one column travels: ``stored`` is the Arrow type of what SQLite holds, ``type`` what comes out. ``declared``:
+    it is a column of a table that says a type; what is computed has a name that only the result knows."""
+
+    name: str
+    type_name: str
+    stored: pa.DataType
+    type: pa.DataType
+    declared: bool = True
+
+
+def declared_type(declared: str) -> pa.DataType | None:
+    """The Arrow type of a declared type, None where it says nothing (SQLite's affinity rules, then the usual names)."""
+    name = declared.upper()
+    word = re.match(r"[A-Z_0-9]*", name)
+    first = word.group() if word else ""
+    if first in ("BOOL", "BOOLEAN"):
+        return pa.bool_()
+    if first == "DATE":
+        return pa.date32()
+    if first in ("TIMESTAMPTZ", "DATETIMETZ") or (first == "TIMESTAMP" and "WITH TIME ZONE" in name):
+        return _UTC
+    if first in ("TIMESTAMP", "DATETIME"):
+        return pa.timestamp("us")
+    if first == "TIME":
+        return pa.time64("us")
+    if first in ("DECIMAL", "NUMERIC", "DECIMAL_TEXT"):
+        size = re.search(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", name)
+        precision, scale = (int(size.group(1)), int(size.group(2) or 0)) if size else (0, 0)
+        if 0 < precision <= 38 and scale <= precision:
+            return pa.decimal128(precision, scale)
+        return pa.decimal256(precision, scale) if 38 < precision <= 76 and scale <= precision else None
+    if "INT" in name:
+        return pa.int64()
+    if any(part in name for part in ("CHAR", "CLOB", "TEXT")) or first in ("JSON", "UUID"):
+        return pa.string()
+    if "BLOB" in name or "BINARY" in name:
+        return pa.binary()
+    return pa.float64() if any(part in name for part in ("REAL", "FLOA", "DOUB")) else None
+
+
+def has_text_affinity(declared: str) -> bool:
+    """Whether SQLite keeps numbers in a column of the ``declared`` type as text (sqlite.org/datatype3.html, 3.1)."""
+    name = declared.upper()
+    return "INT" not in name and any(part in name for part in ("CHAR", "CLOB", "TEXT"))
+
+
+def type_name(declared: str, type: pa.DataType) -> str:
+    """What ``dai.type`` says: the declared type's name, or that of the storage class where none was declared."""
+    name = declared.split("(")[0].strip().lower().removesuffix("_text")
+    return name or _STORED.get(type, "text")
+
+
+def choose(name: str, declared: str, values: Sequence[Any], complete: bool) -> Kind:
+    """The kind of a column whose first values are these; ``complete`` when there are no others."""
+    wanted = declared_type(declared)
+    stored = _stored(values)
+    if stored is None:
+        if wanted is not None and pa.types.is_decimal(wanted):
+            kind = Kind(name, type_name(declared, wanted), pa.null(), wanted)
+            if _as_decimal(values, wanted) is not None:
+                return kind
+        raise _mixed(name, values, bool(declared))
+    if pa.types.is_null(stored.type):
+        found = wanted or (pa.null() if complete else pa.string())
+        return Kind(name, type_name(declared, found), _storage_of(found), found, bool(declared))
+    if wanted is not None and _typed(stored, wanted, values) is not None:
+        return Kind(name, type_name(declared, wanted), _storage_of(wanted), wanted)
+    return Kind(name, type_name("", stored.type), stored.type, stored.type, bool(declared))
+
+
+def array(kind: Kind, values: Sequence[Any], row: int) -> pa.Array:
+    """One portion of a column; ``row`` is the number of its first value."""
+    stored = _stored(values)
+    found = None
+    if stored is not None:
+        found = _typed(stored, kind.type, values)
+    elif pa.types.is_decimal(kind.type):
+        found = _as_decimal(values, kind.type)
+    if found is None:
+        raise _unfitting(kind, values, row)
+    return found
+
+
+def _storage_of(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_boolean(type):
+        return pa.int64()
+    return type if type in _STORED else pa.string()
+
+
+def _stored(values: Sequence[Any]) -> pa.Array | None:
+    """In the type the values are stored in; None when that is not one type."""
+    try:
+        found = pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return None
+    if pa.types.is_binary(found.type) and any(type(value) is str for value in values):
+        return None
+    return found if found.type in _STORED else None
+
+
+def _typed(stored: pa.Array, wanted: pa.DataType, values: Sequence[Any]) -> pa.Array | None:
+    """The stored values as ``wanted``; None when one does not fit without loss."""
+    have = stored.type
+    if have == wanted:
+        return stored
+    if pa.types.is_null(have):
+        return pa.nulls(len(stored), wanted)
+    try:
+        if pa.types.is_boolean(wanted):
+            whole = have == pa.int64() and pc.all(pc.is_in(stored, pa.array([0, 1, None]))).as_py()
+            return stored.cast(wanted) if whole else None
+        if pa.types.is_decimal(wanted):
+            return _as_decimal(values, wanted) if have != pa.binary() else None
+        if wanted == pa.float64():
+            return stored.cast(wanted) if have == pa.int64() else None
+        if have != pa.string():
+            return None
+        if wanted == pa.date32():
+            return stored.cast(wanted) if _match(stored, _DATE) else None
+        if pa.types.is_timestamp(wanted):
+            if not (_match(stored, _MOMENT) or _match(stored, _DATE)):
+                return None
+            return stored.cast(wanted)
+        if pa.types.is_time(wanted):
+            return time_of(stored) if _match(stored, _TIME) else None
+    except pa.ArrowInvalid:
+        return None
+    return None
+
+
+def time_of(text: pa.Array) -> pa.Array:
+    """``HH:MM[:SS[.ffffff]]`` as time64[us] (Arrow parses no times, but it parses moments)."""
+    moments = pc.binary_join_element_wise("1970-01-01 ", text, "").cast(pa.timestamp("us"))
+    return moments.cast(pa.int64()).cast(pa.time64("us"))
+
+
+def _match(stored: pa.Array, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(stored, pattern)).as_py())
+
+
+def _as_decimal(values: Sequence[Any], wanted: pa.DataType) -> pa.Array | None:
+    """Integers, floats (by their shortest text) and text mixed, as NUMERIC columns hold them."""
+    if any(type(value) is bytes for value in values):
+        return None
+    try:
+        return pa.array([None if value is None else str(value) for value in values], pa.string()).cast(wanted)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _mixed(name: str, values: Sequence[Any], declared: bool) -> DataError:
+    kinds: dict[type, int] = {}
+    for row, value in enumerate(values, 1):
+        if value is not None:
+            kinds.setdefault(type(value), row)
+    found = ", ".join(f"{_PYTHON.get(kind, kind.__name__)} (row {row})" for kind, row in kinds.items())
+    return DataError(
+        f"Column {name!r} holds values of several types: {found}.",
+        hint=f"Select {_cast(name, declared)} to get the column as text.",
+        column=name,
+        row=max(kinds.values(), default=1),
+    )
+
+
+_PYTHON = {int: "integer", float: "real", str: "text", bytes: "blob"}
+
+
+def _cast(name: str, declared: bool) -> str:
+    quoted = name.replace('"', '""')
+    return f'CAST("{quoted}" AS TEXT)' if declared else f'CAST(… AS TEXT) AS "{quoted}"'
+
+
+def _unfitting(kind: Kind, values: Sequence[Any], row: int) -> DataError:
+    for at, value in enumerate(values):
+        stored = _stored([value])
+        if stored is None or _typed(stored, kind.type, [value]) is None:
+            error = unfitting(kind.name, row + at, value, str(kind.type), _cast(kind.name, kind.declared))
+            if type(value) is float and kind.type == pa.int64():
+                real = _cast(kind.name, kind.declared).replace("AS TEXT", "AS REAL", 1)
+                error.hint = f"Select {real}: the first rows are whole numbers, which say the column's type."
+            return error
+    return _mixed(kind.name, values, kind.declared)
+
+
+def storable(column: pa.Array, name: str, declared: str, row: int) -> Sequence[Any]:
+    """Arrow values as Python values that SQLite stores in a column of type ``declared`` without loss.
+
+    DataError for NaN (SQLite would store NULL) and for numbers that the column's affinity would round.
+    """
+    type = column.type
+    if pa.types.is_dictionary(type):
+        return storable(column.cast(type.value_type), name, declared, row)
+    if pa.types.is_floating(type):
+        _refuse(pc.is_nan(column), column, name, row, "SQLite has no NaN: it would become NULL")
+        column = column.cast(pa.float64())
+    elif pa.types.is_boolean(type):
+        column = column.cast(pa.int8())
+    elif pa.types.is_decimal(type) or type == pa.uint64():
+        column = column.cast(pa.string())
+        if not has_text_affinity(declared):
+            digits = pc.replace_substring_regex(column, r"^-?0*\.?0*|\.", "")
+            long = pc.greater(pc.utf8_length(pc.utf8_rtrim(digits, "0")), _DIGITS)
+            _refuse(long, column, name, row, f"SQLite rounds numbers of more than {_DIGITS} digits in this column")
+    elif pa.types.is_date(type) or pa.types.is_time(type) or pa.types.is_timestamp(type):
+        column = column.cast(pa.string())
+    elif not (_is_text(type) or _is_bytes(type) or pa.types.is_integer(type) or pa.types.is_null(type)):
+        raise DataError(
+            f"The column {name!r} is a {type}, for which SQLite has no type.",
+            hint="Cast it to text in the query that gives it.",
+            column=name,
+        )
+    if column.null_count == 0 and pa.types.is_primitive(column.type):
+        found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return found
+    plain: list[Any] = column.to_pylist()
+    return plain
+
+
+def _is_text(type: pa.DataType) -> bool:
+    return any(fits(type) for fits in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def _is_bytes(type: pa.DataType) -> bool:
+    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+    return any(fits(type) for fits in kinds)
+
+
+def _refuse(bad: pa.Array, column: pa.Array, name: str, row: int, why: str) -> None:
+    at = pc.index(bad, True).as_py()
+    if at >= 0:
+        raise DataError(f"Column {name!r}, row {row + at}: {column[at].as_py()}: {why}.", column=name, row=row + at)
+
+
+def bound_row(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Python values as SQLite takes them: moments in ISO 8601, decimals and UUIDs as text."""
+    return tuple(_bound(value, at) for at, value in enumerate(values, 1))
+
+
+def _bound(value: Any, at: int) -> Any:
+    match value:
+        case None | str() | bytes():
+            return value
+        case bool():
+            return int(value)
+        case int():
+            if not -(1 << 63) <= value < 1 << 63:
+                raise ParameterError(f"Parameter {at}: SQLite's integers have 64 bits.", hint="Send it as text.")
+            return value
+        case float():
+            if math.isnan(value):
+                raise ParameterError(f"Parameter {at}: SQLite has no NaN, it would become NULL.")
+            return value
+        case datetime.datetime():
+            return value.isoformat(" ")
+        case datetime.date() | datetime.time():
+            return value.isoformat()
+        case Decimal() | uuid.UUID():
+            return str(value)
+        case bytearray() | memoryview():
+            return bytes(value)
+    raise ParameterError(f"Parameter {at}: SQLite has no type for a Python {type(value).__name__}.")

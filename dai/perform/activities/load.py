@@ -1,0 +1,57 @@
+"""Bulk load."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+from xml.sax.saxutils import quoteattr
+
+from dai.perform.activities.relational import counted
+from dai.perform.activity import Activity, Context, Element, Input, Output, attribute, child, input, output
+from dai.streams.stream import ByteStream, Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadIntoTable(Element):
+    """The table; ``transactionally``: all rows or none."""
+
+    table: str = attribute("tableName")
+    transactional: bool = attribute("transactionally", default=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlBulkLoadRowSet(Activity):
+    """Loads tuples into a table by the database's bulk path and gives the number of rows.
+
+    Columns match by name. Without ``loadIntoTable`` a new table is made for them; its name stands in the result as
+    ``tableName``. A WebRowSet that comes as bytes is decoded, an Arrow stream too.
+    """
+
+    example: ClassVar[str] = """
+        <sqlBulkLoadRowSet name="load">
+          <webRowSetStream from="tuples"/>
+          <loadIntoTable tableName="copy_of_book" transactionally="true"/>
+          <resultStream name="count"/>
+        </sqlBulkLoadRowSet>"""
+    tabular: ClassVar[Literal["no"]] = "no"
+    changes: ClassVar[bool] = True
+
+    rows: Input[Stream] = input("webRowSetStream")
+    into: LoadIntoTable | None = child("loadIntoTable", default=None)
+    result: Output[ByteStream] = output("resultStream")
+
+    def run(self, context: Context) -> ByteStream:
+        table = self.into.table if self.into else f"rowset_{secrets.token_hex(6)}"
+        transactional = self.into.transactional if self.into else True
+
+        def load() -> int:
+            return context.driver.load(
+                table,
+                context.tuples(self.rows),
+                cancellation=context.cancellation,
+                create=self.into is None,
+                transactional=transactional,
+            )
+
+        return counted(load, "" if self.into else f" tableName={quoteattr(table)}")

@@ -1,0 +1,403 @@
+"""Statements: query, update, stored procedure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import decimal
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+from xml.sax.saxutils import escape
+
+import pyarrow as pa
+
+from dai.drivers import CallResult
+from dai.drivers.sql.lexer import bind_markers
+from dai.drivers.sql.query_tables import MOST_BYTES
+from dai.errors import DataError, EncodingError, LimitError, ParameterError, StatementError
+from dai.formats import format_named
+from dai.perform.activity import (
+    FRAGMENT,
+    Activity,
+    Context,
+    Element,
+    Input,
+    Output,
+    attribute,
+    child,
+    input,
+    output,
+    text,
+)
+from dai.streams.stream import Block, ByteStream, Stream, size_of
+
+Converted = Literal["string", "integer", "double", "decimal", "boolean", "date", "time", "timestamp", "binary", "null"]
+
+NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_CONVERSIONS: dict[str, Callable[[str], Any]] = {
+    "integer": int,
+    "double": float,
+    "decimal": decimal.Decimal,
+    "boolean": lambda value: {"true": True, "1": True, "false": False, "0": False}[value],
+    "date": datetime.date.fromisoformat,
+    "time": datetime.time.fromisoformat,
+    "timestamp": datetime.datetime.fromisoformat,
+    "binary": lambda value: base64.b64decode(value, validate=True),
+    "null": lambda _: None,
+}
+_WRITTEN = {
+    "boolean": "true",
+    "decimal": "1.50",
+    "date": "2024-01-31",
+    "time": "12:30:00",
+    "timestamp": "2024-01-31T12:30:00",
+    "binary": "aGVsbG8= (base64)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlParameter(Element):
+    """A value for the ``?`` at ``position`` (from 1): the element's text, converted to ``type`` where one is
+    given, or what comes ``from`` an output, one value for each execution; of tuples the named ``column``, or the
+    first for the first parameter fed by that output, the second for the second, and so on. ``mode`` is for
+    procedures."""
+
+    position: int = attribute()
+    source: Input[Stream] | None = input(default=None)
+    column: str | None = attribute(default=None)
+    type: Converted | None = attribute(default=None)
+    mode: Literal["in", "out", "inout"] = attribute(default="in")
+    content: str = text(default="")
+    value: Any = None
+
+    def constant(self) -> Any:
+        """The value that stands in the document."""
+        if self.value is not None or self.type is None or self.type == "string":
+            return self.value if self.value is not None else self.content
+        try:
+            return _CONVERSIONS[self.type](self.content.strip())
+        except (ValueError, KeyError, decimal.InvalidOperation, binascii.Error) as error:
+            written = _WRITTEN.get(self.type)
+            raise ParameterError(
+                f"Parameter {self.position} is no {self.type}: {self.content.strip()!r}.",
+                hint=f"Write it like this: {written}." if written else None,
+            ) from error
+
+
+def in_order(parameters: Sequence[SqlParameter]) -> list[SqlParameter]:
+    """By position; positions must run from 1 without a gap."""
+    ordered = sorted(parameters, key=lambda each: each.position)
+    if [each.position for each in ordered] != list(range(1, len(ordered) + 1)):
+        found = ", ".join(str(each.position) for each in ordered)
+        raise ParameterError(f"The positions of the parameters are {found}; they run from 1 without a gap.")
+    return ordered
+
+
+def parameter_rows(parameters: Sequence[SqlParameter], context: Context) -> Iterator[tuple[Any, ...]] | None:
+    """The rows of values that streams feed, or None where every parameter is a constant.
+
+    Streams advance together; ParameterError where one ends before another.
+    """
+    if not any(each.source for each in parameters):
+        return None
+    columns: list[Iterator[Any] | None] = []
+    fed: dict[str, int] = {}
+    for each in parameters:
+        if each.source is None:
+            columns.append(None)
+            continue
+        place = fed[each.source.link] = fed.get(each.source.link, -1) + 1
+        columns.append(_values(context.tuples(each.source), each, place))
+    return _rows(parameters, columns)
+
+
+def _values(stream: Stream, parameter: SqlParameter, place: int) -> Iterator[Any]:
+    if parameter.column is not None:
+        place = stream.schema.get_field_index(parameter.column)
+    if not 0 <= place < len(stream.schema):
+        wanted = repr(parameter.column) if parameter.column else "for it"
+        names = ", ".join(stream.schema.names)
+        raise ParameterError(f"Parameter {parameter.position}: there is no column {wanted}; there are {names}.")
+    with stream:
+        for batch in stream:
+            yield from batch.column(place).to_pylist()
+
+
+def _rows(parameters: Sequence[SqlParameter], columns: list[Iterator[Any] | None]) -> Iterator[tuple[Any, ...]]:
+    constants = [None if column else each.constant() for each, column in zip(parameters, columns, strict=True)]
+    missing = object()
+    while True:
+        row = [next(column, missing) if column else constants[place] for place, column in enumerate(columns)]
+        ended = [column is not None and value is missing for column, value in zip(columns, row, strict=True)]
+        if not any(ended):
+            yield tuple(row)
+            continue
+        if any(column is not None and not over for column, over in zip(columns, ended, strict=True)):
+            short = next(each.position for each, over in zip(parameters, ended, strict=True) if over)
+            raise ParameterError(f"The values of parameter {short} ended before those of the others.")
+        return
+
+
+@dataclass(frozen=True, kw_only=True)
+class BroughtTable(Element):
+    """Tuples that come ``from`` an output, as a table that this query alone sees under ``name``. Nothing is written:
+    it needs no right but to read."""
+
+    name: str = attribute()
+    source: Input[Stream] | None = input(default=None)
+    value: Any = None
+
+    def read(self, context: Context) -> pa.Table:
+        """All of it. LimitError where it is too large."""
+        if self.source is None:
+            if self.value is None:
+                raise ParameterError(f"The table {self.name!r} comes from nowhere.", hint="Say from which output.")
+            return self.value
+        batches, size = [], 0
+        with context.tuples(self.source) as stream:
+            for batch in stream:
+                batches.append(batch)
+                size += size_of(batch)
+                if size > MOST_BYTES:
+                    raise LimitError(
+                        f"The table {self.name!r} has more than {MOST_BYTES:,} bytes.",
+                        hint="Load it with sqlBulkLoadRowSet.",
+                    )
+            return pa.Table.from_batches(batches, stream.schema)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlQueryStatement(Activity):
+    """Runs one query and streams its tuples.
+
+    Parameters are bound by position. Where a stream feeds one, the query runs once for each tuple of values and
+    the results follow each other. Anything but a query is refused and changes nothing. ``webRowSetStream`` may be
+    an end point; the raw ``resultStream`` of the 2005/10 dialect needs a consumer. A ``table`` is joined like any
+    other table; where there is one, ``?`` is always a parameter, and ``??`` the operator.
+    """
+
+    example: ClassVar[str] = """
+        <sqlQueryStatement name="statement">
+          <sqlParameter position="1" type="integer">10</sqlParameter>
+          <expression>select id, name from littleblackbook where id &lt; ? order by id</expression>
+          <webRowSetStream name="output"/>
+        </sqlQueryStatement>"""
+    raw: ClassVar[frozenset[str]] = frozenset({"resultStream"})
+
+    parameters: tuple[SqlParameter, ...] = child("sqlParameter", default=())
+    tables: tuple[BroughtTable, ...] = child("table", default=())
+    expression: str = child()
+    result: Output[Stream] = output("webRowSetStream", "resultStream")
+
+    def run(self, context: Context) -> Stream:
+        ordered = in_order(self.parameters)
+        names = [each.name for each in self.tables]
+        if len(set(names)) < len(names):
+            raise ParameterError("Two of the tables have one name.")
+        brought = {each.name: each.read(context) for each in self.tables}
+        tables: dict[str, Any] = {"tables": brought} if brought else {}
+        rows = parameter_rows(ordered, context)
+        if rows is None:
+            values = [each.constant() for each in ordered]
+            with _without_values(self.expression, values, context.driver.dialect):
+                return context.driver.query(self.expression, values, cancellation=context.cancellation, **tables)
+        first = next(rows, None)
+        # without any values the query is only asked for its columns
+        values = list(first) if first is not None else [None] * len(ordered)
+        stream = context.driver.query(self.expression, values, cancellation=context.cancellation, **tables)
+        if first is None:
+            stream.close()
+            return Stream(stream.schema, ())
+        return Stream(stream.schema, self._each(stream, rows, context, tables), stream.close)
+
+    def _each(
+        self, stream: Stream, rows: Iterator[tuple[Any, ...]], context: Context, tables: dict[str, Any]
+    ) -> Iterator[Any]:
+        yield from stream
+        for row in rows:
+            with context.driver.query(self.expression, row, cancellation=context.cancellation, **tables) as following:
+                yield from _conformed(following, stream.schema)
+
+
+@contextmanager
+def _without_values(sql: str, values: Sequence[Any], dialect: str) -> Iterator[None]:
+    """Where no values are given a ``?`` is the database's own, which may have no such thing."""
+    try:
+        yield
+    except StatementError as error:
+        if not values and bind_markers(sql, "qmark", dialect).count:
+            more = "Where ? stands for a value, give one for each, in order (in a document an sqlParameter)."
+            error.hint = f"{error.hint}\n{more}" if error.hint else more
+        raise
+
+
+def _conformed(following: Stream, schema: pa.Schema) -> Stream:
+    """The tuples with the types that the first execution had; they may differ where a database gives each value its
+    own type."""
+    if following.schema.equals(schema):
+        return following
+
+    def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return pa.RecordBatch.from_arrays(
+                [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)], schema=schema
+            )
+        except (pa.ArrowException, ValueError) as error:
+            raise DataError(
+                "The query gives other types of columns for a later tuple of parameters than for the first.",
+                hint="Cast the columns of the query.",
+            ) from error
+
+    return following.map(conform, schema)
+
+
+def counted(count: Callable[[], int], more: str = "") -> ByteStream:
+    """``<resultStream updateCount="N"/>``, the work being done when it is pulled."""
+
+    def blocks() -> Iterator[Block]:
+        yield Block(f'<resultStream updateCount="{count()}"{more}/>'.encode(), 0)
+
+    return ByteStream(FRAGMENT, blocks())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlUpdateStatement(Activity):
+    """Runs a statement that changes data and gives the number of rows changed.
+
+    Where streams feed its parameters it runs once for each tuple of values, all in one transaction, and the counts
+    are summed.
+    """
+
+    example: ClassVar[str] = """
+        <sqlUpdateStatement name="update">
+          <sqlParameter position="1">07000 000001</sqlParameter>
+          <expression>update littleblackbook set phone = ? where id = 1</expression>
+          <resultStream name="count"/>
+        </sqlUpdateStatement>"""
+    tabular: ClassVar[Literal["no"]] = "no"
+    changes: ClassVar[bool] = True
+
+    parameters: tuple[SqlParameter, ...] = child("sqlParameter", default=())
+    expression: str = child()
+    result: Output[ByteStream] = output("resultStream")
+
+    def run(self, context: Context) -> ByteStream:
+        ordered = in_order(self.parameters)
+        rows = parameter_rows(ordered, context)
+        if rows is None and ordered:
+            rows = iter([tuple(each.constant() for each in ordered)])
+
+        def changed() -> int:
+            with _without_values(self.expression, ordered, context.driver.dialect):
+                return context.driver.update(self.expression, rows, cancellation=context.cancellation)
+
+        return counted(changed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredProcedure(Element):
+    """The procedure's name, with its schema where it needs one."""
+
+    name: str = attribute()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlStoredProcedure(Activity):
+    """Calls a stored procedure; committed when all that it gives has been read.
+
+    One result set without out parameters is a stream of tuples like a query's. Otherwise the result is XML: each
+    out parameter as ``<parameter position="…">``, each result set as a WebRowSet, in ``<resultStream>``.
+    """
+
+    example: ClassVar[str] = """
+        <sqlStoredProcedure name="call">
+          <storedProcedure name="people_in"/>
+          <sqlParameter position="1">Southampton</sqlParameter>
+          <resultStream name="people"/>
+        </sqlStoredProcedure>"""
+    changes: ClassVar[bool] = True
+
+    procedure: StoredProcedure = child("storedProcedure")
+    parameters: tuple[SqlParameter, ...] = child("sqlParameter", default=())
+    result: Output[Stream] = output("resultStream")
+
+    def run(self, context: Context) -> Stream | ByteStream:
+        values = [(each.mode, None if each.mode == "out" else each.constant()) for each in in_order(self.parameters)]
+        calling = context.driver.call(self.procedure.name, values, cancellation=context.cancellation)
+        result = calling.__enter__()
+        transaction = _Once(calling)
+        context.closing(transaction)
+        if len(result.results) == 1 and not result.out:
+            (only,) = result.results
+            return Stream(only.schema, transaction.around(only), transaction.close)
+        return ByteStream(
+            FRAGMENT, enclosed("resultStream", transaction.around(_call_document(result))), transaction.close
+        )
+
+
+class _Once:
+    """A context manager left once: well when the items are all read, rolled back when they were not."""
+
+    def __init__(self, manager: AbstractContextManager[Any]) -> None:
+        self._manager: AbstractContextManager[Any] | None = manager
+
+    def around(self, items: Iterator[Any]) -> Iterator[Any]:
+        yield from items
+        if self._manager is not None:
+            manager, self._manager = self._manager, None
+            manager.__exit__(None, None, None)
+
+    def close(self) -> None:
+        if self._manager is not None:
+            manager, self._manager = self._manager, None
+            abandoned = GeneratorExit()
+            manager.__exit__(GeneratorExit, abandoned, None)
+
+
+def _call_document(result: CallResult) -> Iterator[Block]:
+    for position, value in result.out.items():
+        if value is None:
+            content = "<null/>"
+        elif isinstance(value, bytes):
+            content = base64.b64encode(value).decode()
+        elif (found := NOT_XML.search(str(value))) is not None:
+            raise EncodingError(
+                f"The out parameter {position} holds the character U+{ord(found[0]):04X}, which XML cannot carry."
+            )
+        else:
+            content = escape(str(value), {"\r": "&#13;"})
+        yield Block(f'<parameter position="{position}">{content}</parameter>'.encode(), 0)
+    for stream in result.results:
+        yield from embedded(stream)
+
+
+def enclosed(start: str, content: Iterable[Block]) -> Iterator[Block]:
+    """The element ``<start>`` around ``content``; it is closed, too, when that fails half-way."""
+    end = Block(f"</{start.split()[0]}>".encode(), 0)
+    yield Block(f"<{start}>".encode(), 0)
+    try:
+        yield from content
+    except Exception:
+        yield end
+        raise
+    yield end
+
+
+def embedded(stream: Stream) -> Iterator[Block]:
+    """The stream as a WebRowSet inside another document: without its XML declaration, and closed when it fails."""
+    begun = False
+    try:
+        for block in format_named("webrowset").encode(stream):
+            data = bytes(memoryview(block.data))
+            if not begun and data.startswith(b"<?xml"):
+                data = data[data.index(b"?>") + 2 :].lstrip()
+            begun = True
+            yield Block(data, block.rows)
+    except Exception:
+        if begun:
+            yield Block(b"</data></webRowSet>", 0)
+        raise

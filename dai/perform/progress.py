@@ -1,0 +1,215 @@
+"""How the activities of a running document stand: counted, completed, or stopped and by what.
+
+::
+
+    UNSTARTED ──started──> PROCESSING ──all outputs ended──> COMPLETED
+        │                      ├──failed, first in its pipeline──> ERROR
+        └──────────────────────┴──a neighbour failed, cancelled──> TERMINATED
+
+A pipeline is a connected part of the document (``Perform.component``) and has one cancellation: its first failure is
+the cause, and fires it.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from dai.drivers import Part, Parts
+from dai.errors import ClosedError, DaiError
+from dai.perform.graph import Perform
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Block
+
+UNSTARTED, PROCESSING, COMPLETED = "UNSTARTED", "PROCESSING", "COMPLETED"
+TERMINATED, ERROR = "TERMINATED", "ERROR"
+PROCESSING_WITH_ERROR, COMPLETED_WITH_ERROR = "PROCESSING_WITH_ERROR", "COMPLETED_WITH_ERROR"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How one activity stands. ``rows``, ``blocks`` and ``bytes`` left it so far; ``seconds`` were spent waiting
+    for it, its own inputs included. ``error`` is its own failure (ERROR), or what stopped it (TERMINATED): a
+    ClosedError that says whether its producer or its consumer closed it, or the cause of the cancellation. ``parts``:
+    of the query that it began last, where that is run in several places."""
+
+    activity: str
+    element: str
+    status: str = UNSTARTED
+    error: DaiError | None = None
+    rows: int = 0
+    blocks: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What has left one output."""
+
+    rows: int = 0
+    blocks: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    ended: bool = False
+
+    def after(self, item: pa.RecordBatch | Block | None, seconds: float) -> Count:
+        seconds += self.seconds
+        if item is None:
+            return replace(self, seconds=seconds, ended=True)
+        rows, size = (item.num_rows, item.nbytes) if isinstance(item, pa.RecordBatch) else (item.rows, len(item))
+        return Count(self.rows + rows, self.blocks + 1, self.bytes + size, seconds)
+
+
+class Progress:
+    """Of one running document; thread-safe."""
+
+    def __init__(self, perform: Perform) -> None:
+        self.perform = perform
+        self.cause: DaiError | None = None
+        self._lock = threading.Lock()
+        self._reports = {each.name: Report(each.name, each.element) for each in perform.activities}
+        self._outputs = {each.name: {port.link: Count() for port in each.outputs()} for each in perform.activities}
+        self._cancellations = {number: Cancellation() for number in set(perform.component.values())}
+        self._culprits: dict[int, str] = {}
+        self._written = {each.name for each in perform.activities if each.line}
+        """Those that stand in a document: their errors name them."""
+        self._parts: dict[str, Parts] = {}
+
+    def reports(self) -> tuple[Report, ...]:
+        """In document order."""
+        with self._lock:
+            reports, parts = tuple(self._reports.values()), dict(self._parts)
+        return tuple(
+            replace(each, parts=parts[each.activity]()) if each.activity in parts else each for each in reports
+        )
+
+    def cancellation_of(self, name: str) -> Cancellation:
+        """That of the pipeline the activity belongs to."""
+        return self._cancellations[self.perform.component[name]]
+
+    def culprit(self, name: str) -> str:
+        """The activity that failed first in the pipeline of ``name``; ``name`` itself where none has."""
+        return self._culprits.get(self.perform.component[name], name)
+
+    def started(self, name: str) -> None:
+        with self._lock:
+            self._reports[name] = replace(self._reports[name], status=PROCESSING)
+
+    def began(self, name: str, parts: Parts) -> None:
+        """A query of the activity, which is run in several places."""
+        with self._lock:
+            self._parts[name] = parts
+
+    def completed(self, name: str, seconds: float) -> None:
+        """For an activity without outputs."""
+        with self._lock:
+            self._reports[name] = replace(self._reports[name], status=COMPLETED, seconds=seconds)
+
+    def counted(self, name: str, link: str, count: Count) -> None:
+        """What has left the output ``link`` so far; an activity is COMPLETED when all its outputs have ended."""
+        with self._lock:
+            report, outputs = self._reports[name], self._outputs[name]
+            if report.status != PROCESSING:
+                return
+            outputs[link] = count
+            self._reports[name] = replace(
+                report,
+                status=COMPLETED if all(each.ended for each in outputs.values()) else PROCESSING,
+                rows=sum(each.rows for each in outputs.values()),
+                blocks=sum(each.blocks for each in outputs.values()),
+                bytes=sum(each.bytes for each in outputs.values()),
+                seconds=sum(each.seconds for each in outputs.values()),
+            )
+
+    def failed(self, name: str, error: DaiError) -> None:
+        """Records a failure of the activity and stops its pipeline. The first failure in a pipeline is its cause; what
+        fails further on was closed by it. A ClosedError stops the pipeline without being an error of it."""
+        component = self.perform.component[name]
+        cancellation = self._cancellations[component]
+        with self._lock:
+            report = self._reports[name]
+            if component not in self._culprits and not cancellation.cancelled:
+                self._culprits[component] = name
+                status = TERMINATED if isinstance(error, ClosedError) else ERROR
+                if status == ERROR and name in self._written:
+                    error.extra.setdefault("activity", name)
+                self._reports[name] = replace(report, status=status, error=error)
+            elif report.status in (UNSTARTED, PROCESSING):
+                self._reports[name] = replace(report, status=TERMINATED, error=self._closed(report))
+            if self.cause is None:
+                self.cause = cancellation.cause or error
+        cancellation.cancel(error)
+
+    def stop(self, cause: DaiError | None) -> None:
+        """Stops all pipelines."""
+        for cancellation in self._cancellations.values():
+            cancellation.cancel(cause)
+
+    def settle(self) -> None:
+        """Nothing goes on any more: every activity gets its last status. One whose consumers wanted no more of it has
+        done its work."""
+        with self._lock:
+            for name, report in self._reports.items():
+                if report.status not in (UNSTARTED, PROCESSING):
+                    continue
+                if report.status == PROCESSING and not self.cancellation_of(name).cancelled:
+                    self._reports[name] = replace(report, status=COMPLETED)
+                else:
+                    error = self._closed(report)
+                    self._reports[name] = replace(report, status=TERMINATED, error=error)
+                    self.cause = self.cause or error
+
+    def _closed(self, report: Report) -> DaiError:
+        """What stopped an activity that is not itself the cause."""
+        component = self.perform.component[report.activity]
+        culprit = self._culprits.get(component)
+        if culprit is None:
+            return self._cancellations[component].cause or ClosedError("The request has ended.")
+        if report.status == UNSTARTED:
+            return ClosedError(f"It was not started, because {culprit!r} failed.")
+        neighbour, side = _towards(self.perform, culprit).get(report.activity, (culprit, "neighbour in the sequence"))
+        return ClosedError(f"Closed by its {side} {neighbour!r}, because {culprit!r} failed.")
+
+
+def overall(perform: Perform, reports: tuple[Report, ...]) -> str:
+    """The status of a request: COMPLETED_WITH_ERROR (PROCESSING_WITH_ERROR) where a pipeline failed while an
+    independent one was completed (still runs)."""
+    pipelines: dict[int, set[str]] = {}
+    for report in reports:
+        pipelines.setdefault(perform.component[report.activity], set()).add(report.status)
+    words = {_of_pipeline(statuses) for statuses in pipelines.values()}
+    if ERROR in words:
+        if words & {PROCESSING, UNSTARTED}:
+            return PROCESSING_WITH_ERROR
+        return COMPLETED_WITH_ERROR if COMPLETED in words else ERROR
+    if words == {UNSTARTED}:
+        return UNSTARTED
+    return next((word for word in (PROCESSING, UNSTARTED, TERMINATED) if word in words), COMPLETED)
+
+
+def _of_pipeline(statuses: set[str]) -> str:
+    if statuses == {UNSTARTED, COMPLETED}:
+        return PROCESSING
+    return next((word for word in (ERROR, TERMINATED, PROCESSING, UNSTARTED) if word in statuses), COMPLETED)
+
+
+def _towards(perform: Perform, culprit: str) -> dict[str, tuple[str, str]]:
+    """For every activity linked with ``culprit``: its neighbour on the way there, and which side that is."""
+    links: dict[str, list[tuple[str, str]]] = {each.name: [] for each in perform.activities}
+    for producer in perform.activities:
+        for port in producer.outputs():
+            for consumer in perform.consumers[port.link]:
+                links[producer.name].append((consumer, "producer"))
+                links[consumer].append((producer.name, "consumer"))
+    found: dict[str, tuple[str, str]] = {}
+    reached = [culprit]
+    for at in reached:
+        for name, side in links[at]:
+            if name not in found and name != culprit:
+                found[name] = (at, side)
+                reached.append(name)
+    return found

@@ -1,0 +1,90 @@
+"""The reference page of the activities, written from their declarations."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from dai.perform.activity import ACTIVITIES, Element, FieldSpec, documentation, fields_of
+from dai.streams.stream import Stream
+
+_HEAD = """# Activities
+
+Written by `dai schemas --write` from the declarations in `dai/activities/`; not edited by hand.
+
+An activity stands in a perform document under its own `name`. An `input from="x"` takes what the `output name="x"` of
+another activity gives; *tuples* and *bytes* may be linked to each other, then WebRowSet stands between them. An output
+that nothing takes is an end point and goes into the response. `sequence` and `flow` hold activities: one after the
+other, or at once.
+"""
+
+
+def activities_page() -> str:
+    """Markdown: every installed activity with its documentation, its XML, its ports and an example."""
+    index = "\n".join(f"- [`{name}`](#{name.lower()}): {_first_sentence(ACTIVITIES[name])}" for name in ACTIVITIES)
+    parts = [_HEAD, index + "\n", *(_section(name, ACTIVITIES[name]) for name in ACTIVITIES)]
+    return "\n".join(parts)
+
+
+def _first_sentence(declared: type) -> str:
+    text = " ".join(documentation(declared)[0].split())
+    return text.partition(". ")[0].rstrip(".") + "."
+
+
+def _section(name: str, declared: Any) -> str:
+    lines = [f"## {name}", "", *_about(declared), *_table(declared)]
+    for element, nested in _nested(declared):
+        lines += [f"### `{element}` in {name}", "", *_about(nested), *_table(nested)]
+    example = textwrap.dedent(declared.example).strip()
+    lines += ["```xml", example, "```", ""]
+    return "\n".join(lines)
+
+
+def _about(declared: type) -> Iterator[str]:
+    for paragraph in documentation(declared):
+        yield paragraph
+        yield ""
+
+
+def _table(declared: type) -> list[str]:
+    specs = fields_of(declared)
+    if not specs:
+        return []
+    rows = [f"| {_written(spec)} | {_kind(spec)} | {_often(spec)} |" for spec in specs]
+    return ["| in the document | is | how often |", "| --- | --- | --- |", *rows, ""]
+
+
+def _written(spec: FieldSpec) -> str:
+    names = spec.place.names
+    forms = {
+        "attribute": [f'{name}="…"' for name in names],
+        "text": ["text of the element"],
+        "child": [f"<{name}>" for name in names],
+        "input": [f'<{name} from="…"/>' for name in names] or ['from="…"'],
+        "output": [f'<{name} name="…"/>' for name in names],
+    }[spec.place.how]
+    return " or ".join(f"`{form}`" if spec.place.how != "text" else form for form in forms)
+
+
+def _kind(spec: FieldSpec) -> str:
+    if spec.place.how in ("input", "output"):
+        return f"{spec.place.how}: {'tuples' if spec.kind is Stream else 'bytes'}"
+    if isinstance(spec.kind, tuple):
+        return ", ".join(f"`{word}`" for word in spec.kind)
+    if isinstance(spec.kind, type) and issubclass(spec.kind, Element):
+        return "see below"
+    return {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}.get(spec.kind, "text")
+
+
+def _often(spec: FieldSpec) -> str:
+    if spec.many:
+        return "once or more" if spec.required else "any number"
+    return "once" if spec.required else "once or not"
+
+
+def _nested(declared: type) -> Iterator[tuple[str, type]]:
+    for spec in fields_of(declared):
+        if isinstance(spec.kind, type) and issubclass(spec.kind, Element):
+            yield spec.place.names[0], spec.kind
+            yield from _nested(spec.kind)

@@ -1,0 +1,274 @@
+"""The response document: ``gridDataServiceResponse`` (2003/07) or ``response`` (2005/10), streamed.
+
+The end points come first, each as it is pulled; then the activities and the request, when how they ended is known. Text
+stands as CDATA, binary data as base64, XML fragments as they are. A failure half-way closes what is open and stands as
+``error`` in the result it struck, so that the document stays well-formed and the reader sees it.
+``schemas/response-*.xsd`` describe it.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from xml.sax.saxutils import escape, quoteattr
+
+from dai.errors import DaiError, EncodingError
+from dai.formats import format_named
+from dai.perform.activity import FRAGMENT, Source
+from dai.perform.graph import Dialect, EndPoint, Perform
+from dai.perform.pipeline import Running
+from dai.perform.progress import COMPLETED, ERROR, PROCESSING, Report, overall
+from dai.streams.stream import Block, ByteStream, Encoded, Stream
+
+MEDIA_TYPE = "application/xml"
+AHEAD_BYTES = 1 << 16
+"""An end point with up to so many bytes is known in full when its element opens …"""
+AHEAD_SECONDS = 0.05
+"""… unless more than this passes between its first block and a later one."""
+
+_CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r")
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
+@dataclass(slots=True)
+class Delivery:
+    """``begun``: some of a result has been delivered. The count of an update is none; a fragment's rows are one."""
+
+    begun: bool = False
+
+    def watched(self, fragment: Iterator[Block]) -> Iterator[Block]:
+        for block in fragment:
+            self.begun = self.begun or block.rows > 0
+            yield block
+
+
+def document(running: Running, session: str | None, request: str, delivery: Delivery | None = None) -> Iterator[bytes]:
+    """The whole response of a ``Running``, however it ends; yields at least one chunk a block.
+
+    The first chunk comes with the beginning of the first result, and at the end where there is none: when it has come
+    and ``delivery`` has not begun, everything has ended, nothing was delivered, and the HTTP status can still say how.
+    Where it has begun before, the head alone comes at once; only then is a ``Running`` opened that is not.
+    """
+    perform, delivery = running.perform, delivery or Delivery()
+    waiting = [_head(perform.dialect, session)]
+    missing = {end.name: end for end in perform.end_points}
+    ends = running.end_points()
+    if delivery.begun:
+        yield waiting.pop()
+        try:
+            _ = running.opened or running.open()
+        except DaiError:  # the activities say it
+            ends = iter(())
+    for end, source in ends:
+        del missing[end.name]
+        for chunk in _result(end, source, running, delivery):
+            waiting.append(chunk)
+            if delivery.begun:
+                yield b"".join(waiting)
+                waiting.clear()
+    status = {report.activity: report for report in running.reports()}
+    unopened = b"".join(_activity_result(status[end.activity], end.name) for end in missing.values())
+    yield b"".join(waiting) + unopened + _ending(running, request)
+
+
+def partial(
+    running: Running, counts: Mapping[str, bytes], output: str, error: DaiError, session: str | None, request: str
+) -> bytes:
+    """The response where only the end point ``output`` was wanted and ``error`` struck before it was delivered, of what
+    was done until then. ``counts``: what the end points gave that are no results."""
+    status = {report.activity: report for report in running.reports()}
+    known = any(report.error is error for report in status.values())
+    ends = []
+    for end in running.perform.end_points:
+        report = status[end.activity]
+        if end.name == output and (not known or (report.status == COMPLETED and not counts.get(output))):
+            report = replace(report, status=ERROR, error=error)
+        if counts.get(end.name) and report.error is None:
+            ends.append(f'<result name={quoteattr(end.name)} status="{report.status}">'.encode())
+            ends.append(counts[end.name] + b"</result>\n")
+        else:
+            ends.append(_activity_result(report, end.name))
+    return _head(running.perform.dialect, session) + b"".join(ends) + _ending(running, request)
+
+
+def _ending(running: Running, request: str) -> bytes:
+    """The activities and the request. Where something failed, what has been committed beside it says so."""
+    reports = running.reports()
+    committed = running.committed if any(report.error is not None for report in reports) else []
+    activities = b"".join(_activity_result(report, committed=report.activity in committed) for report in reports)
+    return activities + _tail(running.perform.dialect, request, overall(running.perform, reports))
+
+
+def processing(perform: Perform, session: str | None, request: str) -> bytes:
+    """The answer to a document that goes on by itself as a job."""
+    results = b"".join(_activity_result(Report(each.name, each.element)) for each in perform.activities)
+    return _head(perform.dialect, session) + results + _tail(perform.dialect, request, PROCESSING)
+
+
+def failure(error: DaiError, dialect: Dialect, request: str) -> bytes:
+    """The answer where nothing ran."""
+    return _head(dialect, None) + _error(error, error.extra.get("activity")) + b"\n" + _tail(dialect, request, ERROR)
+
+
+def _head(dialect: Dialect, session: str | None) -> bytes:
+    joined = f"\n<session id={quoteattr(session)}/>" if session else ""
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<{dialect.response} xmlns="{dialect.namespace}">{joined}\n'
+    ).encode()
+
+
+def _tail(dialect: Dialect, request: str, status: str) -> bytes:
+    return f'<request id={quoteattr(request)} status="{status}"/>\n</{dialect.response}>\n'.encode()
+
+
+def _result(end: EndPoint, source: Source, running: Running, delivery: Delivery) -> Iterator[bytes]:
+    """One end point. Its status word is what is known when the element opens: COMPLETED or ERROR where the whole
+    content is there by then, PROCESSING otherwise; how it ended stands in the activity's result."""
+    if isinstance(source, Stream):
+        source = Encoded(source, format_named("webrowset"), running.environment.blocksize)
+    binary = source.format.binary if isinstance(source, Encoded) else _is_binary(source)
+    blocks: Iterator[Block] = iter(source.in_pieces() if isinstance(source, Encoded) else source)
+    if source.media_type == FRAGMENT:
+        blocks = delivery.watched(blocks)
+    encoding = ' encoding="base64"' if binary else ""
+    error: DaiError | None = None
+    ahead: list[Block] = []
+    began = 0.0
+    try:
+        going_on = False
+        try:
+            for block in blocks:
+                ahead.append(block)
+                going_on = _enough(ahead, began)
+                if going_on:
+                    break
+                began = began or time.monotonic()
+        except DaiError as early:
+            error = early
+        content = _content(chain(ahead, blocks if going_on else ()), source, binary)
+        begun: list[bytes] = []
+        try:
+            begun.extend(islice(content, 1 if going_on else None))
+        except DaiError as early:
+            error = error or early
+        if ahead and begun and source.media_type != FRAGMENT:
+            delivery.begun = True
+        status = ERROR if error is not None else PROCESSING if going_on else COMPLETED
+        yield f'<result name={quoteattr(end.name)} status="{status}"{encoding}>'.encode() + b"".join(begun)
+        if error is None:
+            try:
+                yield from content
+            except DaiError as late:
+                error = late
+        if error is not None:
+            running.progress.failed(end.activity, error)
+            yield _error(error, running.progress.culprit(end.activity))
+        yield b"</result>\n"
+    finally:
+        source.close()
+
+
+def _enough(ahead: list[Block], began: float) -> bool:
+    """Further blocks are not awaited before the element opens; ``began``: when the first one had come."""
+    return len(ahead) > 1 and (sum(map(len, ahead)) > AHEAD_BYTES or time.monotonic() - began > AHEAD_SECONDS)
+
+
+def _content(blocks: Iterator[Block], source: ByteStream, binary: bool) -> Iterator[bytes]:
+    if binary:
+        return _base64(blocks)
+    if source.media_type == FRAGMENT:
+        return (bytes(memoryview(block.data)) for block in blocks)
+    return _cdata(blocks, isinstance(source, Encoded) and source.format.name == "webrowset")
+
+
+def _is_binary(source: ByteStream) -> bool:
+    kind = source.media_type.split(";")[0].strip()
+    return not (kind.startswith("text/") or kind.endswith(("xml", "json")) or kind == FRAGMENT)
+
+
+def _cdata(blocks: Iterator[Block], clean: bool) -> Iterator[bytes]:
+    """``clean`` text holds neither a carriage return nor what XML forbids, nor ``]]>`` behind its first block (a
+    WebRowSet of ours). A failure closes the section before it goes on."""
+    opening = b"<![CDATA["
+    kept = b""
+    try:
+        for block in blocks:
+            data = bytes(memoryview(block.data))
+            if not clean:
+                data = kept + data
+                end = _whole(data)
+                data, kept = _cdata_text(data[:end]), data[end:]
+            elif opening:
+                data = data.replace(b"]]>", _CDATA_END)
+            yield opening + data
+            opening = b""
+        last = _cdata_text(kept)
+    except DaiError:
+        if not opening:
+            yield b"]]>"
+        raise
+    yield opening + last + b"]]>"
+
+
+def _whole(data: bytes) -> int:
+    """How much of the text does not depend on what follows it: all but brackets that may begin a ``]]>``, and all but
+    the first bytes of a character."""
+    end = len(data.rstrip(b"]"))
+    if end < len(data):
+        return end
+    for back in range(1, min(4, len(data) + 1)):
+        lead = data[-back]
+        if lead >= 0xC0:
+            return len(data) - back if back < (2 if lead < 0xE0 else 3 if lead < 0xF0 else 4) else len(data)
+        if lead < 0x80:
+            break
+    return len(data)
+
+
+def _cdata_text(data: bytes) -> bytes:
+    """The text inside a CDATA section. EncodingError for what XML 1.0 cannot carry."""
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise EncodingError("The text is not UTF-8.", hint=_ELSEWHERE) from error
+    if len(data.translate(None, _CONTROL)) < len(data) or b"\xef\xbf\xbe" in data or b"\xef\xbf\xbf" in data:
+        found = _FORBIDDEN.search(data.decode())
+        assert found is not None
+        raise EncodingError(
+            f"The text holds the character U+{ord(found[0]):04X}, which XML cannot carry.", hint=_ELSEWHERE
+        )
+    data = data.replace(b"]]>", _CDATA_END)
+    # a parser turns a raw carriage return into a line feed
+    return data.replace(b"\r", b"]]>&#13;<![CDATA[") if b"\r" in data else data
+
+
+_CDATA_END = b"]]]]><![CDATA[>"
+_ELSEWHERE = "Ask for this end point alone (?output=NAME), or for WebRowSet with a replacement policy."
+
+
+def _base64(blocks: Iterator[Block]) -> Iterator[bytes]:
+    rest = b""
+    for block in blocks:
+        data = rest + bytes(memoryview(block.data))
+        whole = len(data) - len(data) % 3
+        rest = data[whole:]
+        yield base64.b64encode(data[:whole])
+    yield base64.b64encode(rest)
+
+
+def _activity_result(report: Report, name: str | None = None, committed: bool = False) -> bytes:
+    error = _error(report.error, report.activity) if report.error is not None else b""
+    start = f'<result name={quoteattr(name or report.activity)} status="{report.status}"'.encode()
+    start += b' committed="true"' if committed else b""
+    return start + (b">" + error + b"</result>\n" if error else b"/>\n")
+
+
+def _error(error: DaiError, activity: str | None = None) -> bytes:
+    at = f" activity={quoteattr(activity)}" if activity else ""
+    message = escape(_FORBIDDEN.sub("?", str(error))).encode("utf-8", "replace")
+    return f"<error id={quoteattr(error.code)}{at}>".encode() + message + b"</error>"

@@ -1,0 +1,127 @@
+"""The XML schema of the perform language (W3C XML Schema 1.0), written from the declarations of the installed
+activities.
+
+Children may stand in any order; how often each may stand is checked by ``dai.perform.parser``, which can say it better.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from dai.perform.activity import ACTIVITIES, Activity, Element, FieldSpec, fields_of
+from dai.perform.graph import GDS, Dialect
+
+_XSD_TYPES = {str: "xs:string", int: "xs:long", float: "xs:double", bool: "xs:boolean"}
+
+
+@cache
+def xsd(dialect: Dialect = GDS) -> bytes:
+    """The XML schema of a dialect with every installed activity in it (W3C XML Schema 1.0)."""
+    elements = [_xsd_activity(name, ACTIVITIES[name]) for name in ACTIVITIES]
+    text = f"""<?xml version="1.0" encoding="UTF-8"?>
+<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" xmlns="{dialect.namespace}"
+           targetNamespace="{dialect.namespace}" elementFormDefault="qualified">
+  <xs:simpleType name="name">
+    <xs:restriction base="xs:string"><xs:minLength value="1"/></xs:restriction>
+  </xs:simpleType>
+  <xs:group name="activity">
+    <xs:choice>
+{"".join(f'      <xs:element ref="{name}"/>{chr(10)}' for name in (*ACTIVITIES, "sequence", "flow"))}    </xs:choice>
+  </xs:group>
+  <xs:element name="{dialect.request}">
+    <xs:complexType>
+      <xs:choice minOccurs="0" maxOccurs="unbounded">
+        <xs:element name="documentation" type="xs:string"/>
+        <xs:element ref="session"/>
+        <xs:group ref="activity"/>
+      </xs:choice>
+    </xs:complexType>
+  </xs:element>
+  <xs:element name="session">
+    <xs:complexType>
+      <xs:attribute name="id" type="xs:string"/>
+      <xs:attribute name="timeout" type="xs:double"/>
+      <xs:attribute name="end" type="xs:boolean"/>
+    </xs:complexType>
+  </xs:element>
+{_xsd_group("sequence", "One after the other.")}{_xsd_group("flow", "At once.")}{"".join(elements)}</xs:schema>
+"""
+    return text.encode()
+
+
+def _xsd_group(name: str, about: str) -> str:
+    return f"""  <xs:element name="{name}">
+    <xs:annotation><xs:documentation>{about}</xs:documentation></xs:annotation>
+    <xs:complexType>
+      <xs:group ref="activity" minOccurs="0" maxOccurs="unbounded"/>
+      <xs:attribute name="name" type="xs:string"/>
+    </xs:complexType>
+  </xs:element>
+"""
+
+
+_NAME = '<xs:attribute name="{}" type="name" use="required"/>'
+
+
+def _xsd_activity(name: str, declared: type[Activity]) -> str:
+    about = (declared.__doc__ or "").strip().split("\n\n")[0]
+    about = " ".join(about.split()).replace("&", "&amp;").replace("<", "&lt;")
+    body = _xsd_type(declared, "    ", _NAME.format("name"))
+    return (
+        f'  <xs:element name="{name}">\n'
+        f"    <xs:annotation><xs:documentation>{about}</xs:documentation></xs:annotation>\n{body}  </xs:element>\n"
+    )
+
+
+def _xsd_type(declared: type, indent: str, *attributes: str) -> str:
+    """Children in any order (the XSD says which may stand, ``_build`` how often), then the attributes."""
+    children: list[str] = []
+    own, mixed = list(attributes), False
+    for spec in fields_of(declared):
+        how = spec.place.how
+        if how == "attribute":
+            use = ' use="required"' if spec.required else ""
+            own.append(_xsd_value("attribute", spec.place.names[0], spec.kind, use))
+        elif how == "text":
+            mixed = True
+        elif how == "input" and not spec.place.names:
+            use = ' use="required"' if spec.required else ""
+            own.append(_xsd_value("attribute", "from", str, use))
+        else:
+            children.extend(_xsd_child(name, spec, indent + "    ") for name in spec.place.names)
+    mixing = ' mixed="true"' if mixed else ""
+    lines = [f"{indent}<xs:complexType{mixing}>\n"]
+    if children:
+        lines.append(f'{indent}  <xs:choice minOccurs="0" maxOccurs="unbounded">\n')
+        lines.extend(children)
+        lines.append(f"{indent}  </xs:choice>\n")
+    lines.extend(f"{indent}  {each}\n" for each in own)
+    lines.append(f"{indent}</xs:complexType>\n")
+    return "".join(lines)
+
+
+def _xsd_child(name: str, spec: FieldSpec, indent: str) -> str:
+    if spec.place.how in ("input", "output"):
+        port = "from" if spec.place.how == "input" else "name"
+        return f'{indent}<xs:element name="{name}"><xs:complexType>{_NAME.format(port)}</xs:complexType></xs:element>\n'
+    if isinstance(spec.kind, type) and issubclass(spec.kind, Element):
+        return f'{indent}<xs:element name="{name}">\n{_xsd_type(spec.kind, indent + "  ")}{indent}</xs:element>\n'
+    return f"{indent}{_xsd_value('element', name, spec.kind, '')}\n"
+
+
+def _xsd_value(what: str, name: str, kind: Any, use: str) -> str:
+    if not isinstance(kind, tuple):
+        return f'<xs:{what} name="{name}" type="{_XSD_TYPES[kind]}"{use}/>'
+    words = "".join(f'<xs:enumeration value="{word}"/>' for word in kind)
+    return (
+        f'<xs:{what} name="{name}"{use}><xs:simpleType><xs:restriction base="xs:string">{words}</xs:restriction>'
+        f"</xs:simpleType></xs:{what}>"
+    )
+
+
+def fixed() -> dict[str, bytes]:
+    """The schemas that do not depend on the installed activities, by file name: of what the service answers."""
+    directory = files("dai") / "schemas"
+    return {each.name: each.read_bytes() for each in sorted(directory.iterdir(), key=lambda each: each.name)}

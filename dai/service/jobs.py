@@ -1,0 +1,517 @@
+"""Jobs: documents that are followed from outside, with the phases of IVOA UWS 1.1 (https://www.ivoa.net/documents/UWS/).
+
+::
+
+    PENDING ──run──> QUEUED ──a worker is free──> EXECUTING ──> COMPLETED
+       │                │                             ├───────> ERROR     failed, or the service was stopped or killed
+       └────abort───────┴──────────abort──────────────┴───────> ABORTED
+
+What a job is and how far it came is in the state database; its results are files (``dai.service.results``). Both are destroyed
+when the destruction time comes. A job that was queued or at work when its service died is marked ERROR when the service
+starts again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from dai.config import LimitsConfig
+from dai.drivers import Driver
+from dai.errors import (
+    BusyError,
+    CancelledError,
+    ConflictError,
+    DaiError,
+    DatabaseUnavailableError,
+    GoneError,
+    InternalError,
+    LimitError,
+    NotFoundError,
+)
+from dai.formats import format_named
+from dai.formats.inline import tables_of
+from dai.perform.activity import Source
+from dai.perform.graph import EndPoint
+from dai.perform.parser import DocumentLimits, Perform, parse, query
+from dai.perform.pipeline import Environment, Running
+from dai.perform.progress import Report
+from dai.service.results import Results, Writer
+from dai.service.sessions import Request, Session, Sessions
+from dai.service.store import Job, Store
+from dai.streams.cancellation import SETTLE_SECONDS, Cancellation
+from dai.streams.stream import Encoded, Stream
+
+log = logging.getLogger("dai.service.jobs")
+
+PENDING, QUEUED, EXECUTING = "PENDING", "QUEUED", "EXECUTING"
+COMPLETED, ERROR, ABORTED = "COMPLETED", "ERROR", "ABORTED"
+MOVES = {
+    PENDING: {QUEUED, ABORTED},
+    QUEUED: {EXECUTING, ABORTED, ERROR},
+    EXECUTING: {COMPLETED, ABORTED, ERROR},
+}
+"""Phase to the phases that may follow; a phase that is not here is final."""
+ACTIVE = frozenset({QUEUED, EXECUTING})
+STORED_FORM = "arrow"
+"""Tabular results are kept in this format, so that any other can be made of them."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """A job of this process that is queued or at work."""
+
+    cancellation: Cancellation
+    session: Session
+    perform: Perform
+    request: Request
+    holding: ExitStack
+    """Leaves the request."""
+    running: Running | None = None
+    aborted: bool = False
+    listeners: set[Callable[[], None]] = field(default_factory=set)
+
+
+def document_limits(limits: LimitsConfig) -> DocumentLimits:
+    """The configured limits of a perform document."""
+    return DocumentLimits(bytes=limits.document_bytes, depth=limits.document_depth, activities=limits.activities)
+
+
+def exceeded(limits: LimitsConfig, rows: int, size: int) -> LimitError | None:
+    """What is wrong with a result of so many rows and bytes."""
+    for most, found, what in ((limits.rows, rows, "rows"), (limits.bytes, size, "bytes")):
+        if most and found > most:
+            return LimitError(
+                f"The result has more than the {most:,} {what} allowed (limits.{what} of this service).",
+                hint="Ask for less (LIMIT, fewer columns) or in parts; or pull it through an outputStream, which has "
+                f"no such limit; or have limits.{what} raised in the configuration.",
+                limit=f"limits.{what}",
+            )
+    return None
+
+
+def _failed(running: Running) -> bool:
+    return running.cause is not None
+
+
+def report_values(report: Report) -> dict[str, Any]:
+    """Progress of one activity as plain values."""
+    values = {each.name: getattr(report, each.name) for each in dataclasses.fields(report)}
+    values["seconds"] = round(report.seconds, 6)
+    values["error"] = report.error.problem() if report.error is not None else None
+    values["parts"] = [dataclasses.asdict(each) for each in report.parts]
+    return values
+
+
+class Jobs:
+    """The jobs of one service; thread-safe."""
+
+    def __init__(
+        self,
+        store: Store,
+        results: Results,
+        sessions: Sessions,
+        limits: LimitsConfig,
+        driver_of: Callable[[str], Driver],
+        scratch: Path | None = None,
+    ) -> None:
+        self.store, self.results, self.sessions, self.limits = store, results, sessions, limits
+        self._driver_of, self._scratch = driver_of, scratch
+        self._lock = threading.Lock()
+        self._live: dict[str, _Live] = {}
+        self._workers = ThreadPoolExecutor(limits.jobs, thread_name_prefix="job")
+        self._stopping = False
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        resource: str,
+        kind: str,
+        request: bytes,
+        perform: Perform,
+        session: Session | None = None,
+        *,
+        blocksize: int | None = None,
+        owner: str | None = None,
+        pending: bool = False,
+    ) -> Job:
+        """A new job; ``kind`` is ``perform`` or ``query`` and says what ``request`` is. Queued unless ``pending``.
+        BusyError when the queue is full."""
+        now = time.time()
+        job = Job(
+            id=secrets.token_urlsafe(12),
+            service=self.store.service,
+            resource=resource,
+            phase=PENDING,
+            kind=kind,
+            request=request,
+            created=now,
+            destruction=now + self.limits.job_seconds,
+            session=session.id if session is not None and (session.explicit or not pending) else None,
+            owner=owner,
+            blocksize=blocksize,
+            activities=[report_values(Report(each.name, each.element)) for each in perform.activities],
+        )
+        if pending:
+            self.store.add(job)
+            return job
+        queued = dataclasses.replace(job, phase=QUEUED)
+        with self._admitted(perform, session) as live, self._lock:
+            self._check_stopping()
+            self.store.add(queued)
+            try:
+                self._enqueue(queued, live)
+            except BusyError:
+                self.store.remove(job.id)
+                raise
+        return queued
+
+    def run(self, id: str) -> Job:
+        """Starts a pending job. ConflictError in any other phase."""
+        job = self.get(id)
+        if job.phase != PENDING:
+            raise ConflictError(f"Job {id} is {job.phase}; only a PENDING job can be run.")
+        session = self.sessions.get(job.session) if job.session else None
+        with self._admitted(self._parsed(job), session) as live, self._lock:
+            self._check_stopping()
+            queued = self.store.change(job, {PENDING}, phase=QUEUED)
+            if queued is None:
+                raise ConflictError(f"Job {id} has left the phase PENDING meanwhile.")
+            try:
+                self._enqueue(queued, live)
+            except BusyError:
+                self.store.change(queued, {QUEUED}, phase=PENDING)
+                raise
+        return queued
+
+    def abort(self, id: str) -> Job:
+        """Stops a job; returns when its phase says so or its work has been told to stop. A job that has ended already
+        is a ConflictError, unless it was aborted."""
+        job = self.get(id)
+        if job.phase == ABORTED:
+            return job
+        if job.phase not in MOVES:
+            raise ConflictError(f"Job {id} is {job.phase} and cannot be aborted.")
+        return self._stopped(job, "The job was aborted.") or self.get(id)
+
+    def delete(self, id: str) -> None:
+        """Stops a job, forgets it and its results."""
+        self._stopped(self.get(id), "The job was deleted.")
+        self.store.remove(id)
+        self.results.remove(id)
+
+    def get(self, id: str) -> Job:
+        """The job as it is now, progress included. NotFoundError when there is none."""
+        job = self.store.get(id)
+        if job is None:
+            raise NotFoundError(f"There is no job {id!r}; it may have been destroyed.", hint="GET /jobs lists them.")
+        return self._with_progress(job)
+
+    def listed(self, phases: frozenset[str] = frozenset(), limit: int | None = None) -> list[Job]:
+        """The newest first, without their requests."""
+        return [self._with_progress(job) for job in self.store.listed(phases, limit)]
+
+    def set_destruction(self, id: str, when: float) -> Job:
+        """Moves the time at which the job and its results are destroyed."""
+        job = self.get(id)
+        changed = self.store.change(job, {PENDING, QUEUED, EXECUTING, COMPLETED, ERROR, ABORTED}, destruction=when)
+        if changed is None:
+            raise NotFoundError(f"There is no job {id!r} any more.")
+        return changed
+
+    def output(self, job: Job, name: str) -> dict[str, Any]:
+        """What is known of one result: ``name``, ``tabular``, ``media_type``, ``file``, ``rows``, ``bytes``.
+
+        ConflictError while the job has not ended, GoneError when it failed, NotFoundError for another name.
+        """
+        if job.phase in MOVES:
+            raise ConflictError(
+                f"Job {job.id} is {job.phase}; it has no results yet.", hint=f"GET /jobs/{job.id}?wait=30 waits for it."
+            )
+        if job.phase != COMPLETED:
+            why = (job.error or {}).get("detail") or "it was aborted"
+            raise GoneError(f"Job {job.id} ended as {job.phase} and kept no result: {why}")
+        for each in job.outputs:
+            if each["name"] == name:
+                return each
+        names = ", ".join(each["name"] for each in job.outputs) or "none"
+        raise NotFoundError(f"Job {job.id} has no result {name!r}.", hint=f"Its results: {names}.")
+
+    @contextmanager
+    def listening(self, id: str, listener: Callable[[], None]) -> Iterator[None]:
+        """Inside the block ``listener`` is called, from any thread, when the phase of the job changes."""
+        live = self._live.get(id)
+        if live is not None:
+            live.listeners.add(listener)
+        try:
+            yield
+        finally:
+            if live is not None:
+                live.listeners.discard(listener)
+
+    def counts(self) -> tuple[int, int]:
+        """Jobs at work and jobs queued, now."""
+        live = list(self._live.values())
+        at_work = sum(1 for each in live if each.running is not None)
+        return at_work, len(live) - at_work
+
+    # --- working ----------------------------------------------------------------------------------------------------
+
+    def _check_stopping(self) -> None:
+        if self._stopping:
+            raise BusyError("The service stops.", retry_after=10)
+
+    def _check_queue(self) -> None:
+        self._check_stopping()
+        if len(self._live) >= self.limits.jobs + self.limits.job_queue:
+            raise BusyError(f"{self.limits.job_queue} jobs wait already; no more are taken.", retry_after=30)
+
+    def _parsed(self, job: Job) -> Perform:
+        if job.kind == "query":
+            asked = orjson.loads(job.request)
+            return query(asked["sql"], asked.get("parameters") or (), tables_of(asked, self.limits.table_bytes))
+        return parse(job.request, document_limits(self.limits))
+
+    @contextmanager
+    def _admitted(self, perform: Perform, session: Session | None) -> Iterator[_Live]:
+        """Room in the queue and the streams of the request, which clients may ask for before the job has begun. Given
+        back when the block raises, else when the job has ended."""
+        self._check_queue()
+        session = session or self.sessions.implicit()
+        cancellation = Cancellation()
+        with ExitStack() as stack:
+            request = stack.enter_context(session.request(cancellation, perform.activities))
+            holding = stack.pop_all()
+        try:
+            yield _Live(cancellation, session, perform, request, holding)
+        except BaseException:
+            holding.close()
+            raise
+
+    def _enqueue(self, job: Job, live: _Live) -> None:
+        """With the lock held since before the store says QUEUED: who stops the job, or all of them, finds it. Raises
+        BusyError where no worker takes it: then what the store says has to be taken back."""
+
+        def work() -> None:
+            with self._lock:
+                refused = self._live.get(job.id) is not live
+            if refused:  # The executor may keep what it could not begin a thread for.
+                return
+            try:
+                self._work(job, live)
+            except Exception as error:
+                log.error("job failed outside its work", exc_info=error, extra={"job": job.id})
+            finally:
+                with self._lock:
+                    self._live.pop(job.id, None)
+                self._release(live)
+
+        try:
+            self._workers.submit(work)
+        except RuntimeError as error:
+            log.error("no worker takes a job", exc_info=error, extra={"job": job.id})
+            raise BusyError("The service cannot begin another job now.", retry_after=10) from error
+        self._live[job.id] = live
+
+    def _release(self, live: _Live) -> None:
+        """The request is over: who reads its streams hears of it. Once; again is harmless."""
+        with self._lock:
+            holding = live.holding.pop_all()
+        if live.perform.session is not None and live.perform.session.end:
+            self.sessions.end(live.session)
+        holding.close()
+        self._call(live)
+
+    def _stopped(self, job: Job, why: str) -> Job | None:
+        """Tells a job to stop. Where it had not begun it is over at once, though it keeps its place in the queue until
+        a worker passes by: the job as it is then."""
+        changed = self.store.change(job, {PENDING, QUEUED}, phase=ABORTED, ended=time.time())
+        with self._lock:
+            live = self._live.get(job.id)
+        if live is not None:
+            live.aborted = True
+            live.cancellation.cancel(CancelledError(why))
+            if changed is not None:
+                live.request.error = live.cancellation.cause
+                self._release(live)
+            else:
+                self._call(live)
+        return changed
+
+    def _work(self, job: Job, live: _Live) -> None:
+        started = self.store.change(job, {QUEUED}, phase=EXECUTING, started=time.time())
+        if started is None:
+            live.request.error = live.cancellation.cause or CancelledError("The job was aborted.")
+            return
+        error: DaiError | None = None
+        outputs: list[dict[str, Any]] = []
+        try:
+            live.cancellation.check()
+            with self._in_time(live), Running(live.perform, self._environment(job, live)) as running:
+                live.running = running
+                self._call(live)
+                running.open()
+                outputs = self._collect(job.id, running, live.cancellation)
+                running.raise_cause()
+        except DaiError as caught:
+            error = live.cancellation.cause or caught
+        except Exception as caught:
+            log.error("job failed", exc_info=caught, extra={"job": job.id})
+            error = InternalError("The service failed at this job; its log says more under the job's id.")
+        if error is not None and live.running is not None:
+            error.with_commits(live.running.committed)
+        live.request.error = error
+        reports = live.running.reports() if live.running is not None else ()
+        phase = COMPLETED if error is None else ABORTED if live.aborted else ERROR
+        if phase != COMPLETED:
+            self.results.remove(job.id)
+            outputs = []
+        ended = self.store.change(
+            started,
+            {EXECUTING},
+            phase=phase,
+            ended=time.time(),
+            outputs=outputs,
+            activities=[report_values(each) for each in reports] or started.activities,
+            error=error.problem(job.id) if error is not None else None,
+        )
+        if ended is None:
+            self.results.remove(job.id)
+        log.info("job ended", extra={"job": job.id, "phase": phase, "error": error.code if error else None})
+
+    @contextmanager
+    def _in_time(self, live: _Live) -> Iterator[None]:
+        """The work inside the block is stopped, in the database too, when it takes longer than a job may."""
+        seconds = self.limits.execution_seconds
+        error = LimitError(
+            f"The job was at work for longer than the {seconds:g} seconds allowed (limits.execution_seconds).",
+            hint="Ask for less or in parts; or have limits.execution_seconds raised in the configuration.",
+            limit="limits.execution_seconds",
+        )
+        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), live.cancellation.cancel, [error])
+        timer.daemon = True
+        if seconds:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _environment(self, job: Job, live: _Live) -> Environment:
+        driver = self._driver_of(job.resource)
+        return Environment(driver, live.session, live.cancellation, job.blocksize, self._scratch)
+
+    def _collect(self, id: str, running: Running, cancellation: Cancellation) -> list[dict[str, Any]]:
+        """Every end point into a file of its own."""
+        outputs: list[dict[str, Any]] = []
+        for end, source in running.end_points():
+            if _failed(running):
+                # the job ends as ERROR and keeps nothing
+                source.close()
+                continue
+            with source, self.results.writer(id, len(outputs)) as writer:
+                try:
+                    outputs.append(self._kept(end, source, writer, outputs))
+                except DaiError:
+                    # what failed in the pipeline is known to it; what failed here stops the job
+                    if not _failed(running):
+                        raise
+        return outputs
+
+    def _kept(
+        self, end: EndPoint, source: Source, writer: Writer, before: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        tabular = isinstance(source, Stream) or (isinstance(source, Encoded) and end.tabular)
+        if isinstance(source, Stream):
+            source = Encoded(source, format_named(STORED_FORM))
+        if tabular and isinstance(source, Encoded):
+            source = source.recoded(format_named(STORED_FORM), {"compression": "zstd"}).in_pieces()
+        rows = 0
+        rows_before, bytes_before = (sum(each[counted] for each in before) for counted in ("rows", "bytes"))
+        for block in source:
+            rows += block.rows
+            error = exceeded(self.limits, rows_before + rows, bytes_before + writer.written + len(block))
+            if error is not None:
+                raise error
+            writer.write(block.data)
+        writer.finish()
+        return {
+            "name": end.name,
+            "tabular": tabular,
+            "media_type": source.media_type,
+            "file": writer.index,
+            "rows": rows,
+            "bytes": writer.written,
+        }
+
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    def recover(self) -> int:
+        """To be called once at start: jobs that the last process left at work are ERROR now. How many there were."""
+        interrupted = self.store.listed(ACTIVE)
+        error = InternalError("The service was stopped while this job was queued or at work.", hint="Submit it again.")
+        for job in interrupted:
+            self._interrupted(job, error)
+        found = self.results.found()
+        self.results.sweep(found - self.store.of_others(), {job.id for job in self.store.listed({COMPLETED})})
+        return len(interrupted)
+
+    def _interrupted(self, job: Job, error: DaiError) -> None:
+        values = {"phase": ERROR, "ended": time.time(), "error": error.problem(job.id), "outputs": []}
+        self.store.change(job, ACTIVE, **values)
+        self.results.remove(job.id)
+
+    def reap(self, now: float | None = None) -> int:
+        """Destroys the jobs whose time has come. How many."""
+        due = self.store.due(time.time() if now is None else now)
+        for id in due:
+            try:
+                self.delete(id)
+            except NotFoundError:
+                continue
+        return len(due)
+
+    def stop(self, grace: float) -> None:
+        """Takes no more jobs, gives those at work ``grace`` seconds, then stops them: they are marked ERROR, also where
+        their database does not let them end. Returns when they have."""
+        with self._lock:
+            self._stopping = True
+        self._await_all(grace)
+        cause = DatabaseUnavailableError("The service was stopped while this job was at work.", hint="Submit it again.")
+        for live in list(self._live.values()):
+            live.cancellation.cancel(cause)
+        self._await_all(SETTLE_SECONDS)
+        for id, live in list(self._live.items()):
+            log.warning("job abandoned: its database does not answer", extra={"job": id})
+            if (job := self.store.get(id)) is not None:
+                self._interrupted(job, cause)
+            live.request.error = cause
+            self._release(live)
+        self._workers.shutdown(wait=True)
+
+    def _await_all(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self._live and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _with_progress(self, job: Job) -> Job:
+        live = self._live.get(job.id)
+        if live is None or live.running is None or job.phase != EXECUTING:
+            return job
+        return dataclasses.replace(job, activities=[report_values(each) for each in live.running.reports()])
+
+    def _call(self, live: _Live) -> None:
+        for listener in list(live.listeners):
+            listener()

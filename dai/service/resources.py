@@ -1,0 +1,152 @@
+"""The data resources of one service: by name, each with its driver."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from dai.config import Config, ResourceConfig
+from dai.drivers import Driver, DriverOptions, driver_for
+from dai.errors import ConfigurationError, DaiError, NotFoundError
+from dai.perform.activity import ACTIVITIES
+from dai.plugins import Table, nearest
+
+SCHEMA_SECONDS = 30.0
+"""How long a reflected schema is taken for the present one."""
+VIRTUAL = Table("virtual resource", "dai.virtual", {})
+"""What other packages serve. ``federations``: a function of one federation's configuration, and of the function that
+gives the driver of another resource by name; it gives a driver."""
+ROLES = Table("role", "dai.roles", {})
+"""What other packages make of a service, by name: a function of the role's configuration that gives the driver of the
+resource of that name."""
+_NOT_YET = {
+    "collections": "a resource of XML collections",
+    "directory": "a resource of files",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """``tables`` as plain values for JSON; ``etag`` changes when they do."""
+
+    tables: list[dict[str, Any]]
+    etag: str
+    until: float
+
+
+class Resource:
+    """One relational resource. Its driver connects when it is first used."""
+
+    def __init__(self, name: str, driver: Driver, kind: str = "database", description: str | None = None) -> None:
+        self.name, self.driver, self.kind, self.description = name, driver, kind, description
+        self._lock = threading.Lock()
+        self._schemas: dict[str, Schema] = {}
+
+    def properties(self, answers: bool = True) -> dict[str, Any]:
+        """What clients are told about it. ``product`` is None and ``available`` false while the database is away;
+        it is not asked where the caller knows that it does not answer."""
+        product: str | None = None
+        if answers:
+            with suppress(DaiError):
+                product = self.driver.product()
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "description": self.description,
+            "dialect": self.driver.dialect,
+            "product": product,
+            "available": product is not None,
+            "tables": product is not None and self.driver.takes_tables(),
+            "activities": sorted(name for name in ACTIVITIES if ACTIVITIES[name].role == self.driver.role),
+            **self.driver.properties(),
+        }
+
+    def known_schema(self, pattern: str = "%") -> Schema | None:
+        """As ``schema``, where the database need not be asked."""
+        known = self._schemas.get(pattern)
+        return known if known is not None and known.until > time.monotonic() else None
+
+    def schema(self, pattern: str = "%", fresh: bool = False) -> Schema:
+        """Tables and columns whose table matches the LIKE pattern, at most SCHEMA_SECONDS old; ``fresh``: read now."""
+        with self._lock:
+            if not fresh and (known := self.known_schema(pattern)) is not None:
+                return known
+            tables = [dataclasses.asdict(table) for table in self.driver.tables(pattern)]
+            etag = hashlib.sha256(repr(tables).encode()).hexdigest()[:32]
+            if len(self._schemas) > 100:
+                self._schemas.clear()
+            found = self._schemas[pattern] = Schema(tables, etag, time.monotonic() + SCHEMA_SECONDS)
+            return found
+
+
+class Resources(Mapping[str, Resource]):
+    """Made at start; ConfigurationError for a resource that this service cannot serve."""
+
+    def __init__(self, config: Config) -> None:
+        for each in config.resources.values():
+            if each.kind in _NOT_YET:
+                raise ConfigurationError(
+                    f"[resources.{each.name}] is {_NOT_YET[each.kind]}; this version serves SQL databases only.",
+                    hint="Give it a url, or remove it.",
+                )
+            if each.roles is not None:
+                raise ConfigurationError(
+                    f"resources.{each.name}.roles: this version knows no roles and would serve everybody alike.",
+                    hint="Remove it, and let the database user of the url see only what everybody may.",
+                )
+        for name in config.federations:
+            if "federations" not in VIRTUAL:
+                raise ConfigurationError(
+                    f"[federations.{name}]: no package that runs federations is installed.", hint="Remove it."
+                )
+        for name in config.roles:
+            if name not in ROLES:
+                raise ConfigurationError(
+                    f"[roles.{name}]: no package that has this role is installed.",
+                    hint=nearest(name, list(ROLES)) if ROLES else "Remove it.",
+                )
+        self._all: dict[str, Resource] = {}
+        try:
+            for name, each in config.resources.items():
+                self._all[name] = Resource(name, _driver(each), description=each.description)
+            for name, federation in config.federations.items():
+                driver = VIRTUAL["federations"](federation, lambda wanted: self.named(wanted).driver)
+                self._all[name] = Resource(name, driver, kind="federation")
+            for name, role in config.roles.items():
+                self._all[name] = Resource(name, ROLES[name](role), kind=name)
+        except BaseException:
+            self.close()
+            raise
+
+    def __getitem__(self, name: str) -> Resource:
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def named(self, name: str) -> Resource:
+        """The resource of that name; NotFoundError suggests the nearest one."""
+        found = self._all.get(name)
+        if found is None:
+            hint = nearest(name, list(self._all)) if self._all else "This service has no resource yet."
+            raise NotFoundError(f"There is no data resource {name!r}.", hint=hint)
+        return found
+
+    def close(self) -> None:
+        for resource in reversed(self._all.values()):
+            resource.driver.close()
+
+
+def _driver(config: ResourceConfig) -> Driver:
+    assert config.url is not None
+    options = DriverOptions(pool_size=config.pool_size, pool_wait=config.pool_wait, connect_wait=config.connect_wait)
+    return driver_for(config.url, options)

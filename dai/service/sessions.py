@@ -1,0 +1,277 @@
+"""Sessions: what lives between requests, which is named streams.
+
+Every request belongs to a session. An implicit one comes with the request and is known outside only once it has a
+stream; it ends when the request has ended and its output streams have been read. An explicit one is created and ended
+by clients. Both end when nobody used them for their time-out: streams are discarded then, which stops whoever fills
+them.
+
+A session holds two kinds of named ``Mailbox``: outputs, which clients pull from, and inputs, which they push into.
+A request declares its streams when it is accepted, so a name that nobody declared is a mistake and is told at once.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from dai.errors import BusyError, DaiError, GoneError, NotFoundError
+from dai.perform.activity import Activity
+from dai.plugins import nearest
+from dai.streams.cancellation import Cancellation
+from dai.streams.mailbox import Budget, Mailbox
+
+STREAMS_A_SESSION = 1000
+LINGER = 10.0
+"""Seconds that a finished implicit session stays, so that a repeated call still hears that its stream has ended."""
+
+
+class Session:
+    """Implements ``dai.perform.activity.Sessions``; thread-safe."""
+
+    def __init__(self, sessions: Sessions, timeout: float, explicit: bool) -> None:
+        self.id = secrets.token_urlsafe(12)
+        self.timeout, self.explicit = timeout, explicit
+        self.created = time.time()
+        self.ended = False
+        self.pushed = Budget(sessions.session_pushed_bytes, within=sessions.pushed)
+        """What its input streams hold, and the blocks on their way to them."""
+        self._sessions = sessions
+        self._lock = threading.Lock()
+        self._outputs: dict[str, Mailbox] = {}
+        self._inputs: dict[str, Mailbox] = {}
+        self._requests: set[Request] = set()
+        self._waiters = 0
+        self._used = time.monotonic()
+
+    def touch(self) -> None:
+        """Somebody uses the session: its time-out begins anew."""
+        self._used = time.monotonic()
+
+    @property
+    def idle(self) -> float:
+        """Seconds since the last use."""
+        return time.monotonic() - self._used
+
+    @property
+    def requests(self) -> int:
+        """Requests that are at work in it."""
+        return len(self._requests)
+
+    def output(self, name: str) -> Mailbox:
+        """The mailbox a client pulls from; made when it is not there."""
+        return self._stream(self._outputs, name)
+
+    def input(self, name: str) -> Mailbox:
+        """The mailbox a client pushes into; made when it is not there."""
+        return self._stream(self._inputs, name, self.pushed)
+
+    def find_output(self, name: str) -> Mailbox:
+        """The output stream of that name; NotFoundError with the nearest where nobody declared it."""
+        return self._found("output", self._outputs, name)
+
+    def find_input(self, name: str) -> Mailbox:
+        """The input stream of that name. An explicit session in which nothing is at work makes it: clients may push
+        before they send the document. NotFoundError otherwise."""
+        if self.explicit and not self._requests:
+            return self.input(name)
+        return self._found("input", self._inputs, name)
+
+    def _found(self, direction: str, streams: dict[str, Mailbox], name: str) -> Mailbox:
+        if self.ended:
+            raise GoneError(f"Session {self.id} has ended.")
+        with self._lock:
+            mailbox, names = streams.get(name), list(streams)
+        if mailbox is None:
+            hint = nearest(name, names) if names else f"The session has no {direction} stream."
+            raise NotFoundError(f"Session {self.id} has no {direction} stream {name!r}.", hint=hint)
+        return mailbox
+
+    def streams(self) -> Iterator[tuple[str, str, Mailbox]]:
+        """Every stream: its direction (``output`` or ``input``), name and mailbox."""
+        with self._lock:
+            outputs, inputs = dict(self._outputs), dict(self._inputs)
+        for direction, found in (("output", outputs), ("input", inputs)):
+            for name, mailbox in found.items():
+                yield direction, name, mailbox
+
+    @contextmanager
+    def request(self, cancellation: Cancellation, activities: Iterable[Activity] = ()) -> Iterator[Request]:
+        """A request at work in the session; the streams of its ``activities`` are there from now on. The end of the
+        session cancels it; an implicit session may end when it leaves.
+
+        Output streams that were never written fail when the block is left, and an explicit session forgets them: a
+        corrected document may use their names again. BusyError where no more streams or sessions fit.
+        """
+        request = Request(cancellation)
+        with self._lock:
+            self._requests.add(request)
+            ended = self.ended
+        if ended:
+            cancellation.cancel(GoneError(f"Session {self.id} has ended."))
+        self.touch()
+        try:
+            for each in activities:
+                if each.element == "outputStream" and each.name not in self._outputs:
+                    request.declared[each.name] = self.output(each.name)
+                elif each.element == "inputStream":
+                    self.input(each.name)
+            yield request
+        except DaiError as error:
+            request.error = request.error or error
+            raise
+        finally:
+            self._withdraw(request)
+            with self._lock:
+                self._requests.discard(request)
+            self.touch()
+            self._sessions.settle(self)
+
+    def _withdraw(self, request: Request) -> None:
+        cause = request.error or GoneError("The request ended before it wrote this stream.")
+        for name, mailbox in request.declared.items():
+            if not mailbox.ended:
+                mailbox.fail(cause)
+            if self.explicit and not mailbox.expected and not mailbox.drained:
+                with self._lock:
+                    self._outputs.pop(name, None)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A client waits for one of the streams: the session is in use."""
+        with self._lock:
+            self._waiters += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiters -= 1
+            self.touch()
+
+    def finished(self) -> bool:
+        """An implicit session that nobody needs any more."""
+        if self.explicit or self._requests:
+            return False
+        if (self._outputs or self._inputs) and self.idle < min(LINGER, self.timeout):
+            return False
+        return all(mailbox.ended and not mailbox.held[0] for kind, _, mailbox in self.streams() if kind == "output")
+
+    def expired(self) -> bool:
+        """Not used for its time-out. A request at work keeps it, unless that request waits for a client itself."""
+        if self.idle < self.timeout or self._waiters:
+            return False
+        if not self._requests:
+            return True
+        return any(mailbox.full or direction == "input" for direction, _, mailbox in self.streams())
+
+    def end(self, why: str) -> None:
+        """Discards all streams and cancels the requests at work, in the database too. Idempotent."""
+        with self._lock:
+            self.ended = True
+            found = [*self._outputs.values(), *self._inputs.values()]
+            requests = list(self._requests)
+        for mailbox in found:
+            mailbox.discard(GoneError(why))
+        for request in requests:
+            request.cancellation.cancel(GoneError(why))
+
+    def _stream(self, streams: dict[str, Mailbox], name: str, budget: Budget | None = None) -> Mailbox:
+        with self._lock:
+            if self.ended:
+                raise GoneError(f"Session {self.id} has ended.")
+            if (found := streams.get(name)) is not None:
+                return found
+            if len(self._outputs) + len(self._inputs) >= STREAMS_A_SESSION:
+                raise BusyError(f"Session {self.id} has {STREAMS_A_SESSION} streams; no more fit.", retry_after=10)
+            mailbox = streams[name] = Mailbox(capacity_bytes=self._sessions.stream_bytes, budget=budget)
+        self._sessions.register(self)
+        return mailbox
+
+
+class Request:
+    """A request at work: the output streams it ``declared``, and the ``error`` it ended with, set by who runs it."""
+
+    def __init__(self, cancellation: Cancellation) -> None:
+        self.cancellation = cancellation
+        self.declared: dict[str, Mailbox] = {}
+        self.error: DaiError | None = None
+
+
+class Sessions:
+    """The sessions of one service; thread-safe. They do not survive it: their streams are work under way.
+
+    One stream holds ``stream_bytes``, the blocks pushed into one session ``session_pushed_bytes``, into all
+    ``pushed_bytes``; a quarter of that is kept for blocks that a reader waits for.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        timeout: float,
+        stream_bytes: int,
+        session_pushed_bytes: int = 128 << 20,
+        pushed_bytes: int = 512 << 20,
+    ) -> None:
+        self.limit, self.timeout, self.stream_bytes = limit, timeout, stream_bytes
+        self.session_pushed_bytes = session_pushed_bytes
+        self.pushed = Budget(pushed_bytes - pushed_bytes // 4, awaited_limit=pushed_bytes)
+        self._lock = threading.Lock()
+        self._known: dict[str, Session] = {}
+
+    def implicit(self) -> Session:
+        """A session for one request; known to others from its first stream on."""
+        return Session(self, self.timeout, explicit=False)
+
+    def create(self, timeout: float | None = None) -> Session:
+        """An explicit session that ends ``timeout`` seconds after its last use (at most the configured time for
+        sessions that do not say). BusyError where there are too many."""
+        session = Session(self, self.timeout if timeout is None else timeout, explicit=True)
+        self.register(session)
+        return session
+
+    def register(self, session: Session) -> None:
+        with self._lock:
+            if session.id in self._known:
+                return
+            if len(self._known) >= self.limit:
+                raise BusyError(f"There are {self.limit} sessions; no more are allowed at once.", retry_after=10)
+            self._known[session.id] = session
+
+    def get(self, id: str) -> Session:
+        """The session of that id, used now. NotFoundError when there is none, or no longer."""
+        session = self._known.get(id)
+        if session is None or session.ended:
+            raise NotFoundError(f"There is no session {id!r}; it may have ended.", hint="POST /sessions makes one.")
+        session.touch()
+        return session
+
+    def all(self) -> list[Session]:
+        with self._lock:
+            return list(self._known.values())
+
+    def open_streams(self) -> int:
+        return sum(1 for session in self.all() for _ in session.streams())
+
+    def end(self, session: Session, why: str = "The session was ended.") -> None:
+        with self._lock:
+            self._known.pop(session.id, None)
+        session.end(why)
+
+    def settle(self, session: Session) -> None:
+        """Ends an implicit session that is finished."""
+        if session.finished():
+            self.end(session, "The session has ended: its request is done and its streams were read.")
+
+    def reap(self) -> None:
+        """Ends what nobody uses any more; called every now and then."""
+        for session in self.all():
+            if session.expired():
+                self.end(session, f"The session was not used for {session.timeout:g} seconds and has ended.")
+            else:
+                self.settle(session)
+
+    def close(self) -> None:
+        for session in self.all():
+            self.end(session, "The service stops.")

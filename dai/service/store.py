@@ -1,0 +1,359 @@
+"""The state database: what outlives the process. SQLite unless configured otherwise; SQLAlchemy Core, no ORM.
+
+A row of jobs holds what a job is asked to do and how far it came; results are files (``dai.service.results``). Each write is
+one transaction. Several services may share one database: each sees only the rows of its own name, and one process at a
+time has a name, by a lease (``claim``) that it renews all the time.
+
+A SQLite file that is deleted or overwritten while it is open goes on taking rows that nobody finds again. So every
+transaction looks whether it is the same file still.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from dai.errors import ConfigurationError, DatabaseUnavailableError
+
+log = logging.getLogger("dai.service.store")
+
+_metadata = sa.MetaData()
+_jobs = sa.Table(
+    "dai_jobs",
+    _metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("service", sa.String(200), nullable=False, index=True),
+    sa.Column("resource", sa.String(200), nullable=False),
+    sa.Column("session", sa.String(64)),
+    sa.Column("owner", sa.String(400)),
+    sa.Column("phase", sa.String(16), nullable=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    # MariaDB has types by their sizes
+    sa.Column("request", sa.LargeBinary(1 << 30), nullable=False),
+    sa.Column("blocksize", sa.Integer),
+    sa.Column("created", sa.Double, nullable=False),
+    sa.Column("started", sa.Double),
+    sa.Column("ended", sa.Double),
+    sa.Column("destruction", sa.Double, nullable=False, index=True),
+    sa.Column("outputs", sa.JSON, nullable=False),
+    sa.Column("activities", sa.JSON, nullable=False),
+    sa.Column("error", sa.JSON),
+)
+_services = sa.Table(
+    "dai_services",
+    _metadata,
+    sa.Column("name", sa.String(200), primary_key=True),
+    sa.Column("token", sa.String(32), nullable=False),
+    sa.Column("renewals", sa.Integer, nullable=False),
+    sa.Column("host", sa.String(255), nullable=False),
+    sa.Column("process", sa.Integer, nullable=False),
+    sa.Column("machine", sa.String(100), nullable=False),
+    sa.Column("began", sa.String(40), nullable=False),
+)
+
+LEASE_SECONDS = 30.0
+"""A process that has not renewed its lease for so long has it no more. Clocks are not compared: who wants the name
+looks whether the lease is renewed."""
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job as it is stored. Times are seconds since 1970 UTC; ``kind`` says how ``request`` is read; ``outputs``
+    and ``activities`` are what ``dai.service.jobs`` writes into them; ``error`` is a problem document."""
+
+    id: str
+    service: str
+    resource: str
+    phase: str
+    kind: str
+    request: bytes
+    created: float
+    destruction: float
+    session: str | None = None
+    owner: str | None = None
+    blocksize: int | None = None
+    started: float | None = None
+    ended: float | None = None
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+    activities: list[dict[str, Any]] = field(default_factory=list)
+    error: dict[str, Any] | None = None
+
+
+class Store:
+    """Thread-safe. DatabaseUnavailableError when the state database cannot be reached or written."""
+
+    def __init__(self, url: str, service: str) -> None:
+        self.service = service
+        self._token: str | None = None
+        self._renewed = 0.0
+        self._file: _File | None = None
+        parsed = make_url(url)
+        sqlite = parsed.get_backend_name() == "sqlite"
+        if parsed.drivername == "postgresql":
+            # the PostgreSQL library that is installed with us is not SQLAlchemy's default
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        in_memory = sqlite and parsed.database in (None, "", ":memory:")
+        options: dict[str, Any] = {}
+        if in_memory:
+            # one connection holds the database, so everybody takes turns on it
+            options = {"poolclass": sa.pool.QueuePool, "pool_size": 1, "max_overflow": 0}
+        if sqlite:
+            options["connect_args"] = {"timeout": 30, "check_same_thread": False}
+        try:
+            if sqlite and not in_memory:
+                Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
+            self._engine = sa.create_engine(parsed, pool_pre_ping=not sqlite, **options)
+            if sqlite:
+                sa.event.listen(self._engine, "connect", _prepare_sqlite)
+            _metadata.create_all(self._engine)
+            if sqlite and not in_memory and not str(parsed.database).startswith("file:"):
+                self._file = _File(Path(str(parsed.database)), _marked(self._engine))
+        except (SQLAlchemyError, OSError, ImportError) as error:
+            log.error("the state database cannot be opened", exc_info=error)
+            raise ConfigurationError(
+                "The state database (service.state) cannot be opened.", hint="The log says why."
+            ) from error
+
+    def claim(self) -> None:
+        """Makes the name this process's own until ``close``. ConfigurationError where another process has it. One that
+        has died on this machine has it no more; one that cannot be looked for, until its lease is over."""
+        deadline = time.monotonic() + LEASE_SECONDS
+        first = held = self._holder()
+        while held is not None and (living := _living(held)) is not False:
+            if living or (first is not None and (held.token, held.renewals) != (first.token, first.renewals)):
+                raise self._held_by(held)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(LOOK_SECONDS)
+            held = self._holder()
+        if not self._taken(held):
+            raise self._held_by(self._holder())
+
+    def _holder(self) -> sa.Row[Any] | None:
+        rows = self._run(sa.select(_services).where(_services.c.name == self.service))
+        return rows[0] if rows else None
+
+    def _held_by(self, held: sa.Row[Any] | None) -> ConfigurationError:
+        who = f"process {held.process} on {held.host}" if held is not None else "another process"
+        return ConfigurationError(
+            f"Another service named {self.service!r} keeps its jobs in this state database (service.state): {who}.",
+            hint="Stop it, or set another name or state in [service].",
+        )
+
+    def _taken(self, held: sa.Row[Any] | None) -> bool:
+        """Whether the name is ours now: nobody else was quicker."""
+        token, began = secrets.token_hex(16), time.monotonic()
+        machine, started = _process(os.getpid())
+        values = {"token": token, "renewals": 0, "host": socket.gethostname(), "process": os.getpid()}
+        values.update(machine=machine, began=started)
+        statement: Any = _services.insert().values(name=self.service, **values)
+        if held is not None:
+            same = (_services.c.token == held.token, _services.c.renewals == held.renewals)
+            statement = _services.update().where(_services.c.name == self.service, *same).values(**values)
+        try:
+            with self._begin() as connection:
+                if not connection.execute(statement).rowcount:
+                    return False
+        except DatabaseUnavailableError as error:
+            if isinstance(error.__cause__, IntegrityError):
+                return False
+            raise
+        self._token, self._renewed = token, began
+        return True
+
+    def check(self) -> None:
+        """Renews the lease, so it says whether something can be written. DatabaseUnavailableError when it is lost."""
+        began = time.monotonic()
+        ours = (_services.c.name == self.service, _services.c.token == self._token)
+        renewed = _services.update().where(*ours).values(renewals=_services.c.renewals + 1)
+        with self._opened() as connection:
+            if not connection.execute(renewed).rowcount:
+                self._renewed = -LEASE_SECONDS  # whatever is asked next looks again
+                log.error("another process has taken over the name of this service", extra={"service": self.service})
+                raise DatabaseUnavailableError(
+                    "Another process has taken over the state of this service.", hint="The service must be restarted."
+                )
+        self._renewed = began
+
+    def add(self, job: Job) -> None:
+        self._run(_jobs.insert().values(**asdict(job)))
+
+    def get(self, id: str) -> Job | None:
+        rows = self._run(sa.select(_jobs).where(_jobs.c.id == id, self._own()))
+        return _job(rows[0]) if rows else None
+
+    def listed(self, phases: Iterable[str] = (), limit: int | None = None) -> list[Job]:
+        """The newest first; without their requests, which may be large."""
+        columns = [each for each in _jobs.c if each.name != "request"]
+        query = sa.select(*columns).where(self._own())
+        if chosen := list(phases):
+            query = query.where(_jobs.c.phase.in_(chosen))
+        rows = self._run(query.order_by(_jobs.c.created.desc(), _jobs.c.id).limit(limit))
+        return [_job(row) for row in rows]
+
+    def of_others(self) -> set[str]:
+        """Ids of the jobs of other services, which may share the directory of results as well."""
+        return {row[0] for row in self._run(sa.select(_jobs.c.id).where(~self._own()))}
+
+    def due(self, now: float) -> list[str]:
+        """Ids of jobs whose destruction time has come."""
+        rows = self._run(sa.select(_jobs.c.id).where(self._own(), _jobs.c.destruction <= now))
+        return [row[0] for row in rows]
+
+    def change(self, job: Job, from_phases: Iterable[str], **values: Any) -> Job | None:
+        """``job`` with the new values, unless it has left ``from_phases`` meanwhile or is gone: None then."""
+        condition = sa.and_(_jobs.c.id == job.id, self._own(), _jobs.c.phase.in_(list(from_phases)))
+        with self._begin() as connection:
+            changed = connection.execute(_jobs.update().where(condition).values(**values)).rowcount
+        return replace(job, **values) if changed else None
+
+    def remove(self, id: str) -> None:
+        with self._begin() as connection:
+            connection.execute(_jobs.delete().where(_jobs.c.id == id, self._own()))
+
+    def close(self) -> None:
+        """Gives the name back."""
+        if self._token is not None:
+            with suppress(DatabaseUnavailableError), self._opened() as connection:
+                connection.execute(_services.delete().where(_services.c.token == self._token))
+        self._engine.dispose()
+        if self._file is not None:
+            self._file.close()
+
+    def _own(self) -> sa.ColumnElement[bool]:
+        return _jobs.c.service == self.service
+
+    def _run(self, statement: Any) -> list[Any]:
+        with self._begin() as connection:
+            result = connection.execute(statement)
+            return list(result) if result.returns_rows else []
+
+    def _begin(self) -> _Begin:
+        if self._token is not None and time.monotonic() - self._renewed > LEASE_SECONDS:
+            self.check()
+        return self._opened()
+
+    def _opened(self) -> _Begin:
+        if self._file is not None:
+            self._file.check()
+        return _Begin(self._engine)
+
+
+class _File:
+    """The file of a SQLite database whose ``user_version`` is ``mark``. It stays open: to close a file of a database
+    would end the locks that SQLite has on it in this process."""
+
+    def __init__(self, path: Path, mark: int) -> None:
+        self._path, self._descriptor = path, os.open(path, os.O_RDONLY)
+        self._identity, found = self._read()
+        # a mark that another connection keeps from the file yet
+        self._marks = {mark, found}
+
+    def check(self) -> None:
+        """DatabaseUnavailableError where the file was deleted, replaced or overwritten."""
+        try:
+            identity, mark = self._read()
+            if identity == self._identity and mark in self._marks:
+                return
+        except OSError as error:
+            log.error("the file of the state database cannot be read", exc_info=error)
+        log.error("the file of the state database was deleted or overwritten while the service ran")
+        raise DatabaseUnavailableError(
+            "The state of the service was deleted or overwritten while it ran; it takes no jobs.",
+            hint="Who runs the service must put the file back and restart it.",
+        )
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _read(self) -> tuple[tuple[int, int, bytes], int]:
+        """What stays the same, and the mark: https://www.sqlite.org/fileformat.html, the database header."""
+        there = os.stat(self._path)
+        head = os.pread(self._descriptor, 64, 0)
+        return (there.st_dev, there.st_ino, head[:16]), int.from_bytes(head[60:64], signed=True)
+
+
+def _marked(engine: sa.Engine) -> int:
+    """A number that tells a SQLite database from others."""
+    with engine.connect() as connection:
+        mark = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+        if not mark:
+            mark = secrets.randbelow(2**31 - 1) + 1
+            connection.exec_driver_sql(f"PRAGMA user_version = {mark}")
+            connection.commit()
+            connection.exec_driver_sql("PRAGMA wal_checkpoint").fetchall()
+    return mark
+
+
+def _process(number: int) -> tuple[str, str]:
+    """The machine (and on it the container) of a process, and when it began; empty where that cannot be known."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        machine = f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return "", ""
+    try:
+        # proc(5): field 22, counted behind the name in brackets, which may hold anything
+        return machine, Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return machine, ""
+
+
+def _living(held: sa.Row[Any]) -> bool | None:
+    """Whether the process that has a lease lives; None where it is on another machine."""
+    machine, began = _process(held.process)
+    return held.began == began if machine and machine == held.machine else None
+
+
+class _Begin:
+    """A transaction whose database errors are translated."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._context = engine.begin()
+
+    def __enter__(self) -> sa.Connection:
+        try:
+            return self._context.__enter__()
+        except SQLAlchemyError as error:
+            raise _translated(error) from error
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            self._context.__exit__(kind, error, trace)
+        except SQLAlchemyError as late:
+            raise _translated(late) from late
+        if isinstance(error, SQLAlchemyError):
+            raise _translated(error) from error
+
+
+def _translated(error: SQLAlchemyError) -> DatabaseUnavailableError:
+    log.error("the state database failed", exc_info=error)
+    return DatabaseUnavailableError("The service cannot reach or write its own state.", hint="Try again later.")
+
+
+def _prepare_sqlite(connection: Any, _: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.close()
+
+
+def _job(row: Any) -> Job:
+    values = dict(row._mapping)
+    values["request"] = bytes(values.get("request", b""))
+    return Job(**values)

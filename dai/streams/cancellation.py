@@ -1,0 +1,86 @@
+"""One way to stop work from another thread.
+
+A ``Cancellation`` is made for each request and handed down to whoever may block: drivers, mailboxes, deliveries. Each
+registers how to interrupt itself (``on_cancel``); whoever wants the work to stop calls ``cancel``. The blocked
+call then fails in its own thread, the generators unwind, and every ``with`` block closes what it holds: cancelling
+never closes anything itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dai.errors import CancelledError, DaiError
+
+log = logging.getLogger("dai.streams.cancellation")
+
+SETTLE_SECONDS = 2.0
+"""In which cancelled work ends where its database hears of it. A service that stops waits no longer: it abandons it."""
+
+
+class Cancellation:
+    """Thread-safe; the first cause wins and stays."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._callbacks: dict[object, Callable[[], None]] = {}
+        self._calling: dict[object, int] = {}
+        self._cause: DaiError | None = None
+
+    @property
+    def cause(self) -> DaiError | None:
+        return self._cause
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cause is not None
+
+    def check(self) -> None:
+        """Raises the cause if there is one."""
+        if self._cause is not None:
+            raise self._cause
+
+    def cancel(self, cause: DaiError | None = None) -> None:
+        """Stop the work, once. Callbacks run in the caller's thread; what one of them raises does not keep the others
+        from being called."""
+        with self._changed:
+            if self._cause is not None:
+                return
+            self._cause = cause or CancelledError("The work was cancelled.")
+            keys = list(self._callbacks)
+        for key in keys:
+            with self._changed:
+                callback = self._callbacks.get(key)
+                if callback is None:
+                    continue
+                self._calling[key] = threading.get_ident()
+            try:
+                callback()
+            except Exception:
+                log.warning("an interrupt failed", exc_info=True)
+            finally:
+                with self._changed:
+                    del self._calling[key]
+                    self._changed.notify_all()
+
+    @contextmanager
+    def on_cancel(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Inside the block, ``cancel`` calls ``callback``. If it was cancelled already, raises the cause at once.
+
+        After the block the callback neither runs nor will run: an interrupt never strikes what is done on the same
+        connection afterwards. So the callback must not wait for anything that is held while the block is left.
+        """
+        key = object()
+        with self._changed:
+            self.check()
+            self._callbacks[key] = callback
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._callbacks[key]
+                while self._calling.get(key, threading.get_ident()) != threading.get_ident():
+                    self._changed.wait()

@@ -1,0 +1,373 @@
+"""The one queue: bounded, its blocks numbered from 0, re-readable until acknowledged.
+
+States and what moves between them::
+
+    open ──finish()──> finished ──the last block acknowledged──> drained
+      └──fail(cause)──> failed: a reader gets what was put before, then the cause
+
+A producer thread calls ``put`` and is held while ``capacity`` blocks (or more than ``capacity_bytes``, one block always
+fits) wait unacknowledged. A producer over HTTP calls ``offer``, which never waits. A reader asks for block n, which
+acknowledges all before n; a lost reply is repaired by asking for n again. A reader that asks for several blocks at once
+needs all of them held until it has them, so ``poll_many`` lets the mailbox hold as many. Readers wait in a thread
+(``get``) or on an event loop (``add_listener`` and ``poll``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from dai.errors import ClosedError, ConflictError, DaiError, GoneError
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Block
+
+END = None
+"""What ``get`` and ``poll`` give for the number after the last block."""
+
+
+class Pending:
+    """What ``poll`` gives where the block is not there yet."""
+
+
+PENDING = Pending()
+
+
+class _Listeners:
+    """Who is told of a change; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[object, Callable[[], None]] = {}
+
+    def add(self, listener: Callable[[], None]) -> Callable[[], None]:
+        key = object()
+        with self._lock:
+            self._known[key] = listener
+        return lambda: self._remove(key)
+
+    def _remove(self, key: object) -> None:
+        with self._lock:
+            self._known.pop(key, None)
+
+    def notify(self) -> None:
+        with self._lock:
+            listeners = list(self._known.values())
+        for listener in listeners:
+            listener()
+
+
+class Budget:
+    """Bytes of pushed blocks: those that wait in mailboxes, and those on their way into one; thread-safe.
+
+    ``limit`` is for blocks that no reader waits for yet; one block always fits. A budget ``within`` another takes its
+    bytes from that as well. ``awaited_limit`` is for blocks that a reader waits for, None for no limit of its own: so
+    blocks that nobody reads never shut out those that a pipeline needs to go on.
+    """
+
+    def __init__(self, limit: int, awaited_limit: int | None = None, within: Budget | None = None) -> None:
+        self.limit, self.awaited_limit = limit, awaited_limit
+        self._within = within
+        self._lock = threading.Lock()
+        self._held = 0
+        self._listeners = _Listeners()
+
+    @property
+    def held(self) -> int:
+        return self._held
+
+    def reserve(self, size: int, awaited: bool) -> Budget | None:
+        """Takes ``size`` bytes for a block that is to come, ``awaited`` where a reader waits for it. Gives the budget
+        that has no room for it: nothing was taken then."""
+        limit = self.awaited_limit if awaited else self.limit
+        with self._lock:
+            if limit is not None and self._held and self._held + size > limit:
+                return self
+            full = self._within.reserve(size, awaited) if self._within is not None else None
+            if full is None:
+                self._held += size
+            return full
+
+    def add(self, size: int) -> None:
+        """Takes ``size`` bytes whether there is room or not."""
+        with self._lock:
+            self._held += size
+        if self._within is not None:
+            self._within.add(size)
+
+    def release(self, size: int) -> None:
+        with self._lock:
+            self._held -= size
+        if self._within is not None:
+            self._within.release(size)
+        self._listeners.notify()
+
+    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """``listener`` is called, from any thread, whenever bytes are given back. Returns how to remove it."""
+        return self._listeners.add(listener)
+
+
+class Mailbox:
+    """One stream's blocks between one producer and its reader; thread-safe. What it holds counts in the ``budget``."""
+
+    def __init__(self, capacity: int = 2, capacity_bytes: int = 64 << 20, budget: Budget | None = None) -> None:
+        self.capacity, self.capacity_bytes = capacity, capacity_bytes
+        self._budget = budget
+        self._awaited = -1
+        self.media_type = "application/octet-stream"
+        self._changed = threading.Condition()
+        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._held_bytes = 0
+        self._next = 0
+        self._acknowledged = 0
+        self._finished = False
+        self._cause: DaiError | None = None
+        self._listeners = _Listeners()
+
+    @property
+    def expected(self) -> int:
+        """The number of the next block to put."""
+        return self._next
+
+    @property
+    def acknowledged(self) -> int:
+        """The number of the first block that is not acknowledged."""
+        return self._acknowledged
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Blocks and bytes that wait."""
+        with self._changed:
+            return len(self._blocks), self._held_bytes
+
+    @property
+    def full(self) -> bool:
+        """The next block has to wait for the reader."""
+        with self._changed:
+            return self._full()
+
+    @property
+    def ended(self) -> bool:
+        """Finished or failed: nothing will be put any more."""
+        return self._finished or self._cause is not None
+
+    def awaits(self, number: int) -> bool:
+        """A reader waits for block ``number``, which is the next to come."""
+        return number == self._awaited == self._next and not self.ended
+
+    @property
+    def drained(self) -> bool:
+        """Finished, and every block acknowledged."""
+        return self._finished and not self._blocks
+
+    def _full(self) -> bool:
+        return bool(self._blocks) and (len(self._blocks) >= self.capacity or self._held_bytes >= self.capacity_bytes)
+
+    def put(self, block: Block, cancellation: Cancellation, wait: float | None = None) -> bool:
+        """Put the next block, held while the mailbox is full. False if ``wait`` seconds passed first.
+
+        Raises the cancellation's cause, ClosedError when the reader is gone, ConflictError after the end.
+        """
+        with cancellation.on_cancel(self._wake):
+            if not self._wait_for_room(cancellation, wait):
+                return False
+            self._add(block)
+        return True
+
+    def fill(self, blocks: Iterator[Block], cancellation: Cancellation) -> None:
+        """Puts all blocks and finishes. None is made before there is room for it. Raises as ``put`` does, and what
+        ``blocks`` raises; the mailbox is not failed by that."""
+        with cancellation.on_cancel(self._wake):
+            while True:
+                self._wait_for_room(cancellation, None)
+                block = next(blocks, None)
+                if block is None:
+                    break
+                self._add(block)
+        self.finish()
+
+    def _add(self, block: Block) -> None:
+        with self._changed:
+            self._hold(block)
+        self._notify()
+
+    def _hold(self, block: Block) -> None:
+        self._blocks[self._next] = block
+        self._next += 1
+        self._held_bytes += len(block)
+        if self._budget is not None:
+            self._budget.add(len(block))
+
+    def _released(self, size: int) -> None:
+        """Tells the budget; without the lock, because who listens to a budget may ask the mailbox."""
+        if self._budget is not None and size:
+            self._budget.release(size)
+
+    def _wait_for_room(self, cancellation: Cancellation, wait: float | None) -> bool:
+        deadline = None if wait is None else time.monotonic() + wait
+        with self._changed:
+            while self._full() and self._cause is None and not cancellation.cancelled:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._changed.wait(left)
+            cancellation.check()
+            if self._cause is not None:
+                raise ClosedError("The reader of this stream is gone.") from self._cause
+            if self._finished:
+                raise ConflictError("This stream has ended; nothing can be put any more.")
+        return True
+
+    def check_offer(self, number: int) -> None:
+        """Raises what ``offer`` raises for any block of that number."""
+        if self._cause is not None:
+            raise ClosedError("The reader of this stream is gone.") from self._cause
+        if number > self._next or (number == self._next and self._finished):
+            raise ConflictError(
+                f"Block {number} was sent, but "
+                + ("the stream has ended." if self._finished else f"block {self._next} is expected."),
+                expected=self._next,
+            )
+
+    def offer(self, number: int, block: Block, last: bool = False) -> bool:
+        """Put block ``number`` without waiting; False while there is no room. A block that was put already is not put
+        again, so a producer may repeat itself after a lost reply; ``last`` ends the stream.
+
+        Raises ConflictError (with the number expected) for a block out of order, or for a new one after the end, and
+        ClosedError when the reader is gone.
+        """
+        with self._changed:
+            self.check_offer(number)
+            if number == self._next:
+                if self._full():
+                    return False
+                self._hold(block)
+            if last:
+                if number != self._next - 1:
+                    raise ConflictError(
+                        f"Block {number} cannot be the last: {self._next} blocks were put.", expected=self._next
+                    )
+                self._finished = True
+        self._notify()
+        return True
+
+    def finish(self) -> None:
+        """No more blocks will come."""
+        with self._changed:
+            self._finished = self._cause is None
+        self._notify()
+
+    def fail(self, cause: DaiError) -> None:
+        """The producer failed or the reader is gone: the first cause stays; held blocks can still be read."""
+        with self._changed:
+            if not self._finished and self._cause is None:
+                self._cause = cause
+        self._notify()
+
+    def discard(self, cause: DaiError) -> None:
+        """The reader is gone for good: forget the blocks and stop the producer."""
+        with self._changed:
+            self._blocks.clear()
+            released, self._held_bytes = self._held_bytes, 0
+            if self._cause is None:
+                self._cause = cause
+            self._finished = False
+        self._released(released)
+        self._notify()
+
+    def poll(self, number: int) -> Block | Pending | None:
+        """Block ``number``, PENDING, or END. Acknowledges all blocks before it.
+
+        Raises GoneError for an acknowledged block, ConflictError for one far ahead, the producer's failure once all
+        that was put before has been read.
+        """
+        with self._changed:
+            if number < self._acknowledged:
+                raise GoneError(f"Block {number} was acknowledged; the first that is left is {self._acknowledged}.")
+            if number > self._next:
+                raise ConflictError(f"Block {number} was asked for, but the next to come is {self._next}.")
+            freed, before = False, self._held_bytes
+            while self._acknowledged < number:
+                block = self._blocks.pop(self._acknowledged, None)
+                if block is not None:  # else all were discarded
+                    self._held_bytes -= len(block)
+                self._acknowledged += 1
+                freed = True
+            released = before - self._held_bytes
+            found = self._blocks.get(number)
+            cause, finished = self._cause, self._finished
+        if freed:
+            self._released(released)
+            self._notify()
+        if found is not None:
+            return found
+        if cause is not None:
+            raise cause
+        return END if finished else PENDING
+
+    def poll_many(self, number: int, count: int) -> tuple[list[Block], bool]:
+        """Up to ``count`` blocks from ``number``, and whether there is reason to wait for more of them. No block and no
+        reason to wait is the end. Acknowledges and raises as ``poll`` does."""
+        if count > self.capacity:
+            with self._changed:
+                self.capacity = count
+                self._changed.notify_all()
+        first = self.poll(number)
+        if isinstance(first, Pending):
+            return [], True
+        if first is END:
+            return [], False
+        with self._changed:
+            found = [first]
+            while len(found) < count and number + len(found) in self._blocks:
+                found.append(self._blocks[number + len(found)])
+            return found, len(found) < count and not self.ended and not self._full()
+
+    def is_last(self, number: int) -> bool:
+        """Block ``number`` is known to be the last one."""
+        with self._changed:
+            return self._finished and number == self._next - 1
+
+    def get(self, number: int, cancellation: Cancellation, wait: float | None = None) -> Block | Pending | None:
+        """Like ``poll``, but waits up to ``wait`` seconds (None: for ever) for the block to come."""
+        deadline = None if wait is None else time.monotonic() + wait
+        with cancellation.on_cancel(self._wake):
+            while True:
+                found = self.poll(number)
+                if found is not PENDING:
+                    return found
+                if self._awaited != number:
+                    self._awaited = number
+                    self._listeners.notify()
+                with self._changed:
+                    cancellation.check()
+                    if self._next <= number and not self.ended:
+                        left = None if deadline is None else deadline - time.monotonic()
+                        if left is not None and left <= 0:
+                            return PENDING
+                        self._changed.wait(left)
+
+    def blocks(self, cancellation: Cancellation) -> Iterator[Block]:
+        """All blocks from the first unacknowledged one, each acknowledged when the next is asked for."""
+        number = self._acknowledged
+        while True:
+            found = self.get(number, cancellation)
+            if found is END or isinstance(found, Pending):
+                return
+            yield found
+            number += 1
+
+    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """``listener`` is called, from any thread, whenever a block or the end arrives, room is made or a reader begins
+        to wait. Returns how to remove it."""
+        return self._listeners.add(listener)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        self._listeners.notify()

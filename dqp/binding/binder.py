@@ -1,0 +1,313 @@
+"""SQL to operators.
+
+DuckDB itself says whether a query holds and what its columns are called (``Catalog.describe``: the shadow); what stays
+to be done here is to find out what each name stands for and to say the query in operators. What they do not cover is
+no error: the smallest query expression around it that stands alone becomes a ``Block`` (``binder_blocks``).
+
+``bind`` is exact: the rendered tree means what the query means. Rules make it fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dai.errors import LimitError, NotAQueryError, StatementError
+from dqp.algebra.chains import balanced
+from dqp.algebra.functions import TELLING
+from dqp.algebra.operators import Names, Operator, SetOperation, Sort, column
+from dqp.binding.expressions import IN_LIST, Expressions
+from dqp.binding.from_clause import values
+from dqp.binding.parameters import Parameters, Statement, read, tokens
+from dqp.binding.scope import Output, Relation, Scope, Unmodelled, folded
+from dqp.binding.select import Select, is_constant, limits, only, ordered, position_of
+from dqp.binding.verbatim import Cte, Ctes, Shape, block
+from dqp.catalog.catalog import Catalog
+
+DEEPEST = 60
+"""Lists in lists in a column of an answer: Arrow takes 64 levels of anything."""
+MOST_READ = 2_000
+"""Names in FROM, of a name of WITH or a view those in its query as often as it is read."""
+_SET = frozenset("with_ this expression distinct order limit offset".split())
+_SUBQUERY = frozenset("with_ this alias order limit offset".split())
+_KINDS: dict[type[exp.Expression], Any] = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``names`` are the columns as the user gets them (a name may repeat), ``types`` DuckDB's; the tree's columns match
+    by position. ``statement``: ``query``, ``explain`` or ``explain analyze``; ``form`` of the plan that these give."""
+
+    tree: Operator
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    statement: str
+    placed: Callable[[StatementError], StatementError]
+    """An error of a place in what was bound, as one of a place in what was sent."""
+    form: str | None = None
+
+
+def bind(sql: str, catalog: Catalog, parameters: Parameters = ()) -> Bound:
+    """The operators of one query, perhaps with EXPLAIN or EXPLAIN ANALYZE before it.
+
+    ``parameters``: a sequence for ``?`` and ``$1``, a mapping for ``$name`` and ``:name``; a sequence as a value is a
+    list, after IN the list of values. Raises StatementError with the position in ``sql`` for what is no valid query,
+    NotAQueryError for anything but one query, ParameterError, DatabaseUnavailableError for a source that is needed.
+    """
+    statement = read(sql, parameters)
+    if statement.lists:
+        try:
+            return _bound(statement, catalog)
+        except StatementError as error:
+            # A constant becomes what it is compared with, a value of a table does not: texts as dates, for one.
+            try:
+                statement = read(sql, parameters, None)
+            except LimitError:
+                raise error from None
+    return _bound(statement, catalog)
+
+
+def _bound(statement: Statement, catalog: Catalog) -> Bound:
+    try:
+        _nothing_telling(statement.tokens, statement.text)
+        shape = catalog.describe(statement.text)
+        _not_too_deep(shape)
+        parsed = _parsed(statement.tokens, statement.text)
+        output = Binder(catalog, statement.lists).statement(parsed, shape)
+    except StatementError as error:
+        if statement.text is statement.written and (error.position is None or error.extra.get("excerpt")):
+            raise
+        raise statement.error(error) from error
+    names, types = (tuple(each) for each in zip(*shape, strict=True))
+    return Bound(output.tree, names, types, statement.kind, statement.error, statement.form)
+
+
+def _not_too_deep(shape: Shape) -> None:
+    for number, (_, type) in enumerate(shape, 1):
+        if (depth := type[len(type.rstrip("[]")) :].count("[]")) > DEEPEST:
+            raise LimitError(
+                f"Column {number} of the answer has lists in lists, {depth} levels deep; {DEEPEST} can travel.",
+                hint="Take the lists apart with unnest, or CAST the column AS VARCHAR.",
+            )
+
+
+def _nothing_telling(found: tuple[Token, ...], sql: str) -> None:
+    for token, following in pairwise(found):
+        if following.token_type == TokenType.L_PAREN and token.text.lower() in TELLING:
+            raise StatementError(
+                f"The function {token.text} is not allowed here: it tells about the server.",
+                sql=sql,
+                position=token.start + 1,
+            )
+
+
+def _parsed(found: tuple[Token, ...], sql: str) -> exp.Expression:
+    """The syntax tree of one query that DuckDB has accepted."""
+    text = _marked(found, sql)
+    try:
+        made = _Dialect().parser().parse(list(found) if text is sql else tokens(text), text)
+    except ParseError as error:
+        problem = error.errors[0] if error.errors else {}
+        position = None
+        if text is sql and problem.get("line"):
+            lines = sql.split("\n")[: problem["line"] - 1]
+            position = sum(len(each) + 1 for each in lines) + max(
+                problem.get("col", 1) - len(problem.get("highlight") or "") + 1, 1
+            )
+        raise StatementError(
+            "DuckDB knows this syntax, the federation does not (yet).", sql=sql, position=position
+        ) from error
+    if len(made) != 1 or not isinstance(made[0], exp.Query | exp.Values | exp.Pivot):
+        raise NotAQueryError("This is not a query; nothing was run.", sql=sql, position=1, hint="Send one SELECT.")
+    query = balanced(made[0])  # type: ignore[arg-type]
+    if text is not sql:
+        _without_places(query)
+    return query
+
+
+def _without_places(query: exp.Expression) -> None:
+    for each in query.find_all(exp.Anonymous):
+        each.meta.clear()
+
+
+def _marked(found: tuple[Token, ...], sql: str) -> str:
+    """The text with a mark in every ``IN […]``, and parentheses around ``DATE '…'`` before ``::``: sqlglot would take
+    the cast for that of the text."""
+    marks: list[tuple[int, int, str]] = []
+    for index, token in enumerate(found[:-2]):
+        kinds = [each.token_type for each in found[index + 1 : index + 3]]
+        if kinds == [TokenType.STRING, TokenType.DCOLON] and token.token_type in DuckDB.Parser.TYPE_TOKENS:
+            marks += [(token.start, 0, "("), (found[index + 1].end + 1, 0, ")")]
+    for index, (token, following) in enumerate(pairwise(found)):
+        if token.token_type == TokenType.IN and following.token_type == TokenType.L_BRACKET and not _loop(found, index):
+            depth = 0
+            for each in found[index + 1 :]:
+                depth += (each.token_type == TokenType.L_BRACKET) - (each.token_type == TokenType.R_BRACKET)
+                if depth == 0:
+                    comma = "" if each is found[index + 2] else ", "
+                    marks += [(following.start, 1, f"({IN_LIST}{comma}"), (each.start, 1, ")")]
+                    break
+    for start, length, text in sorted(marks, reverse=True):
+        sql = f"{sql[:start]}{text}{sql[start + length :]}"
+    return sql
+
+
+def _loop(found: tuple[Token, ...], index: int) -> bool:
+    """Whether the IN at ``index`` is that of a list comprehension, ``x FOR x IN …`` or ``x FOR x, i IN …``."""
+    return any(
+        each.token_type == TokenType.FOR for each in (*found[index - 2 : index - 1], *found[index - 4 : index - 3])
+    )
+
+
+class _Dialect(DuckDB):
+    """DuckDB's SQL read to the letter: paths into JSON stay as they are written."""
+
+    def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
+        return path
+
+
+@lru_cache(maxsize=256)
+def _parsed_view(sql: str) -> exp.Expression:
+    query = _parsed(tuple(tokens(sql)), sql)
+    _without_places(query)
+    return query
+
+
+class Binder:
+    """Binds one statement: gives identifiers and keeps the moment that it takes for now. ``lists`` came with it."""
+
+    def __init__(self, catalog: Catalog, lists: Mapping[str, pa.Table] | None = None) -> None:
+        self.catalog = catalog
+        self.lists = lists or {}
+        self.names = Names()
+        self._read = 0
+        self._now = datetime.now(UTC)
+        self._views = {folded(name): sql for name, sql in catalog.views.items()}
+
+    def reads(self) -> None:
+        """Counts a name in FROM. LimitError for one too many: queries that read others twice grow without an end."""
+        self._read += 1
+        if self._read > MOST_READ:
+            raise LimitError(
+                f"The query reads more than {MOST_READ:,} tables and queries; those in WITH and in views count each "
+                "time that they are named.",
+                hint="Run a part that is used often first, and upload its answer as a table.",
+            )
+
+    def moment(self, kind: str) -> exp.Expression:
+        """The literal of a function of the moment."""
+        now = self._now
+        text = {"DATE": now.date().isoformat(), "TIME": now.time().isoformat(), "TIMETZ": now.timetz().isoformat()}.get(
+            kind, (now if kind == "TIMESTAMPTZ" else now.replace(tzinfo=None)).isoformat(sep=" ")
+        )
+        return exp.Cast(this=exp.Literal(this=text, is_string=True), to=exp.DataType.build(kind, dialect="duckdb"))
+
+    # --- query expressions ---
+
+    def statement(self, node: exp.Expression, shape: Shape) -> Output:
+        """The whole statement, whose columns are known."""
+        try:
+            return self._query(node, None, {})
+        except Unmodelled:
+            return block(self, node, {}, shape)
+
+    def query(self, node: exp.Expression, outer: Scope | None, ctes: Ctes) -> Output:
+        """A query expression; ``outer`` is the scope of the query around it. Raises Unmodelled for one that the
+        operators do not cover and that does not stand alone."""
+        try:
+            return self._query(node, outer, ctes)
+        except Unmodelled:
+            return block(self, node, ctes)
+
+    def view(self, name: str) -> Output | None:
+        """A view of the catalog by its name."""
+        sql = self._views.get(folded(name))
+        if sql is None:
+            return None
+        output = self.query(_parsed_view(sql), None, {})
+        if all(each is not None for each, _ in output.columns):
+            return output
+        shape = self.catalog.describe(sql)
+        columns = tuple((each, made) for (each, _), (_, made) in zip(shape, output.columns, strict=True))
+        return Output(output.tree, columns)
+
+    def _query(self, node: exp.Expression, outer: Scope | None, ctes: Ctes) -> Output:
+        ctes = self._with(node, ctes)
+        if isinstance(node, exp.Select):
+            return Select(self, node, outer, ctes).bound()
+        if isinstance(node, exp.SetOperation):
+            return self._set_operation(node, outer, ctes)
+        if isinstance(node, exp.Subquery):
+            return self._parenthesised(node, outer, ctes)
+        if isinstance(node, exp.Values):
+            return values(self, node, ctes)
+        raise Unmodelled(type(node).__name__)
+
+    def _with(self, node: exp.Expression, ctes: Ctes) -> Ctes:
+        clause = node.args.get("with_")
+        if clause is None:
+            return ctes
+        if clause.args.get("recursive"):
+            raise Unmodelled("WITH RECURSIVE")
+        known = dict(ctes)
+        for each in clause.expressions:
+            if not isinstance(each.this, exp.Query | exp.Values) or each.args.get("key_expressions"):
+                raise Unmodelled("WITH")
+            made = Cte(each, dict(known))
+            if made.volatile():
+                # Read twice, it would be run twice.
+                raise Unmodelled("volatile function in WITH")
+            known[folded(each.alias)] = made
+        return known
+
+    def _parenthesised(self, node: exp.Subquery, outer: Scope | None, ctes: Ctes) -> Output:
+        only(node, _SUBQUERY)
+        output = self.query(node.this, outer, ctes)
+        return self._sorted(node, output, output.columns, ctes)
+
+    def _set_operation(self, node: exp.SetOperation, outer: Scope | None, ctes: Ctes) -> Output:
+        only(node, _SET)
+        left, right = self.query(node.this, outer, ctes), self.query(node.expression, outer, ctes)
+        if len(left.columns) != len(right.columns):
+            raise Unmodelled("sides of different width")
+        names = tuple(self.names.new(name or identifier) for name, identifier in left.columns)
+        tree = SetOperation(left.tree, right.tree, _KINDS[type(node)], not node.args.get("distinct"), names)
+        columns = tuple((name, made) for (name, _), made in zip(left.columns, names, strict=True))
+        others = tuple((name, made) for (name, _), made in zip(right.columns, names, strict=True))
+        return self._sorted(node, Output(tree, columns), (*columns, *others), ctes)
+
+    def _sorted(
+        self, node: exp.Expression, output: Output, known: tuple[tuple[str | None, str], ...], ctes: Ctes
+    ) -> Output:
+        """ORDER BY, LIMIT and OFFSET behind a set operation or parentheses; ``known`` are the names they may use."""
+        keys: list[exp.Expression] = []
+        scope = Scope()
+        for name, identifier in known:
+            if name is not None and folded(name) not in {each.alias for each in scope.relations}:
+                relation = Relation(name, [(name, identifier)])
+                scope.relations.append(relation)
+        expressions = Expressions(scope, self.names, lambda query, inner: self.query(query, inner, ctes), self.moment)
+        order = node.args.get("order")
+        for each in order.expressions if order is not None else ():
+            if isinstance(each.this, exp.Var) and each.this.name.upper() == "ALL":
+                keys += [ordered(each, column(identifier)) for _, identifier in output.columns]
+            elif (position := position_of(each.this, len(output.columns))) is not None:
+                keys.append(ordered(each, column(output.columns[position][1])))
+            elif not is_constant(each.this):
+                keys.append(expressions.bind(each))
+        if expressions.aggregates or expressions.windows:
+            raise Unmodelled("aggregate in ORDER BY")
+        limit, offset = limits(node)
+        if not keys and limit is None and not offset:
+            return output
+        return Output(Sort(output.tree, tuple(keys), limit, offset), output.columns)

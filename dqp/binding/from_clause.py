@@ -1,0 +1,288 @@
+"""FROM: tables, views, uploaded tables, common table expressions, derived tables, VALUES, and how they are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from dai.errors import NotFoundError, StatementError
+from dqp.algebra.constants import value
+from dqp.algebra.operators import Inline, Join, JoinKind, Operator, Scan
+from dqp.binding.expressions import Expressions
+from dqp.binding.scope import Merged, Output, Relation, Scope, Unmodelled, folded
+from dqp.binding.verbatim import Ctes, block, described, table_of
+
+if TYPE_CHECKING:
+    from dqp.binding.binder import Binder
+
+Member = tuple[Operator, Scope]
+_TABLE = frozenset(("this", "db", "catalog", "alias", "joins"))
+_DERIVED = frozenset(("this", "alias", "joins"))
+_JOIN = frozenset(("this", "on", "using", "side", "kind", "method"))
+_FIELDS = ("STRUCT", "MAP", "UNION", "JSON", "VARIANT", "GEOMETRY")
+_SIDES: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
+_ARROW: dict[str, tuple[pa.DataType, type]] = {
+    "INTEGER": (pa.int32(), int),
+    "BIGINT": (pa.int64(), int),
+    "DOUBLE": (pa.float64(), float),
+    "VARCHAR": (pa.string(), str),
+    "BOOLEAN": (pa.bool_(), bool),
+    "DATE": (pa.date32(), date),
+    "TIMESTAMP": (pa.timestamp("us"), datetime),
+}
+
+
+def from_clause(binder: Binder, node: exp.Select, outer: Scope | None, ctes: Ctes) -> Member:
+    """The tree and the scope of a SELECT's FROM; one row without columns where there is none."""
+    clause = node.args.get("from_")
+    if clause is None:
+        return Inline(binder.names.new("one_row"), (), pa.table({"one": [1]})), Scope()
+    # Of FROM … JOIN … without a SELECT before it, sqlglot hangs the joins on the first table.
+    return _From(binder, outer, ctes).chain(clause.this, [*_joins(clause.this), *_joins(node)], [])
+
+
+def values(binder: Binder, node: exp.Values, ctes: Ctes) -> Output:
+    """A VALUES list in the types that DuckDB gives it."""
+    _known(node, frozenset(("expressions", "alias", "joins", "with_")))
+    query = node.copy()
+    query.set("with_", None)
+    query.set("alias", None)
+    query.set("joins", None)
+    shape = described(binder.catalog, query)
+    data = _data(node, shape)
+    if data is None:
+        return block(binder, query, ctes, shape)
+    names = [(name, binder.names.new(name)) for name, _ in shape]
+    items = tuple((made, name) for name, made in names)
+    return Output(Inline(binder.names.new("values"), items, data), tuple(names))
+
+
+def _data(node: exp.Values, shape: tuple[tuple[str, str], ...]) -> pa.Table | None:
+    """The literals as a table, None where a cell is not a literal of its column's type."""
+    rows = [each.expressions if isinstance(each, exp.Tuple) else [each] for each in node.expressions]
+    columns = []
+    for index, (_, kind) in enumerate(shape):
+        cells: list[Any] = []
+        arrow, python = _ARROW.get(kind, (None, Decimal))
+        if kind.startswith("DECIMAL("):
+            precision, scale = map(int, kind[8:-1].split(","))
+            arrow = pa.decimal128(precision, scale)
+        if arrow is None:
+            return None
+        for row in rows:
+            cell = value(row[index])
+            if cell is None and not isinstance(row[index], exp.Null):
+                return None
+            if cell is not None and type(cell) is not python and not (python is Decimal and type(cell) is int):
+                return None
+            cells.append(Decimal(cell) if python is Decimal and isinstance(cell, int) else cell)
+        columns.append(pa.array(cells, arrow))
+    return pa.table(columns, names=[name for name, _ in shape])
+
+
+def _has_fields(tree: Operator) -> bool:
+    """Whether a column may be something that has fields, as far as is known without asking."""
+    return not isinstance(tree, Scan) or any(each.type.startswith(_FIELDS) for each in tree.table.columns)
+
+
+class _From:
+    def __init__(self, binder: Binder, outer: Scope | None, ctes: Ctes) -> None:
+        self.binder, self.outer, self.ctes, self.names = binder, outer, ctes, binder.names
+
+    def chain(self, first: exp.Expression, joins: Iterable[exp.Expression], left: list[Scope]) -> Member:
+        """Members joined one after the other. A comma binds less tightly than JOIN. ``left``: the scopes of what
+        stands to the left of the first member."""
+        done: list[Member] = []
+        current = self.member(first, left)
+        for join in joins:
+            for name, given in join.args.items():
+                if given and name not in _JOIN:
+                    raise Unmodelled(name)
+            before = [*left, *(scope for _, scope in done), current[1]]
+            right = self.chain(join.this, join.this.args.get("joins") or (), before)
+            if any(join.args.get(name) for name in _JOIN - {"this"}):
+                current = self.joined(current, right, join, before[:-1])
+            else:
+                done.append(current)
+                current = right
+        tree, scope = done[0] if done else current
+        for other, theirs in [*done[1:], current] if done else ():
+            tree, scope = Join(tree, other), _both(scope, theirs)
+        return tree, scope
+
+    def member(self, node: exp.Expression, left: list[Scope]) -> Member:
+        if isinstance(node, exp.Table):
+            _known(node, _TABLE)
+            if isinstance(node.this, exp.Func):
+                return self.rows_of_function(node, node.this)
+            output, path = self.table(node)
+        elif isinstance(node, exp.Subquery):
+            inner = _unwrapped(node.this)
+            if isinstance(inner, exp.Table) or (isinstance(inner, exp.Subquery) and (inner.alias or _joins(inner))):
+                if node.alias or isinstance(node.args.get("alias"), exp.TableAlias):
+                    raise Unmodelled("alias of a join")
+                _known(node, _DERIVED)
+                return self.chain(inner, _joins(inner), left)
+            _known(node, _DERIVED | {"with_"})
+            output, path = self.binder.query(inner, self.siblings(left), self.ctes), ()
+        elif isinstance(node, exp.Values):
+            _known(node, frozenset(("expressions", "alias", "joins")))
+            output, path = values(self.binder, node, self.ctes), ()
+        elif isinstance(node, exp.Unnest):
+            return self.rows_of_function(node, node)
+        else:
+            raise Unmodelled(type(node).__name__)
+        alias = node.args.get("alias")
+        name = node.alias or (node.name if isinstance(node, exp.Table) else None)
+        relation = Relation(name, renamed(output.columns, alias), () if node.alias else path, _has_fields(output.tree))
+        return output.tree, Scope([relation])
+
+    def siblings(self, left: list[Scope]) -> Scope | None:
+        """The scope around a derived table."""
+        if not left:
+            return self.outer
+        relations = [relation for scope in left for relation in scope.relations]
+        return Scope(relations, parent=self.outer, sibling=True)
+
+    def table(self, node: exp.Table) -> tuple[Output, tuple[str, ...]]:
+        """What a name in FROM stands for, and its full name in lower case."""
+        self.binder.reads()
+        name = folded(node.name)
+        cte = self.ctes.get(name) if not node.db else None
+        if cte is not None:
+            output = self.binder.query(cte.node.this, None, cte.ctes)
+            return Output(output.tree, tuple(renamed(output.columns, cte.node.args.get("alias")))), ()
+        try:
+            output = table_of(self.binder, node)
+        except NotFoundError as error:
+            raise StatementError(error.detail, hint=error.hint) from error
+        path = tuple(folded(part.name) for part in node.parts)
+        return output, path
+
+    def rows_of_function(self, node: exp.Expression, function: exp.Expr) -> Member:
+        """The rows of a table function whose arguments are constants."""
+        bare = node.copy()
+        bare.set("joins", None)
+        query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=bare))
+        output = block(self.binder, query, self.ctes)
+        name = _function_name(function)
+        relation = Relation(node.alias or name, output.columns)
+        if len(relation.columns) == 1:
+            # An alias names the one column too, which keeps the function's name beside it.
+            relation.index.setdefault(name, relation.columns[0][1])
+        return output.tree, Scope([relation])
+
+    # --- joins ---
+
+    def joined(self, left: Member, right: Member, join: exp.Expression, around: list[Scope]) -> Member:
+        method, side, kind = ((join.args.get(each) or "").upper() for each in ("method", "side", "kind"))
+        if method not in ("", "NATURAL") or kind not in ("", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"):
+            raise Unmodelled(f"{method} {kind} join")
+        how: JoinKind = "semi" if kind == "SEMI" else "anti" if kind == "ANTI" else _SIDES.get(side, "inner")
+        if how in ("semi", "anti") and side not in ("", "LEFT"):
+            raise Unmodelled("right semi join")
+        both = _both(left[1], right[1])
+        using = [each.name for each in join.args.get("using") or ()]
+        if method == "NATURAL":
+            using = self.common(left[1], right[1])
+        condition: exp.Expression | None = None
+        if using:
+            condition, merged = self.using(left[1], right[1], using, how)
+            both.merged = {**both.merged, **merged}
+        elif join.args.get("on") is not None:
+            condition = self.condition(join.args["on"], both, around)
+        result = left[1] if how in ("semi", "anti") else both
+        if how == "inner" and isinstance(condition, exp.Boolean) and condition.this:
+            condition = None
+        return Join(left[0], right[0], how, condition), result
+
+    def condition(self, node: exp.Expression, scope: Scope, around: list[Scope]) -> exp.Expression:
+        inner = Scope(scope.relations, scope.merged, parent=self.siblings(around))
+        expressions = Expressions(
+            inner, self.names, lambda query, near: self.binder.query(query, near, self.ctes), self.binder.moment
+        )
+        bound = expressions.condition(node)
+        if expressions.aggregates or expressions.windows:
+            raise Unmodelled("aggregate in a join's condition")
+        return bound
+
+    def common(self, left: Scope, right: Scope) -> list[str]:
+        if left.made_up() or right.made_up():
+            raise Unmodelled("NATURAL JOIN of names that DuckDB makes up")
+        theirs = {folded(name or "") for name, _ in right.visible()}
+        return [name for name, _ in left.visible() if name is not None and folded(name) in theirs]
+
+    def using(
+        self, left: Scope, right: Scope, names: Sequence[str], kind: JoinKind
+    ) -> tuple[exp.Expression, dict[str, Merged]]:
+        """The condition of USING, and what its columns stand for behind the join."""
+        condition: exp.Expression | None = None
+        merged: dict[str, Merged] = {}
+        for name in names:
+            key = (folded(name),)
+            one, other = left.find(key), right.find(key)
+            if one is None or other is None:
+                raise Unmodelled("column of USING")
+            equal = exp.EQ(this=one[0], expression=other[0])
+            condition = equal if condition is None else exp.And(this=condition, expression=equal)
+            result: exp.Expression = one[0].copy()
+            if kind == "right":
+                result = other[0].copy()
+            elif kind == "full":
+                result = exp.Coalesce(this=one[0].copy(), expressions=[other[0].copy()])
+            relations = [*left.relations, *right.relations]
+            hidden = frozenset(each.index[key[0]] for each in relations if key[0] in each.index)
+            merged[key[0]] = Merged(key[0], result, hidden)
+        assert condition is not None
+        return condition, merged
+
+
+def _both(left: Scope, right: Scope) -> Scope:
+    if left.merged.keys() & right.merged.keys():
+        raise Unmodelled("the same column in two USING clauses")
+    return Scope([*left.relations, *right.relations], {**left.merged, **right.merged})
+
+
+def _unwrapped(node: Any) -> Any:
+    """A member of FROM without parentheses that say nothing."""
+    while (
+        isinstance(node, exp.Subquery)
+        and isinstance(node.this, exp.Subquery | exp.Table)
+        and not any(given for name, given in node.args.items() if name != "this")
+    ):
+        node = node.this
+    return node
+
+
+def _joins(node: exp.Expression) -> Sequence[exp.Expression]:
+    found: Sequence[exp.Expression] = node.args.get("joins") or ()
+    return found
+
+
+def _known(node: exp.Expression, names: frozenset[str]) -> None:
+    for name, given in node.args.items():
+        if given and name not in names:
+            raise Unmodelled(name)
+
+
+def renamed(columns: Iterable[tuple[str | None, str]], alias: exp.Expression | None) -> list[tuple[str | None, str]]:
+    """Columns under the names of an alias with a column list, which may be shorter."""
+    given = [each.name for each in alias.args.get("columns") or ()] if alias is not None else []
+    known = list(columns)
+    if len(given) > len(known):
+        raise Unmodelled("more names than columns")
+    named: list[tuple[str | None, str]] = [(name, made) for name, (_, made) in zip(given, known, strict=False)]
+    return [*named, *known[len(given) :]]
+
+
+def _function_name(node: exp.Expr) -> str:
+    if isinstance(node, exp.Unnest):
+        return "unnest"
+    if isinstance(node, exp.GenerateSeries):
+        return "range" if node.args.get("is_end_exclusive") else "generate_series"
+    return node.name.lower()

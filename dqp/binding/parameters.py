@@ -1,0 +1,423 @@
+"""A statement as it was sent, with the values of its parameters in place.
+
+Values become typed literals of DuckDB's SQL, so that everything behind sees constants. Positions in the text with the
+literals are brought back to the text that the user wrote. A long list behind IN becomes a table instead, which the
+binder knows by its name: thousands of constants would take longer to plan than the query takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dai.drivers.sql.lexer import tokens as lexed
+from dai.errors import LimitError, NotAQueryError, ParameterError, StatementError
+from dai.plugins import nearest
+from dqp.algebra.table import list_name
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+_EXPLAIN = re.compile(
+    r"(?>\s|--[^\n]*|/\*.*?\*/)*explain\b(?P<analyze>\s+analy[sz]e\b)?"
+    r"(?:\s*\(\s*format\s+(?P<form>\w+)\s*\))?",
+    re.I | re.S,
+)
+FORMS = ("text", "json", "svg")
+"""Of a plan."""
+_ENDS = frozenset(
+    {
+        TokenType.VAR,
+        TokenType.IDENTIFIER,
+        TokenType.STRING,
+        TokenType.NUMBER,
+        TokenType.R_BRACKET,
+        TokenType.R_PAREN,
+        TokenType.R_BRACE,
+    }
+)
+"""Tokens that end an operand: a colon after one begins no parameter, it is part of a slice, a struct or a lambda."""
+_NAME = re.compile(r"\w+")
+
+
+class _Names(DuckDB):
+    class Tokenizer(DuckDB.Tokenizer):
+        IDENTIFIERS = ['"', "`"]  # noqa: RUF012
+
+
+_DOLLARS = re.compile(
+    r"""(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|"(?:[^"]|"")*(?:"|\Z)"""
+    r"""|`(?:[^`]|``)*(?:`|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)"""
+    r"""|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z)|(?P<parameter>(?<![\w$])\$(?=\w+(?![\w$])))""",
+    re.S,
+)
+"""What may hold a dollar that begins no parameter, or one that begins one: sqlglot takes ``$a,$`` for the begin of a
+string in dollars, so that it is shown ``?a,?b``, which is as long."""
+_WRITTEN = re.compile(
+    r"""(?<!\w)[eE]'(?:[^'\\]|\\.|'')*+'|'(?:[^']|'')*+'|"(?:[^"]|"")*+"|`(?:[^`]|``)*+`|--[^\n]*|/\*.*?\*/"""
+    r"""|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"""
+    r"""|\bin\s*+\(\s*+(?:(?P<numbers>-?\d+(?:\s*+,\s*+-?\d+)*+)|(?P<texts>'(?:[^']|'')*+'(?:\s*+,\s*+'(?:[^']|'')*+')*+))"""
+    r"""\s*+\)""",
+    re.S | re.I,
+)
+"""What may hold a word IN that is none, or a list of whole numbers or of texts behind one."""
+_LARGEST = 2**127
+_SPELLED = frozenset({int, float, str, bool, bytes, type(None), Decimal, date, datetime})
+"""Whose repr says all of a value."""
+MOST_TOKENS = 30_000
+"""Words, values and signs of a statement. DuckDB's parser takes some 5 KB for each, and holds Python's lock."""
+DEEPEST = 500
+"""Parentheses and brackets that are open at once, and names in a chain of dots."""
+MOST_LITERALS = 500
+"""Values of a list behind IN that are written as literals."""
+_LISTED: dict[type, tuple[str, pa.DataType]] = {
+    int: ("BIGINT", pa.int64()),
+    str: ("VARCHAR", pa.string()),
+    float: ("DOUBLE", pa.float64()),
+    date: ("DATE", pa.date32()),
+}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """``text`` is the query alone, with literals for parameters; ``written`` what the user sent. ``kind``: ``query``,
+    ``explain`` or ``explain analyze``."""
+
+    written: str
+    text: str
+    kind: str
+    tokens: tuple[Token, ...]
+    edits: tuple[tuple[int, int, int], ...] = ()
+    """(start and end in ``written``, length of what stands there in ``text``), in order."""
+    lists: Mapping[str, pa.Table] = field(default_factory=dict)
+    """Long lists, by the names under which ``text`` reads them."""
+    form: str | None = None
+    """Of the plan that an EXPLAIN gives: one of FORMS."""
+
+    def place(self, position: int | None) -> int | None:
+        """The 1-based position in ``written`` of one in ``text``."""
+        if position is None:
+            return None
+        shift = 0
+        for start, end, length in self.edits:
+            if position - 1 < start + shift:
+                break
+            if position - 1 < start + shift + length:
+                return start + 1
+            shift += length - (end - start)
+        return position - shift
+
+    def error(self, error: StatementError) -> StatementError:
+        """The same error with its position in the text that the user sent."""
+        position = self.place(error.position)
+        return type(error)(error.detail, sql=self.written, position=position, sqlstate=error.sqlstate, hint=error.hint)
+
+
+def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
+    """Raises StatementError for what has no end: a string, a comment; LimitError for what is too long or too deep."""
+    _bounded(sql)
+    try:
+        return list(_Names().tokenize(_DOLLARS.sub(lambda each: "?" if each["parameter"] else each[0], sql)))
+    except TokenError as error:
+        place = re.search(r"from (\d+):(\d+)", str(error.__cause__))
+        position = len(sql.rstrip())
+        if place:
+            position = sum(len(each) + 1 for each in sql.split("\n")[: int(place[1]) - 1]) + int(place[2]) + 1
+        message = "A string, a quoted name or a comment has no end."
+        raise StatementError(message, sql=written or sql, position=position + shift) from error
+
+
+def _bounded(sql: str) -> None:
+    """LimitError for a statement that no parser should be given. It is read no further than to its limit."""
+    if len(sql) <= MOST_TOKENS and all(sql.count(each) <= DEEPEST // 4 for each in "([{."):
+        return
+    count = depth = dots = 0
+    for kind, start, end in lexed(sql, "duckdb"):
+        text = sql[start:end] if kind == "symbol" else ""
+        count += kind != "comment"
+        depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
+        dots = dots + 1 if text == "." else 0 if text else dots
+        if depth > DEEPEST or dots > DEEPEST:
+            raise LimitError(
+                f"The query is nested too deeply: at character {start + 1:,} more than {DEEPEST} "
+                f"{'parentheses and brackets are open' if depth > DEEPEST else 'names are joined by dots'}.",
+                hint="Name parts of it in WITH.",
+            )
+        if count > MOST_TOKENS:
+            raise LimitError(
+                f"The query has more than {MOST_TOKENS:,} words, values and signs.",
+                hint="Give a long list of values as one parameter (id IN $ids), or upload it as a table and join that.",
+            )
+
+
+def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS) -> Statement:
+    """The statement with its parameters in place. ``most``: values of a list that are written as literals, None for any
+    number of them. Raises StatementError, NotAQueryError, ParameterError."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        detail = f"The statement is no valid text: character {error.start + 1:,} stands for nothing."
+        raise StatementError(detail, hint="Send it as UTF-8.") from error
+    prefix = _EXPLAIN.match(sql)
+    kind = "query" if prefix is None else "explain analyze" if prefix["analyze"] else "explain"
+    form = (prefix["form"] or "text").lower() if prefix else None
+    if form is not None and form not in FORMS:
+        raise StatementError(f"There is no format {form!r} of a plan.", sql=sql, hint=nearest(form, list(FORMS)))
+    start = prefix.end() if prefix else 0
+    written, lists = sql, dict[str, pa.Table]()
+    try:
+        found = tokens(sql[start:], written, start)
+    except LimitError:
+        if most is None:
+            raise
+        sql = _WRITTEN.sub(partial(_as_table, lists, most), sql)
+        found = tokens(sql[start:], written, start)
+    while found and found[-1].token_type == TokenType.SEMICOLON:
+        found.pop()
+    if not found:
+        raise NotAQueryError("The statement is empty.")
+    end = start + found[-1].end + 1
+    second = next((each for each in found if each.token_type == TokenType.SEMICOLON), None)
+    if second is not None:
+        raise NotAQueryError(
+            "This is more than one statement; nothing was run.", sql=written, position=start + second.start + 1
+        )
+    replaced = _replaced(found, sql[start:], parameters, lists, most)
+    edits = [(start + first, start + last, text) for first, last, text in replaced]
+    if not edits and not start and end == len(sql):
+        return Statement(written, sql, kind, tuple(found), lists=lists, form=form)
+    parts, at = [], start
+    for first, last, text in edits:
+        parts += [sql[at:first], text]
+        at = last
+    text = "".join([*parts, sql[at:end]])
+    lengths = [(first, last, len(each)) for first, last, each in edits]
+    known = ((0, start, 0), *lengths) if start else tuple(lengths)
+    return Statement(written, text, kind, tuple(tokens(text)) if edits else tuple(found), known, lists, form)
+
+
+def _as_table(lists: dict[str, pa.Table], most: int, found: re.Match[str]) -> str:
+    """A long list that is written behind IN as one that came as a parameter. No position changes."""
+    values: list[Any] = []
+    if found["numbers"]:
+        values = [int(each) for each in found["numbers"].split(",")]
+    elif found["texts"]:
+        values = [each.replace("''", "'") for each in re.findall(r"'((?:[^']|'')*+)'", found["texts"])]
+    text = _listed(values, lists, most, True)
+    first = found.start("numbers" if found["numbers"] else "texts") - found.start()
+    return found[0] if text is None else f"{found[0][:first]}{text})".ljust(len(found[0]))
+
+
+def _replaced(
+    found: list[Token], sql: str, parameters: Parameters, lists: dict[str, pa.Table], most: int | None
+) -> list[tuple[int, int, str]]:
+    """(start, end, literal) of every parameter. Long lists go into ``lists``."""
+    named = parameters if isinstance(parameters, Mapping) else None
+    positional = [] if isinstance(parameters, Mapping) else list(parameters)
+    edits: list[tuple[int, int, str]] = []
+    used: set[str | int] = set()
+    question = 0
+    for index, token in enumerate(found):
+        following = found[index + 1] if index + 1 < len(found) else None
+        adjacent = following is not None and following.start == token.end + 1 and _NAME.fullmatch(following.text)
+        key: str | int
+        first = sql[token.start]
+        if token.token_type == TokenType.PLACEHOLDER and first == "?":
+            key, end = question, token.end + 1
+            question += 1
+        elif following is None or not adjacent:
+            continue
+        elif token.token_type == TokenType.PLACEHOLDER and first == "$":
+            key, end = int(following.text) - 1 if following.text.isdigit() else following.text, following.end + 1
+        elif token.token_type == TokenType.COLON and (index == 0 or found[index - 1].token_type not in _ENDS):
+            key, end = following.text, following.end + 1
+        else:
+            continue
+        shown = sql[token.start : end]
+        if isinstance(key, int):
+            if named is not None and str(key + 1) in named and shown != "?":
+                key = str(key + 1)
+            elif named is not None or not 0 <= key < len(positional):
+                raise _missing(shown, key, named, len(positional))
+        elif named is None or key not in named:
+            raise _missing(shown, key, named, len(positional))
+        used.add(key)
+        value = named[str(key)] if named is not None else positional[int(key)]
+        name = f"{shown} (number {key + 1})" if shown == "?" and isinstance(key, int) else shown
+        before = [each.token_type for each in found[max(index - 2, 0) : index]]
+        enclosed = before == [TokenType.IN, TokenType.L_PAREN] and _closes(found, end)
+        after_in = before[-1:] == [TokenType.IN]
+        value = _members(_plain(value)) if after_in else value
+        text = _listed(value, lists, most, enclosed) if after_in or enclosed else None
+        edits.append((token.start, end, _text(value, name, after_in, enclosed) if text is None else text))
+    surplus: list[str | int] = [each for each in named or range(len(positional)) if each not in used]
+    if surplus:
+        names = ", ".join(f"${each}" if isinstance(each, str) else str(each + 1) for each in surplus)
+        raise ParameterError(f"The statement has no place for the value of parameter {names}.")
+    return edits
+
+
+def _members(value: Any) -> Any:
+    """A list without its NULLs: to DuckDB ``IN`` with a list asks what the list contains, which is never NULL."""
+    if not isinstance(value, list):
+        return value
+    plain = value if _SPELLED.issuperset(map(type, value)) else map(_plain, value)
+    return [each for each in plain if each is not None]
+
+
+def _closes(found: list[Token], end: int) -> bool:
+    return (
+        any(each.start >= end and each.token_type == TokenType.R_PAREN for each in found)
+        and next(each for each in found if each.start >= end).token_type == TokenType.R_PAREN
+    )
+
+
+def _missing(shown: str, key: str | int, named: Mapping[str, Any] | None, count: int) -> ParameterError:
+    if isinstance(key, int):
+        given = (
+            "only names are" if named else f"{count or 'no'} positional {'value is' if count == 1 else 'values are'}"
+        )
+        in_order = "Give one value for each, in order (in a document an sqlParameter)."
+        hint = "Write $ and its name in the SQL." if named else in_order
+        return ParameterError(f"Parameter {shown} is number {key + 1}, but {given} given.", hint=hint)
+    known = ", ".join(map(str, named)) if named else "no named values"
+    told = f"Give it one: sql(…, {key}=…), -p {key}=… of a command, or a variable {key} beside %%dqp."
+    near = nearest(key, list(map(str, named))) if named else ""
+    hint = near if near.startswith("Did") else told
+    return ParameterError(f"Parameter {shown} has no value; given: {known}.", hint=hint)
+
+
+def _listed(value: Any, lists: dict[str, pa.Table], most: int | None, enclosed: bool) -> str | None:
+    """The subquery that gives the values of a long list, which is put into ``lists``; None for any other value."""
+    value = _plain(value)
+    if most is None or not isinstance(value, list) or len(value) <= most:
+        return None
+    kinds = {type(each) for each in value} - {type(None)}
+    type_name, arrow = _LISTED.get(kinds.pop(), (None, None)) if len(kinds) == 1 else (None, None)
+    if type_name is None:
+        return None
+    try:
+        values = pa.array(value, arrow)
+        if arrow == pa.int64():
+            with contextlib.suppress(pa.ArrowInvalid):
+                values, type_name = values.cast(pa.int32()), "INTEGER"
+    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+        return None
+    name = list_name(type_name, len(lists))
+    lists[name] = pa.table({"value": values})
+    return f"SELECT value FROM {name}" if enclosed else f"(SELECT value FROM {name})"
+
+
+def _text(value: Any, name: str, after_in: bool, enclosed: bool) -> str:
+    """The literal; a sequence after IN is its list of values."""
+    value = _plain(value)
+    if not (isinstance(value, list) and (after_in or enclosed)):
+        return literal(value, name)
+    listed = ", ".join(literal(_plain(each), name) for each in value)
+    return listed if enclosed else f"({listed})"
+
+
+def _plain(value: Any) -> Any:
+    """A value of NumPy, Arrow or pandas as Python's; any sequence as a list."""
+    if hasattr(value, "as_py"):
+        return value.as_py()
+    package = type(value).__module__.partition(".")[0]
+    if package in ("numpy", "pandas") and hasattr(value, "tolist"):
+        kind = getattr(getattr(value, "dtype", None), "kind", "")
+        if package == "numpy" and kind in ("M", "m"):
+            value = value.astype(f"{'datetime64' if kind == 'M' else 'timedelta64'}[us]")
+        listed = value.tolist()
+        # Among texts and objects of pandas, NaN is the mark of what is missing.
+        missing = package == "pandas" and kind == "O" and isinstance(listed, list)
+        return [None if isinstance(each, float) and each != each else each for each in listed] if missing else listed
+    if type(value).__name__ in ("NaTType", "NAType"):
+        return None
+    return list(value) if isinstance(value, tuple | set | frozenset | range) else value
+
+
+def spelled(parameters: Parameters) -> str:
+    """A text that is the same for the same values only. That of a long array is not: NumPy and pandas leave out the
+    middle of it."""
+    if isinstance(parameters, Mapping):
+        return repr({name: _whole(each) for name, each in parameters.items()})
+    return repr([_whole(each) for each in parameters])
+
+
+def _whole(value: Any) -> Any:
+    value = _plain(value)
+    if isinstance(value, list):
+        return value if all(type(each) in _SPELLED for each in value) else [_whole(each) for each in value]
+    if type(value) in _SPELLED:
+        return value
+    try:
+        return (literal(value),)  # a tuple: no text is the same
+    except ParameterError:
+        return value
+
+
+def literal(value: Any, name: str = "") -> str:
+    """DuckDB's SQL of a Python value. ParameterError for a value that DuckDB has no type for."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int):
+        if not -_LARGEST <= value < _LARGEST:
+            raise ParameterError(f"The value of parameter {name} has more than 128 bits.")
+        return f"({int(value)})" if value < 0 else str(int(value))
+    if isinstance(value, float):
+        return f"CAST('{float(value)!r}' AS DOUBLE)"
+    if isinstance(value, Decimal):
+        return _decimal(value, name)
+    if isinstance(value, str):
+        return _string(value, name)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "CAST('" + "".join(f"\\x{each:02X}" for each in bytes(value)) + "' AS BLOB)"
+    if isinstance(value, datetime):
+        kind = "TIMESTAMP" if value.tzinfo is None else "TIMESTAMPTZ"
+        return f"CAST('{value.isoformat(sep=' ')}' AS {kind})"
+    if isinstance(value, date):
+        return f"CAST('{value.isoformat()}' AS DATE)"
+    if isinstance(value, time):
+        return f"CAST('{value.isoformat()}' AS {'TIME' if value.tzinfo is None else 'TIMETZ'})"
+    if isinstance(value, timedelta):
+        micros = (value - timedelta(days=value.days)) // timedelta(microseconds=1)
+        return f"CAST('{value.days} days {micros} microseconds' AS INTERVAL)"
+    if isinstance(value, UUID):
+        return f"CAST('{value}' AS UUID)"
+    if isinstance(value, list):
+        return "[" + ", ".join(literal(_plain(each), name) for each in value) + "]"
+    raise ParameterError(f"The value of parameter {name} is a {type(value).__name__}, which SQL has no type for.")
+
+
+def _decimal(value: Decimal, name: str) -> str:
+    if not value.is_finite():
+        raise ParameterError(f"The value of parameter {name} is {value}, which a decimal cannot be.")
+    text = format(value, "f")
+    whole, _, fraction = text.lstrip("-").partition(".")
+    digits = len(whole.lstrip("0")) + len(fraction)
+    if digits > 38:
+        raise ParameterError(f"The value of parameter {name} has more than 38 digits.")
+    # As DuckDB has it of a constant: a zero before the point is a digit.
+    precision = digits if whole.strip("0") else min(digits + 1, 38)
+    return f"CAST('{text}' AS DECIMAL({precision}, {len(fraction)}))"
+
+
+def _string(value: str, name: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ParameterError(f"The value of parameter {name} is no valid text.") from error
+    parts = ["'" + part.replace("'", "''") + "'" for part in str(value).split("\0")]
+    return parts[0] if len(parts) == 1 else "(" + " || chr(0) || ".join(parts) + ")"

@@ -1,0 +1,323 @@
+"""Blocks: query expressions that are taken as they are written.
+
+The text keeps everything but its tables, which are read through placeholders: a base table is scanned for the columns
+whose names appear in the text, or for all where a star, a whole row or the like makes it doubtful.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from dai.errors import NotFoundError, StatementError
+from dqp.algebra.functions import TABLE_FUNCTIONS, is_volatile, moment_type, place_of
+from dqp.algebra.operators import Block, Inline, Operator, Scan
+from dqp.algebra.private import shown
+from dqp.binding.expressions import IN_LIST
+from dqp.binding.scope import Output, Unmodelled, folded
+from dqp.catalog.catalog import Catalog
+from dqp.sql.render_duckdb import query_sql
+
+if TYPE_CHECKING:
+    from dqp.binding.binder import Binder
+
+Shape = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Cte:
+    """A common table expression and those it sees."""
+
+    node: exp.Expression
+    ctes: Ctes = field(repr=False)
+
+    def volatile(self) -> bool:
+        return any(is_volatile(each) for each in self.node.walk())
+
+
+Ctes = Mapping[str, Cte]
+
+
+def described(catalog: Catalog, query: exp.Expression) -> Shape:
+    """Names and types of a query expression that stands alone. Raises Unmodelled for one that does not."""
+    try:
+        return catalog.describe(query_sql(_unmarked(query.copy()), comments=False))
+    except StatementError as error:
+        raise Unmodelled("does not stand alone") from error
+
+
+def block(binder: Binder, node: exp.Expression, ctes: Ctes, shape: Shape | None = None) -> Output:
+    """A query expression as a Block. ``shape`` is known for a whole statement. Raises Unmodelled for one that uses
+    names of the queries around it."""
+    closed = _closed(node, ctes)
+    found = described(binder.catalog, closed) if shape is None else shape
+    columns = tuple((name, binder.names.new(name)) for name, _ in found)
+    return Output(_made(binder, closed, tuple((each, name) for name, each in columns)), columns)
+
+
+def _made(binder: Binder, closed: exp.Expression, given: tuple[tuple[str, str], ...]) -> Block:
+    """The Block of a query expression with all its common table expressions; ``closed`` is changed."""
+    if isinstance(closed, exp.Table):
+        raise Unmodelled("a table alone")
+    calling = _with_calls(binder, closed)
+    _without_moments(binder, _unmarked(closed))
+    tables = list(_tables(binder, closed, frozenset(name for name, _ in calling)))
+    words = _words(closed)
+    aliases = _aliases(binder, closed, [table for table, _ in tables])
+    parts: list[Operator] = []
+    names: list[str] = []
+    exposed: list[tuple[tuple[str, str], ...]] = []
+    for name, output in calling:
+        parts.append(output.tree)
+        names.append(name)
+        exposed.append(tuple((each, made) for each, made in output.columns if each is not None))
+    for (table, output), alias in zip(tables, aliases, strict=True):
+        known = [(name, identifier) for name, identifier in output.columns if name is not None]
+        kept = [each for each in known if words is None or folded(each[0]) in words] or known[:1]
+        name = binder.names.new(f"part_{shown(table.name)}")
+        placeholder = exp.Table(**{**table.args, "this": exp.Identifier(this=name, quoted=True), "alias": alias})
+        placeholder.set("db", None)
+        placeholder.set("catalog", None)
+        table.replace(placeholder)
+        parts.append(_narrowed(output.tree, [identifier for _, identifier in kept]))
+        names.append(name)
+        exposed.append(tuple(kept))
+    return Block(closed, tuple(parts), tuple(names), tuple(exposed), given)
+
+
+def _narrowed(tree: Operator, columns: list[str]) -> Operator:
+    """The tree with these columns alone, where it is a table."""
+    if isinstance(tree, Scan):
+        return Scan(tree.table, tuple(each for each in tree.items if each[0] in columns))
+    if isinstance(tree, Inline):
+        return Inline(tree.name, tuple(each for each in tree.items if each[0] in columns), tree.data)
+    return tree
+
+
+def table_of(binder: Binder, node: exp.Table) -> Output:
+    """What a table's name stands for but a common table expression: an uploaded table, a view, a table of a source.
+
+    NotFoundError where there is none."""
+    catalog, names = binder.catalog, binder.names
+    name, schema, alias = node.name, node.db, node.catalog
+    if not alias and schema in ("", "main"):
+        data = binder.lists.get(name)
+        if data is None:
+            data = catalog.inline(name)
+        if data is not None:
+            items = tuple((names.new(each), each) for each in data.column_names)
+            return Output(Inline(names.new(shown(name)), items, data), tuple((each, made) for made, each in items))
+        output = binder.view(name)
+        if output is not None:
+            return output
+        table = catalog.table(None, name)
+    elif alias:
+        table = catalog.table(alias, name, None if schema.lower() == "main" else schema)
+    else:
+        table = catalog.table(schema, name)
+    items = tuple((names.new(each.name), each.name) for each in table.columns)
+    return Output(Scan(table, items), tuple((each, made) for made, each in items))
+
+
+def _closed(node: exp.Expression, ctes: Ctes) -> exp.Expression:
+    """A copy of the query expression that defines every common table expression it uses."""
+    needed: dict[str, Cte] = {}
+
+    def need(query: exp.Expression, known: Ctes) -> None:
+        for table in query.find_all(exp.Table):
+            name = folded(table.name)
+            if table.db or name not in known or _defined(table, query):
+                continue
+            cte = known[name]
+            if needed.get(name, cte).node is not cte.node:
+                raise Unmodelled("two common table expressions of one name")
+            if name not in needed:
+                need(cte.node.this, cte.ctes)
+                needed[name] = cte
+
+    need(node, ctes)
+    closed = node.copy()
+    if needed:
+        own = closed.args.get("with_")
+        listed = [each.node.copy() for each in needed.values()] + (list(own.expressions) if own is not None else [])
+        if not isinstance(closed, exp.Query):
+            raise Unmodelled("WITH before something else than a query")
+        recursive = own is not None and own.args.get("recursive")
+        closed.set("with_", exp.With(expressions=listed, recursive=recursive or None))
+    return closed
+
+
+def _defined(table: exp.Expression, within: exp.Expression) -> bool:
+    """Whether a WITH inside of ``within`` defines the name that ``table`` refers to."""
+    name = folded(table.name)
+    child: Any = table
+    parent: Any = table.parent
+    while parent is not None and child is not within:
+        clause = parent.args.get("with_")
+        if clause is not None and child is not clause:
+            if any(folded(each.alias) == name for each in clause.expressions):
+                return True
+        elif isinstance(parent, exp.With):
+            for each in parent.expressions:
+                if each is child and not parent.args.get("recursive"):
+                    break
+                if folded(each.alias) == name:
+                    return True
+        child, parent = parent, parent.parent
+    return False
+
+
+def _tables(binder: Binder, query: exp.Expression, known: frozenset[str]) -> Iterator[tuple[exp.Table, Output]]:
+    """Every table in the text that is neither ``known`` nor one of its own common table expressions, and what it stands
+    for."""
+    for table in list(query.find_all(exp.Table)):
+        if table.name in known:
+            continue
+        function = table.this
+        if isinstance(function, exp.Func):
+            if not isinstance(function, exp.GenerateSeries) and function.name.lower() not in TABLE_FUNCTIONS:
+                raise StatementError(f"The table function {function.name or function.key} is not offered here.")
+            continue
+        if not isinstance(function, exp.Identifier):
+            raise StatementError("Only tables of the federation can be read.")
+        if not table.db and _defined(table, query):
+            continue
+        try:
+            yield table, table_of(binder, table)
+        except NotFoundError as error:
+            raise StatementError(error.detail, hint=error.hint) from error
+
+
+def _words(query: exp.Expression) -> frozenset[str] | None:
+    """Every name in the text in lower case, None where columns may be used that it does not name."""
+    relations = {folded(each.alias_or_name) for each in query.find_all(exp.Table)}
+    words: set[str] = set()
+    for node in query.walk():
+        if isinstance(node, exp.Identifier):
+            words.add(folded(node.name))
+        elif _doubtful(node) or (isinstance(node, exp.Column) and not node.table and folded(node.name) in relations):
+            return None
+    return frozenset(words)
+
+
+def _doubtful(node: exp.Expr) -> bool:
+    """Whether columns are meant that are not named: all, those in common, those of a pattern or of a position."""
+    if isinstance(node, exp.Star):
+        return not isinstance(node.parent, exp.Count)
+    if isinstance(node, exp.Join):
+        return bool(node.method or node.args.get("using"))
+    if isinstance(node, exp.Table):
+        return bool(node.alias_column_names)
+    return isinstance(node, exp.Columns | exp.Pivot | exp.PositionalColumn)
+
+
+def _aliases(binder: Binder, query: exp.Expression, tables: list[exp.Table]) -> list[exp.TableAlias]:
+    """An alias for each table: its own, else its name, or a new one where several sources have a table of that name.
+    Columns that are qualified by more than the alias are changed to it."""
+    paths = {id(each): tuple(folded(part.name) for part in each.parts) for each in tables if not each.alias}
+    shared = {path[-1] for path in paths.values() if len({each for each in paths.values() if each[-1] == path[-1]}) > 1}
+    by_path: dict[tuple[str, ...], str] = {}
+    for table in tables:
+        if (path := paths.get(id(table))) is not None:
+            by_path.setdefault(path, binder.names.new("_".join(path)) if path[-1] in shared else table.name)
+    for node in list(query.find_all(exp.Column)):
+        parts = node.parts
+        words = tuple(folded(part.name) for part in parts)
+        size = next((each for each in range(len(parts) - 1, 1, -1) if words[:each] in by_path), 0)
+        if size:
+            alias, size = by_path[words[:size]], size
+        elif len(parts) > 1 and words[0] in shared and (path := _nearest(node, words[0], paths)) is not None:
+            alias, size = by_path[path], 1
+        else:
+            continue
+        fields = [exp.Identifier(this=alias, quoted=True), *(part.copy() for part in parts[size:])]
+        node.replace(exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(fields), strict=False))))
+    made = []
+    for table in tables:
+        given = table.args.get("alias")
+        path = paths.get(id(table))
+        if path is None:
+            made.append(table.args["alias"].copy())
+        else:
+            columns = [each.copy() for each in given.args.get("columns") or ()] if given is not None else None
+            made.append(exp.TableAlias(this=exp.Identifier(this=by_path[path], quoted=True), columns=columns))
+    return made
+
+
+def _nearest(node: exp.Expression, name: str, paths: Mapping[int, tuple[str, ...]]) -> tuple[str, ...] | None:
+    """The full name of the table that ``name`` stands for at a place in the text."""
+    select = node.find_ancestor(exp.Select)
+    while select is not None:
+        for table in select.find_all(exp.Table):
+            path = paths.get(id(table))
+            if path is not None and path[-1] == name and table.find_ancestor(exp.Select) is select:
+                return path
+        select = select.find_ancestor(exp.Select)
+    return None
+
+
+def _unmarked(query: exp.Expression) -> exp.Expression:
+    """``IN (mark, a, b)`` as the function that ``IN [a, b]`` is."""
+    for node in list(query.find_all(exp.In)):
+        listed = node.expressions
+        if listed and isinstance(listed[0], exp.Column) and listed[0].name == IN_LIST:
+            values = exp.Array(expressions=[each.copy() for each in listed[1:]])
+            node.replace(exp.Anonymous(this="contains", expressions=[values, node.this.copy()]))
+    return query
+
+
+def _with_calls(binder: Binder, closed: exp.Expression) -> list[tuple[str, Output]]:
+    """The queries within ``closed`` that make operation calls, which the engine that runs a Block does not know, and
+    the names by which it reads their rows instead; ``closed`` is changed. StatementError for a call that stands in no
+    query of its own."""
+    found: list[tuple[str, Output]] = []
+    functions = binder.catalog.functions
+    while call := next((each for each in closed.find_all(exp.Anonymous) if each.name.lower() in functions), None):
+        query: Any = call.find_ancestor(exp.Select, exp.SetOperation)
+        while query is not None and query is not closed:
+            if (output := _alone(binder, query, closed)) is not None:
+                name = binder.names.new("part_calls")
+                columns = [exp.Column(this=exp.Identifier(this=each, quoted=True)) for each, _ in output.columns]
+                table = exp.Table(this=exp.Identifier(this=name, quoted=True))
+                query.replace(exp.Select(expressions=columns, from_=exp.From(this=table)))
+                found.append((name, output))
+                break
+            query = query.find_ancestor(exp.Select, exp.SetOperation)
+        else:
+            raise StatementError(
+                f"The operation call {call.name} cannot stand here: a query with DISTINCT ON, WITH RECURSIVE, PIVOT, a "
+                "lateral join or the like is run as it is written.",
+                position=place_of(call),
+                hint=f"Call it around that query, SELECT …, {call.name}(…) FROM (SELECT …), or in a subquery of its "
+                "FROM that uses no names from around it.",
+            )
+    return found
+
+
+def _alone(binder: Binder, query: exp.Expression, closed: exp.Expression) -> Output | None:
+    """A query within ``closed`` by itself, None for one that uses what stands around it."""
+    if any(not each.db and _defined_around(each, query, closed) for each in query.find_all(exp.Table)):
+        return None
+    try:
+        shape = described(binder.catalog, query)
+        output = binder.query(query, None, {})
+    except Unmodelled:
+        return None
+    names = [name for name, _ in shape]
+    if len({folded(each) for each in names}) < len(names):
+        return None
+    return Output(output.tree, tuple(zip(names, (made for _, made in output.columns), strict=True)))
+
+
+def _defined_around(table: exp.Expression, query: exp.Expression, closed: exp.Expression) -> bool:
+    return _defined(table, closed) and not _defined(table, query)
+
+
+def _without_moments(binder: Binder, query: exp.Expression) -> None:
+    for node in list(query.walk()):
+        kind = moment_type(node)
+        if kind is not None and node.parent is not None:
+            node.replace(binder.moment(kind))

@@ -1,0 +1,411 @@
+"""What a federation knows: tables of its sources with their columns, keys and statistics, views, uploaded tables.
+
+Names are looked up as DuckDB does, whatever the case of their letters; where those of tables differ in nothing else, as
+they are written. A table is ``alias.table``, in the classic form ``alias_table``; one of another schema than the
+source's default is ``alias.schema.table``, and ``alias.table`` too where that is the only one of its name.
+
+A source is asked for its tables when a query first names it, and for a table's statistics when that is first looked at.
+Both are kept and looked after in the background (``reflection``). A source that is down is in ``problems`` and
+disturbs nobody until a query needs it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from dai.drivers import Column as ColumnInfo
+from dai.drivers import Driver, Statistics, TableInfo
+from dai.errors import DaiError, NotFoundError, ParameterError
+from dai.plugins import MOST, nearest
+from dqp.algebra import types
+from dqp.algebra.arrival import Probes
+from dqp.algebra.private import PRIVATE, shown
+from dqp.algebra.table import UNKNOWN_ROWS, Column, Table, list_type, named, table_of
+from dqp.catalog.diagnosis import explained
+from dqp.catalog.reflection import Reflected, Reflection
+from dqp.catalog.replicas import Replicas
+from dqp.catalog.sources import DescribedSource, Source, sources_of
+from dqp.catalog.validator import Fault, Refused, Shadow, Shape, Signature, dollars, path_of, quoted, words
+from dqp.catalog.views import Broken, Views
+from dqp.settings import FederationSettings
+
+__all__ = ["UNKNOWN_ROWS", "Catalog", "Column", "Table"]
+
+_EMPTY = 60.0
+_Seen = Mapping[str, Reflected | None]
+"""What is known of sources by their aliases; None: they have not answered."""
+
+
+class Catalog:
+    """Thread-safe. ``resolve`` gives the driver of a resource of this service."""
+
+    def __init__(
+        self,
+        settings: FederationSettings,
+        *,
+        resolve: Callable[[str], Driver] | None = None,
+        sources: Sequence[Source] | None = None,
+    ) -> None:
+        given = sources_of(settings, resolve) if sources is None else sources
+        self.settings = settings
+        self.sources: Mapping[str, Source] = {each.alias: each for each in given}
+        self.views: Mapping[str, str] = dict(settings.views)
+        self._views = Views(self.views)
+        self._reflection = Reflection(given, lifetime=settings.lifetime)
+        self._uploads: dict[str, tuple[str, pa.Table]] = {}
+        self._last_used: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._uploaded = 0
+        self.probes = Probes()
+        self._shadow: tuple[int, Shadow] | None = None
+        self._functions = {
+            name: Signature(tuple(each.get("arguments", ())), each.get("returns", types.TEXT))
+            for name, each in settings.functions.items()
+        }
+        self._broken: dict[str, str] = {}
+        self._known: dict[tuple[str, str | None, str], tuple[TableInfo, Statistics, Table]] = {}
+        self._described_tables: dict[tuple[str, str | None, str], Table] = {}
+        self._replicas = Replicas(settings.replicas, given, self._reflection)
+
+    @classmethod
+    def of(
+        cls,
+        tables: Iterable[Table],
+        *,
+        views: Mapping[str, str] | None = None,
+        dialects: Mapping[str, str] | None = None,
+    ) -> Catalog:
+        """A catalog of described tables, without any database: plans can be made, nothing can run. ``dialects``: of the
+        aliases; ``postgresql`` where none is said."""
+        by_alias: dict[str, list[Table]] = {}
+        for each in tables:
+            by_alias.setdefault(each.source, []).append(each)
+        sources = [
+            DescribedSource(alias, (dialects or {}).get(alias, "postgresql"), tuple(map(_info, found)))
+            for alias, found in by_alias.items()
+        ]
+        made = cls(FederationSettings(views=dict(views or {})), sources=sources)
+        made._described_tables = {each.identity: each for found in by_alias.values() for each in found}
+        return made
+
+    # --- what there is ---
+
+    @property
+    def version(self) -> int:
+        """Changes when anything changed that a plan was made from. Starts looking after changes in the background."""
+        self._reflection.look_after()
+        return self._reflection.version + self._uploaded
+
+    def owner(self, alias: Any) -> str | None:
+        """The source of that alias, or the one that it is a replica of; None where there is none."""
+        source = self.sources.get(str(alias))
+        return None if source is None else source.replica_of or source.alias
+
+    def renewed(self, alias: str, since: int, columns: Iterable[Sequence[Any]] = ()) -> bool:
+        """Asks the source for its tables where nothing has changed after the version ``since``; whether something has.
+        ``columns``: schema, table, name and Arrow type of what it delivers, which counts where it says otherwise."""
+        if self.version == since:
+            self._reflection.renew(alias)
+        if self.version == since and (delivered := [(a, b, c, d) for a, b, c, d in columns]):
+            self._reflection.learn(alias, delivered)
+        return self.version != since
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """Lower-case names of the operation calls."""
+        return frozenset(each.lower() for each in self._functions)
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """By name: sources that are down, tables that no name reaches, replicas that stand for nothing (as far as their
+        sources have been asked), views that do not hold; and why."""
+        return {**self._reflection.problems(), **self._replicas.problems(), **self._broken}
+
+    @property
+    def away(self) -> Mapping[str, str]:
+        """Aliases of the sources that did not answer when they were last asked, and why."""
+        return self._reflection.away()
+
+    def remarks(self, tables: Iterable[Table]) -> Sequence[str]:
+        """What is wrong with the replicas that the configuration names for tables of their sources."""
+        problems = self._replicas.problems(frozenset(each.source for each in tables))
+        return [f"{name}: {why}".replace("\n", " ") for name, why in problems.items()]
+
+    def tables(self) -> Sequence[Table]:
+        """Every table of every source that answers, without waiting for statistics."""
+        self._reflection.need(self._reflection.aliases)
+        return [
+            self._table(alias, info, wait=False)
+            for alias in self._reflection.aliases
+            for info in self._reflection.known(alias)
+        ]
+
+    def table(self, alias: str | None, name: str, schema: str | None = None) -> Table:
+        """``alias.name``, ``alias.schema.name``, or without alias the classic ``alias_name``; with its statistics.
+
+        NotFoundError suggests the nearest name; DatabaseUnavailableError names a source that is down.
+        """
+        if alias is None:
+            aliases = self._reflection.mentioned([name.casefold()])
+            self._reflection.need(aliases)
+            for reflected in self._reflection.loaded():
+                if info := reflected.classic(name):
+                    return self._table(reflected.alias, info)
+            for each in aliases:
+                if similar := self._reflection.reflected(each).similar(name, classic=True):
+                    raise _ambiguous(name, similar)
+            raise NotFoundError(f"There is no table {name!r}.", hint=self._nearest(name))
+        found = self._reflection.alias(alias)
+        if found is None:
+            hint = nearest(alias, list(self._reflection.aliases)) if self._reflection.aliases else None
+            raise NotFoundError(f"There is no source {alias!r}.", hint=hint)
+        reflected = self._reflection.reflected(found)
+        info = reflected.table(name, schema)
+        if info is None:
+            what = ".".join(part for part in (found, schema, name) if part)
+            if similar := reflected.similar(name, schema):
+                raise _ambiguous(what, similar)
+            raise NotFoundError(f"There is no table {what}.", hint=self._nearest_table(reflected, name))
+        return self._table(found, info)
+
+    def _table(self, alias: str, info: TableInfo, *, wait: bool = True) -> Table:
+        key = (alias, info.schema, info.name)
+        if key in self._described_tables:
+            return self._described_tables[key]
+        statistics = self._reflection.statistics(alias, info, wait=wait)
+        replicas = self._replicas.of(alias, info)
+        known = self._known.get(key)
+        same = known is not None and known[0] is info and (known[1] is statistics or statistics is None)
+        if known is not None and same and known[2].replicas == replicas:
+            return known[2]
+        table = table_of(alias, info, statistics or Statistics(rows=info.rows), replicas)
+        if statistics is not None:
+            self._known[key] = (info, statistics, table)
+        return table
+
+    def dialect(self, alias: str) -> str:
+        """Of the source, or of the replica that answered in its place. DatabaseUnavailableError where none did."""
+        return self._reflection.reflected(alias).dialect
+
+    def answering(self) -> list[str]:
+        """Aliases of the sources that answered when they were last asked; asks those that never were."""
+        self._reflection.need(self._reflection.aliases)
+        self._reflection.look_after()
+        return [each.alias for each in self._reflection.loaded() if not self._reflection.failed(each.alias)]
+
+    # --- tables at hand ---
+
+    def inline(self, name: str) -> pa.Table | None:
+        """An uploaded table."""
+        with self._lock:
+            found = self._uploads.get(name.casefold())
+            if found is None:
+                return None
+            self._last_used[name.casefold()] = time.monotonic()
+            return found[1]
+
+    def upload(self, name: str, table: pa.Table) -> None:
+        """Makes a table known as ``name``; one of the same name before is replaced. ParameterError for columns whose
+        names SQL cannot tell apart or write, and for a name that means something else: a view, a source,
+        ``alias_table``."""
+        self.check_name(name)
+        if not table.column_names or not all(each and "\0" not in each for each in table.column_names):
+            raise ParameterError(f"The table {name!r} has no columns, or one without a name.", hint="Name its columns.")
+        folded = Counter(each.casefold() for each in table.column_names)
+        if twice := [each for each, count in folded.items() if count > 1]:
+            raise ParameterError(f"Columns of the table {name!r} have the same name: {', '.join(twice)}.")
+        with self._lock:
+            self._uploads[name.casefold()] = (name, table)
+            self._last_used[name.casefold()] = time.monotonic()
+            self._uploaded += 1
+
+    def forget(self, unused: float) -> None:
+        """Drops the uploaded tables that no query has named for ``unused`` seconds; empty ones after a minute."""
+        now = time.monotonic()
+        with self._lock:
+            for name, (_, table) in list(self._uploads.items()):
+                if now - self._last_used[name] >= (unused if table.num_rows else min(unused, _EMPTY)):
+                    del self._uploads[name], self._last_used[name]
+                    self._uploaded += 1
+
+    def check_name(self, name: str) -> None:
+        """ParameterError where an uploaded table cannot have the name."""
+        folded, hint = name.casefold(), "Give the table another name."
+        if not folded.strip():
+            raise ParameterError("A table needs a name.")
+        if name in self._views:
+            raise ParameterError(f"There is a view {name!r}.", hint=hint)
+        if self._reflection.alias(name) is not None:
+            raise ParameterError(f"There is a source {name!r}.", hint=hint)
+        mentioned = self._reflection.mentioned([folded])
+        if mentioned:
+            self._reflection.need(mentioned)
+            if any(reflected.classic(name) for reflected in self._reflection.loaded()):
+                raise ParameterError(f"There is a table {name!r} in a source.", hint=hint)
+
+    @property
+    def uploads(self) -> Mapping[str, pa.Table]:
+        with self._lock:
+            return dict(self._uploads.values())
+
+    # --- what SQL means ---
+
+    def shapes_of_views(self) -> Mapping[str, Shape]:
+        """Columns of every view that holds; what is the matter with the others is in ``problems``."""
+        found = {}
+        for name in self.views:
+            try:
+                found[name] = self.describe(f"FROM {quoted(name)}")
+                self._broken.pop(name, None)
+            except DaiError as error:
+                self._broken[name] = "\n".join(filter(None, (error.detail or error.title, error.hint)))
+        return found
+
+    def describe(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Shape:
+        """Names and DuckDB types of the columns of one query. ``parameters`` as the binder takes them.
+
+        Raises StatementError with a position and the nearest names, NotAQueryError, ParameterError,
+        DatabaseUnavailableError for a source that the query needs.
+        """
+        text = dollars(sql, parameters) if isinstance(parameters, Mapping) else sql
+        while True:
+            shadow, broken, sources = self._filled(words(text))
+            try:
+                return shadow.describe(text, parameters)
+            except Refused as refused:
+                if refused.fault.kind in ("MISSING_ENTRY", "COLUMN_NOT_FOUND", "Catalog", "Binder"):
+                    self._reflection.look_now(sources)
+                if not self._unchanged(sources):
+                    continue
+                error = self._views.error(sql, refused.fault, broken, partial(self._error, shadow=shadow))
+                if self._unchanged(sources):  # a source that was away may be back when it is asked what is missing
+                    raise error from refused
+
+    def _unchanged(self, sources: _Seen) -> bool:
+        return all(self._reflection.found(alias) is seen for alias, seen in sources.items())
+
+    def _filled(self, named: frozenset[str]) -> tuple[Shadow, Broken, _Seen]:
+        """The shadow with every table and view that has one of the names, the views that it does not take, and the
+        sources that the names may mean."""
+        names = self._views.words(named)
+        aliases = self._reflection.mentioned(names)
+        self._reflection.need(aliases)
+        sources = {alias: self._reflection.found(alias) for alias in aliases}
+        version = self.version  # after them: an older shadow than they are would refuse what they have
+        with self._lock:
+            if self._shadow is None or self._shadow[0] != version:
+                self._shadow = (version, Shadow(self._reflection.aliases, self._functions))
+            shadow = self._shadow[1]
+            uploads = {self._uploads[name][0]: self._uploads[name][1].schema for name in names & self._uploads.keys()}
+        for name in names:
+            if (type := list_type(name)) is not None:
+                shadow.table((name,), (("value", type),))
+        for name, schema in uploads.items():
+            shadow.table((name,), tuple((each.name, types.duckdb_type(each.type)) for each in schema))
+        for reflected in self._reflection.loaded():
+            for info, path, exact in reflected.mentioned(names):
+                shadow.table(path, self._shape(reflected.alias, info), exact=exact)
+                self._reflection.prefetch(reflected.alias, info)
+        return shadow, self._views.make(shadow, names), sources
+
+    def _error(self, sql: str, fault: Fault, shadow: Shadow) -> DaiError:
+        names = words(sql)
+
+        def columns() -> dict[str, dict[str, str]]:
+            found = {
+                (reflected.alias, info.schema, info.name): info
+                for reflected in self._reflection.loaded()
+                for info, _, _ in reflected.mentioned(names)
+            }
+            known = {
+                str(self._table(alias, info, wait=False)): {
+                    name: each.name for name, each in named(info.columns).items()
+                }
+                for (alias, _, _), info in found.items()
+            }
+            with self._lock:
+                for name in names & self._uploads.keys():
+                    known[shown(name)] = {each: each for each in self._uploads[name][1].column_names}
+            for name in self._views.named(names):
+                with suppress(Refused):
+                    known[name] = {each: each for each, _ in shadow.describe(f"FROM {quoted(name)}")}
+            return known
+
+        return explained(sql, fault, self._missing, columns)
+
+    def _missing(self, written: str) -> DaiError | None:
+        """What is the matter with a table's name, as it is written in the SQL."""
+        parts = path_of(written)
+        try:
+            if len(parts) == 1:
+                self.table(None, parts[0])
+            elif len(parts) == 2:
+                self.table(parts[0], parts[1])
+            elif len(parts) == 3:
+                self.table(parts[0], parts[2], parts[1])
+        except DaiError as error:
+            return error
+        return None
+
+    def _shape(self, alias: str, info: TableInfo) -> Shape:
+        described = self._described_tables.get((alias, info.schema, info.name))
+        if described is not None:
+            return tuple((each.name, each.type) for each in described.columns)
+        return tuple((name, types.duckdb_type(each.arrow)) for name, each in named(info.columns).items())
+
+    def _nearest(self, name: str) -> str | None:
+        self._reflection.need(self._reflection.aliases)
+        known = [*self.views, *(each for each in self.uploads if not PRIVATE.fullmatch(each))]
+        known += [f"{each.alias}.{info.name}" for each in self._reflection.loaded() for info in each.tables]
+        called = [each for each in known if each.rpartition(".")[2].casefold() == name.casefold()]
+        if called:
+            return _either(called)
+        return nearest(name, known) if known else "The federation has no table."
+
+    def _nearest_table(self, reflected: Reflected, name: str) -> str:
+        known = list(dict.fromkeys(each.name for each in reflected.tables))
+        if name.casefold() in map(str.casefold, known):  # in several schemas, or not in the one that was named
+            return nearest(name, [".".join(filter(None, (each.schema, each.name))) for each in reflected.tables])
+        loaded = [(each.alias, info.name) for each in self._reflection.loaded() for info in each.tables]
+        called = [f"{alias}.{each}" for alias, each in loaded if each.casefold() == name.casefold()]
+        if called:
+            return _either(called)
+        return nearest(name, known) if known else f"The source {reflected.alias!r} has no table."
+
+    def close(self) -> None:
+        self._reflection.close()
+        with self._lock:
+            if self._shadow is not None:
+                self._shadow[1].close()
+                self._shadow = None
+        for source in self.sources.values():
+            source.close()
+
+
+def _info(table: Table) -> TableInfo:
+    return TableInfo(
+        name=table.name,
+        schema=table.schema,
+        kind=table.kind,
+        columns=tuple(ColumnInfo(each.name, each.source_type, "", each.nullable) for each in table.columns),
+        rows=int(table.rows),
+    )
+
+
+def _ambiguous(name: str, similar: Sequence[str]) -> NotFoundError:
+    return NotFoundError(
+        f"{name} may be {' or '.join(similar)}: they differ in the case of letters alone.",
+        hint="Write the one that is meant with its own letters.",
+    )
+
+
+def _either(names: Sequence[str]) -> str:
+    return f"Did you mean {' or '.join(map(repr, names[:MOST]))}?"

@@ -1,0 +1,165 @@
+"""What is wrong with a query, in our words: with the place in the SQL and the nearest names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+
+from dai.drivers.sql.lexer import tokens
+from dai.errors import DaiError, DataError, LimitError, ParameterError, StatementError, caret
+from dai.plugins import nearest
+from dqp.catalog.validator import Fault
+
+Columns = Mapping[str, Mapping[str, str]]
+"""By tables: the columns' names here, and in the source."""
+_ELLIPSIS = 300
+_LONGEST = 2_000
+_UNFIT = re.compile(
+    r"""(?:Could not convert \w+ ['"](?P<text>.*)['"] to .*?|Could not cast value .*?|Type .*? can't be cast .*?"""
+    r"""|(?:invalid )?\w+ field (?:format|value out of range): "(?P<moment>.*)".*?)"""
+    r"""(?: when casting from source column (?P<column>.+))?""",
+    re.S,
+)
+"""What DuckDB says of a value that a type cannot hold."""
+_BEFORE = re.compile(r"\b(?:cast\s*\(|date|time|timestamp|timestamptz|interval)\s*\Z", re.I)
+_BEHIND = re.compile(r"\s*::")
+
+
+def explained(
+    sql: str, fault: Fault, missing: Callable[[str], DaiError | None], columns: Callable[[], Columns]
+) -> DaiError:
+    """The error of a refused query. ``missing`` knows what is the matter with a table's name, as it is written;
+    ``columns`` those of the tables that the query names."""
+    message, _, rest = fault.message.partition("\n")
+    if "Values were not provided" in message:
+        return ParameterError(f"A value is missing for the parameter {message.rpartition(': ')[2]}.")
+    if "excess parameters" in fault.message or "Parameter argument/count mismatch" in message:
+        return ParameterError(f"A value was given for a parameter that the SQL does not have: {_last(fault.message)}.")
+    if message.startswith("Max expression depth"):
+        return LimitError("The query is nested too deeply.", hint="Name parts of it in WITH.")
+    if (table := missing_table(sql, fault)) is not None:
+        error = missing(table)
+        if isinstance(error, DaiError) and error.status != 404:
+            return error
+        if error is not None:
+            return StatementError(error.detail, sql=sql, position=fault.position, hint=error.hint)
+    if fault.kind == "COLUMN_NOT_FOUND" and fault.name:
+        tables = columns()
+        if similar := _similar(tables, fault.name):
+            return StatementError(similar[0], sql=sql, position=fault.position, hint=similar[1])
+        known = list(dict.fromkeys(name for names in tables.values() for name in names))
+        hiding = [table for table, names in tables.items() if fault.name.casefold() in map(str.casefold, names)]
+        if hiding:
+            detail = (
+                f"There is no column {fault.name!r} here: {' and '.join(hiding)} has one, but FROM does not give it."
+            )
+            instead = f", or use {' or '.join(fault.candidates.split(','))}" if fault.candidates else ""
+            advice = f"Let the query in FROM select it{instead}."
+            return StatementError(detail, sql=sql, position=fault.position, hint=advice)
+        near = get_close_matches(fault.name, known, 1)
+        hint = nearest(fault.name, known) if known else None
+        owners = [table for table, names in tables.items() if near and near[0] in names]
+        if len(owners) > 1:
+            hint = f"Did you mean {near[0]!r}, of {' or '.join(owners)}?"
+        where = f" in {next(iter(tables))}" if len(tables) == 1 else ""
+        detail = f"There is no column {fault.name!r}{where}."
+        return StatementError(detail, sql=sql, position=fault.position, hint=hint)
+    if found := re.match(r'(?:Table|Values list) "(.+?)" does not have a column named "(.+?)"', message):
+        if similar := _similar(columns(), found[2]):
+            return StatementError(similar[0], sql=sql, position=fault.position, hint=similar[1])
+        candidates = re.findall(r'"([^"]+)"', rest)
+        hint = nearest(found[2], candidates) if candidates else None
+        detail = f"There is no column {found[2]!r} in {found[1]}."
+        return StatementError(detail, sql=sql, position=fault.position, hint=hint)
+    if found := re.match(r'Column "(.+?)" (?:does not exist on|in [A-Z]+ list not found)', message):
+        known = list(dict.fromkeys(name for names in columns().values() for name in names))
+        places = [start for kind, start, end in tokens(sql, "duckdb") if sql[start:end].strip('"`') == found[1]]
+        position = places[0] + 1 if fault.position is None and len(places) == 1 else fault.position
+        hint = nearest(found[1], known) if known and found[1].casefold() not in map(str.casefold, known) else None
+        return StatementError(message[:_ELLIPSIS], sql=sql, position=position, hint=hint)
+    if found := re.match(r'Referenced table "(.+?)" not found', message):
+        candidates = re.findall(r'"([^"]+)"', rest)
+        hint = nearest(found[1], candidates) if candidates else None
+        detail = f"There is no table {found[1]!r} in this FROM clause."
+        return StatementError(detail, sql=sql, position=fault.position, hint=hint)
+    if found := re.match(r"(\w+) Function with name (.+?) does not exist", message):
+        hint = nearest(found[2], fault.candidates.split(",")) if fault.candidates else None
+        return StatementError(
+            f"There is no {found[1].lower()} function {found[2]!r}.", sql=sql, position=fault.position, hint=hint
+        )
+    if fault.kind == "NO_MATCHING_FUNCTION" or message.startswith("No function matches"):
+        detail = message.partition(". You might")[0].replace("_LITERAL", "")
+        return StatementError(
+            f"{detail}.", sql=sql, position=fault.position, hint=_cast(_written(sql, fault), fault, rest)
+        )
+    hint = next((line.strip() for line in rest.splitlines() if line.startswith("Did you mean")), None)
+    return StatementError(message[:_ELLIPSIS], sql=sql, position=fault.position, hint=hint)
+
+
+def point(sql: str, error: DataError) -> None:
+    """Tells of a value that does not fit a type where the SQL asks for that, if there is one place that it can be: the
+    only one that names the column, or the text itself that is cast."""
+    found = _UNFIT.fullmatch(error.detail) if len(error.detail) <= _LONGEST else None
+    if found is None:
+        return
+    text, column = found["text"] or found["moment"], found["column"]
+    if column is not None and column.casefold() not in sql.casefold():
+        # A name that DuckDB or we made up: the value says more without it.
+        error.detail, column = error.detail[: found.start("column")].rpartition(" when casting")[0], None
+    places = []
+    for kind, start, end in tokens(sql, "duckdb"):
+        written = sql[start:end]
+        if column is not None:
+            if kind in ("word", "name") and written.strip('"`').casefold() == column.casefold():
+                places.append(start)
+        elif kind == "string" and written[1:-1] == text and (_BEFORE.search(sql, 0, start) or _BEHIND.match(sql, end)):
+            places.append(start)
+    if len(places) == 1:
+        error.extra["excerpt"] = caret(sql, places[0] + 1)
+    error.hint = error.hint or "TRY_CAST(… AS …) gives NULL for such a value."
+
+
+def _similar(tables: Columns, name: str) -> tuple[str, str] | None:
+    """What to say and to do where the name is that of several columns in other letters, which have numbers here."""
+    for table, columns in tables.items():
+        called = {each: here for here, each in columns.items() if each != here and each.casefold() == name.casefold()}
+        if called:
+            mistaken = f"{name!r} may be {' or '.join(map(repr, called))} of {table}"
+            written = f"Write {' or '.join(map(repr, called.values()))}: here they have numbers."
+            return f"{mistaken}: they differ in the case of letters alone.", written
+    return None
+
+
+def missing_table(sql: str, fault: Fault) -> str | None:
+    """The table that is not there, as the SQL writes its name; None for any other fault."""
+    missing = fault.kind in ("MISSING_ENTRY", "Catalog") and fault.message.startswith("Table with name")
+    return _written(sql, fault) if missing else None
+
+
+def _cast(written: str | None, fault: Fault, rest: str) -> str:
+    """What the function takes, and the call with its argument cast where it is clear how."""
+    listed = rest.partition("Candidate functions:")[2].splitlines()
+    known = [each.strip().replace(", /)", ")") for each in listed if each.strip()] or [fault.candidates or ""]
+    known = [re.sub(r"\bcol\d+ ", "", each) for each in known if each]
+    if not known or sum(map(len, known)) > _ELLIPSIS:
+        return "Cast the arguments to types that it takes."
+    there = f"There is: {'; '.join(known)}."
+    taken = re.fullmatch(r"\w+\((?:\w+ )?(\w+)\) -> .*", known[0]) if len(known) == 1 else None
+    call = re.fullmatch(r"(\w+)\s*\((.+)\)", written or "", re.S)
+    given = re.search(r"'\w+\((\w+)\)'", fault.message)
+    if taken is None or call is None or given is None:
+        return f"{there} Cast the arguments."
+    simple = re.fullmatch(r"\w+(?:\.\w+)*|\w+\([^()]*\)", call[2])
+    argument = f"{call[2]}::{taken[1]}" if simple else f"CAST({call[2]} AS {taken[1]})"
+    return f"{there} Cast the argument: {call[1]}({argument})."
+
+
+def _written(sql: str, fault: Fault) -> str | None:
+    if fault.position is None:
+        return None
+    return sql[fault.position - 1 : fault.position - 1 + fault.length] or None
+
+
+def _last(message: str) -> str:
+    return message.rpartition(": ")[2].strip()

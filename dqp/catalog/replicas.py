@@ -1,0 +1,83 @@
+"""Where else a table is: what ``[replicas]`` of the configuration says of it, and the replicas of its whole source.
+
+Names are read as SQL reads them. What a configured name stands for is known when its source has been read; until then
+it is taken as it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dai.drivers import TableInfo
+from dai.plugins import nearest
+from dqp.algebra.table import DEFAULT_SCHEMAS, Replica
+from dqp.catalog.reflection import Reflected, Reflection
+from dqp.catalog.sources import Source
+
+
+class Replicas:
+    def __init__(
+        self, configured: Mapping[str, Sequence[str]], sources: Sequence[Source], reflection: Reflection
+    ) -> None:
+        self._configured, self._reflection = configured, reflection
+        self._whole: dict[str, list[str]] = {}
+        for each in sources:
+            if each.replica_of is not None:
+                self._whole.setdefault(each.replica_of, []).append(each.alias)
+
+    def of(self, alias: str, info: TableInfo) -> tuple[Replica, ...]:
+        """Of a table of a source that has been read, those of the configuration first. What names a table that is not
+        there is passed over."""
+        found: list[Replica] = []
+        for name, places in self._configured.items():
+            source, _, original = self._read(name)
+            if source == alias and original is not None and _same(original, info):
+                for place in places:
+                    source, reflected, copied = self._read(place)
+                    if copied is not None:
+                        found.append((source, copied.schema, copied.name))
+                    elif reflected is None:
+                        schema, _, bare = place.partition(".")[2].rpartition(".")
+                        found.append((source, schema or None, bare))
+        named = None if (info.schema or "") in DEFAULT_SCHEMAS else info.schema
+        return (*found, *((each, named, info.name) for each in self._whole.get(alias, ())))
+
+    def problems(self, aliases: frozenset[str] | None = None) -> dict[str, str]:
+        """Names of the configuration that stand for nothing, as far as their sources have been read, and why;
+        ``aliases``: only of tables of these sources."""
+        found = {}
+        for name, places in self._configured.items():
+            source, _, original = self._read(name)
+            if aliases is None or source in aliases:
+                said = [*self._missing(name), *(each for place in places for each in self._faults(place, original))]
+                if said:
+                    found[f'replicas."{name}"'] = "\n".join(said)
+        return found
+
+    def _read(self, name: str) -> tuple[str, Reflected | None, TableInfo | None]:
+        """The alias of a configured name, what is known of that source, and the table that the name stands for."""
+        alias, _, table = name.partition(".")
+        alias = self._reflection.alias(alias) or alias
+        reflected = self._reflection.found(alias)
+        return alias, reflected, None if reflected is None else reflected.table(table)
+
+    def _missing(self, name: str) -> Iterator[str]:
+        alias, reflected, info = self._read(name)
+        if reflected is not None and info is None:
+            known = [f"{alias}.{each.name}" for each in reflected.tables if reflected.table(each.name) is each]
+            known += [f"{alias}.{each.schema}.{each.name}" for each in reflected.tables if each.schema]
+            hint = nearest(name, known) if known else f"The source {alias!r} has no table."
+            yield f"There is no table {name}. {hint}"
+
+    def _faults(self, place: str, original: TableInfo | None) -> Iterator[str]:
+        yield from self._missing(place)
+        _, _, copied = self._read(place)
+        if original is not None and copied is not None:
+            there = {each.name.casefold() for each in copied.columns}
+            missing = [each.name for each in original.columns if each.name.casefold() not in there]
+            if missing:
+                yield f"The table {place} has no column {', '.join(missing)}."
+
+
+def _same(one: TableInfo, other: TableInfo) -> bool:
+    return (one.schema, one.name) == (other.schema, other.name)

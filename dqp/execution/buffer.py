@@ -1,0 +1,184 @@
+"""Batches on their way from the threads that fetch them to the one that reads them.
+
+Bounded: a full buffer holds its producers while somebody reads it, so a slow reader slows the database. While nobody
+reads it yet (DuckDB still builds on another input), what does not fit goes to a file: a statement that waits for the
+turn of its rows would keep its connection, and that may be the one which the input that is waited for needs.
+
+All buffers of a process share ``TOTAL`` bytes of memory, however many queries run: each may hold its part of it, though
+never less than ``LEAST``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from dai.errors import LimitError
+from dai.streams.cancellation import Cancellation
+from dqp.execution.execution import Measure
+from dqp.execution.spool import Place, Spool
+
+TOTAL = 256 << 20
+LEAST = 16 << 20
+
+
+class _Room:
+    """What the buffers of this process share. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._buffers = 0
+
+    def enter(self) -> None:
+        with self._lock:
+            self._buffers += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._buffers -= 1
+
+    @property
+    def each(self) -> int:
+        """Bytes that a buffer may hold now."""
+        return max(LEAST, TOTAL // max(1, self._buffers))
+
+
+_ROOM = _Room()
+
+
+class Buffer:
+    """``producers`` threads put, each calls ``finish`` once; one reader. Thread-safe. Batches of one producer come out
+    in their order."""
+
+    def __init__(
+        self, capacity: int, producers: int, directory: Callable[[], Path], cancellation: Cancellation, measure: Measure
+    ) -> None:
+        self._capacity, self._producers, self._directory = capacity, producers, directory
+        self._cancellation, self._measure = cancellation, measure
+        self._changed = threading.Condition()
+        self._batches: deque[pa.RecordBatch] = deque()
+        self._bytes = 0
+        self._spool: _Waiting | None = None
+        self._read = self._closed = False
+        self._registered = cancellation.on_cancel(self._wake)
+        self._registered.__enter__()
+        _ROOM.enter()  # not before: a cancelled query leaves nothing behind
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Raises the cancellation's cause, LimitError where the disk is full."""
+        size = batch.nbytes
+        with self._changed:
+            if self._read and self._full(size):
+                with self._measure.waiting(held=True):
+                    while self._full(size):
+                        self._cancellation.check()
+                        self._changed.wait()
+            self._cancellation.check()
+            if self._spool is not None or self._full(size):
+                if self._spool is None:
+                    self._spool = _Waiting(self._directory())
+                self._spool.write(batch)
+                self._measure.spooled(size)
+            else:
+                self._batches.append(batch)
+                self._bytes += size
+            self._changed.notify_all()
+        self._measure.passed(batch)
+
+    def _full(self, size: int) -> bool:
+        if self._spool is not None and self._spool.left:
+            return True
+        return bool(self._batches) and self._bytes + size > min(self._capacity, _ROOM.each)
+
+    def finish(self) -> None:
+        with self._changed:
+            self._producers -= 1
+            if not self._producers:
+                self._measure.ended()
+            self._changed.notify_all()
+
+    def whole(self, limit: int) -> list[pa.RecordBatch] | None:
+        """Waits for the end and gives all of it where that is at most ``limit`` bytes, else None at once; takes
+        nothing out."""
+        with self._changed:
+            while self._producers and self._spool is None and self._bytes <= limit:
+                self._cancellation.check()
+                self._changed.wait()
+            self._cancellation.check()
+            return list(self._batches) if self._spool is None and self._bytes <= limit else None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while (batch := self._next()) is not None:
+            yield batch
+
+    def _next(self) -> pa.RecordBatch | None:
+        with self._changed:
+            self._read = True
+            if not self._batches and self._producers and not (self._spool and self._spool.left):
+                with self._measure.waiting():
+                    while not self._batches and self._producers and not (self._spool and self._spool.left):
+                        self._cancellation.check()
+                        self._changed.wait()
+            self._cancellation.check()
+            if self._batches:
+                batch = self._batches.popleft()
+                self._bytes -= batch.nbytes
+            elif self._spool is not None and self._spool.left:
+                batch = self._spool.read()
+                if not self._spool.left:
+                    self._spool.close()
+                    self._spool = None
+            else:
+                return None
+            self._changed.notify_all()
+            return batch
+
+    def close(self) -> None:
+        """Forget what is left. Producers must have been stopped by the cancellation."""
+        self._registered.__exit__(None, None, None)
+        with self._changed:
+            if not self._closed:
+                self._closed = True
+                _ROOM.leave()
+            self._batches.clear()
+            self._bytes = 0
+            if self._spool is not None:
+                self._spool.close()
+                self._spool = None
+            self._changed.notify_all()
+
+
+class _Waiting:
+    """Batches in a file, to be read once, in their order."""
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            self._spool = Spool(directory)
+        except OSError as error:
+            raise LimitError("No temporary file can be made for rows that have to wait.") from error
+        self._places: deque[Place] = deque()
+
+    @property
+    def left(self) -> int:
+        """Batches that were not read yet."""
+        return len(self._places)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        try:
+            self._places.append(self._spool.write(batch))
+        except OSError as error:
+            raise LimitError("There is no room on the disk for rows that have to wait.") from error
+
+    def read(self) -> pa.RecordBatch:
+        return self._spool.read(self._places.popleft())
+
+    def close(self) -> None:
+        self._spool.close()

@@ -1,0 +1,431 @@
+"""A fragment: SQL for DuckDB over Arrow streams, and how it runs.
+
+One ``Engine`` a runtime holds one DuckDB, so its memory limit counts for all queries of the process; each fragment runs
+on a cursor of its own. DuckDB pulls its inputs when their turn comes: the build sides of joins to their ends, one after
+the other, then what probes them. It waits for an input without holding Python's lock, and a fragment's first
+rows come while its probing input is still being read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, NoReturn, Self, TypeAlias
+
+import duckdb
+import pyarrow as pa
+from duckdb import DuckDBPyConnection, DuckDBPyRelation, StatementType
+
+from dai.drivers.connections.interrupts import interruptible
+from dai.drivers.connections.rows import field
+from dai.drivers.duckdb.types import LONG_INTERVAL, arrow_type, missing, projected
+from dai.errors import ClosedError, DaiError, DataError, InternalError, LimitError, NotAQueryError, StatementError
+from dai.streams.stream import Stream
+from dqp.execution.execution import Execution, Measure
+from dqp.execution.leaves import CARRIED, TYPE
+from dqp.execution.nested import carried
+
+Input: TypeAlias = "Stream | pa.Table"
+_PROFILED = 32
+"""Fragments that are measured at once; others run without."""
+_PROFILE_BYTES = 50_000_000
+"""Memory for each of them: with more cursors that measure, idle ones too, DuckDB gives up where it should spill. With
+a third of it the join of ``perf/federated_memory`` failed four times in five, with half of it never in ten."""
+_THREAD_BYTES = 100_000_000
+_SAID = re.compile(r"[A-Za-z ]+ Error: ")
+"""Begins what DuckDB says: Arrow's reader hands on as an OSError what happens while rows are read."""
+_OF_DATA = re.compile(r"(Conversion|Out of Range|Invalid Input) Error: ")
+_BROKEN = re.compile(r"(INTERNAL|FATAL) Error: (?!.*No space left)", re.DOTALL)
+_VECTOR_ROWS = 2048
+"""DuckDB's vectors: larger batches cost it more than joining them afterwards."""
+
+
+class Engine:
+    """One DuckDB in memory; thread-safe. ``memory_bytes``: what all its queries hold together before they spill to
+    ``directory`` (0: DuckDB's own limit, 80 % of the machine). Statements reach no file, extension or setting. A
+    thread of DuckDB's needs some memory that it cannot spill: where there is little there are fewer threads."""
+
+    def __init__(self, *, memory_bytes: int = 0, threads: int = 0, directory: str | None = None) -> None:
+        self._settings: dict[str, Any] = {"python_enable_replacements": False, "allocator_background_threads": True}
+        if memory_bytes:
+            self._settings["memory_limit"] = f"{memory_bytes}B"
+            threads = threads or max(1, min(os.cpu_count() or 1, memory_bytes // _THREAD_BYTES))
+        if threads:
+            self._settings["threads"] = threads
+        self._measured = min(_PROFILED, max(1, memory_bytes // _PROFILE_BYTES)) if memory_bytes else _PROFILED
+        self._directory = directory
+        self._root: DuckDBPyConnection | None = None
+        self._opening = threading.Lock()
+        self._running: weakref.WeakSet[_Run] = weakref.WeakSet()
+        self._profiling: list[DuckDBPyConnection] = []
+
+    def run(
+        self,
+        sql: str,
+        inputs: Mapping[str, Input],
+        execution: Execution,
+        *,
+        names: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        measure: Measure | None = None,
+    ) -> Stream:
+        """The rows of one query over ``inputs``, named as the tables in the SQL. A stream can be read once: a query
+        that reads it twice reads a materialised CTE of it. ``types``: DuckDB types to which the columns are cast;
+        ``names``: what they are called (names may repeat). Without types, they are in the metadata of the fields, for
+        ``leaves.restored``. ``measure`` is told what each operator did, where the
+        execution is profiled.
+
+        Batches come as DuckDB makes them, about ``batch_bytes`` large, the first as early as it can be. Raises
+        DataError for a value that does not fit a type, LimitError when memory and disk do not suffice, StatementError
+        for what DuckDB does not take, the cause of a failed input. The inputs are closed with the stream; closing it
+        before its end ends the execution's attempt, so that inputs that wait for something wake up.
+        """
+        run = self._run(inputs, execution, measure)
+        run.broken = self._broken
+        try:
+            stream = run.open(sql, names, types)
+        except BaseException:
+            run.close()
+            raise
+        with self._opening:
+            self._running.add(run)
+        return stream
+
+    def _run(self, inputs: Mapping[str, Input], execution: Execution, measure: Measure | None) -> _Run:
+        cursor = self._cursor()
+        if execution.profiled and measure is not None:
+            with self._opening:
+                profiling = self._profiling.pop() if self._profiling else None
+            if profiling is not None:
+                cursor.close()
+                return _Profiled(profiling, inputs, execution, measure, self._profiling)
+        return _Run(cursor, inputs, execution)
+
+    def _cursor(self) -> DuckDBPyConnection:
+        with self._opening:
+            if self._root is None:
+                try:
+                    self._root = self._made()
+                except (duckdb.Error, OSError) as error:
+                    _raise(error)
+            return self._root.cursor()
+
+    def _made(self) -> DuckDBPyConnection:
+        root = duckdb.connect(":memory:", config=self._settings)
+        root.execute("SET GLOBAL temp_directory = ?", [self._directory or spill_directory()])
+        with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
+            root.execute("SET GLOBAL TimeZone = 'UTC'")
+        root.execute("SET GLOBAL enable_external_access = false")
+        self._profiling = [_profiling(root) for _ in range(self._measured)]
+        root.execute("SET GLOBAL lock_configuration = true")
+        return root
+
+    def _broken(self) -> None:
+        """After an error in its own workings DuckDB answers nothing any more: the next query has a new one."""
+        with self._opening:
+            self._root, self._profiling = None, []
+
+    def close(self) -> None:
+        """Ends what runs and frees the memory."""
+        with self._opening:
+            running = list(self._running)
+        for run in running:
+            run.interrupt()
+        with self._opening:
+            for each in self._profiling:
+                each.close()
+            self._profiling = []
+            if self._root is not None:
+                self._root.close()
+                self._root = None
+
+
+def spill_directory() -> str:
+    """Where this user's processes spill unless they are told: one for all of them, since DuckDB removes what a process
+    that was killed has left there when another one spills."""
+    path = os.path.join(tempfile.gettempdir(), f"dqp-spill-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    if os.path.islink(path) or os.stat(path).st_uid != os.getuid():
+        return tempfile.mkdtemp(prefix="dqp-spill-")
+    return path
+
+
+def _profiling(root: DuckDBPyConnection) -> DuckDBPyConnection:
+    """A cursor that measures: a setting of its own, which cannot be made once settings are locked."""
+    cursor = root.cursor()
+    cursor.execute("SET enable_profiling = 'no_output'")
+    return cursor
+
+
+class _Run:
+    """One query on one cursor."""
+
+    def __init__(self, cursor: DuckDBPyConnection, inputs: Mapping[str, Input], execution: Execution) -> None:
+        self._cursor, self._execution = cursor, execution
+        self._cancellation = execution.cancellation
+        self._inputs: dict[str, _Input] = {}
+        self._tables: dict[str, Any] = {}
+        for name, data in inputs.items():
+            if isinstance(data, Stream):
+                self._inputs[name] = _Input(data)
+            else:
+                self._tables[name] = data
+        self._reader: Any = None
+        self._open, self._ended = True, False
+        self.broken: Callable[[], None] = lambda: None
+
+    def open(self, sql: str, names: Sequence[str] | None, types: Sequence[str] | None) -> Stream:
+        with self._guarded():
+            for name, data in (self._tables | self._inputs).items():
+                self._cursor.register(name, data)
+            fragment = types is None
+            if types is None:
+                relation = self._query(f"SELECT * FROM (\n{sql}\n)")
+                names, types = names or relation.columns, [str(each) for each in relation.types]
+            forms = [nested(each) if fragment else None for each in types]
+            items = [
+                f'{_arriving(f"#{at}", each, form)} AS "{at}"'
+                for at, (each, form) in enumerate(zip(types, forms, strict=True), 1)
+            ]
+            whole = f"SELECT {', '.join(items)} FROM (\n{sql}\n)"
+            self._reader = self._query(whole).to_arrow_reader(_VECTOR_ROWS)
+        called = names or [f"c{at}" for at in range(1, len(types) + 1)]
+        fields = [arrow_field(name, type)[0] for name, type in zip(called, types, strict=True)]
+        if fragment:
+            fields = [
+                each.with_type(pa.string() if form else each.type).with_metadata(_told(each, type, form))
+                for each, type, form in zip(fields, types, forms, strict=True)
+            ]
+        schema = pa.schema(fields)
+        return Stream(schema, self._batches(schema, fragment), self.close)
+
+    def _query(self, sql: str) -> DuckDBPyRelation:
+        """One SELECT, checked before anything runs. What was sent stands inside it: there, DuckDB takes no change of
+        data behind WITH."""
+        statements = self._cursor.extract_statements(sql)
+        if len(statements) != 1 or statements[0].type != StatementType.SELECT:
+            raise NotAQueryError("A fragment is not one single SELECT: nothing was run.")
+        return self._cursor.sql(statements[0])
+
+    def _batches(self, schema: pa.Schema, fragment: bool) -> Iterator[pa.RecordBatch]:
+        """DuckDB's vectors, the first as it comes, the others joined."""
+        wanted = 0
+        while not self._ended:
+            parts: list[pa.RecordBatch] = []
+            size = 0
+            while (not parts or size < wanted) and (batch := self._next()) is not None:
+                parts.append(batch)
+                size += batch.nbytes
+            if parts:
+                batch = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+                yield typed(batch, schema, infinite=fragment)
+            wanted = self._execution.options.batch_bytes
+
+    def _next(self) -> pa.RecordBatch | None:
+        with self._guarded():
+            batch: pa.RecordBatch | None = next(self._reader, None)
+        self._ended = batch is None
+        return batch
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            with interruptible(self._cancellation, self._cursor.interrupt):
+                yield
+        except (duckdb.Error, OSError, RuntimeError, pa.ArrowException) as error:
+            for each in self._inputs.values():
+                if each.failure is not None:
+                    raise each.failure from error
+            if isinstance(error, duckdb.InternalException | duckdb.FatalException) or _BROKEN.match(str(error)):
+                self.broken()
+            _raise(error)
+
+    def interrupt(self) -> None:
+        with contextlib.suppress(duckdb.Error):
+            self._cursor.interrupt()
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        if not self._ended:
+            self._execution.fail(ClosedError("The rows of a fragment were not wanted to their end."))
+        with contextlib.suppress(duckdb.Error, OSError, RuntimeError, pa.ArrowException):
+            if self._reader is not None:
+                self._reader.close()
+        for each in self._inputs.values():
+            each.close()
+        with contextlib.suppress(duckdb.Error):
+            self._release()
+        self._reader = None
+        self._tables.clear()
+
+    def _release(self) -> None:
+        self._cursor.close()
+
+
+class _Profiled(_Run):
+    """On a cursor that measures, which goes back to ``idle``."""
+
+    def __init__(
+        self,
+        cursor: DuckDBPyConnection,
+        inputs: Mapping[str, Input],
+        execution: Execution,
+        measure: Measure,
+        idle: list[DuckDBPyConnection],
+    ) -> None:
+        super().__init__(cursor, inputs, execution)
+        self._measure, self._idle = measure, idle
+
+    def _release(self) -> None:
+        if self._ended:
+            self._measure.profiled(json.loads(self._cursor.get_profiling_information("json")))
+        for name in self._tables | self._inputs:
+            self._cursor.unregister(name)
+        self._cursor.execute("SELECT setseed(?)", [random.uniform(-1, 1)]).fetchall()  # a query may have set it
+        self._idle.append(self._cursor)
+
+
+class _Input:
+    """A stream as DuckDB reads it: once. A second reader gets an error and not what the first one left."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream, self._batches = stream, stream.checked()
+        self._lock = threading.Lock()
+        self._reader: _Pulling | None = None
+        self._open = True
+        self.failure: DaiError | None = None
+
+    def __arrow_c_schema__(self) -> Any:
+        return self._stream.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        reader = pa.RecordBatchReader.from_batches(self._stream.schema, _Pulling(self))
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def next(self, reader: _Pulling) -> pa.RecordBatch:
+        with self._lock:
+            try:
+                if not self._open:
+                    raise ClosedError("The fragment that reads this has ended.")
+                if self._reader not in (None, reader):
+                    raise InternalError("An input of a fragment is read twice.")
+                self._reader = reader
+                return next(self._batches)
+            except DaiError as error:
+                self.failure = self.failure or error
+                raise
+
+    def close(self) -> None:
+        """Waits for whoever pulls."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                self._stream.close()
+
+
+class _Pulling:
+    def __init__(self, input: _Input) -> None:
+        self._input = input
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        return self._input.next(self)
+
+
+@lru_cache(1_000)
+def arrow_field(name: str, type: str) -> tuple[pa.Field, bool]:
+    """The field of a result column of a DuckDB type, and whether DuckDB has to cast it."""
+    column = projected(1, name, duckdb.sqltype(type))
+    return field(name, column.type, column.type_name), column.cast
+
+
+@lru_cache(1_000)
+def arrival(type: str) -> str:
+    """The template of the expression that gives a column of a DuckDB type in a form that Arrow has."""
+    return arrow_type(duckdb.sqltype(type))[1] or "{}"
+
+
+@lru_cache(1_000)
+def nested(type: str) -> str | None:
+    """``carried`` of a DuckDB type by its name."""
+    return carried(duckdb.sqltype(type))
+
+
+def _arriving(column: str, type: str, form: str | None) -> str:
+    """The expression that gives a column; ``form``: as which it is carried to another fragment."""
+    value = f"CAST({column} AS {type})"
+    return arrival(type).format(value) if form is None else f"CAST(to_json(CAST({value} AS {form})) AS VARCHAR)"
+
+
+def _told(column: pa.Field, type: str, form: str | None) -> dict[bytes, bytes]:
+    """Metadata of a fragment's column, for ``leaves.restored``."""
+    carried = {} if form is None else {CARRIED: form.encode()}
+    return {**column.metadata, TYPE: type.encode(), **carried}
+
+
+def typed(batch: pa.RecordBatch, schema: pa.Schema, *, infinite: bool = False) -> pa.RecordBatch:
+    """The batch in the schema's types. DataError for infinite dates and timestamps and for 24:00, which Arrow does not
+    have, unless it is for DuckDB, which knows its own (``infinite``)."""
+    arrays = []
+    for column, wanted in zip(batch.columns, schema, strict=True):
+        if not infinite and (found := missing(column)):
+            raise DataError(
+                f"Column {wanted.name!r}: {found[0]}.",
+                hint=f'Select CAST("{wanted.name}" AS VARCHAR) to get the column as text.',
+                column=wanted.name,
+            )
+        arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _raise(error: Exception) -> NoReturn:
+    text = str(error)
+    message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
+    if isinstance(error, duckdb.InterruptException) or "interrupted" in text[:40]:
+        raise ClosedError("The evaluator was closed.") from error
+    # DuckDB takes what was free on the disk for its limit, and being over it for a lack of memory.
+    full = "max_temp_directory_size" in text
+    if not full and (isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text):
+        raise LimitError(
+            "The query needs more memory than the evaluator may use.",
+            hint="Give it more (memory_bytes), or ask for fewer rows or columns at once.",
+        ) from error
+    if isinstance(error, duckdb.InternalException) or _BROKEN.match(text):
+        raise InternalError("The evaluator's DuckDB failed; the next query has a new one.") from error
+    full = (
+        full or text.startswith(("IO Error", "FATAL Error")) or (isinstance(error, OSError) and not _SAID.match(text))
+    )
+    if full or isinstance(error, duckdb.IOException | duckdb.FatalException):
+        raise LimitError(
+            "The evaluator cannot write what does not fit in memory: is its disk full?",
+            hint="Make room where it has its temporary files, or give it more memory (memory_bytes).",
+        ) from error
+    if "to DECIMAL(38,0)" in text and "Could not cast value" in text:
+        raise DataError(
+            "A HUGEINT has more than 38 digits, which no decimal column can hold.",
+            hint="Cast the column AS VARCHAR to get it as text.",
+        ) from error
+    if LONG_INTERVAL in text:
+        raise DataError(LONG_INTERVAL, hint="Cast the column AS VARCHAR to get it as text.") from error
+    if isinstance(error, pa.ArrowException) and "ecursion" in text:
+        raise LimitError(
+            "A column within the query has lists or structures too deep in each other to travel.",
+            hint="Take them apart with unnest, or CAST the column AS VARCHAR.",
+        ) from error
+    if _OF_DATA.match(text):
+        raise DataError(message) from error
+    raise StatementError(message) from error

@@ -1,0 +1,1 @@
+"""From a fragment's rows to the partitions that its consumers read."""

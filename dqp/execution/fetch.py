@@ -1,0 +1,373 @@
+"""Reading the leaves that live in sources: all at once, large scans in parts, whichever replica answers.
+
+``Reading`` begins to fetch when it is made, in threads of the execution's, into a bounded buffer (``dqp.execution.buffer``), so
+that the statements of a plan that depend on nothing run at the same time. Parts of a scan are statements and hence
+transactions of their own: rows that change between them may be seen as they were before or after.
+
+A source that cannot be reached is replaced by the next replica as long as nothing of the part has arrived. After that
+the attempt fails, and the runtime may begin another one (``lost`` keeps what not to ask again).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+from sqlglot import exp
+
+from dai.errors import DaiError, DatabaseUnavailableError, DataError, InternalError, TruncatedError, UnreachableError
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.arrival import Promise
+from dqp.algebra.keys import Members
+from dqp.algebra.operators import (
+    Filter,
+    Nested,
+    Operator,
+    Remote,
+    Scan,
+    Sort,
+    conjunction,
+    conjuncts,
+    rewritten,
+    walk_deep,
+)
+from dqp.catalog.catalog import Catalog
+from dqp.catalog.sources import Source
+from dqp.errors import ChangedError
+from dqp.execution.buffer import Buffer
+from dqp.execution.execution import Execution, Measure, named
+from dqp.planning.distribution.splitting import divided
+from dqp.sql import dialects
+from dqp.sql.dialects import NotPushed, Statement
+from dqp.sql.dialects.sqlite import guarded
+
+LOST = (DatabaseUnavailableError, UnreachableError, TruncatedError)
+"""Failures of a source, not of the statement: another place may answer."""
+
+T = TypeVar("T")
+_OTHER_COLUMNS = "A source gave another number of columns than its statement has."
+
+
+class Lost:
+    """Aliases whose sources failed in this query: asked last. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._aliases: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def add(self, alias: str) -> None:
+        with self._lock:
+            self._aliases[alias] = self._aliases.get(alias, 0) + 1
+
+    def count(self, alias: str) -> int:
+        return self._aliases.get(alias, 0)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A source and the statement that gives the rows there, of the tree over its tables."""
+
+    source: Source
+    statement: Statement
+    tree: Operator
+
+
+def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[Place, ...]:
+    """Where the remote subtree can run: its source, then sources in which all its tables have replicas; those that were
+    lost last."""
+    scans = tuple(scans_of(remote.tree))
+    found: list[Place] = []
+    away = None
+    try:
+        found += _places(remote.tree, catalog.sources[remote.source])
+    except (NotPushed, *LOST) as error:  # a replica of another dialect may have answered when the plan was made
+        away = error
+    names: dict[str, dict[Any, tuple[str | None, str]]] = {}
+    for scan in scans:
+        for alias, schema, name in scan.table.replicas:
+            names.setdefault(alias, {}).setdefault(scan.table, (schema, name))
+    for alias, tables in names.items():
+        if alias in catalog.sources and all(scan.table in tables for scan in scans):
+            source = catalog.sources[alias]
+            try:
+                found += _places(_moved(remote.tree, alias, tables), source)
+            except (NotPushed, *LOST):
+                continue
+    if not found:
+        assert away is not None
+        raise away
+    if lost is not None:
+        found.sort(key=lambda each: lost.count(each.source.alias))
+    return tuple(found)
+
+
+def _places(tree: Operator, source: Source) -> Iterator[Place]:
+    """The source; once more for its statement without the keys that it brings along, should they be refused."""
+    made = _statement(tree, source)
+    if not made.tables or source.takes_tables():
+        yield Place(source, made, tree)
+    if made.tables:
+        yield Place(source, _statement(rewritten(tree, _without_tables), source), tree)
+
+
+def _without_tables(node: Operator) -> Operator:
+    if not isinstance(node, Filter) or node.condition.find(Members) is None:
+        return node
+    left = conjunction([each for each in conjuncts(node.condition) if not isinstance(each, Members)])
+    return node.input if left is None else replace(node, condition=left)
+
+
+def brought(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """The argument of ``Source.query``; not all sources have it."""
+    return {"tables": tables} if tables else {}
+
+
+def _statement(tree: Operator, source: Source) -> Statement:
+    try:
+        return dialects.statement(tree, source.dialect)
+    except LOST as error:
+        raise named(error, source.alias) from error
+
+
+def scans_of(tree: Operator) -> Iterator[Scan]:
+    """The scans of a tree, those of the plans in its expressions included."""
+    return (node for node in walk_deep(tree) if isinstance(node, Scan))
+
+
+def _moved(tree: Operator, alias: str, tables: dict[Any, tuple[str | None, str]]) -> Operator:
+    """The tree over the tables of a replica."""
+
+    def change(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, Nested):
+            return Nested(**{**node.args, "plan": _moved(node.plan, alias, tables)})
+        return node
+
+    if isinstance(tree, Scan):
+        schema, name = tables[tree.table]
+        return replace(tree, table=replace(tree.table, source=alias, schema=schema, name=name))
+    made = tree.with_inputs(*(_moved(each, alias, tables) for each in tree.inputs))
+    if any(each.find(Nested) for each in made.expressions):
+        made = made.with_expressions(lambda each: each.transform(change))
+    return made
+
+
+class Reading:
+    """The rows of one remote subtree, being fetched. ``columns`` are (identifier, DuckDB type) as the statement says:
+    what arrives can be cast to that type without loss.
+
+    Failures are those of the source, named by its alias; the first fails the execution's attempt.
+    """
+
+    def __init__(self, remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -> None:
+        self.remote, self._catalog, self._execution, self._lost = remote, catalog, execution, lost
+        self._measure = execution.measure(remote, remote.source)
+        options = execution.options
+        divisions = divided(remote, options.split_rows, options.splits)
+        self._parts = [places(each, catalog, lost) for each in divisions]
+        self.columns = self._parts[0][0].statement.columns
+        self._names = [each for each, _ in self.columns]
+        self._cancellation = execution.cancellation
+        self._buffer = Buffer(
+            options.buffer_bytes, len(self._parts), execution.directory, self._cancellation, self._measure
+        )
+        execution.at_end(self._buffer.close)
+        self._schema: pa.Schema | None = None
+        self._streamed = False
+        self._known = threading.Condition()
+        self._slots = execution.slots(remote.source)
+        for number, part in enumerate(self._parts):
+            execution.start(partial(self._fetch, part), f"dqp-{remote.source}-{number}")
+
+    def _fetch(self, part: tuple[Place, ...]) -> None:
+        asked = [Asked.of(each, partial(self._take, each)) for each in part]
+        try:
+            with self._slots(self._cancellation):
+                first_of(asked, self._measure, self._cancellation, self._lost)
+        except BaseException:
+            self._measure.ended("stopped" if self._cancellation.cancelled else "failed")
+            raise
+        self._buffer.finish()
+
+    def _take(self, place: Place, touched: Callable[[], None]) -> None:
+        with _opened(place, self._catalog, self._execution) as stream:
+            schema = self._schema_of(stream.schema)
+            for batch in stream:
+                if batch.num_rows:
+                    self._buffer.put(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+                    touched()
+
+    def _schema_of(self, given: pa.Schema) -> pa.Schema:
+        """The schema of all parts: that of the one that answered first."""
+        types = list(given.types)
+        with self._known:
+            if self._schema is None:
+                if len(types) != len(self._names):
+                    raise InternalError(_OTHER_COLUMNS)
+                self._schema = pa.schema(list(zip(self._names, types, strict=True)))
+                self._known.notify_all()
+            elif list(self._schema.types) != types:
+                raise ChangedError("Two parts of one scan have columns of different types.", hint="Ask again.")
+            return self._schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Waits until a source has accepted the statement."""
+        with self._cancellation.on_cancel(self._wake), self._known, self._measure.waiting():
+            while self._schema is None:
+                self._cancellation.check()
+                self._known.wait()
+            return self._schema
+
+    def _wake(self) -> None:
+        with self._known:
+            self._known.notify_all()
+
+    def whole(self, limit: int) -> pa.Table | None:
+        """All rows where they take at most ``limit`` bytes: waits for them. None where they take more; then they are
+        still there to be streamed."""
+        batches = self._buffer.whole(limit)
+        return None if batches is None else pa.Table.from_batches(batches, self.schema)
+
+    def stream(self) -> Stream:
+        """The rows as they arrive, once: raises InternalError the second time, when rows would be missing."""
+        with self._known:
+            if self._streamed:
+                raise InternalError("The rows of one input were to be read twice.")
+            self._streamed = True
+        return Stream(self.schema, self._buffer)
+
+
+def _opened(place: Place, catalog: Catalog, execution: Execution) -> Stream:
+    statement, cancellation = place.statement, execution.cancellation
+    probe(place, catalog, cancellation)
+    tables = {each.name: each.data for each in statement.tables}
+    stream = place.source.query(statement.sql, statement.parameters, cancellation=cancellation, **brought(tables))
+    return checked(stream, statement.promise)
+
+
+def checked(stream: Stream, promise: Promise) -> Stream:
+    """The stream; ChangedError, and it is closed, where its types are not those that were planned."""
+    try:
+        promise.check(list(stream.schema))
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def probe(place: Place, catalog: Catalog, cancellation: Cancellation) -> None:
+    """Asks for the types of the columns that the statement computes with and does not hand out: ChangedError where they
+    are not those that were planned. (SQLite has no such types; its statements look at the values.)"""
+    promise = place.statement.promise
+    if dialects.DIALECTS[place.source.dialect].LOOSE:
+        return
+    for scan in scans_of(place.tree):
+        table, handed = scan.table, frozenset(promise.origins.values())
+        hidden = tuple(
+            (identifier, name)
+            for identifier, name in scan.items
+            if (table.schema, table.name, table.column(name).source_name or name) not in handed
+        )
+        if hidden and catalog.probes.is_due(
+            (place.source.alias, table.schema, table.name, *sorted(n for _, n in hidden))
+        ):
+            asked = _statement(Sort(replace(scan, items=hidden), limit=0), place.source)
+            checked(place.source.query(asked.sql, cancellation=cancellation), asked.promise).close()
+
+
+@dataclass(frozen=True)
+class Asked(Generic[T]):
+    """A place's alias and statement, and what takes its rows and says when something has come of them.
+    ``refusable``: the statement brings tables along, and the next place is asked where that is refused."""
+
+    alias: str
+    sql: str
+    take: Callable[[Callable[[], None]], T]
+    refusable: bool = False
+
+    @classmethod
+    def of(cls, place: Place, take: Callable[[Callable[[], None]], T]) -> Asked[T]:
+        return cls(place.source.alias, place.statement.sql, take, bool(place.statement.tables))
+
+
+def first_of(
+    asked: Sequence[Asked[T]],
+    measure: Measure,
+    cancellation: Cancellation,
+    lost: Lost,
+) -> T:
+    """What the first place gives that is not lost. Once something has come no other place is asked. Raises the failure
+    of the last one asked, named by its alias, or the cancellation's cause."""
+    touched = threading.Event()
+    for number, each in enumerate(asked, 1):
+        measure.sent(each.alias, each.sql)
+        try:
+            return each.take(touched.set)
+        except DaiError as error:
+            if error is cancellation.cause:
+                raise
+            if isinstance(error, LOST):
+                lost.add(each.alias)
+            if (isinstance(error, LOST) or each.refusable) and number < len(asked) and not touched.is_set():
+                continue
+            raise _named(error, each.alias, each.sql) from error
+    raise InternalError("There is no place to read from.")
+
+
+def read(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost | None = None) -> Stream:
+    """The rows of one remote subtree."""
+    return Reading(remote, catalog, execution, lost or Lost()).stream()
+
+
+def direct(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -> tuple[Stream, Measure]:
+    """The rows of one remote subtree without threads or buffers: nothing else is to be read at the same time."""
+    measure = execution.measure(remote, remote.source)
+    cancellation: Cancellation = execution.cancellation
+
+    def opened(place: Place, _: Callable[[], None]) -> Stream:
+        return _renamed(_opened(place, catalog, execution), place, cancellation, lost)
+
+    found = places(remote, catalog, lost)
+    asked = [Asked.of(each, partial(opened, each)) for each in found]
+    return first_of(asked, measure, cancellation, lost), measure
+
+
+def _named(error: DaiError, alias: str, sql: str) -> DaiError:
+    """The error with its source; that of a guard says what the guard is for."""
+    columns = guarded(sql) if "integer overflow" in (error.detail or "").lower() else ()
+    if columns:
+        each = f"column {columns[0]} holds" if len(columns) == 1 else f"columns {', '.join(columns)}: one holds"
+        said = DataError(
+            f"The {each} values that are not of the column's type, or texts that SQLite cannot look into.",
+            hint="SQLite takes any value in any column: look for them with typeof(…) there, and for texts with the "
+            "character NUL with instr(…, char(0)).",
+        )
+        said.__cause__ = error
+        error = said
+    return named(error, alias)
+
+
+def _renamed(stream: Stream, place: Place, cancellation: Cancellation, lost: Lost) -> Stream:
+    alias, names = place.source.alias, [each for each, _ in place.statement.columns]
+    if len(names) != len(stream.schema.types):
+        stream.close()
+        raise named(InternalError(_OTHER_COLUMNS), alias)
+    schema = pa.schema(list(zip(names, stream.schema.types, strict=True)))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in stream:
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        except DaiError as error:
+            if error is cancellation.cause:
+                raise
+            if isinstance(error, LOST):
+                lost.add(alias)
+            raise _named(error, alias, place.statement.sql) from error
+
+    return Stream(schema, batches(), stream.close)

@@ -1,0 +1,170 @@
+"""The leaves of a tree as tables of the SQL that DuckDB runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from dqp.algebra.operators import Block, Call, Inline, Operator, Project, Receive, Remote, column, plans_in, walk_deep
+from dqp.algebra.types import TEXT, duckdb_type
+from dqp.catalog.catalog import Catalog
+from dqp.planning.common_subtrees import Sharing
+from dqp.sql import dialects
+from dqp.sql.render_duckdb import DuckDB
+
+TYPE = b"dqp.type"
+"""In the metadata of a field: DuckDB's type of the column, where the field is a fragment's."""
+CARRIED = b"dqp.carried"
+"""Beside it: the type of the values in JSON, where they travel so (``dqp.execution.nested``)."""
+
+
+class Leaves:
+    """Gives the leaves of a tree their tables as it is rendered. Statements of one source that differ in nothing but
+    their identifiers are one input; an input that is read more than once has to be materialised."""
+
+    def __init__(self, tree: Operator, catalog: Catalog) -> None:
+        self.remotes: dict[str, Remote] = {}
+        self.calls: dict[str, Call] = {}
+        self.receives: dict[str, Receive] = {}
+        self.tables: dict[str, pa.Table] = {}
+        self._catalog = catalog
+        self._names: dict[Operator, str] = {}
+        self._same: dict[object, str] = {}
+        self._read: dict[str, int] = {}
+        self._repeated = frozenset(repeated(tree))
+        sources = [each.source for each in remotes(tree)]
+        self._shared = frozenset(each for each in sources if sources.count(each) > 1)
+        self._tree, self._sharing = tree, Sharing(tree)
+
+    def sql(self) -> str:
+        """The tree over its inputs. What stands in it more than once is computed once."""
+        sharing = self._sharing
+        heads = [
+            f"{quoted(each.name)} AS MATERIALIZED ({DuckDB(self, sharing).made(each.tree)})" for each in sharing.tables
+        ]
+        body = DuckDB(self, sharing).render(self._tree)
+        return f"SELECT * FROM (WITH {', '.join(heads)} {body})" if heads else body
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """For people: what is computed once."""
+        return self._sharing.remarks
+
+    def __call__(self, node: Operator) -> str:
+        if isinstance(node, Inline):
+            name = self._names.setdefault(node, f"i{len(self.tables) + 1}")
+            self.tables[name] = node.data
+            return quoted(name)
+        if isinstance(node, Call):
+            name = self._names.setdefault(node, f"c{len(self.calls) + 1}")
+            self.calls[name] = node
+            return self._once_more(name, node)
+        if isinstance(node, Receive):
+            name = self._names.setdefault(node, f"x{len(self.receives) + 1}")
+            self.receives[name] = node
+            return self._once_more(name, node)
+        assert isinstance(node, Remote)
+        if node not in self._names:
+            key = asked(node, self._catalog) if node.source in self._shared else node
+            name = self._same.setdefault(key, f"r{len(self.remotes) + 1}")
+            self._names[node] = name
+            self.remotes.setdefault(name, node)
+        name = self._names[node]
+        table = self._once_more(name, node)
+        first = self.remotes[name]
+        if first.columns == node.columns:
+            return table
+        pairs = zip(first.columns, node.columns, strict=True)
+        return f"(SELECT {', '.join(f'{quoted(one)} AS {quoted(other)}' for one, other in pairs)} FROM {table})"
+
+    def _once_more(self, name: str, node: Operator) -> str:
+        self._read[name] = self._read.get(name, 0) + (2 if node in self._repeated else 1)
+        return quoted(table_of(name))
+
+    def several(self, name: str) -> bool:
+        return self._read.get(name, 0) > 1
+
+
+def asked(remote: Remote, catalog: Catalog) -> object:
+    """Equal for equal statements of one source, whatever their columns are called here."""
+    items = tuple((f"c{at}", column(each)) for at, each in enumerate(remote.columns))
+    try:
+        same = dialects.statement(Project(remote.tree, items), catalog.dialect(remote.source))
+    except dialects.NotPushed:
+        return remote
+    return (remote.source, same)
+
+
+def remotes(tree: Operator) -> Iterator[Remote]:
+    """The remote subtrees, those in the plans of expressions included."""
+    return (node for node in walk_deep(tree) if isinstance(node, Remote))
+
+
+def repeated(tree: Operator, inside: bool = False) -> Iterator[Operator]:
+    """Leaves that DuckDB may read several times although they stand once in the tree: a query taken as it was written
+    may name its tables more than once, a subquery in an expression may run for several rows. One SELECT from
+    one table, without any other query in it, reads that once."""
+    inside = inside or (isinstance(tree, Block) and not _reads_once(tree))
+    if inside and not tree.inputs:
+        yield tree
+    if inside and isinstance(tree, Call):
+        yield tree
+    for each in tree.inputs:
+        yield from repeated(each, inside)
+    for plan in plans_in(tree):
+        yield from repeated(plan, True)
+
+
+def _reads_once(block: Block) -> bool:
+    query = block.query
+    if not isinstance(query, exp.Select) or query.find(exp.Join, exp.Lateral, exp.Pivot):
+        return False
+    return len(list(query.find_all(exp.Query))) == 1 and len(list(query.find_all(exp.Table))) == 1
+
+
+def read_as(name: str, columns: Sequence[str], schema: pa.Schema, types: Mapping[str, str]) -> str:
+    """What reads an input in the types that its statement promised."""
+    items = []
+    for at, identifier in enumerate(columns):
+        text = quoted(identifier)
+        given = schema.field(at).type
+        have, want = duckdb_type(given), types.get(identifier)
+        same = want is None or want.replace(" ", "").upper() == have.replace(" ", "").upper()
+        same = same and not pa.types.is_null(given)  # which DuckDB would take for a type of its own
+        items.append(text if same else f"CAST({text} AS {want or TEXT}) AS {text}")
+    return f"SELECT {', '.join(items)} FROM {quoted(name)}"
+
+
+def table_of(name: str) -> str:
+    """The CTE that reads an input: no name that somebody writes in a query."""
+    return f"input {name}"
+
+
+def quoted(name: str) -> str:
+    """As an identifier of DuckDB's."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def over(body: str, tables: Iterable[tuple[str, str]], several: Callable[[str], bool]) -> str:
+    """The query ``body`` over inputs: (name, what reads it). A stream can be read once, so what is read ``several``
+    times is materialised."""
+    heads = [f"{quoted(table_of(name))} AS {'MATERIALIZED ' if several(name) else ''}({text})" for name, text in tables]
+    return f"WITH {', '.join(heads)} {body}" if heads else body
+
+
+def restored(name: str, schema: pa.Schema) -> str:
+    """What reads a fragment's rows in the types that they had there (``TYPE`` in the metadata): Arrow has no HUGEINT,
+    and nested values travel as JSON."""
+    items = []
+    for each in schema:
+        text, type = quoted(each.name), (each.metadata or {}).get(TYPE, b"").decode()
+        have = duckdb_type(each.type)
+        if not type or type.replace(" ", "").upper() == have.replace(" ", "").upper():
+            items.append(text)
+        elif form := each.metadata.get(CARRIED, b"").decode():
+            items.append(f"CAST(CAST(CAST({text} AS JSON) AS {form}) AS {type}) AS {text}")
+        else:
+            items.append(f"CAST({text} AS {type}) AS {text}")
+    return f"SELECT {', '.join(items)} FROM {quoted(name)}"

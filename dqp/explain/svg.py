@@ -1,0 +1,212 @@
+"""Plans as drawings: boxes from the root at the top down, as wide as their text, children side by side.
+
+Edges are the thicker the more rows went (or are estimated to go) along them, and say how many. Where ten times more or
+fewer rows came than were estimated, that is in red. What several evaluators did of one fragment is drawn in a row.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dqp.explain.explanation import Node, count, duration, measured, shortened, wrong
+
+_CHARACTER, _SMALL, _LINE, _PAD, _GAP, _DROP, _STEP, _BETWEEN = 6.65, 5.75, 15, 9, 26, 42, 30, 40
+_WIDEST, _WIDEST_SMALL = 46, 54
+_TITLE, _DETAILS, _STATEMENTS = 4, 5, 6
+"""Lines of an operator's title, of its details and of its statements."""
+_ROW = 1_600
+"""Width that a row of several plans may have, where the widest of them is not wider."""
+_COLOURS = {
+    "Remote": ("#e3effa", "#4a7fb0"),
+    "Asked first": ("#e3effa", "#4a7fb0"),
+    "Exchange": ("#fdeed8", "#c98a2b"),
+    "Received": ("#fdeed8", "#c98a2b"),
+    "Fragment": ("#ececf4", "#6c6c94"),
+    "Call": ("#f7e3f2", "#ad5a97"),
+    "Tuples": ("#e6f4e6", "#5c9a5c"),
+}
+_OTHER = ("#ffffff", "#8797a6")
+_INK, _MUTED, _WRONG, _EDGE = "#1e2a35", "#5a6875", "#c0392b", "#b4c1cd"
+_TIED = "\0"
+"""A space at which no line is broken."""
+_UNKNOWN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
+
+
+@dataclass(frozen=True)
+class _Text:
+    text: str
+    colour: str = _MUTED
+    bold: bool = False
+    small: bool = False
+
+    @property
+    def width(self) -> float:
+        return len(self.text) * (_SMALL if self.small else _CHARACTER)
+
+
+@dataclass
+class _Box:
+    node: Node
+    lines: list[_Text]
+    inputs: list[_Box]
+    x: float = 0.0
+    y: float = 0.0
+
+    @property
+    def width(self) -> float:
+        return max(each.width for each in self.lines) + 2 * _PAD
+
+    @property
+    def height(self) -> float:
+        return len(self.lines) * _LINE + 2 * _PAD - 3
+
+    @property
+    def below(self) -> float:
+        return sum(each.span for each in self.inputs) + _GAP * max(0, len(self.inputs) - 1)
+
+    @property
+    def drop(self) -> float:
+        """From its lower edge to the boxes below it."""
+        return _DROP if len(self.inputs) > 1 else _STEP
+
+    @property
+    def span(self) -> float:
+        return max(self.width, self.below)
+
+
+def drawn(*roots: Node) -> str:
+    """An SVG of the plans, one below the other, those of one title in a row. What is cut in the boxes stands in their
+    tooltips."""
+    boxes = [_boxed(each) for each in roots]
+    most = max(_ROW, *(each.span for each in boxes))
+    wide, bottom, x, y = 0.0, 0.0, 0.0, 0.0
+    for number, box in enumerate(boxes):
+        if number > 1 and roots[number].title == roots[number - 1].title and x + box.span <= most:
+            bottom = max(bottom, _place(box, x, y))
+        else:
+            x, y = 0.0, bottom + (_BETWEEN if number else 0.0)
+            bottom = _place(box, x, y)
+        x += box.span + _GAP
+        wide = max(wide, x - _GAP)
+    wide, high = wide + 2, bottom + 2
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide:.0f}" height="{high:.0f}"'
+    parts = [f'{head} viewBox="-1 -1 {wide:.0f} {high:.0f}" font-family="{_FONT}" font-size="11">']
+    parts.append(f'<rect x="-1" y="-1" width="{wide:.0f}" height="{high:.0f}" fill="#ffffff"/>')
+    for box in boxes:
+        parts += [*_edges(box), *_shapes(box)]
+    return "".join([*parts, "</svg>"])
+
+
+def _boxed(node: Node) -> _Box:
+    where = f" · {_plain(node.where)}" if node.where else ""
+    lines = [_Text(each, _INK, bold=True) for each in _wrapped((node.title + where,), _WIDEST, _TITLE)]
+    lines += [_Text(each, _INK) for each in _wrapped(tuple(map(_plain, node.details)), _WIDEST, _DETAILS)]
+    lines += _figures(node)
+    statements = [shortened(each) for each in node.statements]
+    if len(statements) > 1:
+        statements = [f"{len(statements)} parts: {statements[0]}"]
+    lines += [_Text(each, _MUTED, small=True) for each in _wrapped(tuple(statements), _WIDEST_SMALL, _STATEMENTS)]
+    return _Box(node, lines, [_boxed(each) for each in node.inputs])
+
+
+def _figures(node: Node) -> Iterator[_Text]:
+    expected, actual = node.estimated, node.actual
+    if actual is None:
+        if known := measured(expected):
+            yield from map(_Text, _wrapped((f"estimated {_items(known)}",), _WIDEST, 2))
+        return
+    if actual.rows is not None:
+        guess = f", estimated {expected.rows:,.0f}" if expected.rows is not None else ""
+        yield _Text(f"{count(actual.rows)}{guess}", _INK if wrong(node) is None else _WRONG)
+    more = measured(replace(actual, rows=None))
+    if actual.seconds is not None and expected.seconds is not None:
+        at = more.index(duration(actual.seconds))
+        more[at] += f" (estimated {duration(expected.seconds)})"
+    yield from map(_Text, _wrapped((_items(more),), _WIDEST, 2) if more else ())
+
+
+def _items(parts: list[str]) -> str:
+    """Parts that are not to be broken in a line."""
+    return ", ".join(each.replace(" ", _TIED) for each in parts)
+
+
+def _plain(text: str) -> str:
+    """Addresses as people say them."""
+    return text.replace("http://", "")
+
+
+def _wrapped(texts: tuple[str, ...], width: int, most: int) -> list[str]:
+    tied = [each.replace(" = ", f"{_TIED}={_TIED}") for each in texts]
+    lines = [line.replace(_TIED, " ") for each in tied for line in textwrap.wrap(each, width) or [""]]
+    if len(lines) > most:
+        lines = [*lines[: most - 1], _cut(lines[most - 1] + " …", width)]
+    return lines
+
+
+def _cut(text: str, width: int = _WIDEST) -> str:
+    return text if len(text) <= width else text[: width - 1].rstrip(" …") + "…"
+
+
+def _escaped(text: str) -> str:
+    """As XML has it, which knows no control characters."""
+    return html.escape(_UNKNOWN.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+def _place(box: _Box, left: float, top: float) -> float:
+    """Sets the places of a box and those below it; the lowest edge."""
+    span = box.span
+    box.x, box.y = left + (span - box.width) / 2, top
+    bottom = top + box.height
+    x = left + (span - box.below) / 2
+    for each in box.inputs:
+        bottom = max(bottom, _place(each, x, top + box.height + box.drop))
+        x += each.span + _GAP
+    return bottom
+
+
+def _edges(box: _Box) -> Iterator[str]:
+    for number, each in enumerate(box.inputs, 1):
+        # Children meet their parent side by side, not in one point.
+        x1 = box.x + box.width * number / (len(box.inputs) + 1)
+        y1, x2, y2 = box.y + box.height, each.x + each.width / 2, each.y
+        middle = (y1 + y2) / 2
+        known = each.node.actual if each.node.actual is not None and each.node.actual.rows is not None else None
+        rows = known.rows if known is not None else each.node.estimated.rows
+        thick = 1.2 + 1.15 * math.log10(1 + rows) if rows else 1.2
+        yield (
+            f'<path d="M{x1:.1f} {y1:.1f}C{x1:.1f} {middle:.1f} {x2:.1f} {middle:.1f} {x2:.1f} {y2:.1f}" '
+            f'fill="none" stroke="{_EDGE}" stroke-width="{thick:.1f}"/>'
+        )
+        if rows is not None:
+            label = f"{'' if known is not None else '≈ '}{rows:,.0f}"
+            # On the side that the edge does not come from.
+            side, anchor = (-1, "end") if x2 < x1 - 1 else (1, "start")
+            yield (
+                f'<text x="{x2 + side * (thick / 2 + 4):.1f}" y="{y2 - 6:.1f}" font-size="10" '
+                f'text-anchor="{anchor}" fill="{_MUTED}">{label}</text>'
+            )
+        yield from _edges(each)
+
+
+def _shapes(box: _Box) -> Iterator[str]:
+    node = box.node
+    fill, stroke = next((each for name, each in _COLOURS.items() if node.title.startswith(name)), _OTHER)
+    tip = _escaped("\n".join((*node.details, *map(shortened, node.statements))))
+    yield (
+        f"<g>{f'<title>{tip}</title>' if tip else ''}"
+        f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="6" '
+        f'fill="{fill}" stroke="{stroke}"/>'
+    )
+    for number, line in enumerate(box.lines):
+        look = ' font-weight="bold"' if line.bold else ' font-size="9.5"' if line.small else ""
+        y = box.y + _PAD + 9 + number * _LINE
+        yield f'<text x="{box.x + _PAD:.1f}" y="{y:.1f}" fill="{line.colour}"{look}>{_escaped(line.text)}</text>'
+    yield "</g>"
+    for each in box.inputs:
+        yield from _shapes(each)

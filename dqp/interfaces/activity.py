@@ -1,0 +1,139 @@
+"""The evaluator as a data service: the role, its resource, and the activity that runs fragments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from dai import config
+from dai.config import RoleConfig
+from dai.drivers import NO_TABLES, DriverOptions, Statistics, TableInfo
+from dai.drivers.sql.query_tables import Tables
+from dai.errors import ConfigurationError, NotAQueryError, NotFoundError, RequestError
+from dai.perform.activity import Activity, Context, Output, child, output
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.interfaces.virtual import Virtual
+from dqp.runtimes.evaluator import Evaluator, EvaluatorSettings, Work
+from dqp.runtimes.wire import decoded
+from dqp.settings import check_memory
+
+ROLE = "evaluator"
+REPORTS = pa.schema([pa.field("report", pa.string(), nullable=False)])
+
+
+def configured(role: RoleConfig) -> EvaluatorDriver:
+    """The resource of ``[roles.evaluator]``, with the keys of ``EvaluatorSettings``."""
+    settings: EvaluatorSettings = config.section(EvaluatorSettings, f"roles.{role.name}", role.content, role.base)
+    for name in ("memory_bytes", "exchange_bytes", "buffer_bytes", "flight_port"):
+        if getattr(settings, name) < 0:
+            raise ConfigurationError(f"roles.{role.name}.{name} must be 0 or more, not {getattr(settings, name)}.")
+    if settings.silence <= 0:
+        raise ConfigurationError(f"roles.{role.name}.silence must be more than 0 seconds, not {settings.silence}.")
+    check_memory(settings.memory_bytes, f"roles.{role.name}.memory_bytes")
+    for name in ("sources", "python"):
+        if not all(isinstance(each, str) for each in getattr(settings, name)):
+            raise ConfigurationError(f"roles.{role.name}.{name} must be a list of texts.")
+    if settings.directory is not None:
+        settings.directory.mkdir(parents=True, exist_ok=True)
+    return EvaluatorDriver(Evaluator(settings))
+
+
+class EvaluatorDriver(Virtual):
+    """A resource without tables."""
+
+    dialect = "fragments"
+    called = "An evaluator"
+    instead = (
+        "It runs fragments of distributed queries (runFragments), for the federations that name it as an evaluator."
+    )
+    role: ClassVar[str | None] = ROLE
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.evaluator = evaluator
+
+    @classmethod
+    def connect(cls, url: str, options: DriverOptions) -> EvaluatorDriver:
+        raise ConfigurationError("An evaluator is no database: it is the section [roles.evaluator] of a service.")
+
+    def product(self) -> str:
+        return "dqp evaluator"
+
+    def properties(self) -> Mapping[str, Any]:
+        """``flight``: the address of its port; ``instance``: which port that is; ``works``, ``tickets``, ``readers``:
+        what is under way."""
+        state = self.evaluator.state()
+        return {
+            "flight": state["address"],
+            **{name: state[name] for name in ("instance", "works", "tickets", "readers")},
+        }
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+        tables: Tables = NO_TABLES,
+    ) -> Stream:
+        raise NotAQueryError("An evaluator answers no queries.", hint=self.instead)
+
+    def load(
+        self,
+        table: str,
+        stream: Stream,
+        *,
+        cancellation: Cancellation,
+        create: bool = False,
+        transactional: bool = True,
+    ) -> int:
+        stream.close()
+        raise NotAQueryError("Nothing can be loaded into an evaluator.", hint=self.instead)
+
+    def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
+        return ()
+
+    def statistics(self, table: str) -> Statistics:
+        raise NotFoundError("An evaluator has no tables.", hint=self.instead)
+
+    def check(self) -> float:
+        return 0.0
+
+    def close(self) -> None:
+        self.evaluator.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFragments(Activity):
+    """Runs fragments of a distributed query, of one attempt, on an evaluator.
+
+    Their rows are served by the evaluator's Arrow Flight port to those who have the tickets; the output are reports of
+    how they stand, as JSON, at least one a second. Ending the request ends the fragments.
+    """
+
+    example: ClassVar[str] = """
+        <runFragments name="run">
+          <fragments>[]</fragments>
+          <reports name="how"/>
+        </runFragments>"""
+    role: ClassVar[str | None] = ROLE
+
+    fragments: str = child()
+    result: Output[Stream] = output("reports")
+
+    def run(self, context: Context) -> Stream:
+        driver = context.driver
+        if not isinstance(driver, EvaluatorDriver):
+            raise RequestError("This resource is no evaluator.", hint="Name the resource 'evaluator' of a service.")
+        work = driver.evaluator.begin(decoded(self.fragments), context.cancellation)
+        return Stream(REPORTS, _batches(work), work.close)
+
+
+def _batches(work: Work) -> Iterator[pa.RecordBatch]:
+    for reports in work.reports():
+        yield pa.record_batch([pa.array(map(json.dumps, reports), pa.string())], schema=REPORTS)

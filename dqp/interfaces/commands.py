@@ -1,0 +1,166 @@
+"""``dqp query``, ``dqp explain`` and ``dqp tables``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dai.client.http.body import PIECE, filled
+from dai.client.results.result import Result
+from dai.commands import OK, table
+from dai.commands.output import UsageError, add_options, chosen, write
+
+if TYPE_CHECKING:
+    from dai.streams.stream import Block
+    from dqp.interfaces.lab import Lab, Query
+
+PARAMETERS = """Parameters stand for $name in the statement. A number, true, false and null are taken as such;
+"quoted" and anything else is text, also [a list] of them for IN $name."""
+PLANS = ("text", "json", "svg")
+VARIABLE, FILE = "DQP_FEDERATION", "federation.toml"
+"""Where a federation is when none is named: the environment says it, or it is a file in the working directory."""
+
+
+def add(commands: Any) -> None:
+    query = commands.add_parser("query", help="run a query and show or save its result", epilog=PARAMETERS)
+    _add_query(query)
+    add_options(query)
+    query.set_defaults(run=run_query)
+
+    explain = commands.add_parser("explain", help="how a query would run, or did", epilog=PARAMETERS)
+    _add_query(explain)
+    explain.add_argument("--analyze", action="store_true", help="run it to its end, and say how that was")
+    explain.add_argument("--format", choices=PLANS, help="without it: what the name of --output says, or text")
+    explain.add_argument("--output", type=Path, metavar="FILE", help="write to this file")
+    explain.add_argument("--svg", type=Path, metavar="FILE", help="draw it into this file; the text is shown as well")
+    explain.set_defaults(run=run_explain)
+
+    tables = commands.add_parser("tables", help="the tables of a federation")
+    _add_federation(tables)
+    tables.set_defaults(run=run_tables)
+
+
+def _add_federation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "federation",
+        nargs="?",
+        default=os.environ.get(VARIABLE, FILE),
+        help=f"a federation.toml, or the URL of a federation of a service (default: ${VARIABLE}, else {FILE} here)",
+    )
+
+
+def _add_query(parser: argparse.ArgumentParser) -> None:
+    _add_federation(parser)
+    parser.add_argument("sql", help="the query; - reads it from the standard input")
+    parser.add_argument(
+        "-p", dest="parameters", action="append", default=[], type=_parameter, metavar="NAME=VALUE", help="a parameter"
+    )
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, equals, written = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        value = json.loads(written)
+    except ValueError:
+        return name, written
+    return name, written if isinstance(value, dict) else value
+
+
+def run_query(arguments: argparse.Namespace) -> int:
+    form = chosen(arguments.format, arguments.output)
+    with _connected(arguments) as lab:
+        query = _query(lab, arguments)
+        source = _Bytes(query, "arrow" if form == "table" else form, arguments.blocksize)
+        write(Result(source, "arrow" if form == "table" else form, progress=False), form, arguments.output)
+    return OK
+
+
+def run_explain(arguments: argparse.Namespace) -> int:
+    output: Path | None = arguments.output
+    form = arguments.format or "text"
+    if arguments.format is None and output is not None and output.suffix.lower() in (".json", ".svg"):
+        form = output.suffix.lower()[1:]
+    with _connected(arguments) as lab:
+        found = _query(lab, arguments).explain(analyze=arguments.analyze)
+    if arguments.svg is not None:
+        _written(found.svg, arguments.svg)
+    text = {"text": lambda: found.text, "json": lambda: found.json, "svg": lambda: found.svg}[form]()
+    if output is None:
+        print(text)
+    else:
+        _written(text, output)
+    return OK
+
+
+def _written(text: str, path: Path) -> None:
+    path.write_text(text + "\n", encoding="utf-8")
+    print(f"{path}: {len(text):,} characters", file=sys.stderr)
+
+
+def run_tables(arguments: argparse.Namespace) -> int:
+    with _connected(arguments) as lab:
+        rows = [
+            [f"{each['source']}.{each['table']}" if each["source"] else each["table"], each["rows"], each["columns"]]
+            for each in lab.tables().to_pylist()
+        ]
+        told = [[name, "" if count is None else f"{count:,}", ", ".join(columns)] for name, count, columns in rows]
+        for line in table.lines(["table", "rows", "columns"], told, right=[1]):
+            print(line)
+        problems = lab.problems
+        away = lab.coordinator.catalog.away if problems else {}
+        for name, why in problems.items():
+            first, *more = why.split("\n")
+            said = f"{name} is away: {first}" if name in away else f"{name}: {first}"
+            print("\n".join([said, *(f"  {each}" for each in more)]), file=sys.stderr)
+    return OK
+
+
+def _connected(arguments: argparse.Namespace) -> Lab:
+    from dqp.interfaces.lab import Lab
+
+    return Lab(arguments.federation)
+
+
+def _query(lab: Lab, arguments: argparse.Namespace) -> Query:
+    sql = sys.stdin.read() if arguments.sql == "-" else arguments.sql
+    given = dict(arguments.parameters)
+    if len(given) < len(arguments.parameters):
+        names = [name for name, _ in arguments.parameters]
+        twice = next(each for each in names if names.count(each) > 1)
+        raise UsageError(f"The parameter {twice} is given twice.")
+    return lab.sql(sql, **given)
+
+
+class _Bytes:
+    """A query's tuples in a form, as a result's bytes: encoded as they are read."""
+
+    def __init__(self, query: Query, form: str, blocksize: int | None) -> None:
+        from dai.formats import format_named
+
+        self._stream = query.stream(blocksize)
+        self._blocks: Iterator[Block] = format_named(form).encode(self._stream, blocksize)
+        self._left = memoryview(b"")
+        self.received = 0
+
+    def read1(self, size: int = PIECE) -> bytes:
+        while not self._left:
+            block = next(self._blocks, None)
+            if block is None:
+                return b""
+            self._left = memoryview(block.data).cast("B")
+            self.received += self._left.nbytes
+        taken, self._left = bytes(self._left[:size]), self._left[size:]
+        return taken
+
+    def readinto(self, buffer: memoryview) -> int:
+        return filled(buffer, self.read1)
+
+    def close(self) -> None:
+        self._stream.close()

@@ -1,0 +1,110 @@
+"""``%load_ext dqp``: queries in cells of a notebook.
+
+::
+
+    %%dqp lab busy
+    select carrier, count(*) as n from pg.flights where month = $month group by all order by n desc
+
+``lab`` is the variable that holds the federation (or the path of a federation.toml, or a URL); ``busy`` is the variable
+that gets the query, its rows read; without it only the first rows are shown. ``$month`` is the notebook's variable of
+that name. ``--explain`` and ``--analyze`` draw the plan instead. ``%dqp lab select …`` is a query in one line.
+
+A mistake is told with its place in the SQL and no traceback; the cell has failed.
+"""
+
+from __future__ import annotations
+
+import shlex
+from itertools import pairwise
+from typing import Any
+
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from sqlglot.tokenizer_core import TokenType
+
+from dai.errors import DaiError, ParameterError
+from dai.plugins import nearest
+from dqp.binding.parameters import tokens
+from dqp.interfaces.lab import Lab
+
+_USAGE = "%%dqp LAB [RESULT] [--explain | --analyze], and the SQL below; or %dqp LAB SQL."
+
+
+class QueryFailed(Exception):
+    """What went wrong with a cell's query, for people."""
+
+    def _render_traceback_(self) -> list[str]:
+        return str(self).split("\n")
+
+
+@magics_class
+class FederationMagics(Magics):
+    """``%dqp`` and ``%%dqp`` of one notebook; federations that were named by path or URL stay connected."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self._variables = shell.user_ns
+        self._opened: dict[str, Lab] = {}
+
+    @no_var_expand  # a notebook would paste the value of $name, and run what stands in braces
+    @line_cell_magic
+    def dqp(self, line: str, cell: str | None = None) -> Any:
+        """One query of a federation; see ``dqp.interfaces.magic``."""
+        try:
+            return self._asked(line, cell)
+        except DaiError as error:
+            raise QueryFailed(str(error)) from None
+
+    def _asked(self, line: str, cell: str | None) -> Any:
+        if cell is None:
+            name, _, sql = line.strip().partition(" ")
+            words: list[str] = []
+        else:
+            try:
+                name, *words = shlex.split(line)
+            except ValueError:
+                name = ""
+            sql = cell
+        if not name or not sql.strip():
+            raise ParameterError("This needs a federation and a query.", hint=_USAGE)
+        options = {each for each in words if each.startswith("-")}
+        results = [each for each in words if not each.startswith("-")]
+        if options - {"--explain", "--analyze"} or len(results) > 1 or not all(map(str.isidentifier, results)):
+            raise ParameterError(f"This is not understood: {' '.join(words)}.", hint=_USAGE)
+        variables = self._variables
+        query = self._lab(name).sql(sql, **{each: variables[each] for each in _named(sql) if each in variables})
+        if options:
+            found: Any = query.explain(analyze="--analyze" in options)
+        else:
+            found = query.look()
+            if results:
+                query.arrow()
+        if results:
+            variables[results[0]] = found
+        return found
+
+    def _lab(self, name: str) -> Lab:
+        variables = self._variables
+        if name in variables:
+            found = variables[name]
+            if not isinstance(found, Lab):
+                raise ParameterError(
+                    f"{name} is a {type(found).__name__}, not a federation.", hint=f"{name} = dqp.connect(…)"
+                )
+            return found
+        if "/" not in name and not name.endswith(".toml"):
+            labs = [each for each, value in variables.items() if isinstance(value, Lab) and not each.startswith("_")]
+            hint = nearest(name, labs) if labs else f"{name} = dqp.connect(…) makes one."
+            raise ParameterError(f"There is no federation {name!r}.", hint=hint)
+        if name not in self._opened:
+            self._opened[name] = Lab(name)
+        return self._opened[name]
+
+
+def _named(sql: str) -> list[str]:
+    """The names of the parameters ``$name``."""
+    found = tokens(sql)
+    return [
+        name.text
+        for mark, name in pairwise(found)
+        if mark.token_type == TokenType.PLACEHOLDER and sql[mark.start] == "$" and name.start == mark.end + 1
+    ]

@@ -1,0 +1,137 @@
+"""What every rule is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from dai.errors import DaiError
+from dai.streams.cancellation import Cancellation
+from dqp.algebra.operators import (
+    Aggregate,
+    Inline,
+    Names,
+    Nested,
+    Operator,
+    Project,
+    Remote,
+    Scan,
+    SetOperation,
+    subqueries,
+    walk,
+)
+from dqp.algebra.types import duckdb_type
+from dqp.planning.costing.cost import Estimator
+
+if TYPE_CHECKING:
+    from dqp.catalog.catalog import Catalog
+
+
+@dataclass(frozen=True)
+class Options:
+    """``functions``: lower-case names of operation calls, which are dear and may differ from call to call: never moved,
+    never repeated. ``push_joins``: whether joins may be left to a source at all."""
+
+    functions: frozenset[str] = frozenset()
+    push_joins: bool = True
+
+
+@dataclass(frozen=True)
+class Context:
+    """``remarks`` collects why something was not pushed, for EXPLAIN; ``types`` the DuckDB types of identifiers as far
+    as they are known without asking DuckDB; ``local`` the aliases whose tables DuckDB itself reads.
+    ``cancellation``: of the query that is being planned; a plan that is kept has none."""
+
+    catalog: Catalog | None
+    estimator: Estimator
+    names: Names
+    options: Options = Options()
+    remarks: list[str] = field(default_factory=list)
+    types: dict[str, str] = field(default_factory=dict)
+    dialects: Mapping[str, str] = field(default_factory=dict)
+    cancellation: Cancellation | None = None
+
+    def check(self) -> None:
+        """Raises what the planning was cancelled with, if it was."""
+        if self.cancellation is not None:
+            self.cancellation.check()
+
+    def dialect(self, source: str) -> str:
+        """The dialect of a source; ``duckdb`` where there is no catalog to say it."""
+        known = self.dialects.get(source)
+        if known is not None:
+            return known
+        return "duckdb" if self.catalog is None else self.catalog.dialect(source)
+
+    def takes_tables(self, source: str) -> bool:
+        """Whether a statement of the source may bring keys along as a table."""
+        if self.catalog is None or source not in self.catalog.sources:
+            return False
+        try:
+            return self.catalog.sources[source].takes_tables()
+        except DaiError:
+            return False
+
+    def remark(self, text: str) -> None:
+        if text not in self.remarks:
+            self.remarks.append(text)
+
+    def learn(self, tree: Operator) -> None:
+        """Notes the types of the tree's columns; nested plans included."""
+        for each in tree.inputs:
+            self.learn(each)
+        for expression in tree.expressions:
+            for nested in subqueries(expression):
+                self.learn(nested.plan)
+        types = self.types
+        if isinstance(tree, Scan):
+            for identifier, name in tree.items:
+                if identifier not in types:
+                    types[identifier] = tree.table.column(name).type
+        elif isinstance(tree, Inline):
+            for identifier, name in tree.items:
+                types.setdefault(identifier, duckdb_type(tree.data.schema.field(name).type))
+        elif isinstance(tree, Remote):
+            self.learn(tree.tree)
+        elif isinstance(tree, Project | Aggregate):
+            items = tree.items if isinstance(tree, Project) else tree.keys
+            for identifier, expression in items:
+                known = self.type_of(expression)
+                if known is not None:
+                    types.setdefault(identifier, known)
+        elif isinstance(tree, SetOperation):
+            for identifier, left, right in zip(tree.names, tree.left.columns, tree.right.columns, strict=True):
+                known = types.get(left)
+                if known is not None and known == types.get(right):
+                    types.setdefault(identifier, known)
+
+    def type_of(self, expression: exp.Expression) -> str | None:
+        """The DuckDB type of an expression where it is a column of known type or a cast."""
+        if isinstance(expression, exp.Column):
+            return self.types.get(expression.name)
+        if type(expression) is exp.Cast:
+            return str(expression.to.sql(dialect="duckdb"))
+        if isinstance(expression, exp.Paren):
+            return self.type_of(expression.this)
+        return None
+
+
+EXACT = frozenset("TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT".split())
+
+
+def same_values(one: str | None, other: str | None) -> bool:
+    """Whether equal values of these two types compare the same with every number, and with every literal where the
+    types are the same."""
+    if one is None or other is None:
+        return False
+    if one == other:
+        return True
+    return all(each in EXACT or each.startswith("DECIMAL") for each in (one, other))
+
+
+def nested_plans(tree: Operator) -> list[Nested]:
+    """The subqueries in the expressions of the tree's operators; not those inside of them."""
+    return [nested for node in walk(tree) for expression in node.expressions for nested in subqueries(expression)]

@@ -1,0 +1,235 @@
+"""How many rows an operator gives, and what it costs to have them: from the statistics of the tables.
+
+The estimates are the sources' statistics (``dqp.planning.costing.estimates``) after what every operator does to them; what predicates
+and joins do is in ``dqp.planning.costing.selectivity``. The constants are measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dqp.algebra.constants import number
+from dqp.algebra.operators import (
+    Aggregate,
+    Block,
+    Call,
+    Distinct,
+    Exchange,
+    Filter,
+    Inline,
+    Join,
+    Operator,
+    Project,
+    Remote,
+    Scan,
+    SetOperation,
+    Sort,
+    conjuncts,
+)
+from dqp.planning.costing.estimates import UNKNOWN, WIDTH, ColumnStatistics, Estimate, aggregated, either, exact
+from dqp.planning.costing.selectivity import joined, selectivity
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dqp.catalog.catalog import Table
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds. ``row`` and ``byte``: what fetching takes from the start of the statement's answer to batches in the
+    evaluator, through a data service on the same machine; ``scan``: a row that the source reads without giving it;
+    ``work``: a row that a join, sort or aggregate in the source takes. Where there are no hash joins, ``lookup``: a row
+    whose partner is looked up in an index; ``compared``: two rows that are compared
+    because there is none (0: it makes one)."""
+
+    row: float
+    byte: float
+    scan: float
+    work: float
+    lookup: float = 0.0
+    compared: float = 0.0
+
+
+FETCH: Mapping[str, Costs] = {
+    "postgresql": Costs(row=1.1e-6, byte=3e-9, scan=1e-7, work=3e-7),
+    "mariadb": Costs(row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7, lookup=4e-6, compared=5e-8),
+    "sqlite": Costs(row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7, lookup=2e-6),
+    "duckdb": Costs(row=5e-8, byte=1e-9, scan=1e-8, work=5e-8),
+}
+"""By dialect; what is missing is like MariaDB."""
+OTHER = FETCH["mariadb"]
+ROUND_TRIP = 3e-3
+"""A statement more."""
+LOCAL_ROW = 5e-8
+"""A row that a join or an aggregate of DuckDB takes."""
+LOCAL_BUILD = 1e-7
+"""A row that a hash table of DuckDB holds."""
+
+
+def costs(dialect: str) -> Costs:
+    """What fetching from a dialect costs; ``OTHER`` for one that was not measured."""
+    return FETCH.get({"postgres": "postgresql", "mysql": "mariadb"}.get(dialect, dialect), OTHER)
+
+
+class Estimator:
+    """Estimates, each made once a tree (the very object: a tree is a value). Not to be shared between threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Operator, Estimate]] = {}
+        self._tables: dict[int, tuple[Table, dict[str, ColumnStatistics]]] = {}
+
+    def of(self, tree: Operator) -> Estimate:
+        found = self._known.get(id(tree))
+        if found is not None:
+            return found[1]
+        made: Estimate = getattr(self, "_" + type(tree).__name__.lower())(tree)
+        self._known[id(tree)] = (tree, made)
+        return made
+
+    def measured(self, tree: Operator, data: pa.Table) -> None:
+        """The rows of the tree are known, or some of their columns: what is estimated from now on is estimated from
+        them."""
+        known = set(data.column_names)
+        guessed = {} if known.issuperset(tree.columns) else self.of(tree).columns
+        columns = {each: exact(data.column(each)) if each in known else guessed[each] for each in tree.columns}
+        self._known[id(tree)] = (tree, Estimate(max(1.0, float(data.num_rows)), columns))
+
+    def rows(self, tree: Operator) -> float:
+        return self.of(tree).rows
+
+    def fetch(self, tree: Operator, dialect: str) -> float:
+        """Seconds to have the tree's rows out of its source, the source's own work not counted."""
+        made = self.of(tree)
+        one = costs(dialect)
+        return ROUND_TRIP + made.rows * (one.row + one.byte * made.width)
+
+    # Leaves.
+
+    def _scan(self, tree: Scan) -> Estimate:
+        statistics = self._table(tree.table)
+        rows = max(1.0, tree.table.rows or 0.0)
+        names = {name: each for each, name in reversed(tree.items)}
+        keys = {
+            frozenset(names[each] for each in key): rows
+            for key in tree.table.keys
+            if all(each in names for each in key)
+        }
+        return Estimate(rows, {each: statistics[name] for each, name in tree.items}, keys)
+
+    def _table(self, table: Table) -> dict[str, ColumnStatistics]:
+        found = self._tables.get(id(table))
+        if found is None:
+            keys = {key[0] for key in table.keys if len(key) == 1}
+            known = {
+                each.name: ColumnStatistics(
+                    float(table.rows) if each.name in keys else each.distinct,
+                    each.null_fraction or 0.0,
+                    number(each.low),
+                    number(each.high),
+                    each.width or WIDTH,
+                )
+                for each in table.columns
+            }
+            for key in table.keys:
+                _at_least(key, known, table.rows)
+            found = self._tables[id(table)] = (table, known)
+        return found[1]
+
+    def _inline(self, tree: Inline) -> Estimate:
+        data = tree.data
+        rows = max(1.0, float(data.num_rows))
+        return Estimate(rows, {each: exact(data.column(name)) for each, name in tree.items})
+
+    def _remote(self, tree: Remote) -> Estimate:
+        return self.of(tree.tree)
+
+    # Rows fewer or in another order.
+
+    def _filter(self, tree: Filter) -> Estimate:
+        inner = self.of(tree.input)
+        part, changed = selectivity(conjuncts(tree.condition), inner)
+        columns = {**inner.columns, **changed} if changed else inner.columns
+        return Estimate(max(1.0, inner.rows * part), columns, inner.keys, inner.same)
+
+    def _distinct(self, tree: Distinct) -> Estimate:
+        inner = self.of(tree.input)
+        rows = inner.distinct(inner.columns)
+        return Estimate(rows, inner.columns, {**inner.keys, frozenset(inner.columns): rows}, inner.same)
+
+    def _sort(self, tree: Sort) -> Estimate:
+        inner = self.of(tree.input)
+        if tree.limit is None or tree.limit >= inner.rows:
+            return inner
+        return Estimate(max(1.0, float(tree.limit)), inner.columns, inner.keys, inner.same)
+
+    def _exchange(self, tree: Exchange) -> Estimate:
+        return self.of(tree.input)
+
+    def _call(self, tree: Call) -> Estimate:
+        inner = self.of(tree.input)
+        return Estimate(inner.rows, {**inner.columns, tree.identifier: UNKNOWN}, inner.keys, inner.same)
+
+    # Other columns.
+
+    def _project(self, tree: Project) -> Estimate:
+        return self.of(tree.input).renamed(tree.items)
+
+    def _aggregate(self, tree: Aggregate) -> Estimate:
+        inner = self.of(tree.input)
+        grouped = inner.renamed(tree.keys)
+        columns = dict(grouped.columns)
+        if tree.sets is not None:
+            rows = sum(grouped.distinct(one) if one else 1.0 for one in tree.sets)
+            unique = {}
+        else:
+            rows = grouped.distinct(columns) if columns else 1.0
+            unique = {frozenset(columns): rows}
+            if len(columns) == 1:
+                columns = {name: replace(each, distinct=rows) for name, each in columns.items()}
+        columns |= {name: aggregated(each, inner, inner.rows / rows) for name, each in tree.aggregates}
+        return Estimate(rows, columns, unique, grouped.same)
+
+    # Several inputs.
+
+    def _join(self, tree: Join) -> Estimate:
+        left, right = self.of(tree.left), self.of(tree.right)
+        found = joined(left, right, tree.kind, conjuncts(tree.condition))
+        columns = dict(found.columns)
+        for side in (left, right):
+            for name in side.columns:
+                # The join may have more rows than the side, not more values.
+                known = columns.get(name)
+                if known is not None and known.distinct is not None and known.distinct > side.rows:
+                    columns[name] = replace(known, most=min(side.rows, known.most or side.rows))
+        return replace(found, columns=columns)
+
+    def _setoperation(self, tree: SetOperation) -> Estimate:
+        left, right = self.of(tree.left), self.of(tree.right)
+        columns = {}
+        for name, one, other in zip(tree.names, tree.left.columns, tree.right.columns, strict=True):
+            columns[name] = either(left.columns.get(one, UNKNOWN), right.columns.get(other, UNKNOWN))
+        if tree.kind == "union":
+            rows = left.rows + right.rows
+        else:
+            rows = min(left.rows, right.rows) if tree.kind == "intersect" else left.rows
+        both = Estimate(rows, columns)
+        return both if tree.all else Estimate(both.distinct(columns), columns)
+
+    def _block(self, tree: Block) -> Estimate:
+        rows = max((self.of(each).rows for each in tree.parts), default=1.0)
+        return Estimate(rows, dict.fromkeys(tree.columns, UNKNOWN))
+
+
+def _at_least(key: tuple[str, ...], known: dict[str, ColumnStatistics], rows: float) -> None:
+    """Corrects the different values of a key's columns, which are often counted in a sample: all combinations of them
+    are at least as many as there are rows."""
+    for name in key:
+        others = [known[each].distinct for each in key if each != name and each in known]
+        distinct = known[name].distinct if name in known else None
+        if distinct is not None and None not in others:
+            least = rows / math.prod(max(1.0, each) for each in others if each is not None)
+            known[name] = replace(known[name], distinct=max(distinct, least))

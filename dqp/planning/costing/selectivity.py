@@ -1,0 +1,280 @@
+"""The part of the rows for which predicates hold, and how many rows a join gives.
+
+The model is that of System R and PostgreSQL: values are spread evenly between the lowest and the highest, columns are
+independent, and of two joined columns the one with fewer different values holds none that the other lacks
+(containment). See ``_DEFAULTS`` for predicates that the statistics do not tell anything of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from sqlglot import exp
+
+from dqp.algebra.constants import number, value
+from dqp.algebra.operators import SELECTIVITY, Nested, conjuncts
+from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics, Estimate, common, made
+
+_DEFAULTS = {
+    "equal": 0.05,
+    "range": 1 / 3,
+    "like": 0.1,
+    "prefix": 0.02,
+    "other": 1 / 3,
+    "exists": 0.5,
+}
+"""The part of the rows for which a predicate holds that the statistics do not tell."""
+Pairs = list[tuple[str, str]]
+LONELY = 0.1
+"""The part of the rows that an anti-join leaves at least: who asks for rows without a partner expects some."""
+
+
+def selectivity(predicates: list[exp.Expression], given: Estimate) -> tuple[float, dict[str, ColumnStatistics]]:
+    """The part of the rows for which all predicates hold, and the statistics of the columns that they change."""
+    part = 1.0
+    changed: dict[str, ColumnStatistics] = {}
+    ranges: dict[str, list[tuple[bool, float]]] = {}
+    for each in predicates:
+        bound = _bounds(each, given)
+        if bound is not None:
+            ranges.setdefault(bound[0], []).extend(bound[1])
+            continue
+        part *= _holds(each, given)
+        fixed = _fixed(each)
+        if fixed is not None:
+            name, count, places = fixed
+            known = given.columns.get(name)
+            if known is not None:
+                low, high = (min(places), max(places)) if places else (known.low, known.high)
+                distinct = count if known.distinct is None else min(count, known.distinct)
+                changed[name] = ColumnStatistics(distinct, 0.0, low, high, known.width)
+    for name, ends in ranges.items():
+        known = given.columns[name]
+        assert known.low is not None
+        assert known.high is not None
+        lowest = max([known.low, *(each for lower, each in ends if lower)])
+        highest = min([known.high, *(each for lower, each in ends if not lower)])
+        span = known.high - known.low
+        if lowest > highest:
+            fraction = 0.0
+        elif known.bell is not None:
+            fraction = _under(known.bell, known.low, known.high, ends)
+        else:
+            fraction = (highest - lowest) / span if span > 0 else 1.0
+            fraction = max(fraction, 1 / max(1.0, known.distinct or given.rows))
+        part *= fraction * (1 - known.null_fraction)
+        left = None if known.distinct is None else max(1.0, known.distinct * fraction)
+        changed[name] = ColumnStatistics(left, 0.0, min(lowest, highest), max(lowest, highest), known.width)
+    return part, changed
+
+
+def _under(bell: tuple[float, float], low: float, high: float, ends: list[tuple[bool, float]]) -> float:
+    """The part of values around a mean that lie between the ends."""
+    mean, deviation = bell
+
+    def below(place: float) -> float:
+        return 0.5 * math.erfc((mean - place) / (math.sqrt(2) * max(deviation, 1e-9)))
+
+    upper = min((below(each) for lower, each in ends if not lower), default=1.0)
+    return max(0.0, upper - max((below(each) for lower, each in ends if lower), default=0.0))
+
+
+def _column(node: Any) -> str | None:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node.name if isinstance(node, exp.Column) else None
+
+
+_LOWER = (exp.GT, exp.GTE)
+_UPPER = (exp.LT, exp.LTE)
+
+
+def _bounds(node: exp.Expression, given: Estimate) -> tuple[str, list[tuple[bool, float]]] | None:
+    """The column of a range predicate and its ends, (whether the lower one, place)."""
+    if isinstance(node, (*_LOWER, *_UPPER)):
+        name, end, lower = _column(node.this), number(value(node.expression)), isinstance(node, _LOWER)
+        if name is None:
+            name, end, lower = _column(node.expression), number(value(node.this)), not lower
+        ends = [(lower, end)]
+    elif isinstance(node, exp.Between):
+        name = _column(node.this)
+        ends = [(True, number(value(node.args["low"]))), (False, number(value(node.args["high"])))]
+    else:
+        return None
+    if name is None:
+        return None
+    known = given.columns.get(name)
+    if known is None or known.low is None or known.high is None:
+        return None
+    places = [(lower, end) for lower, end in ends if end is not None]
+    return (name, places) if len(places) == len(ends) else None
+
+
+def _fixed(node: exp.Expression) -> tuple[str, float, list[float]] | None:
+    """The column that the predicate holds to a few values: how many, and their places."""
+    if isinstance(node, exp.EQ):
+        name, other = _column(node.this), value(node.expression)
+        if name is None:
+            name, other = _column(node.expression), value(node.this)
+        if name is None or other is None:
+            return None
+        place = number(other)
+        return name, 1.0, [] if place is None else [place]
+    if isinstance(node, exp.In) and node.expressions:
+        name = _column(node.this)
+        places = [number(value(each)) for each in node.expressions]
+        if name is not None:
+            known = [each for each in places if each is not None]
+            return name, float(len(places)), known if len(known) == len(places) else []
+    return None
+
+
+def _holds(node: exp.Expression, given: Estimate) -> float:
+    """The part of the rows for which one predicate holds."""
+    if node._meta and SELECTIVITY in node._meta:
+        return float(node._meta[SELECTIVITY])
+    if isinstance(node, exp.Paren):
+        return _holds(node.this, given)
+    if isinstance(node, exp.And):
+        return selectivity(conjuncts(node), given)[0]
+    if isinstance(node, exp.Or):
+        return 1 - (1 - _holds(node.this, given)) * (1 - _holds(node.expression, given))
+    if isinstance(node, exp.Not):
+        return max(0.0, 1 - _holds(node.this, given))
+    if isinstance(node, exp.EQ):
+        return _equal(node, given)
+    if isinstance(node, exp.NEQ):
+        return max(0.0, 1 - _equal(node, given))
+    if isinstance(node, (*_LOWER, *_UPPER, exp.Between)):
+        bound = _bounds(node, given)
+        return _DEFAULTS["range"] if bound is None else selectivity([node], given)[0]
+    if isinstance(node, exp.In) and node.expressions:
+        one = made(node.this, given)
+        inside = [each for each in node.expressions if _inside(each, one)]
+        each_value = (1 - one.null_fraction) / one.distinct if one.distinct else _DEFAULTS["equal"]
+        return min(1.0, each_value * len(inside))
+    if isinstance(node, exp.Like | exp.ILike):
+        pattern = value(node.expression)
+        return _DEFAULTS["prefix" if isinstance(pattern, str) and pattern[:1] not in ("%", "_") else "like"]
+    if isinstance(node, exp.Is):
+        name = _column(node.this)
+        fraction = given.columns.get(name, UNKNOWN).null_fraction if name is not None else 0.0
+        return fraction if isinstance(node.expression, exp.Null) else 0.5
+    if isinstance(node, exp.Boolean):
+        return 1.0 if node.this else 0.0
+    if isinstance(node, exp.Null):
+        return 0.0
+    if isinstance(node, exp.Column):
+        return 0.5 * (1 - given.columns.get(node.name, UNKNOWN).null_fraction)
+    return _DEFAULTS["exists"] if isinstance(node, Nested) else _DEFAULTS["other"]
+
+
+def _equal(node: exp.Expression, given: Estimate) -> float:
+    left, right = made(node.this, given), made(node.expression, given)
+    if value(node.expression) is not None or value(node.this) is not None:
+        one, constant = (left, node.expression) if value(node.expression) is not None else (right, node.this)
+        if not _inside(constant, one):
+            return 0.0
+        return (1 - one.null_fraction) / max(1.0, one.distinct) if one.distinct else _DEFAULTS["equal"]
+    known = [each.distinct for each in (left, right) if each.distinct is not None]
+    return 1 / max(1.0, *known) if known else _DEFAULTS["equal"]
+
+
+def _inside(constant: exp.Expression, one: ColumnStatistics) -> bool:
+    place = number(value(constant))
+    if place is None or one.low is None or one.high is None:
+        return True
+    return one.low <= place <= one.high
+
+
+def joined(left: Estimate, right: Estimate, kind: str, condition: list[exp.Expression]) -> Estimate:
+    """The join of two estimates."""
+    pairs, rest = _pairs(condition, left, right)
+    both = Estimate(left.rows * right.rows, {**left.columns, **right.columns}) if rest else left
+    others = selectivity(rest, both)[0] if rest else 1.0
+    if kind in ("semi", "anti"):
+        found = _matched(left, right, pairs, others)
+        rows = left.rows * (found if kind == "semi" else max(LONELY, 1 - found))
+        return Estimate(max(1.0, rows), left.columns, left.keys, left.same)
+    rows = left.rows * right.rows * _joining(left, right, pairs) * others
+    if kind in ("left", "full"):
+        rows = max(rows, left.rows)
+    if kind in ("right", "full"):
+        rows = max(rows, right.rows)
+    columns = {**left.columns, **right.columns}
+    if kind != "inner":
+        return Estimate(max(1.0, rows), columns)
+    same = {**left.same, **right.same}
+    fewest = min(left.rows, right.rows)
+    for one, other in pairs:
+        columns[one] = columns[other] = common(columns[one], columns[other], fewest)
+        first, second = same.get(one, one), same.get(other, other)
+        same = {**{each: first if name == second else name for each, name in same.items()}, one: first, other: first}
+    keys = {
+        **(left.keys if _key(right, (each for _, each in pairs)) else {}),
+        **(right.keys if _key(left, (each for each, _ in pairs)) else {}),
+    }
+    return Estimate(max(1.0, rows), columns, keys, same)
+
+
+def _pairs(condition: list[exp.Expression], left: Estimate, right: Estimate) -> tuple[Pairs, list[exp.Expression]]:
+    """Equal columns of the two sides, without those that say what another pair says; and the other predicates."""
+    pairs: dict[tuple[str, str], tuple[str, str]] = {}
+    rest = []
+    for each in condition:
+        if type(each) is exp.EQ and isinstance(each.this, exp.Column) and isinstance(each.expression, exp.Column):
+            one, other = each.this.name, each.expression.name
+            if one not in left.columns:
+                one, other = other, one
+            if one in left.columns and other in right.columns:
+                pairs.setdefault((left.same.get(one, one), right.same.get(other, other)), (one, other))
+                continue
+        rest.append(each)
+    return list(pairs.values()), rest
+
+
+def _distinct(side: Estimate, name: str) -> float:
+    """Different values of the column, as far as they were before other columns were filtered."""
+    return side.columns.get(name, UNKNOWN).distinct or max(1.0, side.rows * 0.5)
+
+
+def _key(side: Estimate, names: Iterable[str]) -> frozenset[str]:
+    """A key among the columns, that of the fewest rows; none where there is none."""
+    given = frozenset(names)
+    return min((each for each in side.keys if each <= given), key=lambda each: side.keys[each], default=frozenset())
+
+
+def _joining(left: Estimate, right: Estimate, pairs: Pairs) -> float:
+    """The part of the combinations of two rows that are equal in the pairs."""
+    if len(pairs) == 1:
+        return _equally(left, right, pairs)
+    mine, theirs = _key(left, (each for each, _ in pairs)), _key(right, (each for _, each in pairs))
+    if mine or theirs:
+        # The values of the other side are among those of the key.
+        several = max(1.0, left.keys.get(mine, 1.0), right.keys.get(theirs, 1.0))
+        return _equally(left, right, [(a, b) for a, b in pairs if a not in mine and b not in theirs]) / several
+    # Columns of which one determines another are not independent.
+    one = min(left.rows, math.prod(_distinct(left, each) for each, _ in pairs))
+    other = min(right.rows, math.prod(_distinct(right, each) for _, each in pairs))
+    return 1.0 / max(1.0, one, other)
+
+
+def _equally(left: Estimate, right: Estimate, pairs: Pairs) -> float:
+    return 1.0 / math.prod(max(1.0, _distinct(left, one), _distinct(right, other)) for one, other in pairs)
+
+
+def _matched(left: Estimate, right: Estimate, pairs: Pairs, others: float) -> float:
+    """The part of the left rows that find a row on the right which is equal in the pairs and for which predicates hold
+    that hold for the part ``others`` of all combinations."""
+    key = _key(right, (each for _, each in pairs)) if len(pairs) > 1 else None
+    if key:
+        every = mine = right.keys[key]
+        others *= _equally(left, right, [(one, other) for one, other in pairs if other not in key])
+    else:
+        mine = math.prod(_distinct(left, each) for each, _ in pairs)
+        every = math.prod(_distinct(right, each) for _, each in pairs)
+    theirs = max(1.0, min(right.rows, every))
+    one_of_them: float = 1 - (1 - others) ** max(1.0, right.rows / theirs)
+    return min(1.0, theirs / max(mine, every)) * one_of_them

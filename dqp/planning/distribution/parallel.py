@@ -1,0 +1,79 @@
+"""An aggregate that one source would compute in one thread, as parts of it that run at the same time.
+
+The plan stays one statement there; a runtime that can read in parallel asks for this just before it sends. The parts
+are
+ranges of a key (``dqp.planning.distribution.splitting``), their groups are merged here: what stood above the aggregate in the statement
+(a division, HAVING, an order) is then done here too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sqlglot import exp
+
+from dqp.algebra.operators import Aggregate, Filter, Item, Nested, Operator, Project, Remote, Sort, column, rewritten
+from dqp.planning.context import Context
+from dqp.planning.distribution.splitting import scanned
+
+SINGLE = frozenset({"mariadb", "mysql", "sqlite"})
+"""Dialects whose databases run a statement in one thread."""
+GROUPS = 50_000.0
+"""Estimated groups up to which it pays to send them all."""
+MERGED: dict[Any, Any] = {exp.Sum: exp.Sum, exp.Count: exp.Sum, exp.Min: exp.Min, exp.Max: exp.Max}
+"""Aggregate functions that can be made in parts, and what makes one of the parts."""
+
+
+def in_parts(tree: Operator, context: Context, rows: float) -> Operator:
+    """The tree with the aggregates of statements that scan at least ``rows`` rows made in parts."""
+
+    def change(node: Operator) -> Operator:
+        return _merging(node, context, rows) if isinstance(node, Remote) else node
+
+    return rewritten(tree, change)
+
+
+def _merging(remote: Remote, context: Context, rows: float) -> Operator:
+    if context.dialect(remote.source) not in SINGLE:
+        return remote
+    above: list[Operator] = []
+    node = remote.tree
+    while isinstance(node, Project | Sort | Filter) and not any(
+        each.find(exp.Window, Nested) for each in node.expressions
+    ):
+        above.append(node)
+        node = node.input
+    if not isinstance(node, Aggregate) or node.partial or node.sets is not None:
+        return remote
+    if not all(mergeable(each) for _, each in node.aggregates):
+        return remote
+    partial = replace(remote, tree=replace(node, partial=True))
+    scan = scanned(partial)
+    if scan is None or scan.table.rows < rows or context.estimator.rows(node) > GROUPS:
+        return remote
+    made: Operator = merging(node, partial, [name for name, _ in node.aggregates])
+    for each in reversed(above):
+        made = each.with_inputs(made)
+    return made
+
+
+def mergeable(expression: exp.Expression) -> bool:
+    """Whether an item is an aggregate that can be made in parts, without DISTINCT, FILTER or ORDER BY."""
+    return type(expression) in MERGED and not isinstance(expression.this, exp.Distinct | exp.Order)
+
+
+def merging(whole: Aggregate, parts: Operator, names: list[str]) -> Aggregate:
+    """The aggregate of the groups in ``parts``, in which the aggregates are called ``names``."""
+    keys: tuple[Item, ...] = tuple((name, column(name)) for name, _ in whole.keys)
+    items = tuple((name, merged(each, part)) for (name, each), part in zip(whole.aggregates, names, strict=True))
+    return Aggregate(parts, keys, items)
+
+
+def merged(expression: exp.Expression, part: str) -> exp.Expression:
+    """What makes an aggregate of its parts; a count stays a BIGINT that is 0 without rows."""
+    made: exp.Expression = MERGED[type(expression)](this=column(part))
+    if not isinstance(expression, exp.Count):
+        return made
+    zero = exp.Coalesce(this=made, expressions=[exp.Literal.number(0)])
+    return exp.Cast(this=zero, to=exp.DataType.build("BIGINT"))

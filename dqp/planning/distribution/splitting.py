@@ -1,0 +1,145 @@
+"""A large remote scan as several statements, each of which reads a range of the table's primary key (its first column).
+
+The ranges cover all keys, also those that the statistics do not know: the first has no lower end, the last no upper
+one.
+Each part is a statement of its own, hence in a transaction of its own: rows that change between them may be seen as
+they were before or after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dqp.algebra.operators import (
+    Aggregate,
+    Filter,
+    Join,
+    Operator,
+    Project,
+    Remote,
+    Scan,
+    column,
+    conjunction,
+    conjuncts,
+    walk_deep,
+)
+
+_WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
+_KEY = "key of the part"
+BESIDES = 0.3
+"""Rows of other tables that each part may read again, for each row of the table that is split."""
+
+
+def scanned(remote: Remote) -> Scan | None:
+    """The scan whose parts are parts of the remote result; None where its rows cannot be told apart by one table (below
+    an aggregate whose groups have rows in several parts, a limit, a set operation), or where every part would read too
+    much besides it."""
+    scan = _below(remote.tree)
+    if scan is None or _range(scan) is None:
+        return None
+    return scan if _rows(remote.tree) - scan.table.rows <= BESIDES * scan.table.rows else None
+
+
+def _rows(tree: Operator) -> float:
+    """Of all tables that the tree reads, those of the plans in its expressions too."""
+    return sum(node.table.rows for node in walk_deep(tree) if isinstance(node, Scan))
+
+
+def parts(remote: Remote, number: int) -> tuple[Remote, ...]:
+    """Remotes whose rows together are those of ``remote``, ``number`` at most; itself where it cannot be split."""
+    scan = scanned(remote)
+    if scan is None or number < 2:
+        return (remote,)
+    found = _range(scan)
+    assert found is not None
+    key, low, high = found
+    number = min(number, high - low + 1)
+    bounds = sorted({low + (high - low + 1) * each // number for each in range(1, number)})
+    ends: list[tuple[int | None, int | None]] = list(zip([None, *bounds], [*bounds, None], strict=True))
+    return tuple(replace(remote, tree=_within(remote.tree, key, *each)) for each in ends)
+
+
+def divided(remote: Remote, rows: float, number: int) -> tuple[Remote, ...]:
+    """``parts`` of a scan of at least ``rows`` rows, the whole of others."""
+    scan = scanned(remote)
+    return (remote,) if scan is None or scan.table.rows < rows else parts(remote, number)
+
+
+def _below(node: Operator) -> Scan | None:
+    if isinstance(node, Scan):
+        return node
+    side = _side(node)
+    return None if side is None else _below(node.inputs[side])
+
+
+def _side(node: Operator) -> int | None:
+    """The input each of whose rows makes rows of the node by itself, the larger one of two."""
+    if isinstance(node, Filter) or (isinstance(node, Aggregate) and (node.partial or _whole_groups(node))):
+        return 0
+    if isinstance(node, Project) and not any(each.find(exp.Window) for each in node.expressions):
+        return 0
+    if isinstance(node, Join) and node.kind in ("left", "semi", "anti"):
+        return 0
+    if isinstance(node, Join) and node.kind == "inner":
+        scans = [_below(each) for each in node.inputs]
+        rows = [-1.0 if each is None else each.table.rows for each in scans]
+        return None if max(rows) < 0 else rows.index(max(rows))
+    return None
+
+
+def _whole_groups(node: Aggregate) -> bool:
+    """Whether no group has rows in two parts: they are grouped by the key that the parts are ranges of."""
+    scan = _below(node.input) if node.sets is None else None
+    found = None if scan is None else _range(scan)
+    if scan is None or found is None:
+        return False
+    keys = {identifier for identifier, name in scan.items if name == found[0]}
+    return any(isinstance(each, exp.Column) and each.name in keys for _, each in node.keys)
+
+
+def _range(scan: Scan) -> tuple[str, int, int] | None:
+    """Name, lowest and highest value of the first column of the primary key, where that is a whole number."""
+    if not scan.table.keys:
+        return None
+    key = scan.table.column(scan.table.keys[0][0])
+    if key.type not in _WHOLE or not isinstance(key.low, int) or not isinstance(key.high, int) or key.low >= key.high:
+        return None
+    return key.name, key.low, key.high
+
+
+def _within(tree: Operator, key: str, low: int | None, high: int | None) -> Operator:
+    """The tree with a range of ``key`` on the rows of its scan, after the conditions that it has already: the database
+    finds the range by its index."""
+    before = tree.input if isinstance(tree, Filter) else tree
+    if isinstance(before, Scan):
+        return _ranged(before, tree.condition if isinstance(tree, Filter) else None, key, low, high)
+    side = _side(tree)
+    assert side is not None
+    inputs = list(tree.inputs)
+    inputs[side] = _within(inputs[side], key, low, high)
+    return tree.with_inputs(*inputs)
+
+
+def _ranged(scan: Scan, given: exp.Expression | None, key: str, low: int | None, high: int | None) -> Operator:
+    identifier = next((each for each, name in scan.items if name == key), _KEY)
+    read = scan if identifier != _KEY else replace(scan, items=(*scan.items, (_KEY, key)))
+    ends: list[exp.Expression] = []
+    if low is not None:
+        ends.append(exp.GTE(this=column(identifier), expression=_number(low)))
+    if high is not None:
+        ends.append(exp.LT(this=column(identifier), expression=_number(high)))
+    condition = ends[0] if len(ends) == 1 else exp.And(this=ends[0], expression=ends[1])
+    if low is None and scan.table.column(key).nullable:
+        # SQLite takes NULL in a primary key.
+        condition = exp.Or(this=condition, expression=exp.Is(this=column(identifier), expression=exp.Null()))
+    both = conjunction([*conjuncts(given), condition])
+    assert both is not None
+    made = Filter(read, both)
+    return Project(made, tuple((each, column(each)) for each in scan.columns))
+
+
+def _number(value: int) -> exp.Expression:
+    literal: exp.Expression = exp.Literal.number(abs(value))
+    return literal if value >= 0 else exp.Neg(this=literal)

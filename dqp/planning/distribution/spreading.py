@@ -1,0 +1,308 @@
+"""Spreads a tree over evaluators: puts exchanges where they pay.
+
+Every subtree is ``one`` (runs once), ``split`` (each instance has a part of its rows) or ``hashed`` on some columns (a
+split in which equal values meet in one instance). Exchange is the only operator that changes this (Volcano, Graefe
+1990). What the cases below do not cover runs once, on one evaluator, with its inputs gathered there: no subtree that
+runs once is ever part of a fragment with several instances.
+
+A join is split by hash of its keys on both sides, or by sending the smaller side to everybody where that moves fewer
+bytes. Of a key that most rows have, the rows of the left side are dealt out and those of the right side sent to
+everybody. An aggregate is made in part where its rows are, and finished after an exchange of the groups. An operation
+call that is dear is spread over all evaluators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlglot import exp
+
+from dqp.algebra.operators import (
+    Aggregate,
+    Call,
+    Distinct,
+    Exchange,
+    Filter,
+    Item,
+    Join,
+    Nested,
+    Operator,
+    Project,
+    Remote,
+    SetOperation,
+    Sort,
+    column,
+    conjuncts,
+)
+from dqp.planning.context import EXACT, Context
+from dqp.planning.distribution.splitting import scanned
+from dqp.planning.rules.aggregates import mean, numeric
+
+_MERGED: dict[Any, Any] = {
+    exp.Sum: exp.Sum,
+    exp.Count: exp.Sum,
+    exp.Min: exp.Min,
+    exp.Max: exp.Max,
+    exp.LogicalAnd: exp.LogicalAnd,
+    exp.LogicalOr: exp.LogicalOr,
+}
+"""Aggregate functions that can be made in parts, and what makes one of the parts."""
+Keys = tuple[tuple[str, str], ...]
+"""Hashed columns: identifier, and the type as which it is hashed, so that equal values of different types meet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """By estimate: ``split_rows`` of an input from which it is worth to have several evaluators work on it;
+    ``broadcast_bytes`` up to which the smaller side of a join may be sent to everybody; ``spread_seconds`` that the
+    operation calls of a query must cost before their rows are spread."""
+
+    split_rows: float = 200_000.0
+    broadcast_bytes: float = 32 << 20
+    spread_seconds: float = 0.5
+
+
+DEFAULT = Thresholds()
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A subtree and how its rows lie. ``keys``: identifiers whose equal values lie together, in this order."""
+
+    tree: Operator
+    how: Literal["one", "split", "hashed"] = "one"
+    keys: Keys = ()
+
+
+class Spreading:
+    """``place`` gives a tree with its exchanges, ``split`` are the leaves that each instance reads a part of."""
+
+    def __init__(
+        self,
+        context: Context,
+        thresholds: Thresholds,
+        seconds: Mapping[str, float],
+        heavy: Mapping[str, tuple[exp.Expression, ...]],
+        whole: frozenset[Remote],
+    ) -> None:
+        self._context, self._thresholds = context, thresholds
+        self._estimate, self._types = context.estimator.of, context.types
+        self._seconds, self._heavy, self._whole = seconds, heavy, whole
+        self.split: set[Remote] = set()
+
+    def place(self, node: Operator) -> _Placed:
+        if any(each.find(Nested) for each in node.expressions):
+            return self._alone(node)
+        method = getattr(self, "_" + type(node).__name__.lower(), self._alone)
+        placed: _Placed = method(node)
+        return placed
+
+    def _alone(self, node: Operator) -> _Placed:
+        return _Placed(node.with_inputs(*(self.gathered(self.place(each)) for each in node.inputs)))
+
+    @staticmethod
+    def gathered(placed: _Placed) -> Operator:
+        return placed.tree if placed.how == "one" else Exchange(placed.tree, "gather")
+
+    def _hashed(self, placed: _Placed, keys: Keys) -> _Placed:
+        """The rows where equal values of ``keys`` meet."""
+        if placed.how == "hashed" and placed.keys == keys:
+            return placed
+        names = tuple(column(name) for name, _ in keys)
+        return _Placed(Exchange(placed.tree, "hash", names), "hashed", keys)
+
+    def _keys(self, names: tuple[str, ...]) -> Keys | None:
+        """The columns as they are hashed, None where that is not known."""
+        types = [hashed_as(self._types.get(each)) for each in names]
+        found = tuple((name, type) for name, type in zip(names, types, strict=True) if type is not None)
+        return found if found and len(found) == len(names) else None
+
+    def _remote(self, node: Remote) -> _Placed:
+        scan = scanned(node)
+        if node in self._whole or scan is None or scan.table.rows < self._thresholds.split_rows:
+            return _Placed(node)
+        self.split.add(node)
+        return _Placed(node, "split")
+
+    def _filter(self, node: Filter) -> _Placed:
+        below = self.place(node.input)
+        return _Placed(node.with_inputs(below.tree), below.how, below.keys)
+
+    def _project(self, node: Project) -> _Placed:
+        below = self.place(node.input)
+        if any(each.find(exp.Window) for each in node.expressions):
+            return self._windows(node, below)
+        names = {each.name: name for name, each in node.items if isinstance(each, exp.Column)}
+        if below.how == "hashed" and all(each in names for each, _ in below.keys):
+            keys = tuple((names[each], type) for each, type in below.keys)
+            return _Placed(node.with_inputs(below.tree), "hashed", keys)
+        return _Placed(node.with_inputs(below.tree), "one" if below.how == "one" else "split")
+
+    def _windows(self, node: Project, below: _Placed) -> _Placed:
+        """Split where all windows have a partition key in common."""
+        common: set[str] | None = None
+        for expression in node.expressions:
+            for window in expression.find_all(exp.Window):
+                by = {each.name for each in window.args.get("partition_by") or () if isinstance(each, exp.Column)}
+                common = by if common is None else common & by
+        keys = self._keys(tuple(sorted(common or ())))
+        if below.how == "one" or keys is None:
+            return _Placed(node.with_inputs(self.gathered(below)))
+        return _Placed(node.with_inputs(self._hashed(below, keys).tree), "split")
+
+    def _call(self, node: Call) -> _Placed:
+        below = self.place(node.input)
+        cost = self._estimate(node.input).rows * self._seconds.get(node.function, 0.0)
+        if below.how == "one" and cost > self._thresholds.spread_seconds:
+            return _Placed(node.with_inputs(Exchange(below.tree, "spread")), "split")
+        return _Placed(node.with_inputs(below.tree), below.how, below.keys)
+
+    def _join(self, node: Join) -> _Placed:
+        left, right = self.place(node.left), self.place(node.right)
+        left_size, right_size = self._estimate(node.left), self._estimate(node.right)
+        if left.how == right.how == "one" and max(left_size.rows, right_size.rows) < self._thresholds.split_rows:
+            return _Placed(node.with_inputs(left.tree, right.tree))
+        found = self._join_keys(node)
+        moved = left_size.bytes + right_size.bytes
+        most = self._thresholds.broadcast_bytes if found is None else min(self._thresholds.broadcast_bytes, moved / 4)
+        if node.kind in ("inner", "left", "semi", "anti") and left.how != "one" and right_size.bytes <= most:
+            tree = node.with_inputs(left.tree, Exchange(right.tree, "broadcast"))
+            return _Placed(tree, left.how, left.keys)
+        if node.kind in ("inner", "right") and right.how != "one" and left_size.bytes <= most:
+            tree = node.with_inputs(Exchange(left.tree, "broadcast"), right.tree)
+            return _Placed(tree, right.how, right.keys)
+        if found is None:
+            return _Placed(node.with_inputs(self.gathered(left), self.gathered(right)))
+        left_keys, right_keys = found
+        if (skewed := self._skewed(node, left, right, left_keys, right_keys)) is not None:
+            return skewed
+        one, other = self._hashed(left, left_keys), self._hashed(right, right_keys)
+        tree = node.with_inputs(one.tree, other.tree)
+        if node.kind in ("inner", "left", "semi", "anti"):
+            return _Placed(tree, "hashed", left_keys)
+        return _Placed(tree, "hashed", right_keys) if node.kind == "right" else _Placed(tree, "split")
+
+    def _join_keys(self, node: Join) -> tuple[Keys, Keys] | None:
+        """The columns that the join says are equal, as they are hashed on both sides."""
+        left: list[tuple[str, str]] = []
+        right: list[tuple[str, str]] = []
+        for one, other in equal_columns(node):
+            type = hashed_as(self._types.get(one))
+            if type is not None and type == hashed_as(self._types.get(other)):
+                left.append((one, type))
+                right.append((other, type))
+        return (tuple(left), tuple(right)) if left else None
+
+    def _skewed(self, node: Join, left: _Placed, right: _Placed, one: Keys, other: Keys) -> _Placed | None:
+        """The join by hash of one column that has heavy values: of these, the left rows are dealt out and the right
+        rows are everywhere. Each left row is in one place, with all right rows that may match it."""
+        if node.kind not in ("inner", "left", "semi", "anti"):
+            return None
+        for (key, _), (matching, _) in zip(one, other, strict=True):
+            heavy = self._heavy.get(key, ())
+            if heavy:
+                dealt = Exchange(left.tree, "hash", (column(key),), heavy)
+                copied = Exchange(right.tree, "hash", (column(matching),), heavy, copied=True)
+                return _Placed(node.with_inputs(dealt, copied), "split")
+        return None
+
+    def _aggregate(self, node: Aggregate) -> _Placed:
+        below = self.place(node.input)
+        plain = {each.name: name for name, each in node.keys if isinstance(each, exp.Column)}
+        if below.how == "one" or node.sets is not None:
+            return _Placed(node.with_inputs(self.gathered(below)))
+        if below.how == "hashed" and all(each in plain for each, _ in below.keys):
+            keys = tuple((plain[each], type) for each, type in below.keys)
+            return _Placed(node.with_inputs(below.tree), "hashed", keys)
+        if all(self._mergeable(each) for _, each in node.aggregates):
+            return self._in_two(node, below)
+        by = self._keys(tuple(plain)) if len(plain) == len(node.keys) else None
+        if by is not None:
+            tree = node.with_inputs(self._hashed(below, by).tree)
+            return _Placed(tree, "hashed", tuple((plain[each], type) for each, type in by))
+        return _Placed(node.with_inputs(self.gathered(below)))
+
+    def _mergeable(self, node: exp.Expression) -> bool:
+        """Whether it is an aggregate and nothing else, without DISTINCT, FILTER or ORDER BY, that parts can make."""
+        if isinstance(node.this, exp.Distinct | exp.Order) or node.expressions:
+            return False
+        return type(node) in _MERGED or (type(node) is exp.Avg and numeric(node.this, self._context))
+
+    def _in_two(self, node: Aggregate, below: _Placed) -> _Placed:
+        """Parts where the rows are, then the parts of each group together."""
+        parts: list[Item] = []
+        merged: list[Item] = []
+        made: list[Item] = []
+        for name, each in node.aggregates:
+            made.append((name, self._merged(name, each, parts, merged)))
+        partial = Aggregate(below.tree, node.keys, tuple(parts))
+        names = tuple(name for name, _ in node.keys)
+        self._context.learn(partial)
+        keys = self._keys(names)
+        if keys is not None and self._estimate(node).rows > self._thresholds.split_rows:
+            moved = self._hashed(_Placed(partial, "split"), keys)
+        else:
+            moved = _Placed(Exchange(partial, "gather"))
+        again = Aggregate(moved.tree, tuple((name, column(name)) for name in names), tuple(merged))
+        tree = Project(again, (*((name, column(name)) for name in names), *made))
+        return _Placed(tree, moved.how, moved.keys)
+
+    def _merged(self, name: str, node: exp.Expression, parts: list[Item], merged: list[Item]) -> exp.Expression:
+        """Enters the two steps of an aggregate; what makes it of the second."""
+        if isinstance(node, exp.Avg):
+            total = self._merged(name, exp.Sum(this=node.this), parts, merged)
+            count = self._merged(name, exp.Count(this=node.this, big_int=True), parts, merged)
+            return mean(total, count, node.this, self._context)
+        part, whole = self._context.names.new(f"{name} part"), self._context.names.new(name)
+        parts.append((part, node))
+        merged.append((whole, _MERGED[type(node)](this=column(part))))
+        if not isinstance(node, exp.Count):
+            return column(whole)
+        # A count is a BIGINT, and 0 without rows.
+        zero = exp.Coalesce(this=column(whole), expressions=[exp.Literal.number(0)])
+        return exp.Cast(this=zero, to=exp.DataType.build("BIGINT", dialect="duckdb"))
+
+    def _distinct(self, node: Distinct) -> _Placed:
+        below = self.place(node.input)
+        if below.how in ("one", "hashed"):
+            return _Placed(node.with_inputs(below.tree), below.how, below.keys)
+        keys = self._keys(node.columns)
+        if keys is not None:
+            return _Placed(Distinct(self._hashed(_Placed(Distinct(below.tree), "split"), keys).tree), "hashed", keys)
+        return _Placed(node.with_inputs(Exchange(Distinct(below.tree), "gather")))
+
+    def _sort(self, node: Sort) -> _Placed:
+        below = self.place(node.input)
+        if below.how == "one":
+            return _Placed(node.with_inputs(below.tree))
+        tree = below.tree
+        if node.limit is not None:
+            tree = Sort(tree, node.keys, node.limit + node.offset)
+        return _Placed(node.with_inputs(Exchange(tree, "gather")))
+
+    def _setoperation(self, node: SetOperation) -> _Placed:
+        left, right = self.place(node.left), self.place(node.right)
+        if node.kind == "union" and node.all and left.how != "one" and right.how != "one":
+            return _Placed(node.with_inputs(left.tree, right.tree), "split")
+        return _Placed(node.with_inputs(self.gathered(left), self.gathered(right)))
+
+
+def hashed_as(type: str | None) -> str | None:
+    """The type as which values are hashed; equal values of two types that are hashed alike have one hash."""
+    return "HUGEINT" if type in EXACT else type
+
+
+def equal_columns(join: Join) -> list[tuple[str, str]]:
+    """The columns (left, right) that the join's condition says are equal."""
+    pairs = []
+    left, right = set(join.left.columns), set(join.right.columns)
+    for each in conjuncts(join.condition):
+        if isinstance(each, exp.EQ) and isinstance(each.this, exp.Column) and isinstance(each.expression, exp.Column):
+            one, other = each.this.name, each.expression.name
+            if one in left and other in right:
+                pairs.append((one, other))
+            elif other in left and one in right:
+                pairs.append((other, one))
+    return pairs

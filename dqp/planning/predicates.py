@@ -1,0 +1,222 @@
+"""What the rules ask of expressions. Expressions are values: shared between trees, never changed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Set
+
+from sqlglot import exp
+
+from dqp.algebra.chains import chained
+from dqp.algebra.constants import value
+from dqp.algebra.operators import Nested, column, everywhere, free, walk
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+FLIPPED: Mapping[type[exp.Expression], type[exp.Expression]] = {
+    exp.EQ: exp.EQ,
+    exp.NEQ: exp.NEQ,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+}
+_STRICT = (
+    *(exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Paren, exp.Cast, exp.Substring, exp.Upper, exp.Lower, exp.Length),
+    *(exp.Extract, exp.Year, exp.Month, exp.Day, exp.Abs, exp.Trim, exp.DPipe, exp.IntDiv, exp.Div, exp.Mod),
+)
+"""NULL where any column in them is NULL."""
+_CALM = (
+    *(exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Paren, exp.Var, exp.DataType),
+    *(exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Substring, exp.Upper, exp.Lower, exp.Length, exp.Extract, exp.Year),
+    *(exp.Month, exp.Day, exp.Case, exp.If, exp.And, exp.Or, exp.Not, exp.Is, exp.In, exp.Between, exp.Like),
+    *(exp.Coalesce, exp.DPipe, exp.Trim, *COMPARISONS),
+)
+"""What gives a value for every row, cheaply: may be computed for rows that are thrown away later."""
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Neg)
+_BROKEN = ("DECIMAL", "DOUBLE", "FLOAT", "DATE", "TIMESTAMP")
+"""Beginnings of types that are no whole numbers, nor is what is computed from them and whole numbers."""
+
+
+def rebuilt(node: exp.Expression, change: Callable[[exp.Expression], exp.Expression | None]) -> exp.Expression:
+    """The expression with every part for which ``change`` gives another one replaced by it, from the top; what does
+    not change is shared, not copied. Plans of nested queries are left alone; their operands are not."""
+    other = change(node)
+    if other is not None:
+        return other
+    arguments = None
+    for key, given in node.args.items():
+        made = given
+        if isinstance(given, exp.Expression):
+            made = rebuilt(given, change)
+        elif isinstance(given, list) and given:
+            parts = [rebuilt(each, change) if isinstance(each, exp.Expression) else each for each in given]
+            if any(one is not other for one, other in zip(parts, given, strict=True)):
+                made = parts
+        if made is not given:
+            arguments = arguments or dict(node.args)
+            arguments[key] = made
+    if arguments is None:
+        return node
+    made = type(node)(**arguments)
+    made._type, made._meta = node._type, node._meta
+    return made
+
+
+def replaced(node: exp.Expression, by: Mapping[str, exp.Expression]) -> exp.Expression:
+    """The expression with columns replaced, those that nested plans take from around them too."""
+
+    def change(each: exp.Expression) -> exp.Expression | None:
+        if isinstance(each, exp.Column):
+            other = by.get(each.name, each)
+            return exp.Paren(this=other) if isinstance(other, exp.Binary) else other
+        if isinstance(each, Nested) and free(each.plan) & by.keys():
+            arguments = dict(each.args)
+            arguments["plan"] = everywhere(each.plan, lambda inner: replaced(inner, by))
+            if each.args.get("this") is not None:
+                arguments["this"] = replaced(each.this, by)
+            return Nested(**arguments)
+        return None
+
+    return rebuilt(node, change)
+
+
+def all_of(parts: Iterable[exp.Expression]) -> exp.Expression | None:
+    """The conjunction, None for none; the parts are shared, not copied."""
+    found = [exp.Paren(this=each) if isinstance(each, exp.Or | exp.Xor) else each for each in parts]
+    return chained(exp.And, found) if found else None
+
+
+def any_of(parts: Iterable[exp.Expression]) -> exp.Expression | None:
+    """The disjunction, None for none."""
+    found = [exp.Paren(this=each) if isinstance(each, exp.And | exp.Xor) else each for each in parts]
+    return chained(exp.Or, found) if found else None
+
+
+def disjuncts(condition: exp.Expression) -> list[exp.Expression]:
+    """The parts of an OR, however nested."""
+    if isinstance(condition, exp.Paren):
+        return disjuncts(condition.this)
+    if isinstance(condition, exp.Or):
+        return [*disjuncts(condition.this), *disjuncts(condition.expression)]
+    return [condition]
+
+
+def bare(node: exp.Expression) -> exp.Expression:
+    """Without the parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def changing(node: exp.Expression, functions: Set[str]) -> bool:
+    """Whether there is an operation call in it: too dear to move or to repeat, and its results may differ. (Other
+    functions that change from call to call are in no tree: the binder takes such a query as it is written.)"""
+    if not functions:
+        return False
+    for each in node.walk():
+        if isinstance(each, exp.Anonymous) and each.name.lower() in functions:
+            return True
+        if isinstance(each, Nested):
+            for operator in walk(each.plan):
+                if any(changing(inner, functions) for inner in operator.expressions):
+                    return True
+    return False
+
+
+def calm(node: exp.Expression, types: Mapping[str, str]) -> bool:
+    """Whether it can be computed for any row without an error and at little cost. ``types`` of columns: arithmetic on
+    whole numbers overflows for some; decimals have digits to spare."""
+    return all(
+        isinstance(each, _CALM) and (not isinstance(each, _ARITHMETIC) or not _whole(each, types))
+        for each in node.walk()
+    )
+
+
+def _whole(node: exp.Expression, types: Mapping[str, str]) -> bool:
+    """Whether its value may be a whole number."""
+    if isinstance(node, (*_ARITHMETIC, exp.Paren)):
+        return all(_whole(each, types) for each in node.iter_expressions())
+    if isinstance(node, exp.Literal):
+        return not node.is_string and node.name.isdigit()
+    return not isinstance(node, exp.Column) or not types.get(node.name, "").startswith(_BROKEN)
+
+
+def strict(node: exp.Expression, identifiers: Set[str]) -> bool:
+    """Whether it is NULL in a row in which all of ``identifiers`` are NULL."""
+    if isinstance(node, exp.Column):
+        return node.name in identifiers
+    if isinstance(node, _STRICT):
+        return any(strict(each, identifiers) for each in node.iter_expressions())
+    return False
+
+
+def rejects_nulls(condition: exp.Expression, identifiers: Set[str]) -> bool:
+    """Whether it cannot be true in a row in which all of ``identifiers`` are NULL."""
+    condition = bare(condition)
+    if isinstance(condition, exp.And):
+        return rejects_nulls(condition.this, identifiers) or rejects_nulls(condition.expression, identifiers)
+    if isinstance(condition, exp.Or):
+        return rejects_nulls(condition.this, identifiers) and rejects_nulls(condition.expression, identifiers)
+    if isinstance(condition, exp.Not):
+        inner = bare(condition.this)
+        if isinstance(inner, exp.Is):
+            return isinstance(inner.expression, exp.Null) and strict(inner.this, identifiers)
+        return _null_for_nulls(inner, identifiers)
+    return _null_for_nulls(condition, identifiers)
+
+
+def _null_for_nulls(node: exp.Expression, identifiers: Set[str]) -> bool:
+    if quantified(node):
+        return False  # the list may be empty
+    if isinstance(node, (*COMPARISONS, exp.Like, exp.ILike)):
+        return strict(node.this, identifiers) or strict(node.expression, identifiers)
+    if isinstance(node, exp.Between):
+        return strict(node.this, identifiers)
+    if isinstance(node, exp.In):
+        return node.args.get("query") is None and strict(node.this, identifiers)
+    if isinstance(node, exp.Column):
+        return node.name in identifiers
+    return False
+
+
+def quantified(node: exp.Expression) -> bool:
+    """Whether it compares with ANY or ALL of a list: it has no opposite operator, and may be true of NULL."""
+    return isinstance(node, COMPARISONS) and isinstance(node.expression, exp.Any | exp.All)
+
+
+def equality(node: exp.Expression) -> tuple[str, str] | None:
+    """The two columns that the predicate says are equal."""
+    if type(node) is exp.EQ:
+        one, other = bare(node.this), bare(node.expression)
+        if isinstance(one, exp.Column) and isinstance(other, exp.Column) and one.name != other.name:
+            return one.name, other.name
+    return None
+
+
+def comparison(node: exp.Expression) -> tuple[str, type[exp.Expression], exp.Expression] | None:
+    """(column, operator, literal) of a predicate that compares a column with a literal, on whichever side."""
+    if isinstance(node, COMPARISONS):
+        one, other = bare(node.this), bare(node.expression)
+        if isinstance(one, exp.Column) and value(other) is not None:
+            return one.name, type(node), other
+        if isinstance(other, exp.Column) and value(one) is not None:
+            return other.name, FLIPPED[type(node)], one
+    return None
+
+
+def same(one: str, other: str) -> exp.Expression:
+    """Two columns, by identifier, are equal."""
+    return exp.EQ(this=column(one), expression=column(other))
+
+
+TRUE = exp.Boolean(this=True)
+FALSE = exp.Boolean(this=False)
+
+
+def is_true(node: exp.Expression) -> bool:
+    """The constant: a condition that everything meets."""
+    return isinstance(node, exp.Boolean) and bool(node.this)
+
+
+def is_false(node: exp.Expression) -> bool:
+    """Never true: false or NULL."""
+    return isinstance(node, exp.Null) or (isinstance(node, exp.Boolean) and not node.this)

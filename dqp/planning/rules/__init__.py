@@ -1,0 +1,74 @@
+"""The rewriting of a query's tree, as a tuple of rules in the order they run.
+
+A rule is a function from a tree and a context to a tree with the same rows and the same columns; it never changes what
+it was given. At the end the tree's leaves are statements of sources (``Remote``) and tuples at hand
+(``Inline``). Adding a rule is one module, one line in ``RULES`` and one fixture in ``tests/dqp/rules``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from dqp.algebra.operators import Nested, Operator, everywhere
+from dqp.planning.context import Context, Options, nested_plans
+from dqp.planning.predicates import rebuilt
+from dqp.planning.rules.aggregates import split_aggregates
+from dqp.planning.rules.calls import calls
+from dqp.planning.rules.columns import prune_columns
+from dqp.planning.rules.conditions import order_conditions
+from dqp.planning.rules.filters import push_filters
+from dqp.planning.rules.implode import implode
+from dqp.planning.rules.joins import order_joins
+from dqp.planning.rules.limits import push_limits
+from dqp.planning.rules.narrow import narrow
+from dqp.planning.rules.semijoins import push_semi_joins, thin_semi_joins
+from dqp.planning.rules.simplify import simplify
+from dqp.planning.rules.unnest import unnest
+
+__all__ = ["RULES", "Context", "Options", "Rule", "optimise"]
+
+Rule = Callable[[Operator, Context], Operator]
+RULES: tuple[Rule, ...] = (
+    simplify,
+    unnest,
+    push_filters,
+    push_semi_joins,
+    prune_columns,
+    order_joins,
+    thin_semi_joins,
+    split_aggregates,
+    push_limits,
+    narrow,
+    prune_columns,
+    order_conditions,
+    implode,
+    calls,
+)
+"""In order. A rule may stand twice: what another one did gives it more to do."""
+
+
+def optimise(tree: Operator, context: Context) -> Operator:
+    """The tree after every rule."""
+    context.learn(tree)
+    for rule in RULES:
+        context.check()
+        tree = applied(rule, tree, context)
+    return tree
+
+
+def applied(rule: Rule, tree: Operator, context: Context) -> Operator:
+    """The tree after a rule; the plans nested in its expressions first, but for ``implode``, which sees to them."""
+    if rule is not implode and nested_plans(tree):
+
+        def change(node: exp.Expression) -> exp.Expression | None:
+            if not isinstance(node, Nested):
+                return None
+            arguments = {**node.args, "plan": applied(rule, node.plan, context)}
+            if node.args.get("this") is not None:
+                arguments["this"] = rebuilt(node.this, change)
+            return Nested(**arguments)
+
+        tree = everywhere(tree, lambda each: rebuilt(each, change))
+    return rule(tree, context)

@@ -1,0 +1,374 @@
+"""Aggregates in two steps, the first where the rows are: below a UNION ALL, and before a join on the side whose source
+can make many rows few ("eager aggregation", W. Yan and P. Larson, 1995).
+
+A group of the first step stands for ``weight`` rows: counts of the second step add weights up, sums over the other side
+of the join multiply with it; minima, maxima and DISTINCT do not care.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from dqp.algebra.operators import (
+    Aggregate,
+    Filter,
+    Item,
+    Join,
+    Nested,
+    Operator,
+    Project,
+    SetOperation,
+    column,
+    free,
+    rewritten,
+    used,
+)
+from dqp.planning.context import EXACT, Context
+from dqp.planning.costing.cost import costs
+from dqp.planning.predicates import bare, calm, changing, replaced, strict
+from dqp.planning.rules.implode import refused
+from dqp.planning.rules.joins import place
+
+FEWER = 0.25
+"""The first step has to leave at most this part of the rows."""
+
+
+def split_aggregates(tree: Operator, context: Context) -> Operator:
+    """Rule: aggregates in two steps, the first in a source."""
+    return rewritten(tree, lambda each: _split(each, context) if isinstance(each, Aggregate) else each)
+
+
+def _split(tree: Aggregate, context: Context) -> Operator:
+    source = place(tree)
+    if source is not None:
+        return _means(tree, source, context)
+    tree = _over_join(tree, context)
+    if tree.sets is not None or not all(_simple(each) for _, each in tree.aggregates):
+        return tree
+    if isinstance(tree.input, SetOperation):
+        return _below_union(tree, tree.input, context)
+    around = _around(tree.input)
+    for side, kind in sorted(_sides(tree.input), key=lambda each: -context.estimator.rows(each[0])):
+        made = _eager(tree, side, kind, around, context)
+        if made is not None:
+            return made
+    return tree
+
+
+def _means(tree: Aggregate, source: str, context: Context) -> Operator:
+    """With means as totals and counts and a division above, where the source does not take means."""
+    means = {name: each.this for name, each in tree.aggregates if isinstance(each, exp.Avg)}
+    if not means or not all(numeric(each, context) for each in means.values()):
+        return tree
+    if free(tree) or refused(tree, source, context) is None:
+        return tree
+    steps = _Steps(context)
+    for name, each in tree.aggregates:
+        if name in means:
+            total = steps.partial(exp.Sum(this=each.this), "total")
+            count = steps.partial(exp.Count(this=each.this, big_int=True), "counted")
+            steps.items.append((name, mean(total, count, each.this, context)))
+        else:
+            steps.items.append((name, steps.partial(each, name)))
+    made = replace(tree, aggregates=tuple(steps.first))
+    return Project(made, (*((name, column(name)) for name, _ in tree.keys), *steps.items))
+
+
+def _over_join(tree: Aggregate, context: Context) -> Aggregate:
+    """The aggregate over what its projection is over."""
+    while isinstance(tree.input, Project):
+        items = dict(tree.input.items)
+        if any(each.find(Nested, exp.Window) or changing(each, context.options.functions) for each in items.values()):
+            break
+        if tree.sets is not None:
+            break
+        ordering = {name for each in tree.expressions for key in each.find_all(exp.Ordered) for name in used(key)}
+        if any(not used(items[each]) for each in ordering & items.keys()):  # no order is by a constant
+            break
+        made = tree.with_expressions(lambda each, items=items: replaced(each, items))  # type: ignore[misc]
+        made = made.with_inputs(tree.input.input)
+        assert isinstance(made, Aggregate)
+        tree = made
+    return tree
+
+
+def _simple(node: exp.Expression) -> bool:
+    """Whether it is one of the aggregates that can be made in two steps, without FILTER or ORDER BY."""
+    if isinstance(node, exp.Count | exp.Sum | exp.Avg | exp.Min | exp.Max):
+        return not node.find(Nested, exp.Order, exp.Filter, exp.Having, exp.HavingMax) and not node.expressions
+    return False
+
+
+def _argument(node: exp.Expression) -> tuple[exp.Expression | None, bool]:
+    """What is aggregated (None: rows), and whether each value once."""
+    inner = node.this
+    if isinstance(inner, exp.Star):
+        return None, False
+    if isinstance(inner, exp.Distinct):
+        return (inner.expressions[0] if len(inner.expressions) == 1 else exp.Tuple(expressions=inner.expressions)), True
+    return inner, False
+
+
+@dataclass
+class _Steps:
+    """``first``: aggregates of the first step; ``second``: those of the second; ``items``: the columns they make."""
+
+    context: Context
+    first: list[Item] = field(default_factory=list)
+    second: list[Item] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    _known: dict[exp.Expression, str] = field(default_factory=dict)
+
+    def partial(self, node: exp.Expression, name: str) -> exp.Column:
+        """The column of an aggregate of the first step."""
+        found = self._known.get(node)
+        if found is None:
+            found = self._known[node] = self.context.names.new(name)
+            self.first.append((found, node))
+        return column(found)
+
+    def total(self, node: exp.Expression, name: str) -> exp.Column:
+        """The column of an aggregate of the second step."""
+        found = self.context.names.new(name)
+        self.second.append((found, node))
+        return column(found)
+
+    def weight(self, optional: bool) -> exp.Expression:
+        rows = self.partial(exp.Count(this=exp.Star(), big_int=True), "rows")
+        return exp.Coalesce(this=rows, expressions=[exp.Literal.number(1)]) if optional else rows
+
+
+def _count(total: exp.Expression) -> exp.Expression:
+    """A sum of counts as the count it is."""
+    zero = exp.Coalesce(this=total, expressions=[exp.Literal.number(0)])
+    return exp.Cast(this=zero, to=exp.DataType.build("BIGINT", dialect="duckdb"))
+
+
+def _of_side(steps: _Steps, name: str, node: exp.Expression) -> bool:
+    """Enters both steps of an aggregate over the side of the first step."""
+    argument, once = _argument(node)
+    if isinstance(node, exp.Min | exp.Max):
+        partial = steps.partial(node, name)
+        steps.items.append((name, steps.total(type(node)(this=partial), name)))
+    elif once or argument is None:
+        return False
+    elif isinstance(node, exp.Sum):
+        steps.items.append((name, steps.total(exp.Sum(this=steps.partial(node, name)), name)))
+    else:
+        count = steps.partial(exp.Count(this=argument, big_int=True), "counted")
+        counted = steps.total(exp.Sum(this=count), "counted")
+        if isinstance(node, exp.Count):
+            steps.items.append((name, _count(counted)))
+        else:
+            if not numeric(argument, steps.context):
+                return False
+            total = steps.total(exp.Sum(this=steps.partial(exp.Sum(this=argument), "total")), "total")
+            steps.items.append((name, mean(total, counted, argument, steps.context)))
+    return True
+
+
+def mean(total: exp.Expression, count: exp.Expression, of: exp.Expression, context: Context) -> exp.Expression:
+    """The mean of ``of``: of decimals the quotient of whole numbers of their last digit, so that it is rounded once
+    (while the total has less than 16 digits)."""
+    double: exp.Expression = exp.Cast(this=total, to=exp.DataType.build("DOUBLE", dialect="duckdb"))
+    found = _DECIMAL.fullmatch((context.type_of(of) or "").replace(" ", ""))
+    if found is not None and found[1] != "0":
+        units = exp.Literal.number(f"1e{found[1]}")
+        double = exp.Round(this=exp.Mul(this=double, expression=units))
+        count = exp.Paren(this=exp.Mul(this=count, expression=units.copy()))
+    return exp.Div(this=double, expression=count, typed=False, safe=False)
+
+
+_DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
+
+
+def _weighed(steps: _Steps, name: str, node: exp.Expression, optional: bool) -> bool:
+    """Enters the second step of an aggregate over the other side, whose rows now stand for several."""
+    argument, once = _argument(node)
+    if once or isinstance(node, exp.Min | exp.Max):
+        steps.items.append((name, steps.total(node, name)))
+        return True
+    weight = steps.weight(optional)
+    if argument is None:
+        steps.items.append((name, _count(steps.total(exp.Sum(this=weight), name))))
+        return True
+    known = exp.Not(this=exp.Is(this=argument, expression=exp.Null()))
+    counted = exp.Sum(this=exp.Case(ifs=[exp.If(this=known, true=weight)]))
+    if isinstance(node, exp.Count):
+        steps.items.append((name, _count(steps.total(counted, name))))
+        return True
+    if not numeric(argument, steps.context):
+        return False
+    factor = exp.Paren(this=argument) if isinstance(argument, exp.Binary) else argument
+    if steps.context.type_of(argument) in EXACT:
+        factor = exp.Cast(this=argument, to=exp.DataType.build("HUGEINT", dialect="duckdb"))
+    elif steps.context.type_of(argument) != "DOUBLE":
+        return False
+    total = exp.Sum(this=exp.Mul(this=factor, expression=weight))
+    if isinstance(node, exp.Sum):
+        steps.items.append((name, steps.total(total, name)))
+        return True
+    made = mean(steps.total(total, "total"), steps.total(counted, "counted"), argument, steps.context)
+    steps.items.append((name, made))
+    return True
+
+
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Paren)
+
+
+def numeric(node: exp.Expression, context: Context) -> bool:
+    """Whether it is surely a number."""
+    node = bare(node)
+    if isinstance(node, exp.Literal):
+        return not node.is_string
+    if isinstance(node, _ARITHMETIC):
+        return all(numeric(each, context) for each in node.iter_expressions())
+    known = context.type_of(node)
+    return known is not None and (known in EXACT or known in ("DOUBLE", "FLOAT") or known.startswith("DECIMAL"))
+
+
+def _finished(tree: Aggregate, steps: _Steps, below: Operator, keys: tuple[Item, ...]) -> Operator:
+    second = Aggregate(below, keys, tuple(steps.second))
+    return Project(second, (*((name, column(name)) for name, _ in keys), *steps.items))
+
+
+# Before a join.
+
+
+def _sides(tree: Operator, kind: str = "inner") -> Iterator[tuple[Operator, str]]:
+    """The largest parts of a join tree that are in one source, each with ``left`` where it is the side of an outer
+    join that is filled with NULLs, else ``inner``."""
+    if place(tree) is not None:
+        yield tree, kind
+    elif isinstance(tree, Filter):
+        yield from _sides(tree.input, kind)
+    elif isinstance(tree, Join):
+        if tree.kind in ("inner", "left", "semi", "anti"):
+            yield from _sides(tree.left, kind)
+        if tree.kind == "inner":
+            yield from _sides(tree.right, kind)
+        elif tree.kind == "left" and kind == "inner":
+            yield from _sides(tree.right, "left")
+
+
+def _eager(tree: Aggregate, side: Operator, kind: str, around: frozenset[str], context: Context) -> Operator | None:
+    """The aggregate with a first step over the side; None where that is not right or does not pay. ``around``: the
+    columns that the operators around all sides use."""
+    source = place(side)
+    assert source is not None
+    inside = frozenset(side.columns)
+    keys = around & inside
+    for _, each in tree.keys:
+        keys |= used(each) & inside
+    of_side: list[Item] = []
+    others: list[Item] = []
+    for name, each in tree.aggregates:
+        argument, once = _argument(each)
+        names = frozenset() if argument is None else used(argument)
+        if names and names <= inside and not (once and not isinstance(each, exp.Min | exp.Max)):
+            if kind == "left" and argument is not None and not strict(argument, names):
+                return None  # It has a value where the side is filled with NULLs.
+            if argument is not None and not calm(argument, context.types):
+                return None  # It may fail for a row that the join drops.
+            of_side.append((name, each))
+        else:
+            others.append((name, each))
+            keys |= names & inside
+    if not keys or free(side):
+        return None
+    estimate = context.estimator.of(side)
+    if estimate.distinct(keys) > FEWER * estimate.rows:
+        return None
+    if estimate.rows * costs(context.dialect(source)).row < 1e-3:
+        return None
+    steps = _Steps(context)
+    if not all(_of_side(steps, name, each) for name, each in of_side):
+        return None
+    if not all(_weighed(steps, name, each, kind == "left") for name, each in others):
+        return None
+    order = {name: number for number, (name, _) in enumerate(tree.aggregates)}
+    steps.items.sort(key=lambda each: order[each[0]])
+    first = Aggregate(
+        side, tuple((name, column(name)) for name in side.columns if name in keys), tuple(steps.first), partial=True
+    )
+    reason = refused(first, source, context)
+    if reason is not None:
+        context.remark(f"{source}: {reason}")
+        return None
+    return _finished(tree, steps, _exchanged(tree.input, side, first), tree.keys)
+
+
+def _around(tree: Operator) -> frozenset[str]:
+    """The columns that operators over several sources use."""
+    found: set[str] = set()
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if place(node) is None:
+            found.update(*map(used, node.expressions))
+            stack += node.inputs
+    return frozenset(found)
+
+
+def _exchanged(tree: Operator, old: Operator, new: Operator) -> Operator:
+    if tree is old:
+        return new
+    return tree.with_inputs(*(_exchanged(each, old, new) for each in tree.inputs))
+
+
+# Below a UNION ALL.
+
+
+def _below_union(tree: Aggregate, union: SetOperation, context: Context) -> Operator:
+    if union.kind != "union" or not union.all or place(union) is not None:
+        return tree
+    steps = _Steps(context)
+    for name, each in tree.aggregates:
+        argument, once = _argument(each)
+        if argument is None:
+            rows = steps.partial(exp.Count(this=exp.Star(), big_int=True), "rows")
+            steps.items.append((name, _count(steps.total(exp.Sum(this=rows), name))))
+        elif once or not _of_side(steps, name, each):
+            return tree
+    branches = list(_branches(union))
+    names = (*(name for name, _ in tree.keys), *(name for name, _ in steps.first))
+    made: list[Operator] = []
+    for branch, given in branches:
+        renamed: dict[str, exp.Expression] = {name: column(one) for name, one in zip(union.names, given, strict=True)}
+        keys = _renamed(tree.keys, renamed, context)
+        aggregates = _renamed(steps.first, renamed, context)
+        if context.estimator.of(branch).rows < 100:
+            return tree
+        made.append(Aggregate(branch, keys, aggregates, partial=True))
+    if not _alike(union, context):
+        return tree
+    whole = made[0]
+    for part in made[1:]:
+        whole = SetOperation(whole, part, "union", True, tuple(map(context.names.new, names)))
+    if not isinstance(whole, SetOperation):
+        return tree
+    whole = replace(whole, names=names)
+    return _finished(tree, steps, whole, tuple((name, column(name)) for name, _ in tree.keys))
+
+
+def _branches(tree: Operator) -> Iterator[tuple[Operator, tuple[str, ...]]]:
+    """The inputs of a tree of UNION ALLs, with their columns in the order of the union's."""
+    if isinstance(tree, SetOperation) and tree.kind == "union" and tree.all:
+        yield from _branches(tree.left)
+        yield from _branches(tree.right)
+    else:
+        yield tree, tree.columns
+
+
+def _alike(union: SetOperation, context: Context) -> bool:
+    """Whether no branch's values are converted by the union: they would be aggregated before it."""
+    types = [[context.types.get(name) for name in given] for _, given in _branches(union)]
+    return all(each == types[0] and None not in each for each in types)
+
+
+def _renamed(items: Iterable[Item], by: dict[str, exp.Expression], context: Context) -> tuple[Item, ...]:
+    return tuple((context.names.new(name), replaced(each, by)) for name, each in items)

@@ -1,0 +1,56 @@
+"""Conditions on the rows of a table in the order in which a database that takes them as they are written does least.
+
+Those that drop most rows for what they cost come first (predicate migration, Hellerstein and Stonebraker, SIGMOD 1993:
+by (selectivity - 1) / cost). MariaDB spends a fifth of a scan on the difference between the two ends of a range.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from dqp.algebra.operators import Filter, Nested, Operator, Scan, conjuncts, rewritten
+from dqp.planning.context import Context
+from dqp.planning.costing.estimates import Estimate
+from dqp.planning.costing.selectivity import selectivity
+from dqp.planning.predicates import all_of, changing
+
+MOST = 50
+"""Conditions that are put in an order: of more, written by a program, the order costs more than it saves."""
+_NESTED = 1_000.0
+
+
+def order_conditions(tree: Operator, context: Context) -> Operator:
+    """Rule: of the conditions on a table, those first that cost least and leave least."""
+    return rewritten(tree, lambda each: _ordered(each, context))
+
+
+def _ordered(tree: Operator, context: Context) -> Operator:
+    if not isinstance(tree, Filter) or not isinstance(tree.input, Scan):
+        return tree
+    conditions = conjuncts(tree.condition)
+    if not 1 < len(conditions) <= MOST or any(changing(each, context.options.functions) for each in conditions):
+        return tree
+    given = context.estimator.of(tree.input)
+    ranked = sorted(conditions, key=lambda each: _rank(each, given, context))
+    if all(one is other for one, other in zip(ranked, conditions, strict=True)):
+        return tree
+    condition = all_of(ranked)
+    assert condition is not None
+    return Filter(tree.input, condition)
+
+
+def _rank(condition: exp.Expression, given: Estimate, context: Context) -> float:
+    return (selectivity([condition], given)[0] - 1) / _cost(condition, context)
+
+
+def _cost(condition: exp.Expression, context: Context) -> float:
+    """In comparisons of numbers."""
+    cost = 0.0
+    for node in condition.walk():
+        if isinstance(node, Nested):
+            return _NESTED
+        if isinstance(node, exp.Column):
+            cost += 3.0 if context.types.get(node.name) == "VARCHAR" else 1.0
+        elif isinstance(node, exp.Func | exp.Binary | exp.Like | exp.In):
+            cost += 0.5
+    return max(cost, 0.5)

@@ -1,0 +1,191 @@
+"""The largest subtrees whose tables share a source become one statement there, as far as its dialect takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from sqlglot import exp
+
+from dqp.algebra.operators import (
+    Aggregate,
+    Block,
+    Distinct,
+    Filter,
+    Join,
+    Nested,
+    Operator,
+    Project,
+    Remote,
+    Scan,
+    SetOperation,
+    column,
+    conjuncts,
+    free,
+    subqueries,
+    used,
+    walk,
+)
+from dqp.planning.context import Context
+from dqp.planning.costing.cost import ROUND_TRIP, costs
+from dqp.planning.predicates import all_of, equality, rebuilt
+from dqp.planning.rules.columns import in_order
+from dqp.planning.rules.joins import place
+from dqp.planning.semijoins.program import NUMBER, most_listed
+from dqp.sql import dialects
+
+
+def implode(tree: Operator, context: Context) -> Operator:
+    """Rule: the largest subtrees of one source become ``Remote`` leaves."""
+    needed = frozenset(tree.columns)
+    return in_order(_whole(tree, needed, context) or _imploded(tree, needed, context), tree.columns)
+
+
+def _imploded(tree: Operator, needed: Set[str], context: Context) -> Operator:
+    """``needed``: the columns of the tree that something above it uses; a statement gives no others."""
+    if isinstance(tree, Remote):
+        return tree
+    if place(tree) is not None and not any(_asked_first(each, context) for each in walk(tree)):
+        whole = _whole(tree, needed, context)
+        if whole is not None:
+            return whole
+    if isinstance(tree, Filter):
+        return _filter(tree, needed, context)
+    return _below(tree, needed, context)
+
+
+def _whole(tree: Operator, needed: Set[str], context: Context) -> Remote | None:
+    """The tree as one statement, None where it is none or costs more than its parts."""
+    source = place(tree)
+    if source is None or free(tree) or _exploding(tree, needed, source, context):
+        return None
+    return _remote(source, tree, needed, context)
+
+
+def _below(tree: Operator, needed: Set[str], context: Context) -> Operator:
+    """The node here, its inputs and the plans in its expressions imploded by themselves."""
+    wanted = frozenset(needed)
+    if isinstance(tree, Distinct | SetOperation | Block):
+        inputs = [in_order(_imploded(each, frozenset(each.columns), context), each.columns) for each in tree.inputs]
+    else:
+        for each in tree.expressions:
+            wanted |= used(each)
+        inputs = [_imploded(each, wanted & frozenset(each.columns), context) for each in tree.inputs]
+    made = tree.with_inputs(*inputs)
+    if any(subqueries(each) for each in made.expressions):
+        made = made.with_expressions(lambda each: _plans(each, context))
+    return made
+
+
+def _plans(expression: exp.Expression, context: Context) -> exp.Expression:
+    def change(node: exp.Expression) -> exp.Expression | None:
+        if not isinstance(node, Nested):
+            return None
+        exists = node.kind == "exists"
+        plan = _imploded(node.plan, frozenset(), context) if exists else implode(node.plan, context)
+        arguments = {**node.args, "plan": plan}
+        if node.args.get("this") is not None:
+            arguments["this"] = _plans(node.this, context)
+        return Nested(**arguments)
+
+    return rebuilt(expression, change)
+
+
+def _remote(source: str, tree: Operator, needed: Set[str], context: Context) -> Remote | None:
+    """The tree as one statement that gives the needed columns, None where the dialect does not take it."""
+    columns = tuple(each for each in tree.columns if each in needed)
+    if not columns:
+        columns = tree.columns[:1]
+    if columns != tree.columns and not isinstance(tree, SetOperation | Distinct):
+        tree = Project(tree, tuple((each, column(each)) for each in columns))
+    reason = refused(tree, source, context)
+    if reason is None:
+        return Remote(source, tree)
+    context.remark(f"{source}: {reason}")
+    return None
+
+
+def refused(tree: Operator, source: str, context: Context) -> str | None:
+    """Why the tree is no statement of its source; None where it is one."""
+    try:
+        dialects.statement(tree, context.dialect(source))
+    except dialects.NotPushed as reason:
+        return str(reason)
+    return None
+
+
+def _filter(tree: Filter, needed: Set[str], context: Context) -> Operator:
+    """The conjuncts that the source takes there, the others here: what it refuses, what reads another source, what
+    depends on the queries around it."""
+    parts = conjuncts(tree.condition)
+    source = place(tree.input)
+    if len(parts) == 1 or source is None or free(tree.input) or refused(tree.input, source, context) is not None:
+        return _below(tree, needed, context)
+    there = [each for each in parts if _alone(Filter(tree.input, each), source, context)]
+    here = [each for each in parts if each not in there]
+    condition, rest = all_of(there), all_of(here)
+    if condition is None or rest is None:
+        return _below(tree, needed, context)
+    return _below(Filter(Filter(tree.input, condition), rest), needed, context)
+
+
+def _alone(tree: Operator, source: str, context: Context) -> bool:
+    """Whether the source can do the tree with nothing else."""
+    return place(tree) == source and not free(tree) and refused(tree, source, context) is None
+
+
+def _exploding(tree: Operator, needed: Set[str], source: str, context: Context) -> bool:
+    """Whether fetching the result of a join costs more than fetching its inputs and joining them here."""
+    if not isinstance(tree, Join) or tree.kind in ("semi", "anti"):
+        return False
+    of, one = context.estimator.of, costs(context.dialect(source))
+    made = of(tree)
+    width = sum(each.width for name, each in made.columns.items() if name in needed)
+    whole = made.rows * (one.row + one.byte * width)
+    wanted = needed | (used(tree.condition) if tree.condition is not None else frozenset())
+    apart = ROUND_TRIP
+    for side in tree.inputs:
+        each = of(side)
+        width = sum(known.width for name, known in each.columns.items() if name in wanted)
+        apart += each.rows * (one.row + one.byte * width)
+    if whole > 1.2 * apart:
+        context.remark(f"{source}: a join gives {made.rows:,.0f} rows, more than its inputs have")
+        return True
+    return False
+
+
+def _asked_first(tree: Operator, context: Context) -> bool:
+    """Whether a side of a join is groups of which a condition leaves few, by estimate, and knowing them saves the
+    source more work than asking for them costs. No database knows how many a HAVING leaves: they become a statement of
+    their own, whose keys reduce the other side once they are here."""
+    if not isinstance(tree, Join) or tree.kind not in ("semi", "inner"):
+        return False
+    sides = [(tree.right, tree.left)] if tree.kind == "semi" else [(tree.right, tree.left), (tree.left, tree.right)]
+    return any(_few_groups(few) and _saves(tree, few, many, context) for few, many in sides)
+
+
+def _few_groups(tree: Operator) -> bool:
+    while isinstance(tree, Project):
+        tree = tree.input
+    if not isinstance(tree, Filter):
+        return False
+    below: Operator = tree
+    while isinstance(below, Filter | Project):
+        below = below.input
+    return isinstance(below, Aggregate) and bool(below.keys)
+
+
+def _saves(join: Join, few: Operator, many: Operator, context: Context) -> bool:
+    source = place(join)
+    if source is None:
+        return False
+    of, dialect = context.estimator.of, context.dialect(source)
+    groups, one = of(few), costs(dialect)
+    left = 1.0
+    for pair in filter(None, map(equality, conjuncts(join.condition))):
+        for here, there in (pair, pair[::-1]):
+            values = of(many).columns.get(there)
+            listed = groups.rows <= most_listed(context.types.get(there, ""), dialect)
+            if here in groups.columns and values is not None and listed:
+                left = min(left, groups.rows / (values.distinct or of(many).rows))
+    work = sum(of(each).rows for each in walk(many) if isinstance(each, Scan)) * one.work
+    return (1 - left) * work > ROUND_TRIP + groups.rows * (one.row + one.byte * groups.width + NUMBER)

@@ -1,0 +1,85 @@
+"""Top-N where the rows are: the first rows in an order are among the first of the left side of a left join, of each
+branch of a UNION ALL, and of what operation calls are made for. The limit above stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dqp.algebra.operators import (
+    Call,
+    Distinct,
+    Join,
+    Nested,
+    Operator,
+    Project,
+    SetOperation,
+    Sort,
+    column,
+    rewritten,
+    used,
+)
+from dqp.planning.context import Context
+from dqp.planning.predicates import changing, replaced
+from dqp.planning.rules.joins import place
+
+Keys = tuple[exp.Expression, ...]
+MANY = 100_000
+"""Rows above which a limit is not sent along: the order would cost more than it saves."""
+
+
+def push_limits(tree: Operator, context: Context) -> Operator:
+    """Rule: the first N are taken below left joins, unions and operation calls, too."""
+    return rewritten(tree, lambda each: _sort(each, context))
+
+
+def _sort(tree: Operator, context: Context) -> Operator:
+    if not isinstance(tree, Sort) or tree.limit is None or tree.limit + tree.offset > MANY or place(tree) is not None:
+        return tree
+    below = _limited(tree.input, tree.keys, tree.limit + tree.offset, context)
+    return tree if below is None else tree.with_inputs(below)
+
+
+def _limited(tree: Operator, keys: Keys, limit: int, context: Context) -> Operator | None:
+    """The tree with the limit somewhere below; None where it can go nowhere."""
+    if isinstance(tree, Project):
+        items = dict(tree.items)
+        if any(each.find(exp.Window, Nested) or changing(each, context.options.functions) for each in items.values()):
+            return None
+        inner = _limited(tree.input, tuple(replaced(each, items) for each in keys), limit, context)
+    elif isinstance(tree, Call):
+        if any(tree.identifier in used(each) for each in keys):
+            return None
+        inner = _limited(tree.input, keys, limit, context) or _first(tree.input, keys, limit)
+    elif isinstance(tree, Join) and tree.kind == "left":
+        if not all(used(each) <= set(tree.left.columns) for each in keys):
+            return None
+        left = _limited(tree.left, keys, limit, context) or _first(tree.left, keys, limit)
+        return tree.with_inputs(left, tree.right)
+    elif isinstance(tree, SetOperation) and tree.kind == "union" and tree.all:
+        return _union(tree, keys, limit, context)
+    else:
+        return None
+    return None if inner is None else tree.with_inputs(inner)
+
+
+def _first(tree: Operator, keys: Keys, limit: int) -> Operator:
+    return Sort(tree, keys, limit)
+
+
+def _union(tree: SetOperation, keys: Keys, limit: int, context: Context) -> Operator | None:
+    types = context.types
+    for one, other in zip(tree.left.columns, tree.right.columns, strict=True):
+        # Converted values may be in another order.
+        if types.get(one) is None or types.get(one) != types.get(other):
+            return None
+    sides = []
+    for side in tree.inputs:
+        renamed: dict[str, exp.Expression] = {
+            name: column(one) for name, one in zip(tree.names, side.columns, strict=True)
+        }
+        mine = tuple(replaced(each, renamed) for each in keys)
+        distinct = isinstance(side, Distinct)
+        sides.append((None if distinct else _limited(side, mine, limit, context)) or _first(side, mine, limit))
+    return replace(tree, left=sides[0], right=sides[1])

@@ -1,0 +1,301 @@
+"""Conditions made simple: constants folded where DuckDB's result is beyond doubt, TRUE and FALSE absorbed, conjuncts
+said once, what every alternative of an OR says said in front of it, and what an OR says of one side alone said apart,
+where it can filter that side.
+
+Only conditions are changed, which ask for TRUE and nothing else, and constants; a value stays the value it was.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime
+import operator
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from sqlglot import exp
+
+from dqp.algebra.constants import Value, literal, value
+from dqp.algebra.operators import Filter, Join, Operator, conjuncts, rewritten, used
+from dqp.planning.context import Context
+from dqp.planning.predicates import (
+    COMPARISONS,
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    bare,
+    changing,
+    disjuncts,
+    is_false,
+    is_true,
+    quantified,
+    rebuilt,
+)
+
+_INT32 = 2**31 - 1
+_ARITHMETIC: Mapping[type[exp.Expression], Callable[[Any, Any], Any]] = {
+    exp.Add: operator.add,
+    exp.Sub: operator.sub,
+    exp.Mul: operator.mul,
+}
+_IMPLIED = 12
+"""Alternatives of an OR above which it is not asked what they say of one side."""
+
+
+def simplify(tree: Operator, context: Context) -> Operator:
+    """Rule: constants are folded, conditions that are always or never true disappear."""
+    return rewritten(tree, lambda each: _operator(each, context))
+
+
+def _operator(tree: Operator, context: Context) -> Operator:
+    if isinstance(tree, Filter | Join) and tree.expressions:
+        (given,) = tree.expressions
+        if changing(given, context.options.functions):
+            return tree
+        made = condition(folded(given, context))
+        if isinstance(tree, Filter) and is_true(made):
+            return tree.input
+        if isinstance(tree, Join) and is_true(made) and tree.kind == "inner":
+            return Join(tree.left, tree.right)
+        implied = _implied(made, _sides(tree))
+        if implied:
+            made = all_of([*conjuncts(made), *implied]) or made
+        return tree if made is given else tree.with_expressions(lambda _: made)
+    if not tree.expressions:
+        return tree
+    changed = {id(each): folded(each, context) for each in tree.expressions}
+    if all(changed[id(each)] is each for each in tree.expressions):
+        return tree
+    return tree.with_expressions(lambda each: changed[id(each)])
+
+
+# Constants.
+
+
+def folded(node: exp.Expression, context: Context) -> exp.Expression:
+    """With constants in place of operations on constants, and NOT in front of what it negates."""
+    return rebuilt(node, lambda each: _constant(each, context))
+
+
+def _constant(node: exp.Expression, context: Context) -> exp.Expression | None:
+    if isinstance(node, exp.Add | exp.Sub):
+        interval = bare(node.expression)
+        if isinstance(interval, exp.Interval):
+            return _moved(value(node.this), interval, -1 if isinstance(node, exp.Sub) else 1)
+        return None
+    if isinstance(node, COMPARISONS):
+        return _comparison(node, context)
+    if isinstance(node, exp.Like | exp.ILike) and node.args.get("negate"):
+        return exp.Not(this=type(node)(this=node.this, expression=node.expression))
+    if isinstance(node, exp.Between):
+        low, high = (_operand(node.args[each], node.this, context) for each in ("low", "high"))
+        if low is not node.args["low"] or high is not node.args["high"]:
+            return exp.Between(this=node.this, low=low, high=high)
+    return None
+
+
+def _operand(node: exp.Expression, other: exp.Expression, context: Context) -> exp.Expression:
+    """A side of a comparison with ``other``: only its value matters, not its type, so numbers are added up here."""
+    node = folded(node, context)
+    if isinstance(bare(node), exp.Add | exp.Sub | exp.Mul):
+        number = _number(node)
+        if number is not None:
+            return literal(number)
+    return _day(other, node, context) or node
+
+
+def _number(node: exp.Expression) -> int | Decimal | None:
+    """The value of arithmetic on short numbers, in which nothing can be rounded or overflow."""
+    node = bare(node)
+    if not isinstance(node, exp.Add | exp.Sub | exp.Mul):
+        known = value(node) if isinstance(node, exp.Literal | exp.Neg) else None
+        return known if type(known) in (int, Decimal) and len(str(known)) < 12 else None  # type: ignore[return-value]
+    left, right = _number(node.this), _number(node.expression)
+    if left is None or right is None:
+        return None
+    made: int | Decimal = _ARITHMETIC[type(node)](left, right)
+    return made if -_INT32 <= made <= _INT32 and len(str(made)) < 16 else None
+
+
+def _moved(start: Value | None, interval: exp.Interval, sign: int) -> exp.Expression | None:
+    """A date or timestamp plus an interval is a timestamp; a month later is the same day or the month's last one."""
+    if not isinstance(start, datetime.date):
+        return None
+    unit = interval.args.get("unit")
+    count = interval.this.name if isinstance(interval.this, exp.Literal) else ""
+    if not count.isdigit() or not isinstance(unit, exp.Var):
+        return None
+    number = sign * int(count)
+    name = unit.name.upper().removesuffix("S")
+    moment = start if isinstance(start, datetime.datetime) else datetime.datetime.combine(start, datetime.time())
+    try:
+        if name in ("YEAR", "MONTH"):
+            months = moment.year * 12 + moment.month - 1 + number * (12 if name == "YEAR" else 1)
+            year, month = divmod(months, 12)
+            day = min(moment.day, calendar.monthrange(year, month + 1)[1])
+            return literal(moment.replace(year=year, month=month + 1, day=day))
+        if name in ("DAY", "WEEK", "HOUR", "MINUTE", "SECOND"):
+            return literal(moment + datetime.timedelta(**{f"{name.lower()}s": number}))
+    except (ValueError, OverflowError):
+        return None
+    return None
+
+
+def _comparison(node: exp.Expression, context: Context) -> exp.Expression:
+    one, other = _operand(node.this, node.expression, context), _operand(node.expression, node.this, context)
+    left, right = value(one), value(other)
+    if left is not None and right is not None:
+        truth = _compared(type(node), left, right)
+        if truth is not None:
+            return TRUE if truth else FALSE
+    return node if one is node.this and other is node.expression else type(node)(this=one, expression=other)
+
+
+def _compared(kind: type[exp.Expression], left: Value, right: Value) -> bool | None:
+    """Texts by their code points, which is the order of their bytes in UTF-8, as DuckDB has it."""
+    exact = type(left) in (int, Decimal) and type(right) in (int, Decimal)
+    if not exact and (type(left) is not type(right) or isinstance(left, float)):
+        return None
+    less, same = left < right, left == right  # type: ignore[operator]
+    truths: dict[type[exp.Expression], bool] = {
+        exp.EQ: same,
+        exp.NEQ: not same,
+        exp.LT: less,
+        exp.LTE: less or same,
+        exp.GT: not less and not same,
+        exp.GTE: not less,
+    }
+    return truths[kind]
+
+
+def _day(operand: exp.Expression, constant: exp.Expression, context: Context) -> exp.Expression | None:
+    """The date that a timestamp is which a date is compared with, where it is midnight: the date is not converted
+    row by row, and sources have an index on it."""
+    operand = bare(operand)
+    if not isinstance(operand, exp.Column) or context.types.get(operand.name) != "DATE":
+        return None
+    moment = value(constant)
+    if isinstance(moment, datetime.datetime) and moment.time() == datetime.time():
+        return literal(moment.date())
+    return None
+
+
+# Conditions.
+
+
+def condition(node: exp.Expression) -> exp.Expression:
+    """A condition that holds for the same rows."""
+    node = bare(node)
+    if isinstance(node, exp.And):
+        return _conjunction(conjuncts(node))
+    if isinstance(node, exp.Or):
+        return _disjunction(disjuncts(node))
+    if isinstance(node, exp.Not):
+        return _negation(node)
+    return node
+
+
+def _conjunction(parts: list[exp.Expression]) -> exp.Expression:
+    made: dict[exp.Expression, None] = {}
+    for each in parts:
+        for one in conjuncts(condition(each)):
+            if is_false(one):
+                return FALSE
+            if not is_true(one):
+                made[one] = None
+    return all_of(made) or TRUE
+
+
+def _disjunction(parts: list[exp.Expression]) -> exp.Expression:
+    made: dict[exp.Expression, None] = {}
+    for each in parts:
+        for one in disjuncts(condition(each)):
+            if is_true(one):
+                return TRUE
+            if not is_false(one):
+                made[one] = None
+    if len(made) < 2:
+        return next(iter(made), FALSE)
+    said = [conjuncts(each) for each in made]
+    every = [each for each in said[0] if all(each in other for other in said[1:])]
+    if not every:
+        return any_of(made) or FALSE
+    rest = [[each for each in one if each not in every] for one in said]
+    if not all(rest):
+        return all_of(every) or TRUE
+    inner = any_of(all_of(one) or TRUE for one in rest)
+    return all_of([*every, inner]) if inner is not None else TRUE  # type: ignore[return-value]
+
+
+_OPPOSITES: dict[type[exp.Expression], type[exp.Expression]] = {
+    exp.EQ: exp.NEQ,
+    exp.NEQ: exp.EQ,
+    exp.LT: exp.GTE,
+    exp.GTE: exp.LT,
+    exp.GT: exp.LTE,
+    exp.LTE: exp.GT,
+}
+
+
+def _negation(node: exp.Not) -> exp.Expression:
+    inner = bare(node.this)
+    if isinstance(inner, exp.Boolean):
+        return FALSE if inner.this else TRUE
+    if isinstance(inner, exp.Null):
+        return FALSE
+    if type(inner) in _OPPOSITES and not quantified(inner):
+        return _OPPOSITES[type(inner)](this=inner.this, expression=inner.expression)
+    if isinstance(inner, exp.Not):
+        return condition(inner.this) if _boolean(bare(inner.this)) else node
+    if isinstance(inner, exp.Or):
+        return _conjunction([exp.Not(this=each) for each in disjuncts(inner)])
+    if isinstance(inner, exp.And):
+        return _disjunction([exp.Not(this=each) for each in conjuncts(inner)])
+    return node
+
+
+def _boolean(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Predicate | exp.And | exp.Or | exp.Not | exp.Boolean)
+
+
+def _sides(tree: Operator) -> list[frozenset[str]]:
+    """Groups of columns that could be filtered by themselves: those of the inputs of the joins below."""
+    found: list[frozenset[str]] = []
+
+    def gather(each: Operator) -> None:
+        if isinstance(each, Join) or (isinstance(each, Filter) and isinstance(each.input, Join)):
+            for side in each.inputs:
+                gather(side)
+        else:
+            found.append(frozenset(each.columns))
+
+    if isinstance(tree, Filter) and isinstance(tree.input, Join):
+        gather(tree.input)
+    elif isinstance(tree, Join):
+        gather(tree.left)
+        gather(tree.right)
+    return found
+
+
+def _implied(node: exp.Expression, sides: list[frozenset[str]]) -> list[exp.Expression]:
+    """What the ORs among the conjuncts say of one side alone."""
+    if len(sides) < 2:
+        return []
+    parts = conjuncts(node)
+    found: list[exp.Expression] = []
+    for each in parts:
+        alternatives = disjuncts(each)
+        if not 1 < len(alternatives) <= _IMPLIED:
+            continue
+        names = used(each)
+        for side in sides:
+            if names <= side or names.isdisjoint(side):
+                continue
+            said = [[one for one in conjuncts(other) if used(one) and used(one) <= side] for other in alternatives]
+            if all(said):
+                implied = any_of(dict.fromkeys(all_of(one) or TRUE for one in said))
+                if implied is not None and implied not in parts and implied not in found:
+                    found.append(condition(implied))
+    return [each for each in found if each not in parts]

@@ -1,0 +1,126 @@
+"""The keys of a dynamic semi-join as a table that the probe's statement brings along, where that costs less than the
+lists and ranges of its columns: many keys, keys of several columns, which are exact combinations here, and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from dqp.algebra.constants import ends, number
+from dqp.algebra.keys import LARGE, MOST_BYTES, MOST_KEYS, TABLE_KEY, TABLE_ROW, Keys, KeyTable, Members, members
+from dqp.algebra.operators import Filter, Remote, Scan, conjunction, walk
+from dqp.algebra.types import arrow_type
+from dqp.planning.context import Context
+from dqp.planning.costing.cost import ROUND_TRIP, costs
+from dqp.planning.costing.estimates import UNKNOWN, Estimate
+from dqp.planning.semijoins.program import LARGEST_PART, NUMBER, Reduction, share
+
+
+def together(
+    reduction: Reduction, keys: pa.Table, single: Sequence[exp.Expression], context: Context
+) -> list[exp.Expression] | None:
+    """The conditions with a table of the keys; None where ``single``, those of each column alone, cost less or the
+    source takes no tables."""
+    probe = reduction.probe
+    dialect = context.dialect(probe.source)
+    if dialect not in TABLE_KEY or not context.takes_tables(probe.source):
+        return None
+    estimate = context.estimator.of(probe)
+    pairs = _independent(reduction, context)
+    table = _combinations(keys, pairs, context)
+    if table is None:
+        return None
+    part = _part(table, [other for _, other in pairs], estimate)
+    of = costs(dialect)
+    rows = estimate.rows * (of.row + of.byte * estimate.width)
+    looking = estimate.rows * TABLE_ROW[dialect] * min(1.0, table.num_rows / LARGE)
+    seconds = part * rows + table.num_rows * TABLE_KEY[dialect] + looking + ROUND_TRIP
+    if part > LARGEST_PART or seconds >= _seconds(single, reduction, rows, context):
+        return None
+    name = _name(probe, context)
+    ends = [each for each in single if isinstance(each, exp.GTE | exp.LTE)]
+    return [*ends, members([other for _, other in pairs], KeyTable(name, table), part)]
+
+
+def _name(probe: Remote, context: Context) -> str:
+    """That no table of the statement has, here or in a replica: it would be hidden."""
+    tables = [each.table for each in walk(probe.tree) if isinstance(each, Scan)]
+    taken = {name.lower() for each in tables for name in (each.name, *(copy for _, _, copy in each.replicas))}
+    while (name := context.names.new("dqp_keys")).lower() in taken:
+        pass
+    return name
+
+
+def _seconds(single: Sequence[exp.Expression], reduction: Reduction, rows: float, context: Context) -> float:
+    condition = conjunction(list(single))
+    if condition is None:
+        return rows
+    tree = reduction.probe.tree
+    part = context.estimator.rows(Filter(tree, condition)) / max(1.0, context.estimator.rows(tree))
+    return min(1.0, part) * rows + NUMBER * sum(map(_listed, single))
+
+
+def _listed(condition: exp.Expression) -> int:
+    if isinstance(condition, Keys):
+        return condition.text_of_numbers.count(",") + 1
+    return len(condition.expressions) if isinstance(condition, exp.In) else 0
+
+
+def _independent(reduction: Reduction, context: Context) -> list[tuple[str, str]]:
+    """The pairs without those that others imply: of columns that are equal within a side, one."""
+    build, probe = context.estimator.of(reduction.build).same, context.estimator.of(reduction.probe).same
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for one, other in reduction.pairs:
+        found.setdefault((build.get(one, one), probe.get(other, other)), (one, other))
+    return list({other: (one, other) for one, other in found.values()}.values())
+
+
+def _combinations(keys: pa.Table, pairs: Sequence[tuple[str, str]], context: Context) -> pa.Table | None:
+    """Each combination without NULLs once, in the types of the probe; None where they are too many, or some have no
+    value there."""
+    columns = {}
+    for at, (one, other) in enumerate(pairs, 1):
+        column, wanted = keys.column(one), arrow_type(context.types.get(other, "VARCHAR"))
+        try:
+            columns[f"k{at}"] = column.cast(wanted)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None
+        if pa.types.is_string(wanted) and pc.any(pc.match_substring(columns[f"k{at}"], "\0")).as_py():
+            return None
+        if pa.types.is_temporal(wanted) and ends(columns[f"k{at}"]) is None:  # days that not every database has
+            return None
+    table = pa.table(columns).drop_null()
+    table = table.group_by(table.column_names).aggregate([])
+    if not 0 < table.num_rows <= MOST_KEYS or table.nbytes > MOST_BYTES:
+        return None
+    return table.sort_by([(each, "ascending") for each in table.column_names])
+
+
+def _part(table: pa.Table, names: Sequence[str], probe: Estimate) -> float:
+    """Of the probe's rows that are left; 1 where it is not known how many different keys they have."""
+    columns = [probe.columns.get(each, UNKNOWN) for each in names]
+    known = [each for each, column in zip(names, columns, strict=True) if column.distinct is not None]
+    part = min(1.0, float(table.num_rows) / probe.distinct(known)) if known else 1.0
+    for column, key in zip(columns, table.columns, strict=True):
+        if not pa.types.is_string(key.type):
+            low, high = map(number, ends(key) or (None, None))
+            if low is not None and high is not None:
+                part = min(part, share(low, high, column))
+    return float(part)
+
+
+def in_words(conditions: Sequence[exp.Expression]) -> str:
+    """The form of a reduction, for people."""
+    words: dict[str, None] = {}
+    for each in conditions:
+        if isinstance(each, Members):
+            names = ", ".join(one.name for one in each.expressions)
+            words[f"{each.key_table.data.num_rows:,} keys of {names} as a temporary table"] = None
+        elif isinstance(each, Keys | exp.In):
+            words[f"{_listed(each):,} keys of {each.this.name} as a list"] = None
+        else:
+            words[f"a range of {each.this.name}"] = None
+    return ", ".join(words)

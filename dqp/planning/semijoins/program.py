@@ -1,0 +1,324 @@
+"""Which dynamic semi-joins pay, and in what order: a semi-join program (Bernstein and Chiu 1981), made anew whenever
+something has been read.
+
+The keys of a small input (the build) become a filter of the statement of a large one (the probe), which may be the
+build of a later step, so a step is worth what it saves there too. The program reads the smallest input first that
+makes another one smaller; afterwards every step is left out that costs more than it saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import product
+
+from sqlglot import exp
+
+from dqp.algebra.keys import MOST_KEYS
+from dqp.algebra.operators import (
+    Aggregate,
+    Call,
+    Distinct,
+    Filter,
+    Inline,
+    Join,
+    Operator,
+    Project,
+    Remote,
+    Scan,
+    Sort,
+    conjuncts,
+    walk,
+)
+from dqp.planning.context import EXACT, Context, same_values
+from dqp.planning.costing.cost import ROUND_TRIP, costs
+from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics
+from dqp.planning.predicates import equality
+
+LARGEST_PART = 0.8
+"""The part of the probe's rows that may be left where a filter is to pay."""
+NUMBER = 2e-6
+"""Seconds that a key of a list costs, from here to the source's plan."""
+MOST_LISTED = 1_000
+"""Keys that are written as a list: what every source compares a row with fast."""
+MOST_NUMBERS = {"postgresql": 50_000, "mariadb": 20_000, "duckdb": 20_000, "sqlite": 20_000}
+"""Whole numbers that are, where the dialect's database looks them up in a table of hashes, a sorted list or a tree."""
+UNSURE = 2.0
+"""How many times more keys than a list may have are waited for: they may turn out to be fewer."""
+WAITING = 0.1
+"""The part of what a query takes anyway that waiting for a build may add to it."""
+MANY = 24
+"""Probes of a query from which on only those are reduced that take longer to fetch than a statement does."""
+MOST_WEIGHED = 48
+"""Steps that are weighed one against the others."""
+_ORDERED = frozenset({"DATE", "TIMESTAMP"})
+BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
+Leaf = Remote | Inline
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """``build``: a subtree to be read, or tuples at hand. ``pairs``: (identifier in the build, identifier in the probe)
+    that the join says are equal."""
+
+    build: Leaf
+    probe: Remote
+    pairs: tuple[tuple[str, str], ...]
+
+
+def program(
+    tree: Operator,
+    context: Context,
+    limit: float,
+    begun: Set[Remote] = frozenset(),
+    tried: Set[tuple[Leaf, tuple[tuple[str, str], ...]]] = frozenset(),
+) -> list[Reduction]:
+    """The steps, in order. ``limit``: bytes that a build may have; ``begun``: what is being read: its rows will not be
+    fewer, and waiting for them costs nothing; ``tried``: build and pairs of what is not possible again."""
+    context.learn(tree)
+    possible = [
+        each for each in candidates(tree, context) if each.probe not in begun and (each.build, each.pairs) not in tried
+    ]
+    if len({each.probe for each in possible}) > MANY:
+        possible = [each for each in possible if _is_long(each.probe, context)]
+    return _Program(possible, tree, context, limit, begun).steps() if possible else []
+
+
+def _is_long(probe: Remote, context: Context) -> bool:
+    return context.estimator.fetch(probe, context.dialect(probe.source)) > 2 * ROUND_TRIP
+
+
+def candidates(tree: Operator, context: Context) -> list[Reduction]:
+    """What the equalities of the tree's joins make possible."""
+    found: dict[tuple[Leaf, Remote], list[tuple[str, str]]] = {}
+    converting: set[int] = set()
+    _converts(tree, context, converting)
+    for join in walk(tree):
+        if not isinstance(join, Join):
+            continue
+        for one, other in _equal(join, context, converting):
+            left, right = _source_of(join.left, one), _source_of(join.right, other)
+            if left is None or right is None or not _comparable(left[1], right[1], context):
+                continue
+            if isinstance(left[0], Remote) and join.kind in ("inner", "semi", "right") and _through(join.left, one):
+                found.setdefault((right[0], left[0]), []).append((right[1], left[1]))
+            if (
+                isinstance(right[0], Remote)
+                and join.kind in ("inner", "semi", "left", "anti")
+                and _through(join.right, other)
+            ):
+                found.setdefault((left[0], right[0]), []).append((left[1], right[1]))
+    return [Reduction(build, probe, tuple(pairs)) for (build, probe), pairs in found.items() if build != probe]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """``build`` and ``probe`` are numbers of leaves."""
+
+    build: int
+    probe: int
+    reduction: Reduction
+
+
+class _Program:
+    def __init__(
+        self, possible: Sequence[Reduction], tree: Operator, context: Context, limit: float, begun: Set[Remote]
+    ) -> None:
+        self._context, self._limit = context, limit
+        numbers: dict[Leaf, int] = {}
+        self._possible = [
+            _Step(numbers.setdefault(each.build, len(numbers)), numbers.setdefault(each.probe, len(numbers)), each)
+            for each in possible
+        ]
+        self._estimates = [context.estimator.of(each) for each in numbers]
+        self._free = {number for leaf, number in numbers.items() if isinstance(leaf, Inline) or leaf in begun}
+        self._row = [self._seconds_a_row(leaf, number) for leaf, number in numbers.items()]
+        slowest = max(self._seconds(each) for each in walk(tree) if isinstance(each, Remote))
+        self._wait = max(0.0, min(ROUND_TRIP, 2 * ROUND_TRIP - WAITING * slowest))
+
+    def _seconds_a_row(self, leaf: Leaf, number: int) -> float:
+        if isinstance(leaf, Inline):
+            return 0.0
+        of = costs(self._context.dialect(leaf.source))
+        return of.row + of.byte * self._estimates[number].width
+
+    def _seconds(self, remote: Remote) -> float:
+        dialect, estimator = self._context.dialect(remote.source), self._context.estimator
+        rows = sum(estimator.rows(each) for each in walk(remote.tree) if isinstance(each, Scan))
+        return estimator.fetch(remote, dialect) + rows * costs(dialect).scan
+
+    def steps(self) -> list[Reduction]:
+        chosen = self._all()
+        if len(chosen) > MOST_WEIGHED:
+            return [each.reduction for each in chosen]
+        cost = self._cost(chosen)
+        for step in reversed(chosen):
+            without = [each for each in chosen if each is not step]
+            less = self._cost(without)
+            if less <= cost:
+                chosen, cost = without, less
+        return [each.reduction for each in chosen]
+
+    def _all(self) -> list[_Step]:
+        """Every step that makes something smaller, the smallest build first."""
+        chosen: list[_Step] = []
+        left = [1.0] * len(self._estimates)
+        read: set[int] = set()
+        while True:
+            found: dict[int, list[tuple[_Step, float]]] = {}
+            for each in self._possible:
+                if each.build in read or each.probe in read:
+                    continue
+                if self._estimates[each.build].bytes * left[each.build] <= self._limit:
+                    part = self._part(each, left)
+                    if part <= LARGEST_PART:
+                        found.setdefault(each.build, []).append((each, part))
+            if not found:
+                return chosen
+            build = min(found, key=lambda each: self._estimates[each].rows * left[each])
+            read.add(build)
+            for each, part in found[build]:
+                chosen.append(each)
+                left[each.probe] *= part
+
+    def _cost(self, steps: Sequence[_Step]) -> float:
+        """Seconds for what the steps make smaller, for their keys and for waiting."""
+        left = [1.0] * len(self._estimates)
+        seconds = 0.0
+        for each in steps:
+            seconds += NUMBER * min(self._keys(each, one, left) for one, _ in each.reduction.pairs)
+            left[each.probe] *= self._part(each, left)
+        for part, estimate, row in zip(left, self._estimates, self._row, strict=True):
+            seconds += part * estimate.rows * row
+        return seconds + self._wait * len({each.build for each in steps} - self._free)
+
+    def _keys(self, step: _Step, name: str, left: Sequence[float]) -> float:
+        return self._estimates[step.build].values(name, left[step.build])
+
+    def _part(self, step: _Step, left: Sequence[float]) -> float:
+        """Of the probe's rows that are left."""
+        build, probe = self._estimates[step.build], self._estimates[step.probe]
+        types = self._context.types
+        part = 1.0
+        for one, other in step.reduction.pairs:
+            keys, values = build.columns.get(one, UNKNOWN), probe.columns.get(other, UNKNOWN)
+            count = self._keys(step, one, left)
+            if count <= UNSURE * most_keys(step.reduction.probe.source, types.get(other, ""), self._context):
+                part = min(part, count / max(1.0, values.distinct or probe.rows * 0.5))
+            if keys.low is not None and keys.high is not None:
+                part = min(part, share(keys.low, keys.high, values))
+        return part
+
+
+def most_keys(source: str, type: str, context: Context) -> float:
+    """Keys of the type that a statement of the source may have, in whatever form."""
+    return MOST_KEYS if context.takes_tables(source) else most_listed(type, context.dialect(source))
+
+
+def most_listed(type: str, dialect: str) -> float:
+    """Keys of the type that a list may have."""
+    return MOST_NUMBERS.get(dialect, MOST_LISTED) if type in BITS else MOST_LISTED
+
+
+def share(low: float, high: float, values: ColumnStatistics) -> float:
+    """The part of the range of values that lies between two ends; 1 where it is not known."""
+    if values.low is None or values.high is None or values.high <= values.low:
+        return 1.0
+    return max(0.0, min(1.0, (min(high, values.high) - max(low, values.low)) / (values.high - values.low)))
+
+
+def _converts(tree: Operator, context: Context, found: set[int]) -> bool:
+    """Whether a join in the tree says that columns are equal of which one is converted: two BIGINTs that equal the same
+    DOUBLE may differ. Enters all trees of which that is so, by their ids."""
+    below = [_converts(each, context, found) for each in ((tree.tree,) if isinstance(tree, Remote) else tree.inputs)]
+    here = isinstance(tree, Join) and any(
+        not same_values(*map(context.types.get, pair)) for pair in map(equality, conjuncts(tree.condition)) if pair
+    )
+    if here or any(below):
+        found.add(id(tree))
+    return id(tree) in found
+
+
+def _equal(join: Join, context: Context, converting: Set[int]) -> Iterator[tuple[str, str]]:
+    """The columns (left, right) that the join's condition says are equal, by what joins below say too."""
+    left, right = context.estimator.of(join.left).same, context.estimator.of(join.right).same
+    seen: set[tuple[str, str]] = set()
+    for each in conjuncts(join.condition):
+        if isinstance(each, exp.EQ) and isinstance(each.this, exp.Column) and isinstance(each.expression, exp.Column):
+            one, other = each.this.name, each.expression.name
+            if one not in join.left.columns:
+                one, other = other, one
+            if one in join.left.columns and other in join.right.columns:
+                both = left.get(one, one), right.get(other, other)
+                if both not in seen:
+                    seen.add(both)
+                    yield from product(
+                        [one] if id(join.left) in converting else _alike(join.left, left, one),
+                        [other] if id(join.right) in converting else _alike(join.right, right, other),
+                    )
+
+
+def _alike(tree: Operator, same: Mapping[str, str], name: str) -> list[str]:
+    """The tree's columns that are equal to this one, itself included."""
+    group = same.get(name, name)
+    return [each for each in tree.columns if same.get(each, each) == group]
+
+
+def leaf_of(tree: Operator, name: str) -> tuple[Remote, str] | None:
+    """The remote subtree that a column comes from, and its name there: all values of the column are among those."""
+    if isinstance(tree, Remote):
+        return tree, name
+    below = _below(tree, name)
+    return None if below is None else leaf_of(*below)
+
+
+def _source_of(tree: Operator, name: str) -> tuple[Remote | Inline, str] | None:
+    """As ``leaf_of``, or the tuples at hand that a column comes from."""
+    while not isinstance(tree, Remote | Inline):
+        below = _below(tree, name)
+        if below is None:
+            return None
+        tree, name = below
+    return tree, name
+
+
+def _below(tree: Operator, name: str) -> tuple[Operator, str] | None:
+    """Where a column comes from, one operator further down."""
+    if isinstance(tree, Filter | Distinct | Sort | Call):
+        return (tree.input, name) if name in tree.input.columns else None
+    if isinstance(tree, Join):
+        return next(((each, name) for each in tree.inputs if name in each.columns), None)
+    if isinstance(tree, Project | Aggregate):
+        if isinstance(tree, Aggregate) and tree.sets is not None:
+            return None
+        items = dict(tree.items if isinstance(tree, Project) else tree.keys)
+        made = items.get(name)
+        return (tree.input, made.name) if isinstance(made, exp.Column) else None
+    return None
+
+
+def _through(tree: Operator, name: str) -> bool:
+    """Whether rows may be taken away from the leaf by this column instead of from the tree."""
+    if isinstance(tree, Remote):
+        return True
+    if isinstance(tree, Sort) and (tree.limit is not None or tree.offset):
+        return False
+    if isinstance(tree, Project) and any(each.find(exp.Window) for each in tree.expressions):
+        return False
+    below = _below(tree, name)
+    if below is None:
+        return False
+    if isinstance(tree, Join):
+        kept = {"inner": (0, 1), "semi": (0,), "anti": (0,), "left": (0,), "right": (1,), "full": ()}[tree.kind]
+        if all(below[0] is not tree.inputs[each] for each in kept):
+            return False
+    return _through(*below)
+
+
+def _comparable(one: str, other: str, context: Context) -> bool:
+    types = context.types.get(one), context.types.get(other)
+    if not same_values(*types):
+        return False
+    return all(
+        each in EXACT or each in _ORDERED or each == "VARCHAR" or each.startswith("DECIMAL") for each in map(str, types)
+    )

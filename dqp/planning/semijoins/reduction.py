@@ -1,0 +1,123 @@
+"""Dynamic semi-joins: the keys that a small input holds become a filter of the statement that a large one will send.
+
+Once the small input (the build) of a step of the ``program`` has been read, ``reduced`` adds the filter (Mackert and
+Lohman's semi-join, decided while the query runs). It is a range of the keys, or a list of them
+where they are few or lie far apart; a build without keys makes the probe a statement that gives no rows. The filter
+removes only rows that no row of the build could have matched, and the join stays: where a filter says too
+little, nothing but time is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from dqp.algebra.constants import ends, literal, number
+from dqp.algebra.keys import among
+from dqp.algebra.operators import Filter, Inline, Operator, Remote, Sort, column, conjunction, rewritten
+from dqp.planning.context import Context
+from dqp.planning.costing.cost import costs
+from dqp.planning.costing.estimates import Estimate
+from dqp.planning.rules.conditions import order_conditions
+from dqp.planning.rules.filters import push_filters
+from dqp.planning.rules.implode import refused
+from dqp.planning.semijoins.forms import in_words, together
+from dqp.planning.semijoins.program import BITS, LARGEST_PART, MOST_LISTED, NUMBER, Reduction, most_listed, share
+
+
+def reduced(tree: Operator, reduction: Reduction, keys: pa.Table, context: Context) -> Operator:
+    """The tree with the probe's statement filtered; the same tree where no filter pays. ``keys``: the build's rows."""
+    probe = reduction.probe
+    if not keys.num_rows or any(keys.column(one).null_count == keys.num_rows for one, _ in reduction.pairs):
+        smaller: Operator = Sort(probe.tree, (), 0)
+    else:
+        conditions = [
+            made for one, other in reduction.pairs for made in _conditions(keys.column(one), other, probe, context)
+        ]
+        form = together(reduction, keys, conditions, context)
+        made = None if form is None else _filtered(tree, reduction, form, keys.num_rows, context)
+        if made is None and conditions:
+            made = _filtered(tree, reduction, conditions, keys.num_rows, context)
+        return made or tree
+    return _with(tree, reduction, smaller, keys.num_rows, "no row is left", context) or tree
+
+
+def _filtered(
+    tree: Operator, reduction: Reduction, conditions: list[exp.Expression], rows: int, context: Context
+) -> Operator | None:
+    """None where the source cannot do it."""
+    condition = conjunction(conditions)
+    assert condition is not None
+    smaller = order_conditions(push_filters(Filter(reduction.probe.tree, condition), context), context)
+    return _with(tree, reduction, smaller, rows, in_words(conditions), context)
+
+
+def _with(
+    tree: Operator, reduction: Reduction, smaller: Operator, rows: int, form: str, context: Context
+) -> Operator | None:
+    probe = reduction.probe
+    reason = refused(smaller, probe.source, context)
+    if reason is not None:
+        context.remark(f"{probe.source}: {reason}")
+        return None
+    instead = replace(probe, tree=smaller)
+    by = reduction.build.source if isinstance(reduction.build, Remote) else "tuples at hand"
+    context.remark(f"{probe.source}: reduced by {rows:,} rows of {by}: {form}")
+    return rewritten(tree, lambda each: instead if each == probe else each)
+
+
+def at_hand(build: Inline) -> pa.Table:
+    """The tuples, their columns by identifier."""
+    return build.data.select([name for _, name in build.items]).rename_columns(list(build.columns))
+
+
+def _conditions(keys: pa.ChunkedArray, name: str, remote: Remote, context: Context) -> list[exp.Expression]:
+    """What the keys say about a column of the probe; nothing where it would keep most of the rows."""
+    probe, type = context.estimator.of(remote), context.types.get(name, "")
+    values = pc.unique(keys.combine_chunks() if keys.num_chunks != 1 else keys.chunk(0)).drop_null()
+    count = len(values)
+    statistics = probe.columns.get(name)
+    distinct = statistics.distinct if statistics is not None else None
+    listed = count <= MOST_LISTED and (distinct is None or count <= LARGEST_PART * distinct)
+    if type == "VARCHAR":
+        return [_list(values, name)] if listed else []
+    found = ends(values)
+    if found is None:
+        return []
+    low, high = found
+    if low == high:
+        return [exp.EQ(this=column(name), expression=literal(low))]
+    span: list[exp.Expression] = [
+        exp.GTE(this=column(name), expression=literal(low)),
+        exp.LTE(this=column(name), expression=literal(high)),
+    ]
+    if pa.types.is_integer(values.type) and high - low + 1 == count:
+        return span
+    if listed:
+        return [_list(values, name)]
+    if _many(values, type, distinct, probe, context.dialect(remote.source)):
+        assert distinct is not None
+        return [among(name, sorted(values.to_pylist()), count / distinct)]
+    first, last = number(low), number(high)
+    if first is None or last is None or statistics is None or statistics.low is None or statistics.high is None:
+        return span
+    return span if share(first, last, statistics) <= LARGEST_PART else []
+
+
+def _many(values: pa.Array, type: str, distinct: float | None, probe: Estimate, dialect: str) -> bool:
+    """Whether a long list of whole numbers pays."""
+    width = BITS.get(type)
+    if width is None or not pa.types.is_signed_integer(values.type) or values.type.bit_width > width:
+        return False
+    count = len(values)
+    if distinct is None or count > min(LARGEST_PART * distinct, most_listed(type, dialect)):
+        return False
+    of = costs(dialect)
+    return (1 - count / distinct) * probe.rows * (of.row + of.byte * probe.width) > NUMBER * count
+
+
+def _list(values: pa.Array, name: str) -> exp.Expression:
+    return exp.In(this=column(name), expressions=[literal(each) for each in sorted(values.to_pylist())])

@@ -1,0 +1,249 @@
+"""An evaluator: runs the fragments that a coordinator gives it and hands their rows to whoever has the ticket.
+
+Each task runs in a thread of its own, on one DuckDB for all queries. Its inputs are fetched by further threads, from
+data services, from the ports of other processes, through operation calls; its rows wait in an ``Outbox`` for readers.
+What it is told by a coordinator is bounded by its own settings: the services it may ask, the Python it may call.
+A coordinator whose connection breaks has gone; one that is silent is asked whether it lives, and its fragments end when
+it does not say so for long: nothing is kept for a process that has stopped, or is behind a network that has parted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from dai.errors import ClosedError, DaiError, DeniedError, UnreachableError
+from dai.streams.cancellation import Cancellation
+from dqp.catalog.heartbeat import AFTER, Heartbeat
+from dqp.catalog.sources import ServiceSource
+from dqp.errors import EvaluatorLostError
+from dqp.execution.engine import Engine
+from dqp.runtimes.flight.client import health
+from dqp.runtimes.flight.server import FlightPort, is_loopback
+from dqp.runtimes.task import TaskRun
+from dqp.runtimes.wire import Body, Called, Received, RemoteInput, Task
+
+BEAT = 1.0
+"""Seconds between two reports of work that goes on: what a coordinator takes for a sign of life."""
+LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
+ANSWER = 3.0
+"""Seconds in which a coordinator has to answer when it is asked whether it lives."""
+_KEPT = 256
+"""Resources whose connections are kept, and coordinators."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatorSettings:
+    """``flight_host`` and ``flight_port`` (0: a free one): where exchanges are served. ``memory_bytes``: what DuckDB
+    holds for all queries together before it spills (0: its own limit); ``exchange_bytes`` and ``buffer_bytes``: what
+    one output and one input hold. ``directory``: for what does not fit; the system's place for temporary files unless
+    given. ``silence``: seconds that a coordinator may not say that it lives, until its fragments end. ``sources``:
+    prefixes of the addresses of resources and operations that may be asked; ``python``: functions
+    ``package.module:function`` that may be called."""
+
+    flight_host: str = "127.0.0.1"
+    flight_port: int = 0
+    memory_bytes: int = 0
+    exchange_bytes: int = 64 << 20
+    buffer_bytes: int = 64 << 20
+    directory: Path | None = None
+    silence: float = 60.0
+    sources: tuple[str, ...] = LOOPBACK
+    python: tuple[str, ...] = ()
+
+
+class Evaluator:
+    """Listens from the start; ConfigurationError where it cannot. Thread-safe."""
+
+    def __init__(self, settings: EvaluatorSettings = EvaluatorSettings()) -> None:
+        self.settings = settings
+        self.port = FlightPort(settings.flight_host, settings.flight_port)
+        directory = None if settings.directory is None else str(settings.directory)
+        self.engine = Engine(memory_bytes=settings.memory_bytes, directory=directory)
+        self._sources: dict[str, ServiceSource] = {}
+        self._coordinators: dict[str, Heartbeat] = {}
+        self._lock = threading.Lock()
+        self._works: set[Work] = set()
+
+    def begin(self, tasks: Sequence[Task], cancellation: Cancellation) -> Work:
+        """Begins the tasks, which belong to one attempt of one query. DeniedError for what the settings do not allow;
+        nothing has begun then."""
+        for each in tasks:
+            self._check_port(each.coordinator)
+            self._check(each.body)
+        work = Work(self, tasks, cancellation)
+        with self._lock:
+            self._works.add(work)
+        try:
+            work.begin()
+        except DaiError:
+            self.ended(work)
+            raise
+        return work
+
+    def ended(self, work: Work) -> None:
+        with self._lock:
+            self._works.discard(work)
+
+    def state(self) -> Mapping[str, Any]:
+        with self._lock:
+            works = len(self._works)
+        return {**self.port.health(), "address": self.port.address, "works": works}
+
+    def source(self, alias: str, address: str) -> ServiceSource:
+        """The resource at an address, with its connections."""
+        with self._lock:
+            found = self._sources.get(address)
+            if found is None:
+                while len(self._sources) >= _KEPT:
+                    self._sources.pop(next(iter(self._sources))).close()
+                found = self._sources[address] = ServiceSource(alias, address)
+            return found
+
+    def coordinator(self, address: str) -> Heartbeat:
+        """The coordinator whose Flight port has the address."""
+
+        def ask() -> None:
+            try:
+                health(address, timeout=ANSWER)
+            except EvaluatorLostError as error:
+                raise UnreachableError(error.detail) from error
+
+        with self._lock:
+            found = self._coordinators.get(address)
+            if found is None:
+                while len(self._coordinators) >= _KEPT:
+                    self._coordinators.pop(next(iter(self._coordinators)))
+                after = min(AFTER, self.settings.silence)
+                found = Heartbeat(ask, "The coordinator", patience=self.settings.silence, after=after)
+                self._coordinators[address] = found
+            return found
+
+    def _check(self, body: Body) -> None:
+        for each in body.inputs.values():
+            if isinstance(each, RemoteInput):
+                for _, address, _ in each.places:
+                    self._check_address(address)
+            elif isinstance(each, Received):
+                for address, _ in each.tickets:
+                    self._check_port(address)
+            elif isinstance(each, Called):
+                self._check(each.below)
+                function = each.operation.python
+                if each.operation.url is not None:
+                    self._check_address(each.operation.url)
+                if function is not None and function not in self.settings.python:
+                    raise DeniedError(
+                        f"This evaluator does not call the Python function {function}.",
+                        hint="Who runs it may allow it: python in [roles.evaluator].",
+                    )
+
+    def _check_port(self, address: str) -> None:
+        if not is_loopback(address.rpartition(":")[0].strip("[]")):
+            raise DeniedError(f"An evaluator without TLS and identity does not read from {address}.")
+
+    def _check_address(self, address: str) -> None:
+        if not any(_within(address, each) for each in self.settings.sources):
+            raise DeniedError(
+                f"This evaluator does not ask {address}.",
+                hint="Who runs it may allow it: sources in [roles.evaluator].",
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            works = list(self._works)
+        for each in works:
+            each.close()
+        self.port.close()
+        self.engine.close()
+        for source in self._sources.values():
+            source.close()
+
+
+def _within(address: str, prefix: str) -> bool:
+    """Whether an address lies below a prefix; without a port in the prefix, at any."""
+    given, allowed = urlsplit(address), urlsplit(prefix)
+    try:
+        same = allowed.port is None or given.port == allowed.port
+    except ValueError:
+        return False
+    path = allowed.path.rstrip("/")
+    return (
+        same
+        and "@" not in given.netloc
+        and (given.scheme, given.hostname) == (allowed.scheme, allowed.hostname)
+        and (given.path == path or given.path.startswith(path + "/"))
+        and not {"..", "."} & set(unquote(given.path).split("/"))
+    )
+
+
+class Work:
+    """The tasks of one attempt of a query on one evaluator. Close it: what still runs stops, and nothing of it is left
+    when that returns."""
+
+    def __init__(self, evaluator: Evaluator, tasks: Sequence[Task], cancellation: Cancellation) -> None:
+        self._evaluator, self.tasks = evaluator, tasks
+        self._given, self._cancellation = cancellation, Cancellation()
+        self._attempts = {(each.query, each.attempt) for each in tasks}
+        self._runs = [TaskRun(evaluator, each, self._cancellation, self._tell) for each in tasks]
+        self._threads = [threading.Thread(target=each, name="dqp-fragment", daemon=True) for each in self._runs]
+        self._changed = threading.Condition()
+        self._news = True  # that the work has begun: a coordinator waits for it
+        self._held = ExitStack()
+
+    def begin(self) -> None:
+        self._held.enter_context(self._given.on_cancel(self._stop))
+        for query, attempt in self._attempts:
+            self._evaluator.port.expect(query, attempt)
+        for address in {each.coordinator for each in self.tasks}:
+            silent = Cancellation()
+            self._held.enter_context(silent.on_cancel(self._forsaken))
+            self._held.enter_context(self._evaluator.coordinator(address).waiting(silent))
+        for each in self._threads:
+            each.start()
+
+    def _stop(self) -> None:
+        self._cancellation.cancel(self._given.cause)
+        self._tell()
+
+    def _forsaken(self) -> None:
+        seconds = self._evaluator.settings.silence
+        self._given.cancel(
+            EvaluatorLostError(
+                f"The coordinator has not said for {seconds:g} s that it lives; its fragments were ended.",
+                hint="Ask again.",
+            )
+        )
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._news = True
+            self._changed.notify_all()
+
+    def reports(self) -> Iterator[list[dict[str, Any]]]:
+        """How every task stands: at once, when one has ended, and at least every BEAT seconds; at last when all have.
+        After a failure that is when the coordinator has ended the work: until then, readers are told the reason. Raises
+        the cancellation's cause."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._news, BEAT)
+                self._news = False
+            self._given.check()
+            over = all(each.ended and not each.failed for each in self._runs)
+            yield [each.report() for each in self._runs]
+            if over:
+                return
+
+    def close(self) -> None:
+        self._cancellation.cancel(ClosedError("The query has ended."))
+        self._held.close()
+        for each in self._threads:
+            each.join()
+        for query, attempt in self._attempts:
+            self._evaluator.port.withdraw(query, attempt)
+        self._evaluator.ended(self)

@@ -1,0 +1,1 @@
+"""Arrow Flight between evaluators: the port of one, and reading from others."""

@@ -1,0 +1,179 @@
+"""Fetching tuples from an evaluator's Arrow Flight port (``dqp.runtimes.flight.server``)."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from dai.client.http.problems import from_problem
+from dai.errors import ConfigurationError, DaiError, InternalError, NotFoundError
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.errors import EvaluatorLostError
+from dqp.runtimes.flight.server import WAIT, Ticket
+
+TURN = 2.0
+"""Seconds after which it asks again: Flight cannot take back a call that has not been answered, and the port of a
+producer that never starts would keep the readers of a query that is over."""
+SLOW = 10.0
+"""Seconds longer than it was told to wait that a port may take to answer."""
+
+
+def fetch(address: str, ticket: Ticket, *, cancellation: Cancellation, timeout: float = WAIT) -> Stream:
+    """The tuples behind a ticket at the port with ``address`` (``host:port``); returns when the producer has opened
+    them, which has to be within ``timeout`` seconds, or at any time while the port expects it.
+
+    Closing the stream and cancelling both end the producer's side too. Here and while pulling, raises what the
+    producer failed with, the cancellation's cause, or EvaluatorLostError when the evaluator is gone.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        wait = max(0.0, min(TURN, deadline - time.monotonic()))
+        try:
+            client, reader = _opened(address, ticket.encode(wait), cancellation, wait)
+            break
+        except NotFoundError as error:
+            if error.extra.get("started") is not False:
+                raise
+            if error.extra.get("expected"):
+                deadline = max(deadline, time.monotonic() + TURN)
+            if time.monotonic() >= deadline:
+                text = f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {timeout:g} s."
+                raise NotFoundError(text) from error
+
+    def close() -> None:
+        reader.cancel()
+        client.close()
+
+    try:
+        schema = reader.schema
+    except BaseException:
+        close()
+        raise
+    return Stream(schema, _received(reader, address, cancellation), close)
+
+
+def health(address: str, *, timeout: float = 1.0) -> dict[str, Any]:
+    """What the port says of itself. Raises EvaluatorLostError when it does not answer within ``timeout`` seconds."""
+    client = _connected(address)
+    try:
+        results = list(client.do_action(flight.Action("health", b""), flight.FlightCallOptions(timeout=timeout)))
+        answer: dict[str, Any] = json.loads(results[0].body.to_pybytes())
+    except (pa.ArrowException, OSError) as error:
+        raise _received_error(error, address) from error
+    finally:
+        client.close()
+    return answer
+
+
+def reached(name: str, told: Callable[[], tuple[str, str | None]], *, timeout: float) -> str:
+    """The address of the port of the evaluator called ``name``. ``told`` asks the evaluator itself for it, and for the
+    port's instance. On another machine loopback is another: there may be nothing at that address from here, or the
+    port of somebody else. That is a ConfigurationError; EvaluatorLostError when the evaluator went away meanwhile, or
+    its port does not answer within ``timeout`` seconds."""
+    address, instance = told()
+    try:
+        if health(address, timeout=timeout).get("instance") == instance:
+            return address
+    except DaiError as error:
+        if isinstance(error.__cause__, flight.FlightTimedOutError):
+            raise
+    if told() != (address, instance):
+        raise EvaluatorLostError(f"The evaluator {name} was started again.", address=address)
+    raise ConfigurationError(
+        f"The evaluator {name} answers, but its exchanges are not reached: it is on another machine or in a container.",
+        hint="Until services know identities and TLS, exchanges are on loopback only: run the federation and all of "
+        "its evaluators on one machine.",
+    )
+
+
+def _connected(address: str) -> flight.FlightClient:
+    # a proxy that the environment names is not meant for evaluators
+    return flight.FlightClient(f"grpc://{address}", generic_options=[("grpc.enable_http_proxy", 0)])
+
+
+def _opened(
+    address: str, request: bytes, cancellation: Cancellation, timeout: float
+) -> tuple[flight.FlightClient, flight.FlightStreamReader]:
+    """Opening blocks until the producer has begun and cannot be interrupted: so it has a thread, which cancels what
+    nobody waits for any more. The client is closed there, too: Arrow crashes where it is closed while it opens."""
+    cancellation.check()
+    client = _connected(address)
+    opening: Future[flight.FlightStreamReader] = Future()
+
+    def open_it() -> None:
+        try:
+            reader = client.do_get(flight.Ticket(request))
+        except BaseException as error:  # noqa: BLE001 - for the thread that waits
+            client.close()
+            with suppress(InvalidStateError):
+                opening.set_exception(error)
+            return
+        try:
+            opening.set_result(reader)
+        except InvalidStateError:
+            reader.cancel()
+            client.close()
+
+    def abandon() -> None:
+        opening.cancel()
+
+    threading.Thread(target=open_it, name="flight-open", daemon=True).start()
+    try:
+        with cancellation.on_cancel(abandon):
+            return client, opening.result(timeout + SLOW)
+    except BaseException as error:
+        if not opening.cancel() and opening.exception() is None:  # it came when nobody waited any more
+            opening.result().cancel()
+            client.close()
+        cancellation.check()
+        if isinstance(error, TimeoutError):
+            raise EvaluatorLostError(
+                f"The evaluator with the port {address} did not answer within {timeout + SLOW:g} s.", address=address
+            ) from None
+        if isinstance(error, pa.ArrowException | OSError):
+            raise _received_error(error, address) from error
+        raise
+
+
+def _received(reader: flight.FlightStreamReader, address: str, cancellation: Cancellation) -> Iterator[pa.RecordBatch]:
+    batches = rows = 0
+    with cancellation.on_cancel(reader.cancel):
+        while True:
+            try:
+                chunk = reader.read_chunk()
+            except StopIteration:
+                raise EvaluatorLostError("An exchange ended before its end was seen.", address=address) from None
+            except (pa.ArrowException, OSError) as error:
+                cancellation.check()
+                raise _received_error(error, address) from error
+            if chunk.app_metadata is not None:
+                break
+            batches += 1
+            rows += chunk.data.num_rows
+            yield chunk.data
+    if json.loads(chunk.app_metadata.to_pybytes()) != {"batches": batches, "rows": rows}:
+        raise EvaluatorLostError(f"Of an exchange only {rows:,} rows in {batches:,} batches arrived.", address=address)
+
+
+def _received_error(error: Exception, address: str) -> DaiError:
+    problem = getattr(error, "extra_info", None)
+    if problem:
+        found = from_problem(json.loads(problem))
+        if isinstance(found, EvaluatorLostError):
+            found.extra.setdefault("address", address)
+        return found
+    lost = flight.FlightUnavailableError | flight.FlightCancelledError | flight.FlightTimedOutError
+    if isinstance(error, lost):
+        return EvaluatorLostError(
+            f"The evaluator with the port {address} went away while its tuples were wanted.", address=address
+        )
+    return InternalError(f"An exchange between evaluators failed ({type(error).__name__}).")

@@ -1,0 +1,388 @@
+"""Exchanges between processes: an evaluator's Arrow Flight port. ``dqp.runtimes.flight.client`` fetches its tuples.
+
+A consumer presents a ``Ticket``: which partition of which fragment of which attempt of which query, and the query's
+token, which nobody can guess. Each ticket is read once. It may be presented before the producer has started: the port
+waits for it. The tuples flow as they are pulled; Flight's flow control is the back-pressure.
+
+The last message of a complete stream says how many batches and rows there were. A stream that ends in any other way is
+a failure on the reader's side, so that a dead producer never looks like the end of the data. Errors travel as problem
+documents (RFC 9457), as over HTTP, and are raised as the same class; nothing else of the evaluator leaves it.
+
+Listening is on loopback only, until identity and TLS come to every port.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hmac
+import ipaddress
+import json
+import logging
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pyarrow as pa
+from pyarrow import flight
+
+from dai.errors import (
+    ConfigurationError,
+    ConflictError,
+    DaiError,
+    DataError,
+    DeniedError,
+    InternalError,
+    MethodError,
+    NotFoundError,
+)
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.errors import EvaluatorLostError
+
+log = logging.getLogger("dqp.runtimes.flight.server")
+
+Opener = Callable[[Cancellation], Stream]
+"""Opens what a ticket stands for, when its reader has come; the cancellation is that reader's."""
+
+WAIT = 30.0
+"""Seconds that a consumer waits for a producer to start."""
+_LOOK = 0.05
+"""Seconds between two looks whether a waiting consumer is still there."""
+_KEPT = ((-3, 32 << 20), (-1, 64 << 20))
+"""glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD: freed memory that a process keeps for its next use."""
+_PROBLEM_BYTES = 4000
+"""Errors travel in HTTP/2 headers, of which gRPC takes 8 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Who has it may read one partition of a fragment's rows in one attempt; ``token`` cannot be guessed."""
+
+    query: str
+    attempt: int
+    fragment: str
+    partition: int
+    token: str = field(repr=False)
+
+    @property
+    def key(self) -> tuple[str, int, str, int]:
+        return self.query, self.attempt, self.fragment, self.partition
+
+    def encode(self, wait: float = WAIT) -> bytes:
+        """The wire form: JSON; ``wait`` are the seconds that the port should wait for the producer."""
+        query, attempt, fragment, partition = self.key
+        members = {"query": query, "attempt": attempt, "fragment": fragment, "partition": partition}
+        return json.dumps({**members, "token": self.token, "wait": wait}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> tuple[Ticket, float]:
+        """The ticket and the seconds to wait. Raises DataError."""
+        try:
+            members = json.loads(data)
+            wait = float(members.pop("wait", WAIT))
+            ticket = cls(**members)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise DataError("This is not a ticket of an exchange.") from error
+        types = [str, int, str, int, str]
+        if [type(each) for each in (*ticket.key, ticket.token)] != types or not 0 <= wait <= 3600:
+            raise DataError("This is not a ticket of an exchange.")
+        return ticket, wait
+
+
+def new_token() -> str:
+    """For one query."""
+    return secrets.token_urlsafe(32)
+
+
+@dataclass(slots=True, eq=False)
+class _Get:
+    """One consumer that is being served."""
+
+    ticket: Ticket
+    context: flight.ServerCallContext
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    pulling: bool = False  # the context is only there while its call is, which it is for sure while this is true
+
+
+class FlightPort:
+    """The port of one evaluator, listening from the start; a context manager. Thread-safe."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, tls: object | None = None) -> None:
+        """Port 0 takes a free one. Raises ConfigurationError for anything but loopback or for ``tls``, the place of
+        the certificate and the identities that this port does not know yet."""
+        if tls is not None:
+            raise ConfigurationError("Exchanges between evaluators have no TLS and no identities yet.")
+        if not is_loopback(host):
+            raise ConfigurationError(
+                f"An evaluator cannot listen on {host}: without TLS and identities, exchanges are for loopback only.",
+                hint='Use flight_host = "127.0.0.1".',
+            )
+        self._changed = threading.Condition()
+        self._published: dict[tuple[str, int, str, int], tuple[str, Opener | None]] = {}
+        self._expected: set[tuple[str, int]] = set()
+        self._gets: set[_Get] = set()
+        self._withdrawn: dict[tuple[str, int | None], float] = {}
+        self._closing = False
+        self._instance = uuid.uuid4().hex
+        _keep_freed_memory()
+        shown = f"[{host}]" if ":" in host else host
+        try:
+            self._server = _Server(self, f"grpc://{shown}:{port}")
+        except (OSError, pa.ArrowException) as error:
+            raise ConfigurationError(f"An evaluator cannot listen on {shown}:{port}.") from error
+        self.address = f"{shown}:{self._server.port}"
+        self._watcher = threading.Thread(target=self._watch, name="flight-watcher", daemon=True)
+        self._watcher.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def expect(self, query: str, attempt: int) -> None:
+        """Tickets of the attempt will be published, nobody knows when: a database may work for long before it has a
+        row. Until they are withdrawn, consumers who come for them are told to go on waiting."""
+        with self._changed:
+            self._expected.add((query, attempt))
+
+    def publish(self, ticket: Ticket, opener: Opener) -> None:
+        """From now on the ticket can be read, once: ``opener``, which must not wait, is called in the consumer's call,
+        and the stream it gives is closed with that. Raises ConflictError for a ticket that is published, NotFoundError
+        for one that was withdrawn, EvaluatorLostError while the port closes."""
+        with self._changed:
+            self._check_withdrawn(ticket)
+            if ticket.key in self._published:
+                raise ConflictError(f"Fragment {ticket.fragment}, partition {ticket.partition} is published already.")
+            if self._closing:
+                raise EvaluatorLostError("The evaluator shuts down.")
+            self._published[ticket.key] = (ticket.token, opener)
+            self._changed.notify_all()
+
+    def withdraw(self, query: str, attempt: int | None = None, cause: DaiError | None = None) -> None:
+        """Forget every ticket of the query, or of one attempt of it; readers in the middle get ``cause``. Who comes
+        later is not kept waiting."""
+
+        def concerns(key: tuple[str, int, str, int]) -> bool:
+            return key[0] == query and attempt in (None, key[1])
+
+        with self._changed:
+            for key in [each for each in self._published if concerns(each)]:
+                del self._published[key]
+            self._expected = {each for each in self._expected if each[0] != query or attempt not in (None, each[1])}
+            concerned = [get for get in self._gets if concerns(get.ticket.key)]
+            now = time.monotonic()
+            self._withdrawn = {key: until for key, until in self._withdrawn.items() if until > now}
+            self._withdrawn[query, attempt] = now + 2 * WAIT
+        for get in concerned:
+            get.cancellation.cancel(cause or _withdrawn())
+
+    def health(self) -> dict[str, Any]:
+        """``instance`` is of this port alone: another one with the same address, elsewhere or later, has another."""
+        with self._changed:
+            return {
+                "status": "closing" if self._closing else "ok",
+                "instance": self._instance,
+                "tickets": len(self._published),
+                "readers": len(self._gets),
+            }
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Ends every call with EvaluatorLostError and stops listening; waits for that up to ``timeout`` seconds."""
+        with self._changed:
+            if self._closing:
+                return
+            self._closing = True
+            self._published.clear()
+            running = list(self._gets)
+            self._changed.notify_all()
+        for get in running:
+            get.cancellation.cancel(EvaluatorLostError("The evaluator shuts down."))
+        # shutdown() waits for all calls, also for one whose consumer neither reads nor leaves
+        stopping = threading.Thread(target=self._server.shutdown, name="flight-shutdown", daemon=True)
+        stopping.start()
+        stopping.join(timeout)
+        self._watcher.join(timeout)
+        if stopping.is_alive():
+            log.warning("a reader of an exchange neither reads nor leaves; its call is left behind")
+
+    def _serve(self, context: flight.ServerCallContext, data: bytes) -> flight.GeneratorStream:
+        ticket, wait = Ticket.decode(data)
+        get = _Get(ticket, context)
+        with self._changed:
+            self._gets.add(get)
+            self._changed.notify_all()
+        try:
+            with self._pulling(get):
+                stream = self._claim(get, wait)(get.cancellation)
+        except BaseException:
+            self._forget(get)
+            raise
+        sent = self._sent(get, stream)
+        next(sent)  # from here on closing it closes the stream, also when the consumer leaves before the first batch
+        return flight.GeneratorStream(stream.schema, sent)
+
+    def _claim(self, get: _Get, wait: float) -> Opener:
+        ticket, deadline = get.ticket, time.monotonic() + wait
+        with get.cancellation.on_cancel(self._wake), self._changed:
+            while ticket.key not in self._published:
+                get.cancellation.check()
+                if self._closing:
+                    raise EvaluatorLostError("The evaluator shuts down.")
+                self._check_withdrawn(ticket)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise NotFoundError(
+                        f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {wait:g} s.",
+                        started=False,
+                        expected=(ticket.query, ticket.attempt) in self._expected,
+                    )
+                self._changed.wait(left)
+            token, opener = self._published[ticket.key]
+            if not hmac.compare_digest(token.encode(), ticket.token.encode()):
+                raise DeniedError("The ticket does not open this exchange.")
+            if opener is None:
+                raise ConflictError(f"Fragment {ticket.fragment}, partition {ticket.partition} has its reader already.")
+            self._published[ticket.key] = (token, None)
+        return opener
+
+    def _check_withdrawn(self, ticket: Ticket) -> None:
+        if not self._withdrawn.keys().isdisjoint([(ticket.query, ticket.attempt), (ticket.query, None)]):
+            raise _withdrawn()
+
+    def _sent(self, get: _Get, stream: Stream) -> Iterator[Any]:
+        batches = rows = 0
+        try:
+            with stream:
+                yield None
+                ended = False
+                while not ended:
+                    with self._pulling(get):
+                        get.cancellation.check()
+                        batch = next(stream, None)
+                    if batch is None:
+                        # The producer takes its rows for read and may withdraw the ticket from here on.
+                        if batches:
+                            break
+                        batch, ended = _empty(stream.schema), True
+                    batches += 1
+                    rows += batch.num_rows
+                    last = batch.slice(0, 0)
+                    # as a reader: of a batch alone Flight does not send the dictionaries
+                    yield pa.RecordBatchReader.from_batches(stream.schema, [batch])
+            yield last, json.dumps({"batches": batches, "rows": rows}).encode()
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - what a consumer may know of it
+            raise _flight_error(error) from None
+        finally:
+            self._forget(get)
+
+    @contextmanager
+    def _pulling(self, get: _Get) -> Iterator[None]:
+        get.pulling = True
+        try:
+            yield
+        finally:
+            with self._changed:  # nobody looks at the context now
+                get.pulling = False
+
+    def _forget(self, get: _Get) -> None:
+        with self._changed:
+            self._gets.discard(get)
+            self._changed.notify_all()
+
+    def _watch(self) -> None:
+        """gRPC tells nobody that a consumer has left while its producer works: look."""
+        while True:
+            with self._changed:
+                while not self._gets and not self._closing:
+                    self._changed.wait()
+                if self._closing and not self._gets:
+                    return
+                gone = [get for get in self._gets if get.pulling and get.context.is_cancelled()]
+            for get in gone:
+                get.cancellation.cancel()
+            time.sleep(_LOOK)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+class _Server(flight.FlightServerBase):  # type: ignore[misc]
+    """Arrow's side of the port: calls in, Flight's own errors out."""
+
+    def __init__(self, port: FlightPort, location: str) -> None:
+        self._port = port
+        super().__init__(location)
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
+        try:
+            return self._port._serve(context, ticket.ticket)
+        except BaseException as error:  # noqa: BLE001 - anything but a FlightError would show its traceback
+            raise _flight_error(error) from None
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
+        if action.type != "health":
+            self._refuse()
+        return [json.dumps(self._port.health()).encode()]
+
+    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
+        return [("health", "Says that the evaluator is alive.")]
+
+    def _refuse(self, *_: object) -> None:
+        raise _flight_error(MethodError("An evaluator's port serves tickets and the action health, nothing else."))
+
+    do_put = do_exchange = list_flights = get_flight_info = _refuse
+
+    def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
+        return flight.SchemaResult(pa.schema([]))  # whatever is raised here, Arrow shows the traceback
+
+
+def _keep_freed_memory() -> None:
+    """gRPC receives each message into new memory of the C library. glibc gives blocks of that size back to the system
+    when they are freed, and a third of a reader's time goes into getting them again. Elsewhere nothing is changed."""
+    with suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, size in _KEPT:
+            mallopt(parameter, size)
+
+
+def _withdrawn() -> NotFoundError:
+    return NotFoundError("This exchange was withdrawn.")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine is meant."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)
+
+
+def _flight_error(error: BaseException) -> flight.FlightError:
+    """The error as it may leave the evaluator: a problem document beside one of Flight's own errors."""
+    if not isinstance(error, DaiError):
+        correlation = uuid.uuid4().hex
+        log.error("an exchange failed, correlation id %s", correlation, exc_info=error)
+        problem = InternalError("A fragment failed for a reason that only the evaluator's log has.").problem(
+            correlation
+        )
+    else:
+        problem = error.problem()
+    data = json.dumps(problem, default=str, ensure_ascii=False).encode()
+    if len(data) > _PROBLEM_BYTES:
+        lengths = {"type": 40, "title": 60, "detail": 600, "hint": 200, "instance": 40}
+        kept = {name: str(problem[name])[:length] for name, length in lengths.items() if name in problem}
+        data = json.dumps(kept, ensure_ascii=False).encode()
+    return flight.FlightServerError(problem["title"], extra_info=data)

@@ -1,0 +1,246 @@
+"""What an evaluator is told to do, and how it travels: as JSON, without any tree of operators.
+
+A ``Task`` is one instance of a fragment: SQL for DuckDB, the inputs that it reads as tables, and where its rows go. The
+evaluator needs neither a catalog nor a plan; the only statements that it sends to sources are those it is given.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from dai.errors import DataError
+from dqp.algebra.arrival import Promise
+from dqp.execution.service_calls import Operation
+from dqp.runtimes.flight.server import Ticket
+
+Columns = tuple[tuple[str, str], ...]
+"""(identifier, DuckDB type)."""
+
+
+@dataclass(frozen=True)
+class RemoteInput:
+    """The rows of one statement: at the first of ``places`` that answers, each (alias, address of the resource, SQL).
+    ``columns``: what they are called and cast to; ``tables``: what the first ``bringing`` of the
+    statements bring along, by name; ``promise``: what may arrive."""
+
+    places: tuple[tuple[str, str, str], ...]
+    columns: Columns
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    bringing: int = 0
+    promise: Promise = field(default_factory=Promise)
+
+
+@dataclass(frozen=True)
+class Received:
+    """What other processes send: at each address of a Flight port the rows behind a ticket. ``columns``: what they
+    are cast to; None, the types that their producers say. ``whole``: read to its end before the fragment begins, since
+    the fragment may read it several times."""
+
+    tickets: tuple[tuple[str, Ticket], ...]
+    columns: Columns | None = None
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Tuples:
+    """Rows that travel with the task. ``columns``: what they are cast to; None, as they are."""
+
+    data: pa.Table
+    columns: Columns | None = None
+
+
+@dataclass(frozen=True)
+class Called:
+    """The first ``kept`` columns of ``below``, and the results of an operation as the column ``identifier``: its
+    arguments are the columns behind them."""
+
+    operation: Operation
+    below: Body
+    kept: int
+    identifier: str
+
+
+Input = RemoteInput | Received | Tuples | Called
+
+
+@dataclass(frozen=True)
+class Body:
+    """A query over inputs by name; ``repeated`` are those it reads more than once."""
+
+    sql: str
+    inputs: Mapping[str, Input] = field(default_factory=dict)
+    repeated: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """``name`` of the fragment's instance, unique in the attempt. Its rows go to ``partitions`` readers, each of which
+    presents a ticket with the token: to the one that ``bucket`` (SQL) says, or all to each (``broadcast``); and so
+    ``copies`` times, see ``Outbox``. ``types``: what the columns are cast to, where it is the answer; ``names``: what
+    they are called there. ``profiled``: what each operator did is measured. ``coordinator``: the address of its Flight
+    port, which is asked whether it lives."""
+
+    query: str
+    attempt: int
+    name: str
+    token: str = field(repr=False)
+    coordinator: str
+    body: Body
+    partitions: int = 1
+    copies: int = 1
+    broadcast: bool = False
+    bucket: str | None = None
+    types: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
+    profiled: bool = False
+
+    def ticket(self, partition: int) -> Ticket:
+        return Ticket(self.query, self.attempt, self.name, partition, self.token)
+
+
+def encoded(tasks: Sequence[Task]) -> str:
+    """ASCII without control characters: it may stand in XML."""
+    return json.dumps([_task(each) for each in tasks], separators=(",", ":"))
+
+
+def decoded(text: str) -> tuple[Task, ...]:
+    """Raises DataError for what ``encoded`` has not written."""
+    try:
+        return tuple(_task_of(each) for each in json.loads(text))
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        pa.ArrowException,
+    ) as error:
+        raise DataError(f"These are no fragments: {type(error).__name__}.") from error
+
+
+def _task(task: Task) -> dict[str, Any]:
+    plain = {name: getattr(task, name) for name in _PLAIN}
+    return {**plain, "types": task.types, "names": task.names, "body": _body(task.body)}
+
+
+_PLAIN: Mapping[str, Any] = {
+    "query": str,
+    "attempt": int,
+    "name": str,
+    "token": str,
+    "coordinator": str,
+    "partitions": int,
+    "copies": int,
+    "broadcast": bool,
+    "bucket": str | None,
+    "profiled": bool,
+}
+
+
+def _task_of(found: Mapping[str, Any]) -> Task:
+    plain = {name: found[name] for name in _PLAIN}
+    for name, value in plain.items():
+        if not isinstance(value, _PLAIN[name]):
+            raise TypeError(name)
+    types, names = (None if found[each] is None else tuple(map(str, found[each])) for each in ("types", "names"))
+    return Task(**plain, types=types, names=names, body=_body_of(found["body"]))
+
+
+def _body(body: Body) -> dict[str, Any]:
+    inputs = {name: _input(each) for name, each in body.inputs.items()}
+    return {"sql": body.sql, "inputs": inputs, "repeated": sorted(body.repeated)}
+
+
+def _body_of(found: Mapping[str, Any]) -> Body:
+    inputs = {str(name): _input_of(each) for name, each in found["inputs"].items()}
+    return Body(str(found["sql"]), inputs, frozenset(map(str, found["repeated"])))
+
+
+def _input(given: Input) -> dict[str, Any]:
+    if isinstance(given, RemoteInput):
+        tables = {name: base64.b64encode(_ipc(each)).decode() for name, each in given.tables.items()}
+        return {
+            "kind": "remote",
+            "places": given.places,
+            "columns": given.columns,
+            "tables": tables,
+            "bringing": given.bringing,
+            "promise": asdict(given.promise),
+        }
+    if isinstance(given, Received):
+        tickets = [[address, asdict(ticket)] for address, ticket in given.tickets]
+        return {"kind": "received", "tickets": tickets, "columns": given.columns, "whole": given.whole}
+    if isinstance(given, Tuples):
+        return {"kind": "tuples", "data": base64.b64encode(_ipc(given.data)).decode(), "columns": given.columns}
+    operation = {**asdict(given.operation), "types": _types(given.operation.types)}
+    operation["result"] = _types((given.operation.result,))
+    return {
+        "kind": "called",
+        "operation": operation,
+        "below": _body(given.below),
+        "kept": given.kept,
+        "identifier": given.identifier,
+    }
+
+
+def _input_of(found: Mapping[str, Any]) -> Input:
+    kind = found["kind"]
+    if kind == "remote":
+        places = tuple((str(alias), str(address), str(sql)) for alias, address, sql in found["places"])
+        tables = {str(name): _table_of(each) for name, each in found["tables"].items()}
+        promise = _promise_of(found["promise"])
+        return RemoteInput(places, _columns_of(found["columns"]) or (), tables, int(found["bringing"]), promise)
+    if kind == "received":
+        tickets = tuple((str(address), Ticket(**ticket)) for address, ticket in found["tickets"])
+        return Received(tickets, _columns_of(found["columns"]), bool(found["whole"]))
+    if kind == "tuples":
+        return Tuples(_table_of(found["data"]), _columns_of(found["columns"]))
+    if kind != "called":
+        raise ValueError(kind)
+    given = found["operation"]
+    types = _types_of(given["types"])
+    (result,) = _types_of(given["result"])
+    operation = Operation(**{**given, "types": types, "result": result})
+    return Called(operation, _body_of(found["below"]), int(found["kept"]), str(found["identifier"]))
+
+
+def _promise_of(found: Mapping[str, Any]) -> Promise:
+    origins = {
+        str(name): (None if schema is None else str(schema), str(table), str(column))
+        for name, (schema, table, column) in found["origins"].items()
+    }
+    return Promise(_columns_of(found["columns"]) or (), origins, tuple(map(str, found["loose"])))
+
+
+def _columns_of(found: Any) -> Columns | None:
+    return None if found is None else tuple((str(name), str(type)) for name, type in found)
+
+
+def _ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _table_of(text: str) -> pa.Table:
+    data = pa.ipc.open_stream(base64.b64decode(text, validate=True)).read_all()
+    data.validate(full=True)
+    return data
+
+
+def _types(types: Sequence[pa.DataType]) -> str:
+    schema = pa.schema([(f"a{at}", each) for at, each in enumerate(types)])
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _types_of(text: str) -> tuple[pa.DataType, ...]:
+    return tuple(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).types)

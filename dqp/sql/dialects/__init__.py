@@ -1,0 +1,66 @@
+"""What each kind of source may be left to do: a whitelist a dialect, and trees of operators as statements of it.
+
+A dialect does an operation only where its database gives exactly what DuckDB would: same values, same type, same order,
+errors where DuckDB has errors. ``statement`` renders and checks in one: what is not on the list raises ``NotPushed``
+with a reason that EXPLAIN shows. Every entry is tested against its server on edge values (tests/dqp/dialects).
+
+Five liberties: sums of DOUBLE depend on the order of rows, in every database, and where they are too large they are an
+error in PostgreSQL and MariaDB; a mean of exact numbers is rounded once, where the last bit of DuckDB's depends
+on the aggregates beside it; MariaDB has no negative zero; where MariaDB computes decimals, an intermediate result
+that has more digits than DuckDB's type gives the exact answer instead of an error; and a sum or difference that is
+compared with a constant, which DuckDB does not compute, overflows in other databases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dai.plugins import Table
+from dqp.algebra.arrival import Promise
+from dqp.algebra.keys import KeyTable
+from dqp.sql.dialects.typing import NotPushed
+
+if TYPE_CHECKING:
+    from dqp.algebra.operators import Operator
+
+__all__ = ["DIALECTS", "NotPushed", "Statement", "statement"]
+
+DIALECTS = Table(
+    "dialect",
+    "dqp.dialects",
+    {
+        "postgresql": "dqp.sql.dialects.postgresql:PostgreSQL",
+        "postgres": "dqp.sql.dialects.postgresql:PostgreSQL",
+        "mariadb": "dqp.sql.dialects.mariadb:MariaDB",
+        "mysql": "dqp.sql.dialects.mariadb:MySQL",
+        "sqlite": "dqp.sql.dialects.sqlite:SQLite",
+        "duckdb": "dqp.sql.dialects.duckdb:DuckDB",
+    },
+)
+"""By the name that a driver or an SQLAlchemy URL gives to its dialect."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One query for a source. ``columns`` are (identifier, DuckDB type), in order: what arrives can be cast to that
+    type without loss. ``parameters`` in the order of the ``?`` in ``sql``: none so far; constants are literals that can
+    hold nothing but the value, since bound values cost the fast paths of the drivers (docs/decisions/0007, 0008).
+    ``tables``: keys that travel beside it. ``promise``: what may arrive."""
+
+    sql: str
+    parameters: tuple[Any, ...]
+    columns: tuple[tuple[str, str], ...]
+    tables: tuple[KeyTable, ...] = ()
+    promise: Promise = field(default_factory=Promise, compare=False)
+
+
+def statement(tree: Operator, dialect: str) -> Statement:
+    """The tree as one statement of the dialect. Raises NotPushed where any part of it is not on the dialect's list."""
+    if dialect not in DIALECTS:
+        raise NotPushed(f"nothing is known of the SQL of {dialect}")
+    writing = DIALECTS[dialect]()
+    sql, columns = writing.statement(tree)
+    origins = {each: writing.native[each] for each, _ in columns if each in writing.native}
+    loose = tuple(each for each in origins if writing.LOOSE and each in writing.opaque)
+    return Statement(sql, (), columns, tuple(writing.tables), Promise(columns, origins, loose))

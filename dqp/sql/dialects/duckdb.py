@@ -1,0 +1,142 @@
+"""What a DuckDB database does as the evaluators' DuckDB does: nearly everything, it is the same engine.
+
+An expression whose type is not known here is written as it is, if all it is made of is on the list: functions of their
+arguments alone. Such a value can be computed with and filtered by, not handed out.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sqlglot import exp
+from sqlglot.generators.duckdb import DuckDBGenerator
+
+from dqp.algebra.operators import Nested, Operator
+from dqp.sql.dialects.dialect import Dialect
+from dqp.sql.dialects.expressions import Value, expanded
+from dqp.sql.dialects.typing import BOOLEAN, DOUBLE, NotPushed, Type, parsed
+from dqp.sql.render import Columns
+from dqp.sql.render_duckdb import TRUTHS, enclosed
+
+_TYPES = (
+    "boolean tinyint smallint integer bigint utinyint usmallint uinteger ubigint decimal float double varchar blob "
+    "date time timestamp"
+)
+_ANY = f"{_TYPES} hugeint"
+_NUMBERS = "tinyint smallint integer bigint hugeint decimal double"
+_UNKNOWN = Type("?")
+_PURE = frozenset(
+    """Abs Acos Add And Any Array Asin Atan Atan2 Avg Between BitwiseAnd BitwiseOr BitwiseXor Boolean Case Cast
+    Cbrt Ceil Coalesce Column Concat ConcatWs Contains Cos Cot Count DPipe DataType DataTypeParam DateDiff
+    DateTrunc Day DayOfMonth DayOfWeek DayOfYear Degrees Distinct Div EQ EndsWith Escape Exp Extract Filter
+    Floor GT GTE Greatest Hour ILike Identifier If In IntDiv Interval Is LT LTE Least Left Length Levenshtein
+    Like Literal Ln Log LogicalAnd LogicalOr Lower Max Min Minute Mod Month Mul NEQ Neg Nested Not Null
+    NullSafeEQ NullSafeNEQ Nullif Or Order Ordered Pad Paren Pow Quarter Radians RegexpILike RegexpLike
+    Repeat Replace Reverse Right Round Second Sign Sin Sqrt Star StartsWith Stddev StddevPop StddevSamp
+    StrPosition Sub Substring Sum Tan TimestampTrunc Trim Trunc TryCast Tuple Unicode Upper Var Variance
+    VariancePop Week Where Year""".split()
+)
+
+
+class DuckDB(Dialect):
+    """The whitelist; the module says on what grounds."""
+
+    product = "DuckDB"
+    JOINS = frozenset({"inner", "left", "right", "full", "semi", "anti"})
+    COLUMNS: ClassVar = {
+        **{each: frozenset({each}) for each in (*_TYPES.split(), "interval")},
+        "timestamp with time zone": frozenset({"timestamp with time zone"}),
+    }
+    OPERATIONS = expanded(
+        {
+            **{operator: {_ANY: f"{{0}} {operator} {{1}}"} for operator in ("=", "<>", "<", "<=", ">", ">=")},
+            **{operator: {_NUMBERS: f"{{0}} {operator} {{1}}"} for operator in ("+", "-", "*")},
+            "/": {_NUMBERS: "{0} / {1}"},
+            "/ constant": {"double": "{0} / {1}"},
+            "//": {"tinyint smallint integer bigint": "{0} // {1}"},
+            "%": {"tinyint smallint integer bigint": "{0} % {1}"},
+            "neg": {_NUMBERS: "- {0}"},
+            "abs": {_NUMBERS: "ABS({0})"},
+            "like": {"varchar": "{0} LIKE {1}"},
+            "case": {_ANY: ""},
+            "group": {_ANY: "{0}"},
+            "order": {_ANY: "{0}"},
+            "||": {"varchar": "{0} || {1}"},
+            "substring": {"varchar": "SUBSTRING({0}, {1}, {2})"},
+            "substring from": {"varchar": "SUBSTRING({0}, {1})"},
+            "length": {"varchar": "LENGTH({0})"},
+            **{part: {"date timestamp": f"{part.upper()}({{0}})"} for part in ("year", "month", "day", "quarter")},
+            **{
+                f"trunc to {part}": {"date timestamp": f"DATE_TRUNC('{part}', {{0}})"}
+                for part in ("year", "quarter", "month", "week", "day")
+            },
+            "sum": {f"{_NUMBERS} float": "SUM({0})"},
+            "sum distinct": {"tinyint smallint integer bigint decimal": "SUM(DISTINCT {0})"},
+            "avg": {f"{_NUMBERS} float": "AVG({0})"},
+            "avg distinct": {_NUMBERS: "AVG(DISTINCT {0})"},
+            "min": {_ANY: "MIN({0})"},
+            "max": {_ANY: "MAX({0})"},
+            "logicaland": {"boolean": "BOOL_AND({0})"},
+            "logicalor": {"boolean": "BOOL_OR({0})"},
+        }
+    )
+
+    def statement(self, tree: Operator) -> tuple[str, tuple[tuple[str, str], ...]]:
+        sql, columns = super().statement(tree)
+        for identifier, type in columns:
+            if type == str(_UNKNOWN):
+                raise self.refuse(f"the type of the column {identifier} is not known without asking")
+        return sql, columns
+
+    def value(self, node: exp.Expression, columns: Columns) -> Value:
+        try:
+            return super().value(node, columns)
+        except NotPushed:
+            return self._as_it_is(node, columns)
+
+    def _as_it_is(self, node: exp.Expression, columns: Columns) -> Value:
+        for each in node.walk():
+            if type(each).__name__ not in _PURE:
+                raise self.refuse(f"{each.key} is not on the list")
+            if isinstance(each, exp.Column) and each.name in self.opaque:
+                raise NotPushed(self.opaque[each.name])
+        generator = _Generator(dialect="duckdb")
+        generator.dialect_of, generator.known = self, columns
+        is_condition = isinstance(node, exp.Predicate | exp.Connector | exp.Not)
+        return Value(f"({generator.generate(node, copy=False)})", BOOLEAN if is_condition else _UNKNOWN, True)
+
+    def _truth(self, value: Value) -> str:
+        return value.text if value.type == _UNKNOWN else super()._truth(value)
+
+    def _comparing(self, operator: str, node: exp.Binary, columns: Columns) -> Value:
+        if isinstance(node.expression, exp.Any):
+            raise self.refuse("ANY apart from its comparison")  # written as it is
+        return super()._comparing(operator, node, columns)
+
+    def typed(self, value: object, type: Type) -> str:
+        return f"CAST({self.constant(value, type)} AS {type})"
+
+    def like(self, value: Value, pattern: str) -> str:
+        return f"{self.operand(value)} LIKE {self.string(pattern)}"
+
+    def _on_cast(self, node: exp.Cast, columns: Columns) -> Value:
+        to = parsed(node.to.sql(dialect="duckdb"))
+        value = self.value(node.this, columns)
+        if value.is_constant:
+            return super()._on_cast(node, columns)
+        return Value(f"CAST({value.text} AS {to})", to, True)
+
+    def _double(self, value: Value) -> Value:
+        return value if value.type == DOUBLE else Value(f"CAST({value.text} AS DOUBLE)", DOUBLE, True)
+
+
+class _Generator(DuckDBGenerator):
+    dialect_of: DuckDB
+    known: Columns
+
+    TRANSFORMS = {  # noqa: RUF012
+        **DuckDBGenerator.TRANSFORMS,
+        Nested: lambda self, node: self.dialect_of.nested(node, self.known),
+        exp.Column: lambda self, node: enclosed(self.known[node.name]),
+        **TRUTHS,
+    }

@@ -1,0 +1,240 @@
+"""What SQLite does as DuckDB does.
+
+Its columns may hold values of any type, whatever was declared. So every column that a statement computes with is
+guarded: a row whose value is not of the declared type, as the driver reads it, makes the statement fail (as reading the
+column would). So does a text with the character NUL where a statement looks into texts, which SQLite does up to the
+first NUL only. Whole numbers that overflow become floating, so those of 64 bits are not added here; decimals are stored
+as floating numbers, so they are only handed out. Dates are texts that order as dates do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, ClassVar
+
+from sqlglot import exp
+
+from dqp.algebra.operators import (
+    Aggregate,
+    Distinct,
+    Filter,
+    Nested,
+    Operator,
+    Project,
+    Scan,
+    SetOperation,
+    Sort,
+    conjuncts,
+    used,
+    walk,
+    walk_deep,
+)
+from dqp.sql.dialects.dialect import Dialect
+from dqp.sql.dialects.expressions import Value, collated, expanded
+from dqp.sql.dialects.typing import DATE, DOUBLE, VARCHAR, Type
+from dqp.sql.render import Columns, Select, members
+
+_WHOLE = frozenset({"bigint"})
+_TEXT = frozenset({"varchar"})
+_REAL = frozenset({"double"})
+_COMPARED = "bigint double date"
+_DIGITS = 15
+_MOST_UNITED = 500
+_LONGEST = 500
+"""Characters of a condition that is repeated in guards."""
+_MOST_APART = 50
+"""Conditions of one filter that are written one by one: SQLite's expressions are at most 1,000 deep."""
+_GUARDS = {
+    "boolean": "{0} NOT IN (0, 1)",
+    "bigint": "typeof({0}) NOT IN ('integer', 'null')",
+    "double": "typeof({0}) NOT IN ('real', 'null')",
+    "varchar": "typeof({0}) NOT IN ('text', 'null')",
+    "looked into": "typeof({0}) NOT IN ('text', 'null') OR instr({0}, char(0))",
+    "date": "{0} NOT GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'",
+}
+_REFUSED = "abs(-9223372036854775807 - coalesce(({0}){1}, 0))"
+"""An integer overflow, which is an error, where the conditions are true."""
+_COLUMN = re.compile(r'\w+\."')
+_GUARD = _REFUSED.partition("{")[0]
+_GUARDED = re.compile(r'abs\(-9223372036854775807 - coalesce\(\((?:typeof\()?\w+\."((?:[^"]|"")*)"')
+
+
+class _Guard(str):
+    """Stands among the conditions of a WHERE: rows are refused that have something else in the column than it says.
+    ``column`` and ``bad`` are SQL."""
+
+    column: str
+    bad: str
+
+    @classmethod
+    def of(cls, column: str, bad: str) -> _Guard:
+        made = cls(_REFUSED.format(bad, ""))
+        made.column, made.bad = column, bad
+        return made
+
+    def after(self, conditions: Iterable[str]) -> str:
+        """For the rows alone that these conditions leave."""
+        return _REFUSED.format(self.bad, "".join(f" AND {each}" for each in conditions))
+
+
+def _repeated(condition: str, guard: _Guard) -> bool:
+    """Whether a guard may ask it too: short, and of the same table alone, or a join would have the guard later than the
+    conditions behind it."""
+    tables = {each.split(".")[0] for each in _COLUMN.findall(condition)}
+    plain = len(condition) <= _LONGEST and "?" not in condition and not condition.startswith(_GUARD)
+    return plain and tables == {guard.column.split(".")[0]}
+
+
+def guarded(sql: str) -> tuple[str, ...]:
+    """The columns that guards of the statement are about, each once."""
+    return tuple(dict.fromkeys(each.replace('""', '"') for each in _GUARDED.findall(sql)))
+
+
+class SQLite(Dialect):
+    """The whitelist; the module says on what grounds."""
+
+    product = "SQLite"
+    LOOSE = True
+    DEEPEST = 95
+    MOST_TABLES = 64
+    JOINS = frozenset({"inner", "left", "semi", "anti"})
+    COLUMNS: ClassVar = {
+        **dict.fromkeys(("integer", "int", "bigint", "smallint", "tinyint", "mediumint", "int2", "int8"), _WHOLE),
+        **dict.fromkeys(("text", "varchar", "char", "character", "nvarchar", "clob", "nchar"), _TEXT),
+        **dict.fromkeys(("real", "double", "double precision", "float"), _REAL),
+        "boolean": frozenset({"boolean"}),
+        "bool": frozenset({"boolean"}),
+        "date": frozenset({"date"}),
+    }
+    OPERATIONS = expanded(
+        {
+            **collated(_COMPARED),
+            "like": {"varchar": "{a} GLOB {1}"},
+            "case": {f"boolean {_COMPARED} integer varchar": ""},
+            "substring": {"varchar": "SUBSTR({a}, {b}, {c})"},
+            "substring from": {"varchar": "SUBSTR({a}, {b})"},
+            "||": {"varchar": "{a} || {b}"},
+            "year": {"date": "CAST(SUBSTR({a}, 1, 4) AS INTEGER)"},
+            "month": {"date": "CAST(SUBSTR({a}, 6, 2) AS INTEGER)"},
+            "day": {"date": "CAST(SUBSTR({a}, 9, 2) AS INTEGER)"},
+            "as double": {"integer bigint": "CAST({a} AS REAL)"},
+            **{operator: {"bounded": f"{{0}} {operator} {{1}}"} for operator in ("+", "-", "*")},
+            "/ constant": {"bounded": "{0} / {1}"},
+            # More than 2**31 rows would have to be added for their total to need more than 64 bits.
+            "sum": {"integer": "SUM({a})"},
+        }
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._used: frozenset[str] = frozenset()
+        self._looking = False
+        """Some text is looked into, which SQLite does up to the first NUL only."""
+
+    def statement(self, tree: Operator) -> tuple[str, tuple[tuple[str, str], ...]]:
+        self._used = _mentioned(tree)
+        self._looking = any(
+            each.find(exp.Like, exp.Substring, exp.Left) for node in walk_deep(tree) for each in node.expressions
+        )
+        return super().statement(tree)
+
+    def _scan(self, node: Scan) -> Select:
+        made = super()._scan(node)
+        for identifier, _ in node.items:
+            kind = self.types[identifier].name.lower()
+            guard = _GUARDS.get("looked into" if kind == "varchar" and self._looking else kind)
+            if identifier in self._used and identifier not in self.opaque and guard is not None:
+                column = made.columns[identifier]
+                made.where.append(_Guard.of(column, guard.format(column)))
+        return made
+
+    def _filter(self, node: Filter) -> Select:
+        made = self._opened(node.input)
+        scope = self._scope(made)
+        parts = conjuncts(node.condition)
+        parts = parts if len(parts) <= _MOST_APART else [node.condition]
+        return replace(made, where=[*made.where, *(self.condition(each, scope) for each in parts)])
+
+    def conditions(self, where: Sequence[str]) -> Sequence[str]:
+        """In the order in which SQLite asks them: each condition behind the guards of the columns that it reads. A row
+        that conditions before a guard leave out need not be readable for it."""
+        guards = [each for each in where if isinstance(each, _Guard)]
+        rest = [each for each in where if not isinstance(each, _Guard)]
+        guards.sort(key=lambda guard: (all(guard.column not in each for each in rest), "GLOB" in guard.bad))
+        found: list[str] = []
+        for at in range(len(guards) + 1):
+            later = [each.column for each in guards[at:]]
+            ready = [each for each in rest if not any(column in each for column in later)]
+            rest = [each for each in rest if each not in ready]
+            found += ready
+            if at < len(guards):
+                found.append(guards[at].after(each for each in found if _repeated(each, guards[at])))
+        return found
+
+    def _setoperation(self, node: SetOperation) -> Select:
+        if len(members(node)) > _MOST_UNITED:
+            raise self.refuse(f"a union of more than {_MOST_UNITED} queries")
+        return super()._setoperation(node)
+
+    def compares(self, collation: str | None) -> bool:
+        return True
+
+    def operand(self, value: Value) -> str:
+        text = super().operand(value)
+        # A column may have been declared with another collation.
+        return text if value.type != VARCHAR or value.is_constant else f"{text} COLLATE BINARY"
+
+    def constant(self, value: Any, type: Type) -> str:
+        match value:
+            case bool():
+                return str(int(value))
+            case datetime():
+                raise self.refuse(f"constants of type {type}")
+            case Decimal() if len(value.as_tuple().digits) > _DIGITS:
+                raise self.refuse(f"decimals of more than {_DIGITS} digits")
+            case date():
+                return f"'{value.isoformat()}'"
+        return super().constant(value, type)
+
+    def comparison(self, operator: str, type: Type, left: Value, right: Value) -> str:
+        # SQLite compares whole numbers with floating ones exactly, DuckDB as floating ones.
+        if type in (DOUBLE, DATE) and (left.type, right.type) != (type, type):
+            raise self.refuse(f"{left.type} {operator} {right.type}")
+        return super().comparison(operator, type, left, right)
+
+    def like(self, value: Value, pattern: str) -> str:
+        # SQLite's own LIKE takes 'a' for 'A'.
+        marks = {"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"}
+        return f"{self.enclosed(value)} GLOB {self.string(''.join(marks.get(each, each) for each in pattern))}"
+
+    def limited(self, limit: int | None, offset: int) -> str:
+        return super().limited(-1 if limit is None and offset else limit, offset)
+
+    def _on_nested(self, node: Nested, columns: Columns) -> Value:
+        if node.kind == "scalar" and not _is_one_row(node.plan):
+            # SQLite would take the first row of several, where DuckDB raises.
+            raise self.refuse("a subquery that may give several rows")
+        return super()._on_nested(node, columns)
+
+
+def _is_one_row(plan: Operator) -> bool:
+    if isinstance(plan, Project | Sort):
+        return (isinstance(plan, Sort) and plan.limit in (0, 1)) or _is_one_row(plan.input)
+    return isinstance(plan, Aggregate) and not plan.keys
+
+
+def _mentioned(tree: Operator) -> frozenset[str]:
+    """Identifiers that expressions use, in nested plans too, and those of whole rows that are compared."""
+    found: set[str] = set()
+    for node in walk(tree):
+        if isinstance(node, Distinct | SetOperation):
+            found.update(*(each.columns for each in node.inputs))
+        for expression in node.expressions:
+            found |= used(expression)
+            for nested in expression.find_all(Nested):
+                found |= _mentioned(nested.plan) | set(nested.plan.columns)
+    return frozenset(found)

@@ -1,0 +1,157 @@
+"""DuckDB's SQL of trees, for evaluators and the process itself; and of expressions, for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB as _DuckDBDialect
+from sqlglot.generators.duckdb import DuckDBGenerator
+
+from dqp.algebra.keys import Keys, Members
+from dqp.algebra.operators import Block, Exchange, Inline, Nested, Operator, Remote, Scan, free
+from dqp.sql.render import Columns, Renderer, Select
+
+
+def _truths(self: DuckDBGenerator, node: exp.LogicalAnd | exp.LogicalOr) -> str:
+    return self.func("BOOL_AND" if isinstance(node, exp.LogicalAnd) else "BOOL_OR", node.this)
+
+
+TRUTHS: Mapping[type[exp.Expr], Callable[..., str]] = {exp.LogicalAnd: _truths, exp.LogicalOr: _truths}
+"""sqlglot's own put a CAST around DISTINCT and ORDER BY as well."""
+
+
+class _Generator(DuckDBGenerator):
+    """DuckDB's SQL of an expression whose columns are identifiers of a tree."""
+
+    renderer: Renderer
+    known: Columns
+
+    TRANSFORMS = {  # noqa: RUF012
+        **DuckDBGenerator.TRANSFORMS,
+        Nested: lambda self, node: self.renderer.nested(node, self.known),
+        exp.Column: lambda self, node: enclosed(self.known[node.name]),
+        # These two change the node that they write.
+        exp.GroupConcat: lambda self, node: DuckDBGenerator.TRANSFORMS[exp.GroupConcat](self, node.copy()),
+        exp.WithinGroup: lambda self, node: self.withingroup_sql(node.copy()),
+        **TRUTHS,
+    }
+
+
+class _Whole(DuckDBGenerator):
+    TRANSFORMS = {**DuckDBGenerator.TRANSFORMS, **TRUTHS}  # noqa: RUF012
+
+
+def query_sql(query: exp.Expr, *, comments: bool = True) -> str:
+    """A query as it was written, with its own names."""
+    return str(_Whole(dialect=_DuckDBDialect(), comments=comments).generate(query))
+
+
+def enclosed(text: str) -> str:
+    """SQL that may stand as an operand."""
+    return text if _SIMPLE.fullmatch(text) else f"({text})"
+
+
+_SIMPLE = re.compile(r'(?:\w+\.)?(?:\w+|"[^"]*")|\w+\([^()]*\)')
+Leaf = Callable[[Operator], str]
+Known = Callable[[Operator], tuple[str, Columns] | None]
+
+
+class DuckDB(Renderer):
+    """For the evaluators: everything can be written. ``leaf`` gives the SQL of the table that stands for a ``Remote``,
+    an ``Inline`` or an ``Exchange``; by default a remote tree is written out, a scan is ``alias.table``. ``known``
+    gives the table that stands for a subtree, and what the subtree's columns are called there."""
+
+    semi_joins = True
+
+    def __init__(self, leaf: Leaf | None = None, known: Known | None = None) -> None:
+        super().__init__()
+        self._leaf, self._known = leaf, known
+
+    def select(self, node: Operator) -> Select:
+        found = None if self._known is None else self._known(node)
+        if found is None:
+            return super().select(node)
+        name, columns = found
+        alias = self.alias("r")
+        return Select(
+            {mine: f"{alias}.{self.quoted(theirs)}" for mine, theirs in columns.items()},
+            f"{self.quoted(name)} AS {alias}",
+        )
+
+    def made(self, tree: Operator) -> str:
+        """The statement that makes a subtree for which a table stands elsewhere."""
+        return self.text(super().select(tree), tree.columns)
+
+    def expression(self, node: exp.Expression, columns: Columns) -> str:
+        generator = _Generator(dialect=_DuckDBDialect())
+        generator.renderer, generator.known = self, columns
+        return str(generator.generate(node, copy=False))
+
+    def table(self, scan: Scan) -> str:
+        return ".".join(map(self.quoted, (scan.table.source, scan.table.name)))
+
+    def leaf(self, node: Operator) -> Select:
+        if self._leaf is None:
+            if isinstance(node, Remote):
+                return self.derived(self.select(node.tree), node.columns)
+            if isinstance(node, Exchange):
+                return self.select(node.input)
+        name = self.quoted(node.name) if isinstance(node, Inline) and self._leaf is None else None
+        if name is None:
+            assert self._leaf is not None
+            name = self._leaf(node)
+        alias = self.alias("r")
+        items: tuple[tuple[str, str], ...] = (
+            node.items if isinstance(node, Inline) else tuple((each, each) for each in node.columns)
+        )
+        return Select({one: f"{alias}.{self.quoted(other)}" for one, other in items}, f"{name} AS {alias}")
+
+    def block(self, node: Block) -> Select:
+        tables = []
+        for part, name, exposed in zip(node.parts, node.names, node.exposed, strict=True):
+            made = self.select(part)
+            items = ", ".join(f"{made.columns[each]} AS {self.quoted(known)}" for known, each in exposed)
+            body = self.text(made, (), f"SELECT {'DISTINCT ' if made.distinct else ''}{items or '1'}")
+            tables.append(f"{self.quoted(name)} AS ({body})")
+        alias = self.alias("q")
+        given = ", ".join(self.quoted(each) for each in node.columns)
+        inner = f"({query_sql(node.query)}) AS {alias}({given})"
+        columns = {each: f"{alias}.{self.quoted(each)}" for each in node.columns}
+        if not tables:
+            return Select(columns, inner)
+        outer = self.alias("q")
+        source = f"(WITH {', '.join(tables)} SELECT * FROM {inner}) AS {outer}"
+        return Select({each: f"{outer}.{self.quoted(each)}" for each in node.columns}, source)
+
+
+class _Short(DuckDBGenerator):
+    TRANSFORMS = {  # noqa: RUF012
+        **DuckDBGenerator.TRANSFORMS,
+        Nested: lambda self, node: f"{node.kind}({_short(node.plan)})",
+        exp.Column: lambda self, node: node.name,
+        exp.GroupConcat: _Generator.TRANSFORMS[exp.GroupConcat],
+        exp.WithinGroup: _Generator.TRANSFORMS[exp.WithinGroup],
+        **TRUTHS,
+        Keys: lambda self, node: f"{self.sql(node, 'this')} IN ({node.text_of_numbers})",
+        Members: lambda self, node: f"({self.expressions(node, flat=True)}) IN {node.key_table.name}",
+    }
+
+
+def _short(plan: Operator) -> str:
+    """A nested plan for people; columns of the queries around it by their identifiers."""
+    renderer = DuckDB(lambda each: type(each).__name__.lower())
+    renderer.outer = {each: each for each in free(plan)}
+    return renderer.render(plan)
+
+
+def duckdb_sql(tree: Operator, leaf: Leaf | None = None) -> str:
+    """The tree as DuckDB's SQL; see ``DuckDB`` for ``leaf``."""
+    return DuckDB(leaf).render(tree)
+
+
+def expression_sql(node: exp.Expression) -> str:
+    """An expression for people: columns by their identifiers, nested plans as ``(…)``."""
+
+    return str(_Short(dialect=_DuckDBDialect()).generate(node, copy=False))
