@@ -20,7 +20,7 @@ test: $(VENV)/.installed-test check ## every check, then every test, on real Pos
 	@scripts/mysql-server var/mysql || [ $$? = 3 ]
 	$(BIN)/python -m pytest -q
 
-check: $(VENV)/.installed-test ## format, lint, types, import contracts, generated files
+check: $(VENV)/.installed-test ## format, lint, types, import contracts, structure, generated files
 	scripts/check $(BIN)
 
 format: $(VENV)/.installed-test ## put the source in order

@@ -34,13 +34,15 @@ from dqp.errors import ChangedError
 from dqp.execution.execution import Execution
 from dqp.execution.fetch import scans_of
 from dqp.execution.service_calls import operations_of
-from dqp.explain.explanation import Explanation, Figures
+from dqp.explain.explanation import Explanation
+from dqp.explain.nodes import Figures
 from dqp.explain.plan import asked_first, fragments_of, node_of, remarks_of
 from dqp.planning import top_n as bounds
 from dqp.planning.common_subtrees import Sharing
+from dqp.planning.context import Context, Options
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.placement import Placement
-from dqp.planning.rules import Context, Options, optimise
+from dqp.planning.rules import optimise
 from dqp.runtimes import Runtime, runtime_of
 from dqp.settings import FederationSettings
 

@@ -27,6 +27,8 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _RESERVED = frozenset({"main", "temp", "system", "memory", "pg_catalog", "information_schema"})
 """Names that DuckDB gives a meaning of its own."""
 
+LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
@@ -270,3 +272,23 @@ def _mapping(given: Any, where: str, kind: Any, wanted: str) -> dict[str, Any]:
         if not isinstance(value, kind):
             raise ConfigurationError(f"{where}.{name} must be {wanted}, not {value!r}.")
     return dict(given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatorSettings:
+    """``flight_host`` and ``flight_port`` (0: a free one): where exchanges are served. ``memory_bytes``: what DuckDB
+    holds for all queries together before it spills (0: its own limit); ``exchange_bytes`` and ``buffer_bytes``: what
+    one output and one input hold. ``directory``: for what does not fit; the system's place for temporary files unless
+    given. ``silence``: seconds that a coordinator may not say that it lives, until its fragments end. ``sources``:
+    prefixes of the addresses of resources and operations that may be asked; ``python``: functions
+    ``package.module:function`` that may be called."""
+
+    flight_host: str = "127.0.0.1"
+    flight_port: int = 0
+    memory_bytes: int = 0
+    exchange_bytes: int = 64 << 20
+    buffer_bytes: int = 64 << 20
+    directory: Path | None = None
+    silence: float = 60.0
+    sources: tuple[str, ...] = LOOPBACK
+    python: tuple[str, ...] = ()

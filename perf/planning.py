@@ -8,8 +8,9 @@ import time
 from dqp.algebra.operators import Names
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
-from dqp.planning.rules import Context, optimise
+from dqp.planning.rules import optimise
 from perf.harness import Report, median, shown
 from perf.world import World
 from tests.dqp.plans import PLACEMENT, PUBLISHED, catalog

@@ -37,9 +37,11 @@ from dqp.algebra.operators import (
     rewritten,
     walk,
 )
-from dqp.catalog.catalog import Catalog, Table
+from dqp.algebra.table import Table
+from dqp.catalog.catalog import Catalog
 from dqp.execution.leaves import remotes
-from dqp.planning.rules import Context, applied
+from dqp.planning.context import Context
+from dqp.planning.rules import applied
 from dqp.planning.rules.columns import prune_columns
 from dqp.sql import dialects
 from dqp.sql.render_duckdb import duckdb_sql

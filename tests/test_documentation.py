@@ -17,8 +17,7 @@ import dqp.__main__
 from dai.api.app import OPERATIONS
 from dai.config import LimitsConfig, ResourceConfig, ServiceConfig
 from dqp.execution.service_calls import Operation
-from dqp.runtimes.evaluator import EvaluatorSettings
-from dqp.settings import FederationSettings, SourceSettings
+from dqp.settings import EvaluatorSettings, FederationSettings, SourceSettings
 
 ROOT = Path(__file__).parents[1]
 SERVICE = (ROOT / "docs" / "service.md").read_text()

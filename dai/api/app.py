@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from dai.api.call import Call, Disconnected, Receive, Send
-from dai.api.monitoring import problems
+from dai.api.call import Call, Disconnected, Receive, Send, Sendable
 from dai.api.openapi import document
 from dai.api.operations import Router
 from dai.api.origins import check_host, check_page, own_names
 from dai.api.replies import problem_reply
-from dai.api.routes import health, jobs, perform, resources, sessions
+from dai.api.routes import health, jobs, perform, problems, resources, sessions
 from dai.api.service import Service
 from dai.config import Config
 from dai.errors import BusyError, DaiError, InternalError
@@ -56,7 +55,7 @@ class Application:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http" and self.service is not None:
-            await self._answer(Call(self.service, scope, receive, send))
+            await self._answer(Call(self.service, {**scope, "app": self}, receive, send))
         else:
             raise RuntimeError(f"Nothing answers {scope['type']!r} here.")
 
@@ -69,7 +68,7 @@ class Application:
                 if not operation.reads:
                     check_page(call.headers, self.names)
                 call.check(operation, path)
-                reply = await operation.handler(call)
+                reply: Sendable | None = await operation.handler(call)
             except DaiError as error:
                 if call.status:
                     raise
@@ -100,7 +99,17 @@ class Application:
         seconds = time.perf_counter() - call.began
         error = call.error
         broken = error is not None and call.status == 200
-        call.service.metrics.ended(call, seconds, broken)
+        operation = call.operation
+        call.service.metrics.ended(
+            operation.path if operation is not None else "none",
+            call.scope["method"] if operation is not None else "other",
+            call.status,
+            seconds,
+            rows=call.rows,
+            sent=call.sent,
+            stages=call.stages,
+            broken=broken,
+        )
         if broken and error is not None:
             call.service.problems.keep(call.id, error, call.rows)
         quiet = call.operation is not None and call.operation.quiet and error is None

@@ -7,11 +7,13 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 import orjson
 
+from dai.api.operations import Operation
+from dai.api.service import Service
 from dai.errors import (
     DataError,
     HeadTooLargeError,
@@ -22,10 +24,6 @@ from dai.errors import (
     UnsupportedMediaTypeError,
 )
 from dai.plugins import nearest
-
-if TYPE_CHECKING:
-    from dai.api.operations import Operation
-    from dai.api.service import Service
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -224,3 +222,9 @@ class Call:
         if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
             raise RequestError("The body must be a JSON object with text values.")
         return {name.lower(): value for name, value in values.items()}
+
+
+class Sendable(Protocol):
+    """An answer; ``send`` writes its head and body and notes both in the call."""
+
+    async def send(self, call: Call) -> None: ...

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
-from dai.api.call import Call
 from dai.errors import (
     BusyError,
     DaiError,
@@ -23,14 +22,8 @@ from dai.errors import (
 _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
 
 
-class Sendable(Protocol):
-    """An answer; ``send`` writes its head and body and notes both in the call."""
-
-    async def send(self, call: Call) -> None: ...
-
-
-Handler = Callable[[Call], Awaitable[Sendable | None]]
-"""Gives what is to be sent, or None when it has sent the answer itself."""
+Handler = Callable[..., Awaitable[Any]]
+"""Takes the ``Call``; gives what is to be sent (``dai.api.call.Sendable``), or None when it has sent that itself."""
 
 
 @dataclass(frozen=True, slots=True)

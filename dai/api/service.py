@@ -7,12 +7,13 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TypeVar
 
 import pyarrow as pa
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from dai.api.monitoring.metrics import Metrics
 from dai.api.monitoring.problems import Problems
@@ -95,7 +96,7 @@ class Service:
         self.control = ThreadPoolExecutor(8, thread_name_prefix="control")
         self.files = ThreadPoolExecutor(8, thread_name_prefix="file")
         self.rendering = ThreadPoolExecutor(4, thread_name_prefix="render")
-        self.metrics = Metrics(self)
+        self.metrics = Metrics(self._gauges)
         self.problems = Problems()
         self.working: set[Work] = set()
         interrupted = self.jobs.recover()
@@ -191,6 +192,26 @@ class Service:
         self._questions.shutdown(wait=False, cancel_futures=True)
         self.resources.close()
         self.store.close()
+
+    def _gauges(self) -> Iterator[Metric]:
+        running, queued = self.jobs.counts()
+        both = self.admission, self.role_admission
+        running_now, waiting = sum(each.running for each in both), sum(each.waiting for each in both)
+        yield GaugeMetricFamily("dai_requests_running", "synchronous requests at work", running_now)
+        yield GaugeMetricFamily("dai_requests_queued", "synchronous requests that wait", waiting)
+        yield GaugeMetricFamily("dai_jobs_running", "jobs at work", running)
+        yield GaugeMetricFamily("dai_jobs_queued", "jobs that wait", queued)
+        yield GaugeMetricFamily("dai_sessions", "sessions", len(self.sessions.all()))
+        yield GaugeMetricFamily("dai_streams", "streams of sessions", self.sessions.open_streams())
+        held = [mailbox.held for each in self.sessions.all() for _, _, mailbox in each.streams()]
+        yield GaugeMetricFamily("dai_stream_blocks", "blocks that wait in streams", sum(blocks for blocks, _ in held))
+        yield GaugeMetricFamily("dai_stream_bytes", "bytes of them", sum(size for _, size in held))
+        yield GaugeMetricFamily("dai_result_bytes", "bytes of kept results", self.results.used)
+        pools = GaugeMetricFamily("dai_pool_connections", "database connections", labels=["resource", "state"])
+        for name, resource in self.resources.items():
+            for state, count in resource.driver.pool_state().items():
+                pools.add_metric([name, state], count)
+        yield pools
 
 
 def _heard(answer: asyncio.Future[T]) -> None:

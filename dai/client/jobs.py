@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from dai.client.http.problems import from_problem
 from dai.client.http.resume import Resumed, resumable
+from dai.client.http.transport import Transport
 from dai.client.progress import Asked
 from dai.client.results.result import Result, form_of, media_type
 from dai.errors import CancelledError, ConflictError, DaiError, LimitError, NotFoundError, RequestError
 from dai.plugins import nearest
-
-if TYPE_CHECKING:
-    from dai.client.service import Service
 
 FINISHED = frozenset({"COMPLETED", "ERROR", "ABORTED"})
 LONG_POLL = 20
@@ -25,8 +23,8 @@ LONG_POLL = 20
 class Job:
     """One job. What it says of itself is what the service said last; ``refresh`` asks again."""
 
-    def __init__(self, service: Service, id: str, properties: Mapping[str, Any] | None = None) -> None:
-        self._service, self.id = service, id
+    def __init__(self, transport: Transport, id: str, properties: Mapping[str, Any] | None = None) -> None:
+        self._transport, self.id = transport, id
         self._properties = properties
 
     @property
@@ -75,7 +73,7 @@ class Job:
     def refresh(self, wait: int = 0) -> Job:
         """Ask the service, which holds its answer up to ``wait`` seconds while nothing changes."""
         query = f"?wait={wait}" if wait else ""
-        self._properties = self._service.get(self._path + query)
+        self._properties = self._transport.json(self._path + query)
         return self
 
     def wait(self, timeout: float | None = None) -> Job:
@@ -128,7 +126,7 @@ class Job:
         elif names and name not in names:
             raise NotFoundError(f"Job {self.id} has no result {name!r}.", hint=nearest(name, names))
         query = f"?blocksize={blocksize}" if blocksize else ""
-        transport, path = self._service.transport, f"{self._path}/outputs/{quote(name, safe='')}{query}"
+        transport, path = self._transport, f"{self._path}/outputs/{quote(name, safe='')}{query}"
         headers = {"Accept": media_type(format) if format else f"{media_type('arrow')}, */*;q=0.1"}
         reply = transport.send("GET", path, headers=headers)
         source = Resumed(transport, path, headers, reply) if resumable(reply) else reply.body
@@ -138,7 +136,7 @@ class Job:
         """Stop the work, in the database too. A job that has ended stays as it is."""
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         try:
-            with self._service.transport.send("POST", f"{self._path}/phase", b"PHASE=ABORT", headers).body:
+            with self._transport.send("POST", f"{self._path}/phase", b"PHASE=ABORT", headers).body:
                 pass
         except ConflictError:
             if not self.refresh().finished:
@@ -147,7 +145,7 @@ class Job:
 
     def delete(self) -> None:
         """Stop the work if it still runs and destroy the results."""
-        with self._service.transport.send("DELETE", self._path).body:
+        with self._transport.send("DELETE", self._path).body:
             pass
 
     def __repr__(self) -> str:
@@ -157,17 +155,17 @@ class Job:
 class Jobs(Iterable[Job]):
     """The jobs a service keeps: iterate, or take one by its id."""
 
-    def __init__(self, service: Service, resource: str | None = None) -> None:
-        self._service, self._resource = service, resource
+    def __init__(self, transport: Transport, resource: str | None = None) -> None:
+        self._transport, self._resource = transport, resource
 
     def __iter__(self) -> Iterator[Job]:
-        listed = self._service.get("/jobs")
+        listed = self._transport.json("/jobs")
         for each in listed.get("jobs", []) if isinstance(listed, Mapping) else listed:
             if self._resource is None or each.get("resource") in (None, self._resource):
-                yield Job(self._service, str(each["id"]), each)
+                yield Job(self._transport, str(each["id"]), each)
 
     def __getitem__(self, id: str) -> Job:
-        return Job(self._service, id).refresh()
+        return Job(self._transport, id).refresh()
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self)) or "<no jobs>"

@@ -37,10 +37,7 @@ class Service:
 
     def get(self, path: str, *, fresh: bool = False) -> Any:
         """What the service says at ``path``, from JSON; ``fresh``: not what it kept from before."""
-        headers = {"Accept": "application/json", **({"Cache-Control": "no-cache"} if fresh else {})}
-        reply = self.transport.send("GET", path, headers=headers)
-        with reply.body:
-            return reply.json()
+        return self.transport.json(path, fresh=fresh)
 
     def resources(self) -> list[Mapping[str, Any]]:
         """Name and properties of every data resource."""
@@ -58,7 +55,7 @@ class Service:
             raise NotFoundError(f"The service at {self.url} has no resource {name!r}.", hint=hint) from error
 
     def jobs(self) -> Jobs:
-        return Jobs(self)
+        return Jobs(self.transport)
 
     def close(self) -> None:
         self.transport.close()
@@ -153,7 +150,7 @@ class Resource:
             return _result(reply, blocksize, progress)
         response = Response(reply.body, blocksize=blocksize, progress=progress)
         if reply.status == 202:
-            response.job = Job(self.service, _id(reply))
+            response.job = Job(self.service.transport, _id(reply))
         return response
 
     def submit(
@@ -171,7 +168,7 @@ class Resource:
             reply = transport.send("POST", path, as_bytes(sql_or_document), headers)
         with reply.body:
             reply.body.read_all()
-        return Job(self.service, _id(reply))
+        return Job(self.service.transport, _id(reply))
 
     def schema(self, *, fresh: bool = False) -> Schema:
         """Tables with their columns, keys and row estimates, at most half a minute old; ``fresh``: as they are now."""
@@ -186,7 +183,7 @@ class Resource:
 
     def jobs(self) -> Jobs:
         """The service's jobs on this resource."""
-        return Jobs(self.service, self.name)
+        return Jobs(self.service.transport, self.name)
 
     def session(self, timeout: float | None = None, *, id: str | None = None) -> Session:
         """A new session on this resource's service; ``timeout``: seconds after its last use that it ends by itself.
@@ -196,11 +193,11 @@ class Resource:
         import json
 
         if id is not None:
-            return Session(self, id, own=False)
+            return Session(self, self.service.transport, id, own=False)
         body = json.dumps({"timeout": timeout} if timeout else {}).encode()
         reply = self.service.transport.send("POST", "/sessions", body, {"Content-Type": "application/json"})
         with reply.body:
-            return Session(self, str(reply.json()["id"]))
+            return Session(self, self.service.transport, str(reply.json()["id"]))
 
     def close(self) -> None:
         """Close the idle connections."""

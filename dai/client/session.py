@@ -6,20 +6,19 @@ A block that was lost on its way is asked for, or sent, again under its number; 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import quote
 
 from dai.client.http.body import PIECE, filled
 from dai.client.http.problems import from_reply
-from dai.client.http.transport import Reply
+from dai.client.http.transport import Reply, Transport
 from dai.client.progress import Asked
 from dai.client.results.result import Result, media_type
 from dai.errors import BackPressureError, DaiError, DataError
 
 if TYPE_CHECKING:
     from dai.client.results.response import Response
-    from dai.client.service import Resource
 
 HELD = 20
 """Seconds the service holds a request for a block that is not there yet, or that has no room yet."""
@@ -85,12 +84,19 @@ class Pull:
         self._ended, self._left = True, memoryview(b"")
 
 
+class Performing(Protocol):
+    """A resource, as a session needs it."""
+
+    @property
+    def perform(self) -> Callable[..., Any]: ...
+
+
 class Session:
     """A context manager: leaving it ends the session (if it is our ``own``), which stops and frees everything in it."""
 
-    def __init__(self, resource: Resource, id: str, *, own: bool = True) -> None:
+    def __init__(self, resource: Performing, transport: Transport, id: str, *, own: bool = True) -> None:
         self.resource, self.id = resource, id
-        self.transport = resource.service.transport
+        self.transport = transport
         self._open = own
 
     def stream_path(self, stream: str) -> str:
@@ -168,7 +174,7 @@ class Session:
 
     def _stuck(self, stream: str, patience: float) -> BackPressureError:
         """Why a push gave up, from what the service says of the session's streams."""
-        streams = self.resource.service.get(f"/sessions/{quote(self.id, safe='')}")["streams"]
+        streams = self.transport.json(f"/sessions/{quote(self.id, safe='')}")["streams"]
         others = [f"{each['name']} ({each['direction']})" for each in streams if each["name"] != stream]
         hint = f"Its other streams: {', '.join(others)}." if others else "It has no other stream."
         taken = next((each["next"] - each["blocks"] for each in streams if each["name"] == stream), 0)

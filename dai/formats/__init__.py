@@ -8,19 +8,19 @@ the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from collections.abc import Iterable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from dai.errors import NotAcceptableError
 from dai.plugins import Table
-from dai.streams.stream import Block, Stream
+from dai.streams.stream import Encoder, Stream
 
 PIECE_BYTES = 1 << 22
 """A block larger than this may leave a synchronous response in pieces of about this many bytes."""
 
 
 @runtime_checkable
-class Format(Protocol):
+class Format(Encoder, Protocol):
     """Stateless; one instance serves all requests.
 
     ``encode`` takes over ``stream`` (closing its generator closes it) and yields blocks of exactly ``blocksize`` rows,
@@ -30,12 +30,7 @@ class Format(Protocol):
     TruncatedError where the bytes end before the document does. Encoder options are keyword arguments with defaults.
     """
 
-    name: ClassVar[str]
-    media_type: ClassVar[str]
     suffix: ClassVar[str]
-    binary: ClassVar[bool]
-
-    def encode(self, stream: Stream, blocksize: int | None = None, **options: Any) -> Iterator[Block]: ...
 
     def decode(self, chunks: Iterable[bytes]) -> Stream: ...
 

@@ -6,9 +6,9 @@
        │                │                             ├───────> ERROR     failed, or the service was stopped or killed
        └────abort───────┴──────────abort──────────────┴───────> ABORTED
 
-What a job is and how far it came is in the state database; its results are files (``dai.service.results``). Both are destroyed
-when the destruction time comes. A job that was queued or at work when its service died is marked ERROR when the service
-starts again.
+What a job is and how far it came is in the state database; its results are files (``dai.service.results``). Both are
+destroyed when the destruction time comes. A job that was queued or at work when its service died is marked ERROR when
+the service starts again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The state database: what outlives the process. SQLite unless configured otherwise; SQLAlchemy Core, no ORM.
 
-A row of jobs holds what a job is asked to do and how far it came; results are files (``dai.service.results``). Each write is
-one transaction. Several services may share one database: each sees only the rows of its own name, and one process at a
-time has a name, by a lease (``claim``) that it renews all the time.
+A row of jobs holds what a job is asked to do and how far it came; results are files (``dai.service.results``). Each
+write is one transaction. Several services may share one database: each sees only the rows of its own name, and one
+process at a time has a name, by a lease (``claim``) that it renews all the time.
 
 A SQLite file that is deleted or overwritten while it is open goes on taking rows that nobody finds again. So every
 transaction looks whether it is the same file still.

@@ -15,14 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
 from dai.errors import DataError
-
-if TYPE_CHECKING:
-    from dai.formats import Format
 
 T = TypeVar("T")
 
@@ -187,13 +184,23 @@ def _joined(blocks: Iterable[Block], size: int) -> Iterator[Block]:
         yield Block(b"".join(memoryview(each.data) for each in held), rows)
 
 
+class Encoder(Protocol):
+    """The half of a format (``dai.formats.Format``) that turns tuples into blocks of bytes."""
+
+    name: ClassVar[str]
+    media_type: ClassVar[str]
+    binary: ClassVar[bool]
+
+    def encode(self, stream: Stream, blocksize: int | None = None, **options: Any) -> Iterator[Block]: ...
+
+
 class Encoded(ByteStream):
     """Tuples that will be encoded when first pulled, in blocks of ``blocksize`` rows (None: the format's choice)."""
 
     def __init__(
         self,
         tuples: Stream,
-        format: Format,
+        format: Encoder,
         blocksize: int | None = None,
         options: dict[str, Any] | None = None,
         watch: Callable[[Iterator[Any]], Iterator[Any]] = iter,
@@ -209,7 +216,7 @@ class Encoded(ByteStream):
         """Blocks of exactly ``size`` rows; the concatenated bytes of a text format stay the same."""
         return Encoded(self.tuples, self.format, size, self.options, self.watch)
 
-    def recoded(self, format: Format, options: dict[str, Any] | None = None) -> Encoded:
+    def recoded(self, format: Encoder, options: dict[str, Any] | None = None) -> Encoded:
         """The same tuples in another format, nothing having been pulled yet."""
         return Encoded(self.tuples, format, self.blocksize, options, self.watch)
 

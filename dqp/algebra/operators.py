@@ -23,7 +23,7 @@ from dqp.algebra.chains import chained
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dqp.catalog.catalog import Table
+    from dqp.algebra.table import Table
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 """``inner`` without a condition is a cross join; ``semi`` and ``anti`` give the columns of the left side only."""

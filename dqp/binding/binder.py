@@ -31,7 +31,8 @@ from dqp.binding.from_clause import values
 from dqp.binding.parameters import Parameters, Statement, read, tokens
 from dqp.binding.scope import Output, Relation, Scope, Unmodelled, folded
 from dqp.binding.select import Select, is_constant, limits, only, ordered, position_of
-from dqp.binding.verbatim import Cte, Ctes, Shape, block
+from dqp.binding.statement import Binder, Cte, Ctes, Shape
+from dqp.binding.verbatim import block
 from dqp.catalog.catalog import Catalog
 
 DEEPEST = 60
@@ -83,7 +84,7 @@ def _bound(statement: Statement, catalog: Catalog) -> Bound:
         shape = catalog.describe(statement.text)
         _not_too_deep(shape)
         parsed = _parsed(statement.tokens, statement.text)
-        output = Binder(catalog, statement.lists).statement(parsed, shape)
+        output = StatementBinder(catalog, statement.lists).statement(parsed, shape)
     except StatementError as error:
         if statement.text is statement.written and (error.position is None or error.extra.get("excerpt")):
             raise
@@ -183,8 +184,8 @@ def _parsed_view(sql: str) -> exp.Expression:
     return query
 
 
-class Binder:
-    """Binds one statement: gives identifiers and keeps the moment that it takes for now. ``lists`` came with it."""
+class StatementBinder(Binder):
+    """Binds one statement, and keeps the moment that it takes for now."""
 
     def __init__(self, catalog: Catalog, lists: Mapping[str, pa.Table] | None = None) -> None:
         self.catalog = catalog
@@ -195,7 +196,6 @@ class Binder:
         self._views = {folded(name): sql for name, sql in catalog.views.items()}
 
     def reads(self) -> None:
-        """Counts a name in FROM. LimitError for one too many: queries that read others twice grow without an end."""
         self._read += 1
         if self._read > MOST_READ:
             raise LimitError(
@@ -205,7 +205,6 @@ class Binder:
             )
 
     def moment(self, kind: str) -> exp.Expression:
-        """The literal of a function of the moment."""
         now = self._now
         text = {"DATE": now.date().isoformat(), "TIME": now.time().isoformat(), "TIMETZ": now.timetz().isoformat()}.get(
             kind, (now if kind == "TIMESTAMPTZ" else now.replace(tzinfo=None)).isoformat(sep=" ")
@@ -222,15 +221,12 @@ class Binder:
             return block(self, node, {}, shape)
 
     def query(self, node: exp.Expression, outer: Scope | None, ctes: Ctes) -> Output:
-        """A query expression; ``outer`` is the scope of the query around it. Raises Unmodelled for one that the
-        operators do not cover and that does not stand alone."""
         try:
             return self._query(node, outer, ctes)
         except Unmodelled:
             return block(self, node, ctes)
 
     def view(self, name: str) -> Output | None:
-        """A view of the catalog by its name."""
         sql = self._views.get(folded(name))
         if sql is None:
             return None

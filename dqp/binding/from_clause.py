@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -15,10 +15,8 @@ from dqp.algebra.constants import value
 from dqp.algebra.operators import Inline, Join, JoinKind, Operator, Scan
 from dqp.binding.expressions import Expressions
 from dqp.binding.scope import Merged, Output, Relation, Scope, Unmodelled, folded
-from dqp.binding.verbatim import Ctes, block, described, table_of
-
-if TYPE_CHECKING:
-    from dqp.binding.binder import Binder
+from dqp.binding.statement import Binder, Ctes
+from dqp.binding.verbatim import block, described, table_of
 
 Member = tuple[Operator, Scope]
 _TABLE = frozenset(("this", "db", "catalog", "alias", "joins"))

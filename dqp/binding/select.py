@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlglot import exp
 
@@ -11,10 +11,7 @@ from dqp.algebra.operators import Aggregate, Distinct, Filter, Item, Nested, Pro
 from dqp.binding.expressions import Expressions
 from dqp.binding.from_clause import from_clause
 from dqp.binding.scope import Output, Scope, Unmodelled, folded
-from dqp.binding.verbatim import Ctes
-
-if TYPE_CHECKING:
-    from dqp.binding.binder import Binder
+from dqp.binding.statement import Binder, Ctes
 
 _SELECT = frozenset(
     "with_ expressions from_ joins where group having qualify windows distinct order limit offset".split()

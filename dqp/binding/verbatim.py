@@ -7,38 +7,19 @@ whose names appear in the text, or for all where a star, a whole row or the like
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlglot import exp
 
 from dai.errors import NotFoundError, StatementError
-from dqp.algebra.functions import TABLE_FUNCTIONS, is_volatile, moment_type, place_of
+from dqp.algebra.functions import TABLE_FUNCTIONS, moment_type, place_of
 from dqp.algebra.operators import Block, Inline, Operator, Scan
 from dqp.algebra.private import shown
 from dqp.binding.expressions import IN_LIST
 from dqp.binding.scope import Output, Unmodelled, folded
+from dqp.binding.statement import Binder, Cte, Ctes, Shape
 from dqp.catalog.catalog import Catalog
 from dqp.sql.render_duckdb import query_sql
-
-if TYPE_CHECKING:
-    from dqp.binding.binder import Binder
-
-Shape = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Cte:
-    """A common table expression and those it sees."""
-
-    node: exp.Expression
-    ctes: Ctes = field(repr=False)
-
-    def volatile(self) -> bool:
-        return any(is_volatile(each) for each in self.node.walk())
-
-
-Ctes = Mapping[str, Cte]
 
 
 def described(catalog: Catalog, query: exp.Expression) -> Shape:

@@ -28,7 +28,7 @@ from dai.plugins import MOST, nearest
 from dqp.algebra import types
 from dqp.algebra.arrival import Probes
 from dqp.algebra.private import PRIVATE, shown
-from dqp.algebra.table import UNKNOWN_ROWS, Column, Table, list_type, named, table_of
+from dqp.algebra.table import Table, list_type, named, table_of
 from dqp.catalog.diagnosis import explained
 from dqp.catalog.reflection import Reflected, Reflection
 from dqp.catalog.replicas import Replicas
@@ -36,8 +36,6 @@ from dqp.catalog.sources import DescribedSource, Source, sources_of
 from dqp.catalog.validator import Fault, Refused, Shadow, Shape, Signature, dollars, path_of, quoted, words
 from dqp.catalog.views import Broken, Views
 from dqp.settings import FederationSettings
-
-__all__ = ["UNKNOWN_ROWS", "Catalog", "Column", "Table"]
 
 _EMPTY = 60.0
 _Seen = Mapping[str, Reflected | None]

@@ -1,8 +1,9 @@
 """Reading the leaves that live in sources: all at once, large scans in parts, whichever replica answers.
 
-``Reading`` begins to fetch when it is made, in threads of the execution's, into a bounded buffer (``dqp.execution.buffer``), so
-that the statements of a plan that depend on nothing run at the same time. Parts of a scan are statements and hence
-transactions of their own: rows that change between them may be seen as they were before or after.
+``Reading`` begins to fetch when it is made, in threads of the execution's, into a bounded buffer
+(``dqp.execution.buffer``), so that the statements of a plan that depend on nothing run at the same time. Parts of a
+scan are statements and hence transactions of their own: rows that change between them may be seen as they were before
+or after.
 
 A source that cannot be reached is replaced by the next replica as long as nothing of the part has arrived. After that
 the attempt fails, and the runtime may begin another one (``lost`` keeps what not to ask again).

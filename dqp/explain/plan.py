@@ -13,13 +13,13 @@ from typing import Any
 
 from dqp.algebra.operators import Call, Exchange, Operator, Receive, Remote, plans_in, walk, walk_deep
 from dqp.execution.execution import Execution, Measurement
-from dqp.explain.explanation import Figures, Node
 from dqp.explain.labels import described
+from dqp.explain.nodes import Figures, Node
 from dqp.explain.profile import matched, operators_of
 from dqp.explain.seconds import own
+from dqp.planning.context import Context
 from dqp.planning.distribution.partition import Fragment, Plan
 from dqp.planning.distribution.placement import HERE, Placement
-from dqp.planning.rules import Context
 from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed
 

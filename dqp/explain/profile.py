@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sqlglot import exp
 
 from dqp.algebra.operators import Aggregate, Distinct, Filter, Join, Operator, Project, SetOperation, Sort
-from dqp.explain.explanation import Figures, Node
+from dqp.execution.profile import SHOWN
+from dqp.explain.nodes import Figures, Node
 
-_TOLD = {
-    "Aggregates": "",
-    "Conditions": "",
-    "Expression": "",
-    "Filters": "",
-    "Groups": "by ",
-    "Join Type": "",
-    "Order By": "by ",
-    "Projections": "",
-    "Top": "first ",
-}
-"""What DuckDB says of an operator that means something to people, and the word before it."""
 _PLAIN = re.compile(r'[\w#", ]*')
 _NUMBERED = re.compile(r"#\d")
 _LONGEST = 160
-OPERATORS, TEXTS, TEXT, PROFILE_BYTES = 300, 64, 200, 256 << 10
-"""Of a profile that travels: operators, texts said of one thing, characters of each, bytes of all of it."""
 _UNCOUNTED = frozenset({"Union", "Cte", "Recursive cte"})
 """DuckDB says that they gave no rows: what they gave is only counted above them."""
 _SCANS = frozenset({"Table scan", "Arrow scan"})
@@ -40,43 +26,6 @@ _KINDS: tuple[tuple[type[Operator], tuple[str, ...]], ...] = (
     (SetOperation, ("union",)),
 )
 """Words in DuckDB's names for our operators."""
-
-
-def bounded(profile: Mapping[str, Any]) -> dict[str, Any]:
-    """What can be shown of a profile and no more: what an evaluator sends. Operators beyond the first ``OPERATORS`` are
-    left out with a node that says so; where what is said of them is too much, it is left out."""
-    for said in (_TOLD, {}):
-        left = iter(range(OPERATORS))
-        found = {"operator": [_bounded(each, left, said) for each in profile.get("operator", ())]}
-        if len(json.dumps(found)) <= PROFILE_BYTES:
-            break
-    return found
-
-
-def _bounded(engine: Mapping[str, Any], left: Iterator[int], said: Collection[str]) -> dict[str, Any]:
-    if next(left, None) is None:
-        return {"type": "MORE_OPERATORS"}
-    info = engine.get("extra_info") or {}
-    below = []
-    for each in engine.get("children", ()):
-        below.append(_bounded(each, left, said))
-        if below[-1]["type"] == "MORE_OPERATORS":
-            break
-    return {
-        **{
-            name: engine[name]
-            for name in ("type", "timing", "intermediate_rows", "intermediate_size_bytes")
-            if name in engine
-        },
-        "extra_info": {name: _shortened(value) for name, value in info.items() if name in said},
-        "children": below,
-    }
-
-
-def _shortened(value: Any) -> Any:
-    if isinstance(value, list):
-        return [str(each)[:TEXT] for each in value[:TEXTS]]
-    return str(value)[:TEXT]
 
 
 def _nothing(columns: frozenset[str]) -> Node | None:
@@ -91,7 +40,7 @@ def operators_of(
     for each in profile.get("operator", ()):
         below = tuple(operators_of({"operator": each.get("children", ())}, arrived))
         kind = _kind(each)
-        said = {name: _told(value) for name, value in (each.get("extra_info") or {}).items() if name in _TOLD}
+        said = {name: _told(value) for name, value in (each.get("extra_info") or {}).items() if name in SHOWN}
         plain = kind == "Projection" and _PLAIN.fullmatch(said.get("Projections", ""))
         if len(below) == 1 and (plain or kind == "Result collector"):
             yield below[0]
@@ -101,7 +50,7 @@ def operators_of(
         # What DuckDB expects of our inputs means nothing: it cannot know them.
         yield Node(
             "Input" if kind == "Table scan" else kind,
-            tuple(_cut(f"{_TOLD[name]}{text}") for name, text in said.items() if text and not _NUMBERED.search(text)),
+            tuple(_cut(f"{SHOWN[name]}{text}") for name, text in said.items() if text and not _NUMBERED.search(text)),
             actual=_figures(each),
             inputs=below,
         )

@@ -24,8 +24,8 @@ from dqp.algebra.operators import (
     Sort,
     walk,
 )
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, Costs, costs
-from dqp.planning.rules import Context
 
 MOVED_BYTE = 1e-9
 """A byte from one evaluator to another one; perf/results/exchange.md."""

@@ -13,7 +13,8 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dqp.explain.explanation import Node, count, duration, measured, shortened, wrong
+from dqp.explain.nodes import Node, wrong
+from dqp.explain.text import count, duration, measured, shortened
 
 _CHARACTER, _SMALL, _LINE, _PAD, _GAP, _DROP, _STEP, _BETWEEN = 6.65, 5.75, 15, 9, 26, 42, 30, 40
 _WIDEST, _WIDEST_SMALL = 46, 54

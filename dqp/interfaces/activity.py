@@ -18,9 +18,9 @@ from dai.perform.activity import Activity, Context, Output, child, output
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.interfaces.virtual import Virtual
-from dqp.runtimes.evaluator import Evaluator, EvaluatorSettings, Work
+from dqp.runtimes.evaluator import Evaluator, Work
 from dqp.runtimes.wire import decoded
-from dqp.settings import check_memory
+from dqp.settings import EvaluatorSettings, check_memory
 
 ROLE = "evaluator"
 REPORTS = pa.schema([pa.field("report", pa.string(), nullable=False)])

@@ -28,7 +28,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra import types
 from dqp.algebra.private import PRIVATE, Plain, shown
-from dqp.catalog.catalog import Table
+from dqp.algebra.table import Table
 from dqp.coordinator import Coordinator
 from dqp.execution.execution import Execution
 from dqp.interfaces.virtual import Virtual

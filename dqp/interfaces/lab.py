@@ -33,7 +33,7 @@ from dqp.binding.parameters import read
 from dqp.coordinator import Begun, Coordinator
 from dqp.execution.execution import Execution
 from dqp.explain.explanation import Explanation
-from dqp.explain.explanation import count as count_of
+from dqp.explain.text import count as count_of
 from dqp.interfaces.frames import table_of
 from dqp.interfaces.uploads import Uploads
 from dqp.settings import FederationSettings, load

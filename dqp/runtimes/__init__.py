@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from dqp.catalog.catalog import Catalog
     from dqp.execution.execution import Execution
     from dqp.execution.service_calls import Operation
+    from dqp.planning.context import Context
     from dqp.planning.distribution.placement import Placement
-    from dqp.planning.rules import Context
     from dqp.settings import FederationSettings
 
 RUNTIMES = Table(

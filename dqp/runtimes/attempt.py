@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from dai.client.http.problems import from_problem
 from dai.errors import DaiError
+from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.arrival import Promise
 from dqp.algebra.operators import Call, Operator, Project, Receive, Remote, column
@@ -25,16 +26,14 @@ from dqp.errors import EvaluatorLostError
 from dqp.execution.execution import Execution
 from dqp.execution.fetch import LOST, Lost, Place, places, probe
 from dqp.execution.leaves import Leaves
+from dqp.execution.service_calls import Operation
 from dqp.planning.distribution.partition import Fragment, Plan
 from dqp.planning.distribution.placement import places_of
 from dqp.planning.distribution.splitting import parts
 from dqp.runtimes.flight.client import fetch
-from dqp.runtimes.flight.server import Ticket, new_token
+from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
 from dqp.runtimes.local import Readings
 from dqp.runtimes.wire import Body, Called, Columns, Input, Received, RemoteInput, Task, Tuples
-
-if TYPE_CHECKING:
-    from dqp.runtimes.distributed import Distributed, Evaluator
 
 EMBEDDED_BYTES = 256 << 10
 """Tuples at hand up to this size travel with a task; larger ones are fetched from the coordinator's port."""
@@ -43,12 +42,48 @@ PROFILES, REPORTS = 5.0, 0.25
 only progress is asked for."""
 
 
+class Evaluator(Protocol):
+    """One evaluator as its coordinator sees it. ``name`` is for people; ``address`` that of its Flight port."""
+
+    name: str
+
+    @property
+    def address(self) -> str:
+        """Raises EvaluatorLostError where it cannot be asked, ConfigurationError where its port is not reached from
+        here."""
+
+    def run(
+        self, tasks: Sequence[Task], cancellation: Cancellation, *, waits: bool
+    ) -> Iterator[Sequence[Mapping[str, Any]]]:
+        """Runs the tasks: their reports (``dqp.runtimes.evaluator.Work.reports``), the first, perhaps empty, as soon as
+        they are taken. Closing the generator, or cancelling, ends them. ``waits``: for a turn, where there is none yet.
+        Raises EvaluatorLostError when it is gone, BusyError, which names it as ``evaluator``, when it has no turn."""
+
+    def forget(self) -> None:
+        """What is known of it may be wrong: ask again."""
+
+
+class Coordinating(Protocol):
+    """What an attempt needs of the runtime that it belongs to. ``port`` is the coordinator's own Flight port."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    @property
+    def port(self) -> FlightPort: ...
+
+    def operation(self, name: str) -> Operation: ...
+
+    def loaded(self, evaluator: Evaluator, tasks: int) -> AbstractContextManager[None]:
+        """While the block runs the evaluator has so many tasks more."""
+
+
 class Attempt:
     """Makes the tasks of a plan, has them run, and gives the rows of the root."""
 
     def __init__(
         self,
-        runtime: Distributed,
+        runtime: Coordinating,
         plan: Plan,
         evaluators: Sequence[tuple[Evaluator, str]],
         execution: Execution,

@@ -24,14 +24,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
 from dai.errors import BusyError, DaiError, InternalError
-from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.constants import literal
 from dqp.algebra.operators import (
@@ -55,19 +53,18 @@ from dqp.execution.execution import Execution, ExecutionOptions, Slots
 from dqp.execution.fetch import LOST, Lost
 from dqp.execution.leaves import asked, remotes
 from dqp.execution.service_calls import Operation
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.partition import Plan, cut
 from dqp.planning.distribution.placement import Placement, named_places
 from dqp.planning.distribution.splitting import divided, parts
 from dqp.planning.distribution.spreading import DEFAULT, Thresholds
-from dqp.planning.rules import Context
 from dqp.planning.semijoins.adaptive import adapt, foreseen
 from dqp.planning.semijoins.program import leaf_of
-from dqp.runtimes.attempt import Attempt
+from dqp.runtimes.attempt import Attempt, Evaluator
 from dqp.runtimes.flight.client import health
 from dqp.runtimes.flight.server import FlightPort
 from dqp.runtimes.local import Local, Readings, alone
-from dqp.runtimes.wire import Task
 from dqp.settings import FederationSettings
 from dqp.sql.dialects import NotPushed
 
@@ -86,27 +83,6 @@ SAMPLE_ROWS = 20_000
 COUNT = "rows with the key"
 Heavy = tuple[exp.Expression, ...]
 """Literals."""
-
-
-class Evaluator(Protocol):
-    """One evaluator as its coordinator sees it. ``name`` is for people; ``address`` that of its Flight port."""
-
-    name: str
-
-    @property
-    def address(self) -> str:
-        """Raises EvaluatorLostError where it cannot be asked, ConfigurationError where its port is not reached from
-        here."""
-
-    def run(
-        self, tasks: Sequence[Task], cancellation: Cancellation, *, waits: bool
-    ) -> Iterator[Sequence[Mapping[str, Any]]]:
-        """Runs the tasks: their reports (``dqp.runtimes.evaluator.Work.reports``), the first, perhaps empty, as soon as they
-        are taken. Closing the generator, or cancelling, ends them. ``waits``: for a turn, where there is none yet.
-        Raises EvaluatorLostError when it is gone, BusyError, which names it as ``evaluator``, when it has no turn."""
-
-    def forget(self) -> None:
-        """What is known of it may be wrong: ask again."""
 
 
 class Distributed(Local):

@@ -12,8 +12,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -27,34 +25,14 @@ from dqp.runtimes.flight.client import health
 from dqp.runtimes.flight.server import FlightPort, is_loopback
 from dqp.runtimes.task import TaskRun
 from dqp.runtimes.wire import Body, Called, Received, RemoteInput, Task
+from dqp.settings import EvaluatorSettings
 
 BEAT = 1.0
 """Seconds between two reports of work that goes on: what a coordinator takes for a sign of life."""
-LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
 ANSWER = 3.0
 """Seconds in which a coordinator has to answer when it is asked whether it lives."""
 _KEPT = 256
 """Resources whose connections are kept, and coordinators."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluatorSettings:
-    """``flight_host`` and ``flight_port`` (0: a free one): where exchanges are served. ``memory_bytes``: what DuckDB
-    holds for all queries together before it spills (0: its own limit); ``exchange_bytes`` and ``buffer_bytes``: what
-    one output and one input hold. ``directory``: for what does not fit; the system's place for temporary files unless
-    given. ``silence``: seconds that a coordinator may not say that it lives, until its fragments end. ``sources``:
-    prefixes of the addresses of resources and operations that may be asked; ``python``: functions
-    ``package.module:function`` that may be called."""
-
-    flight_host: str = "127.0.0.1"
-    flight_port: int = 0
-    memory_bytes: int = 0
-    exchange_bytes: int = 64 << 20
-    buffer_bytes: int = 64 << 20
-    directory: Path | None = None
-    silence: float = 60.0
-    sources: tuple[str, ...] = LOOPBACK
-    python: tuple[str, ...] = ()
 
 
 class Evaluator:

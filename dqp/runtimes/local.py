@@ -20,12 +20,12 @@ from dqp.execution.execution import Execution, ExecutionOptions, Measure
 from dqp.execution.fetch import LOST, Lost, Reading, direct, places
 from dqp.execution.leaves import Leaves, asked, over, quoted, read_as, remotes, restored
 from dqp.execution.service_calls import Operation, calling
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.parallel import in_parts
 from dqp.planning.distribution.partition import Plan
 from dqp.planning.distribution.placement import HERE, Placement
 from dqp.planning.distribution.splitting import divided
-from dqp.planning.rules import Context
 from dqp.planning.semijoins.adaptive import adapt, foreseen
 from dqp.runtimes import Runtime
 from dqp.settings import FederationSettings

@@ -30,10 +30,10 @@ from dqp.execution.service_calls import Operation
 from dqp.planning.distribution.spreading import DEFAULT, Thresholds
 from dqp.runtimes.attempt import gone
 from dqp.runtimes.distributed import ANSWER, SILENCE, Distributed
-from dqp.runtimes.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, Work
+from dqp.runtimes.evaluator import Evaluator, Work
 from dqp.runtimes.flight.client import reached
 from dqp.runtimes.wire import Task, decoded, encoded
-from dqp.settings import FederationSettings
+from dqp.settings import LOOPBACK, EvaluatorSettings, FederationSettings
 
 THREADS = 64
 """Calls that an actor answers at once: each query has one that waits for reports."""

@@ -6,26 +6,27 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from dai.errors import ClosedError, DaiError, InternalError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dqp.catalog.sources import Source
 from dqp.execution.arriving import Arriving
+from dqp.execution.engine import Engine
 from dqp.execution.exchange.exchange import BLOCK_BYTES, distribute
 from dqp.execution.exchange.outbox import Outbox
 from dqp.execution.execution import Execution, ExecutionOptions, Measure, Measurement, figures_of
 from dqp.execution.fetch import Asked, Lost, brought, checked, first_of
 from dqp.execution.leaves import over, read_as, restored
+from dqp.execution.profile import bounded
 from dqp.execution.service_calls import calling
-from dqp.explain.profile import bounded
 from dqp.runtimes.flight.client import fetch
+from dqp.runtimes.flight.server import FlightPort
 from dqp.runtimes.wire import Body, Called, Received, RemoteInput, Task, Tuples
-
-if TYPE_CHECKING:
-    from dqp.runtimes.evaluator import Evaluator
+from dqp.settings import EvaluatorSettings
 
 log = logging.getLogger("dqp.runtimes.task")
 
@@ -37,10 +38,21 @@ SPLIT_BLOCKS = 8
 """Of a batch that is split, at most."""
 
 
+class Host(Protocol):
+    """What a task needs of the evaluator that runs it."""
+
+    settings: EvaluatorSettings
+    port: FlightPort
+    engine: Engine
+
+    def source(self, alias: str, address: str) -> Source:
+        """The resource at an address, whose connections are kept."""
+
+
 class TaskRun:
     """One task, in the thread that calls it. ``tell`` is called when it has ended."""
 
-    def __init__(self, evaluator: Evaluator, task: Task, cancellation: Cancellation, tell: Callable[[], None]) -> None:
+    def __init__(self, evaluator: Host, task: Task, cancellation: Cancellation, tell: Callable[[], None]) -> None:
         self._evaluator, self._task, self._tell = evaluator, task, tell
         settings = evaluator.settings
         # A batch that is split is as large as a block for each of its parts, so that none has to be joined again.

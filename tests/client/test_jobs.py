@@ -17,7 +17,7 @@ ACCEPTED = Scripted(202, b"{}", {"Location": "http://other:1/jobs/17", "Content-
 
 
 def job_of(server: ScriptedServer) -> Job:
-    return Job(Service(server.url), "17")
+    return Job(Service(server.url).transport, "17")
 
 
 def test_a_query_as_a_job() -> None:
@@ -147,7 +147,7 @@ def service_of(server: ScriptedServer) -> Service:
 def test_a_result_whose_transfer_breaks_off_is_read_on(tmp_path: Path) -> None:
     losing = Losing(arrow_bytes(), 100)
     with ScriptedServer(losing) as server:
-        job = Job(service_of(server), "17")
+        job = Job(service_of(server).transport, "17")
         assert job.result().bytes() == arrow_bytes()
         assert losing.asked == -(-len(arrow_bytes()) // 100)
         job.result().save(tmp_path / "result")
@@ -156,10 +156,10 @@ def test_a_result_whose_transfer_breaks_off_is_read_on(tmp_path: Path) -> None:
 
 def test_a_result_of_tuples_is_read_on() -> None:
     with ScriptedServer(Losing(arrow_bytes(), 300)) as server:
-        assert Job(service_of(server), "17").result().arrow().equals(TABLE)
+        assert Job(service_of(server).transport, "17").result().arrow().equals(TABLE)
 
 
 def test_a_result_that_changed_or_never_comes_is_not_put_together() -> None:
     for losing in (Losing(arrow_bytes(), 300, changes=True), Losing(arrow_bytes(), 0)):
         with ScriptedServer(losing) as server, pytest.raises(TruncatedError):
-            Job(service_of(server), "17").result().bytes()
+            Job(service_of(server).transport, "17").result().bytes()

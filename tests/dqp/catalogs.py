@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.algebra.table import Column, Table
+from dqp.catalog.catalog import Catalog
 
 _NAMES = {"INT": "INTEGER", "TEXT": "VARCHAR", "TIMESTAMPTZ": "TIMESTAMP WITH TIME ZONE", "BOOL": "BOOLEAN"}
 _WIDTHS = {"INTEGER": 4.0, "BIGINT": 8.0, "DOUBLE": 8.0, "DATE": 4.0, "BOOLEAN": 1.0, "VARCHAR": 24.0}

@@ -9,7 +9,8 @@ import pyarrow as pa
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Remote, Scan
-from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.algebra.table import Column, Table
+from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import DescribedSource
 from dqp.execution.execution import Execution, ExecutionOptions
 from dqp.settings import FederationSettings

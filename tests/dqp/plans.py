@@ -16,16 +16,18 @@ from typing import Any
 
 from dqp.algebra import types
 from dqp.algebra.operators import Names, Nested, Operator, Remote
+from dqp.algebra.table import Column, Table
 from dqp.binding.binder import bind
-from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.catalog.catalog import Catalog
 from dqp.explain.explanation import Explanation
 from dqp.explain.labels import described
 from dqp.explain.plan import node_of
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.partition import cut
 from dqp.planning.distribution.placement import Placement, named_places
 from dqp.planning.distribution.splitting import parts
-from dqp.planning.rules import Context, optimise
+from dqp.planning.rules import optimise
 from dqp.sql import dialects
 from tests.tpch import PLACEMENTS, QUERIES, qualified
 

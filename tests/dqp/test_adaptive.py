@@ -16,12 +16,13 @@ from dai.drivers import driver_for
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, Sort, column
-from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.algebra.table import Column, Table
+from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import DriverSource
 from dqp.execution.execution import Execution
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.costing.estimates import exact
-from dqp.planning.rules import Context
 from dqp.planning.semijoins.adaptive import adapt
 from dqp.planning.semijoins.program import Reduction
 from dqp.planning.semijoins.reduction import reduced

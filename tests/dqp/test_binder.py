@@ -20,8 +20,9 @@ from sqlglot.errors import ParseError
 from dai.errors import NotAQueryError, ParameterError, StatementError
 from dqp.algebra.functions import AGGREGATES, MOMENTS, TELLING, VOLATILE, is_aggregate
 from dqp.algebra.operators import Block, Inline, Nested, Operator, Scan, walk
+from dqp.algebra.table import Column, Table
 from dqp.binding.binder import bind
-from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.catalog.catalog import Catalog
 from dqp.sql.render_duckdb import duckdb_sql
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle

@@ -14,8 +14,9 @@ import pytest
 from dai.drivers import Column as ColumnInfo
 from dai.drivers import ColumnStatistics, ForeignKey, Index, Statistics, TableInfo, driver_for
 from dai.errors import DaiError, DatabaseUnavailableError, StatementError, UnreachableError
+from dqp.algebra.table import UNKNOWN_ROWS
 from dqp.catalog import reflection
-from dqp.catalog.catalog import UNKNOWN_ROWS, Catalog
+from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import DriverSource
 from tests.dqp.scripted import Scripted, info
 from tests.processes import until

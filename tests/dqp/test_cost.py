@@ -9,11 +9,13 @@ from sqlglot import exp
 
 from dqp.algebra.constants import literal, number, value
 from dqp.algebra.operators import Aggregate, Inline, Names, Operator, Remote, Scan, Sort, column
+from dqp.algebra.table import Column, Table
 from dqp.binding.binder import bind
-from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.catalog.catalog import Catalog
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import FETCH, ROUND_TRIP, Estimator, costs
 from dqp.planning.costing.estimates import Estimate
-from dqp.planning.rules import Context, optimise
+from dqp.planning.rules import optimise
 
 
 def _table(source: str, name: str, rows: float, *columns: Column) -> Table:

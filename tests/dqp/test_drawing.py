@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqp.explain.explanation import Figures, Node
+from dqp.explain.nodes import Figures, Node
 from dqp.explain.svg import drawn
 
 SVG = "{http://www.w3.org/2000/svg}"

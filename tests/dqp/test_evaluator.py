@@ -17,10 +17,11 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.errors import EvaluatorLostError, OperationError
 from dqp.execution.service_calls import Operation
-from dqp.runtimes.evaluator import LOOPBACK, Evaluator, EvaluatorSettings, _within
+from dqp.runtimes.evaluator import Evaluator, _within
 from dqp.runtimes.flight.client import fetch, health
 from dqp.runtimes.flight.server import FlightPort, Ticket
 from dqp.runtimes.wire import Body, Called, Input, Received, RemoteInput, Task, Tuples
+from dqp.settings import LOOPBACK, EvaluatorSettings
 from tests.processes import until
 
 

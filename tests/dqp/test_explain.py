@@ -16,13 +16,15 @@ from dai.streams.stream import Stream
 from dqp.algebra.operators import Exchange, Join, Names, Project, Receive, column
 from dqp.coordinator import Coordinator
 from dqp.execution.execution import Execution, ExecutionOptions, Measurement, figures_of
-from dqp.explain.explanation import Explanation, Figures, Node, duration, measured, shortened, size, wrong
+from dqp.explain.explanation import Explanation
+from dqp.explain.nodes import Figures, Node, wrong
 from dqp.explain.plan import AGAIN, MISSING, OTHERWISE, fragments_of, node_of, remarks_of
+from dqp.explain.text import duration, measured, shortened, size
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.partition import Fragment, Output, Plan, cut
 from dqp.planning.distribution.placement import Placement, named_places
 from dqp.planning.distribution.spreading import Thresholds
-from dqp.planning.rules import Context
 from dqp.settings import load
 from tests.dqp.doubles import numbers, remote
 

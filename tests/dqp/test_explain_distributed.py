@@ -22,7 +22,8 @@ from dai.streams.stream import Stream
 from dqp.catalog.sources import ServiceSource
 from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
-from dqp.explain.explanation import Explanation, Node
+from dqp.explain.explanation import Explanation
+from dqp.explain.nodes import Node
 from dqp.explain.plan import MISSING
 from dqp.runtimes.attempt import Attempt
 from dqp.runtimes.service import ServiceEvaluator

@@ -27,7 +27,8 @@ from dai.errors import (
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Aggregate, Filter, Operator, Project, Remote, Scan, column
-from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.algebra.table import Column, Table
+from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import DriverSource
 from dqp.execution.buffer import Buffer
 from dqp.execution.execution import Execution

@@ -24,13 +24,15 @@ from dqp.algebra.operators import (
     identifiers,
     walk,
 )
+from dqp.algebra.table import Column, Table
 from dqp.algebra.types import width
 from dqp.binding.binder import bind
-from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.catalog.catalog import Catalog
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.partition import Output, Plan, cut
 from dqp.planning.distribution.spreading import Thresholds
-from dqp.planning.rules import Context, optimise
+from dqp.planning.rules import optimise
 from dqp.runtimes.distributed import frequent
 from dqp.sql.render_duckdb import duckdb_sql
 from tests.dqp import plans

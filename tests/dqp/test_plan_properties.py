@@ -39,8 +39,9 @@ from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import DriverSource
 from dqp.execution.execution import Execution
 from dqp.execution.leaves import remotes
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
-from dqp.planning.rules import RULES, Context, applied
+from dqp.planning.rules import RULES, applied
 from dqp.planning.rules.implode import implode
 from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqp.explain.explanation import Node
-from dqp.explain.profile import OPERATORS, PROFILE_BYTES, bounded, matched, operators_of
+from dqp.execution.profile import OPERATORS, PROFILE_BYTES, bounded
+from dqp.explain.nodes import Node
+from dqp.explain.profile import matched, operators_of
 from tests.dqp.doubles import numbers, remote
 
 

@@ -8,10 +8,9 @@ import pytest
 
 from dai.errors import ConfigurationError
 from dqp.runtimes import RUNTIMES
-from dqp.runtimes.evaluator import EvaluatorSettings
 from dqp.runtimes.ray import Actor
 from dqp.runtimes.wire import Body, Task, encoded
-from dqp.settings import load
+from dqp.settings import EvaluatorSettings, load
 from tests.clusters import ALONE
 from tests.servers import free_port
 

@@ -20,8 +20,8 @@ from dqp.algebra.operators import (
 )
 from dqp.algebra.operators import column as named
 from dqp.explain.seconds import MOVED_BYTE, own
+from dqp.planning.context import Context
 from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, Estimator, costs
-from dqp.planning.rules import Context
 from tests.dqp.doubles import numbers, remote
 
 ROWS = 1_000.0

@@ -6,11 +6,7 @@ from collections import OrderedDict
 
 import orjson
 
-from dai.api.call import Call
-from dai.api.openapi import PROBLEM
-from dai.api.operations import Answer, Operation
-from dai.api.replies import Reply
-from dai.errors import DaiError, InternalError, NotFoundError
+from dai.errors import DaiError, InternalError
 
 KEPT = 1000
 """Problems at most; the oldest goes first."""
@@ -39,26 +35,3 @@ class Problems:
 
     def of(self, id: str) -> bytes | None:
         return self._kept.get(id)
-
-
-async def get_problem(call: Call) -> Reply:
-    problem = call.service.problems.of(call.path["request"])
-    if problem is None:
-        raise NotFoundError(
-            f"No answer to a request {call.path['request']!r} broke off, or it is long ago.",
-            hint="It is the X-Request-ID of the answer.",
-        )
-    return Reply(problem, PROBLEM)
-
-
-OPERATIONS = (
-    Operation(
-        "GET",
-        "/problems/{request}",
-        get_problem,
-        "Why the answer with this X-Request-ID broke off: its problem, with the rows that came before",
-        {200: Answer("The problem", {PROBLEM: {"type": "object"}})},
-        problems=(NotFoundError,),
-        tag="operations",
-    ),
-)

@@ -72,9 +72,7 @@ async def get_schema_file(call: Call) -> Reply:
 
 
 async def get_openapi(call: Call) -> Reply:
-    from dai.api.app import openapi_document
-
-    return json_reply(openapi_document())
+    return json_reply(call.scope["app"].openapi())
 
 
 async def get_docs(call: Call) -> Reply:

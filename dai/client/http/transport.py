@@ -177,6 +177,13 @@ class Transport:
             cancellation.check()
             attempt += 1
 
+    def json(self, path: str, *, fresh: bool = False) -> Any:
+        """What the service says at ``path``, from JSON; ``fresh``: not what it kept from before."""
+        headers = {"Accept": "application/json", **({"Cache-Control": "no-cache"} if fresh else {})}
+        reply = self.send("GET", path, headers=headers)
+        with reply.body:
+            return reply.json()
+
     def _pause(self, attempt: int, asked: float | None) -> float:
         wait: float = self.options.backoff * 2**attempt
         if asked is not None:

@@ -29,14 +29,14 @@ from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInf
 from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Pool
-from dai.drivers.connections.pooled import PooledDriver, Release
+from dai.drivers.connections.pooled import Release
 from dai.drivers.connections.rows import FIRST_ROWS, MOST_ROWS, batches, columns_of
 from dai.drivers.mariadb import catalog as schema_of
 from dai.drivers.mariadb import tls
 from dai.drivers.mariadb.errors import LOST, error_of
 from dai.drivers.mariadb.literals import inserts
 from dai.drivers.mariadb.query_tables import SINCE, definitions, settings
-from dai.drivers.mariadb.session import Connection, MariaSession, encoded, kinds_of, prepare
+from dai.drivers.mariadb.session import Connection, MariaSession, Server, encoded, kinds_of, prepare
 from dai.drivers.mariadb.types import TEXT_TYPES, Kind, array, lossless_floats
 from dai.drivers.mariadb.wire import Answer, readable, reset
 from dai.drivers.sql.ddl import matched, quoted, quoted_table
@@ -76,7 +76,7 @@ _RESET_MILLISECONDS = 2_000
 """After which a connection whose session is not new yet is replaced."""
 
 
-class MariaDB(PooledDriver[Connection]):
+class MariaDB(Server):
     """``Driver`` over mysqlclient; see the module."""
 
     dialect = "mysql"

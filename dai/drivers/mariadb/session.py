@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import tempfile
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pyarrow as pa
 
 from dai.drivers.connections.interrupts import interruptible
-from dai.drivers.connections.pooled import PooledSession
+from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.mariadb.literals import literal
 from dai.drivers.mariadb.types import Kind, kind
 from dai.drivers.mariadb.wire import settle
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count, keyword
 from dai.errors import DataError, StatementError
+from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-
-if TYPE_CHECKING:
-    from dai.drivers.mariadb.driver import MariaDB
 
 _SESSION_WORDS = {
     "BEGIN", "COMMIT", "DEALLOCATE", "EXECUTE", "HANDLER", "KILL", "LOAD", "LOCK", "PREPARE", "RELEASE", "ROLLBACK",
@@ -45,10 +45,37 @@ class Connection:
         self.unread = 0
 
 
+class Server(PooledDriver[Connection]):
+    """What a session needs of its driver."""
+
+    @abstractmethod
+    def kill(self, thread: int) -> None:
+        """Ends the statement of a connection, through another one."""
+
+    @abstractmethod
+    def translated(
+        self, connection: Connection, sql: str | None = None, bound: Bound | None = None
+    ) -> AbstractContextManager[None]:
+        """Raises the library's errors of the block as ours. ``sql`` is what they show."""
+
+    @abstractmethod
+    def read(
+        self,
+        connection: Connection,
+        result: Any,
+        kinds: Sequence[Kind],
+        sql: str,
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        release: Release[Connection],
+    ) -> Stream:
+        """The rows of a result that the library reads."""
+
+
 class MariaSession(PooledSession[Connection]):
     """``Session`` on one connection; cancelling kills its statement from another."""
 
-    _driver: MariaDB
+    _driver: Server
 
     def begin(self, *, read_only: bool) -> None:
         self.run(f"START TRANSACTION{' READ ONLY' if read_only else ''}")

@@ -1,8 +1,8 @@
 """From a fragment's output to the partitions that its consumers read.
 
 ``distribute`` is the one way: it splits each batch by its bucket column, joins the small pieces of each partition into
-blocks and puts them into an ``Outbox`` (``dqp.execution.exchange.outbox``: bounded, spilling rather than deadlocking), where one reader a
-partition takes them, in the same process or through ``dqp.runtimes.flight.server``.
+blocks and puts them into an ``Outbox`` (``dqp.execution.exchange.outbox``: bounded, spilling rather than deadlocking),
+where one reader a partition takes them, in the same process or through ``dqp.runtimes.flight.server``.
 """
 
 from __future__ import annotations

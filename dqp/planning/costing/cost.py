@@ -1,7 +1,7 @@
 """How many rows an operator gives, and what it costs to have them: from the statistics of the tables.
 
-The estimates are the sources' statistics (``dqp.planning.costing.estimates``) after what every operator does to them; what predicates
-and joins do is in ``dqp.planning.costing.selectivity``. The constants are measured.
+The estimates are the sources' statistics (``dqp.planning.costing.estimates``) after what every operator does to them;
+what predicates and joins do is in ``dqp.planning.costing.selectivity``. The constants are measured.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dqp.planning.costing.selectivity import joined, selectivity
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dqp.catalog.catalog import Table
+    from dqp.algebra.table import Table
 
 
 @dataclass(frozen=True)

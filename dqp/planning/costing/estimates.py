@@ -24,9 +24,9 @@ FAR = 6.0
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """``low`` and ``high`` as numbers on a line (``dqp.algebra.constants.number``), None for text or where unknown. ``bell``:
-    mean and standard deviation, where the values lie around a mean and not evenly between the ends. ``most``: how many
-    different values are left, where that is known to be less than ``distinct``."""
+    """``low`` and ``high`` as numbers on a line (``dqp.algebra.constants.number``), None for text or where unknown.
+    ``bell``: mean and standard deviation, where the values lie around a mean and not evenly between the ends. ``most``:
+    how many different values are left, where that is known to be less than ``distinct``."""
 
     distinct: float | None = None
     null_fraction: float = 0.0

@@ -1,9 +1,8 @@
 """An aggregate that one source would compute in one thread, as parts of it that run at the same time.
 
 The plan stays one statement there; a runtime that can read in parallel asks for this just before it sends. The parts
-are
-ranges of a key (``dqp.planning.distribution.splitting``), their groups are merged here: what stood above the aggregate in the statement
-(a division, HAVING, an order) is then done here too.
+are ranges of a key (``dqp.planning.distribution.splitting``), their groups are merged here: what stood above the
+aggregate in the statement (a division, HAVING, an order) is then done here too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Cuts a tree that is spread over evaluators (``dqp.planning.distribution.spreading``) at its exchanges into fragments."""
+"""Cuts a tree that is spread over evaluators (``dqp.planning.distribution.spreading``) at its exchanges into
+fragments."""
 
 from __future__ import annotations
 

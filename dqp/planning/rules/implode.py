@@ -27,10 +27,10 @@ from dqp.algebra.operators import (
 )
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import ROUND_TRIP, costs
+from dqp.planning.costing.key_lists import NUMBER, most_listed
 from dqp.planning.predicates import all_of, equality, rebuilt
 from dqp.planning.rules.columns import in_order
 from dqp.planning.rules.joins import place
-from dqp.planning.semijoins.program import NUMBER, most_listed
 from dqp.sql import dialects
 
 

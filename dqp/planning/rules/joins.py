@@ -4,7 +4,8 @@ cheapest next join (greedy) beyond, the order as it is written beyond ``MOST_ORD
 A plan is known for each place where a join's result can be: in a source, as long as all of it is there, or here. What
 is fetched from a source is paid when it leaves; so a join stays in its source as long as its result costs less to fetch
 than its inputs do. What is joined here with something small that was fetched before is expected to be reduced by its
-keys (``dqp.planning.semijoins.program``), and to cost less by that. The side that is built is the smaller one and stands right."""
+keys (``dqp.planning.semijoins.program``), and to cost less by that. The side that is built is the smaller one and
+stands right."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from dqp.algebra.operators import Filter, Inline, Join, Operator, Remote, Scan, 
 from dqp.planning.context import Context, nested_plans, same_values
 from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, Costs, costs
 from dqp.planning.costing.estimates import Estimate
+from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
 from dqp.planning.costing.selectivity import joined
 from dqp.planning.predicates import all_of, changing, equality, same
 from dqp.planning.rules.columns import in_order
-from dqp.planning.semijoins.program import LARGEST_PART, NUMBER, most_listed
 
 MOST = 10
 MOST_ORDERED = 128

@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from dqp.algebra.operators import Inline, Operator, Remote, Scan, walk
-from dqp.planning.rules import Context
+from dqp.planning.context import Context
 from dqp.planning.semijoins.program import candidates, program
 from dqp.planning.semijoins.reduction import at_hand, reduced
 

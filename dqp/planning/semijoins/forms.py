@@ -16,7 +16,8 @@ from dqp.algebra.types import arrow_type
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.estimates import UNKNOWN, Estimate
-from dqp.planning.semijoins.program import LARGEST_PART, NUMBER, Reduction, share
+from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER
+from dqp.planning.semijoins.program import Reduction, share
 
 
 def together(

@@ -33,16 +33,9 @@ from dqp.algebra.operators import (
 from dqp.planning.context import EXACT, Context, same_values
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics
+from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
 from dqp.planning.predicates import equality
 
-LARGEST_PART = 0.8
-"""The part of the probe's rows that may be left where a filter is to pay."""
-NUMBER = 2e-6
-"""Seconds that a key of a list costs, from here to the source's plan."""
-MOST_LISTED = 1_000
-"""Keys that are written as a list: what every source compares a row with fast."""
-MOST_NUMBERS = {"postgresql": 50_000, "mariadb": 20_000, "duckdb": 20_000, "sqlite": 20_000}
-"""Whole numbers that are, where the dialect's database looks them up in a table of hashes, a sorted list or a tree."""
 UNSURE = 2.0
 """How many times more keys than a list may have are waited for: they may turn out to be fewer."""
 WAITING = 0.1
@@ -52,7 +45,6 @@ MANY = 24
 MOST_WEIGHED = 48
 """Steps that are weighed one against the others."""
 _ORDERED = frozenset({"DATE", "TIMESTAMP"})
-BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 Leaf = Remote | Inline
 
 
@@ -213,11 +205,6 @@ class _Program:
 def most_keys(source: str, type: str, context: Context) -> float:
     """Keys of the type that a statement of the source may have, in whatever form."""
     return MOST_KEYS if context.takes_tables(source) else most_listed(type, context.dialect(source))
-
-
-def most_listed(type: str, dialect: str) -> float:
-    """Keys of the type that a list may have."""
-    return MOST_NUMBERS.get(dialect, MOST_LISTED) if type in BITS else MOST_LISTED
 
 
 def share(low: float, high: float, values: ColumnStatistics) -> float:

@@ -21,11 +21,12 @@ from dqp.algebra.operators import Filter, Inline, Operator, Remote, Sort, column
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import costs
 from dqp.planning.costing.estimates import Estimate
+from dqp.planning.costing.key_lists import BITS, LARGEST_PART, MOST_LISTED, NUMBER, most_listed
 from dqp.planning.rules.conditions import order_conditions
 from dqp.planning.rules.filters import push_filters
 from dqp.planning.rules.implode import refused
 from dqp.planning.semijoins.forms import in_words, together
-from dqp.planning.semijoins.program import BITS, LARGEST_PART, MOST_LISTED, NUMBER, Reduction, most_listed, share
+from dqp.planning.semijoins.program import Reduction, share
 
 
 def reduced(tree: Operator, reduction: Reduction, keys: pa.Table, context: Context) -> Operator:

@@ -22,7 +22,8 @@ from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Aggregate, Operator, Project, Scan, column
-from dqp.catalog.catalog import Catalog, Table
+from dqp.algebra.table import Table
+from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import DriverSource
 from dqp.settings import FederationSettings
 from dqp.sql import dialects

@@ -32,7 +32,8 @@ from dqp.algebra.operators import (
     Sort,
     column,
 )
-from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.algebra.table import Column, Table
+from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import DriverSource
 from dqp.settings import FederationSettings
 from dqp.sql.dialects import NotPushed, statement

@@ -17,11 +17,13 @@ from sqlglot import exp
 
 from dqp.algebra import types
 from dqp.algebra.operators import Call, Inline, Names, Nested, Operator, Project, Remote, column, rewritten, walk
+from dqp.algebra.table import Column, Table
 from dqp.binding.binder import bind
-from dqp.catalog.catalog import Catalog, Column, Table
+from dqp.catalog.catalog import Catalog
 from dqp.explain.labels import described
+from dqp.planning.context import Context, Options
 from dqp.planning.costing.cost import Estimator
-from dqp.planning.rules import RULES, Context, Options, Rule, applied
+from dqp.planning.rules import RULES, Rule, applied
 from dqp.sql.render_duckdb import duckdb_sql
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.schema import TABLES, data

@@ -1,0 +1,59 @@
+"""What of DuckDB's profile of a fragment travels from an evaluator to the coordinator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+SHOWN = {
+    "Aggregates": "",
+    "Conditions": "",
+    "Expression": "",
+    "Filters": "",
+    "Groups": "by ",
+    "Join Type": "",
+    "Order By": "by ",
+    "Projections": "",
+    "Top": "first ",
+}
+"""What DuckDB says of an operator that means something to people, and the word before it."""
+OPERATORS, TEXTS, TEXT, PROFILE_BYTES = 300, 64, 200, 256 << 10
+"""Of a profile that travels: operators, texts said of one thing, characters of each, bytes of all of it."""
+
+
+def bounded(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """What can be shown of a profile and no more: what an evaluator sends. Operators beyond the first ``OPERATORS`` are
+    left out with a node that says so; where what is said of them is too much, it is left out."""
+    for said in (SHOWN, {}):
+        left = iter(range(OPERATORS))
+        found = {"operator": [_bounded(each, left, said) for each in profile.get("operator", ())]}
+        if len(json.dumps(found)) <= PROFILE_BYTES:
+            break
+    return found
+
+
+def _bounded(engine: Mapping[str, Any], left: Iterator[int], said: Collection[str]) -> dict[str, Any]:
+    if next(left, None) is None:
+        return {"type": "MORE_OPERATORS"}
+    info = engine.get("extra_info") or {}
+    below = []
+    for each in engine.get("children", ()):
+        below.append(_bounded(each, left, said))
+        if below[-1]["type"] == "MORE_OPERATORS":
+            break
+    return {
+        **{
+            name: engine[name]
+            for name in ("type", "timing", "intermediate_rows", "intermediate_size_bytes")
+            if name in engine
+        },
+        "extra_info": {name: _shortened(value) for name, value in info.items() if name in said},
+        "children": below,
+    }
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, list):
+        return [str(each)[:TEXT] for each in value[:TEXTS]]
+    return str(value)[:TEXT]

@@ -1,0 +1,86 @@
+"""Plans as text for a terminal, and the words for figures that every form of a plan uses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dqp.explain.nodes import Figures, Node, wrong
+
+LISTED = 8
+"""Values of a list that people are shown."""
+_VALUE = r"(?:'(?:[^']|'')*'|-?\d[\w.+-]*|NULL)"
+_VALUES = re.compile(rf"{_VALUE}(?:\s*,\s*{_VALUE}){{{LISTED},}}")
+
+
+def shortened(sql: str) -> str:
+    """The statement for people: of a long list of values the first few, and how many there are."""
+
+    def short(found: re.Match[str]) -> str:
+        values = re.findall(_VALUE, found[0])
+        return f"{', '.join(values[:3])}, … {len(values):,} values"
+
+    return _VALUES.sub(short, sql)
+
+
+def size(value: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} GB"
+
+
+def duration(value: float) -> str:
+    """Seconds for people."""
+    if value < 0.000_000_5:
+        return "<1 µs"
+    if value < 0.0001:
+        return f"{value * 1e6:,.0f} µs"
+    return f"{value * 1000:,.1f} ms" if value < 1 else f"{value:,.2f} s"
+
+
+def count(rows: float) -> str:
+    """Rows for people."""
+    return "1 row" if round(rows) == 1 else f"{rows:,.0f} rows"
+
+
+def measured(figures: Figures, times: float | None = None) -> list[str]:
+    """What is known, each figure with its unit. ``times`` the estimate: as ``wrong`` says."""
+    parts = []
+    if figures.rows is not None:
+        how = "" if times is None else f"{times:,.0f} times" if times > 1 else f"1/{1 / times:,.0f} of"
+        parts.append(count(figures.rows) + (f" ({how} the estimate)" if how else ""))
+    if figures.bytes is not None:
+        parts.append(size(figures.bytes))
+    if figures.seconds is not None:
+        parts.append(duration(figures.seconds))
+    if figures.waiting is not None:
+        parts.append(f"waited {duration(figures.waiting)}")
+    if figures.held is not None:
+        parts.append(f"held {duration(figures.held)}")
+    if figures.spooled:
+        parts.append(f"{size(figures.spooled)} to disk")
+    return parts
+
+
+def lines(node: Node, first: str = "", rest: str = "") -> Iterator[str]:
+    """The lines of a node and of what is below it; ``first`` and ``rest`` stand before its first and its other ones."""
+    where = f" ({node.where})" if node.where else ""
+    figures = []
+    if expected := measured(node.estimated):
+        figures.append(f"estimated {', '.join(expected)}")
+    if node.actual is not None and (actual := measured(node.actual, wrong(node))):
+        figures.append(f"actual {', '.join(actual)}")
+    yield f"{first}{node.title}{where}" + (f"  [{'; '.join(figures)}]" if figures else "")
+    inner = rest + ("│  " if node.inputs else "   ")
+    for each in node.details:
+        yield f"{inner}{each}"
+    for number, each in enumerate(node.statements, 1):
+        part = f"part {number} of {len(node.statements)}: " if len(node.statements) > 1 else ""
+        for line in f"{part}{shortened(each)}".split("\n"):
+            yield f"{inner}{line}"
+    for number, below in enumerate(node.inputs):
+        last = number == len(node.inputs) - 1
+        yield from lines(below, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
