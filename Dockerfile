@@ -9,7 +9,7 @@ WORKDIR /source
 ENV PIP_CONSTRAINT=/source/constraints.txt PIP_BUILD_CONSTRAINT=/source/constraints.txt PIP_NO_CACHE_DIR=1
 RUN python -m venv /opt/dai
 # What changes seldom first: the dependencies alone.
-COPY pyproject.toml constraints.txt ./
+COPY pyproject.toml constraints.txt LICENSE ./
 COPY dai/__init__.py dai/__init__.py
 COPY dqp/__init__.py dqp/__init__.py
 RUN /opt/dai/bin/pip install '.[mariadb]'

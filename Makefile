@@ -14,7 +14,7 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 demo: $(VENV)/.installed-demo ## a data service with demo data, asked in every way (no database needed)
-	$(BIN)/python -m dai.demo
+	$(BIN)/python -m examples.demo
 
 test: $(VENV)/.installed-test check ## every check, then every test, on real PostgreSQL and MariaDB, and MySQL where it can be had
 	@scripts/mysql-server var/mysql || [ $$? = 3 ]

@@ -55,7 +55,7 @@ class Table(Mapping[str, Any]):
                 self._loaded[name] = getattr(import_module(module), attribute)
             except ModuleNotFoundError as error:
                 extra = self._extras.get(name)
-                hint = f"pip install 'dai[{extra}]'" if extra else None
+                hint = f"pip install 'dai-dqp[{extra}]'" if extra else None
                 raise MissingDependencyError(
                     f"The {self.kind} {name!r} needs the Python package {error.name!r}.", hint=hint
                 ) from error

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from demo.load import load
+
 import dai
 from dai.client import Resource, activity, document, element
-from dai.demo.load import load
 
 DELAYS_BY_AIRLINE = """
     select airlines.name as airline, count(*) as flights, round(avg(arr_delay), 1) as minutes_late

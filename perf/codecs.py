@@ -17,10 +17,10 @@ import pyarrow.json
 import pyarrow.parquet as pq
 from lxml import etree
 
-from dai.demo.data import mixed, protein_goterm
 from dai.formats import FORMATS, format_named
 from dai.formats.webrowset.decode import decoded_by_parser
 from dai.streams.stream import Stream
+from examples.demo.data import mixed, protein_goterm
 from perf.harness import Report, measured, median
 from perf.world import World
 

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from dai.demo.data import GOTERM_ROWS, littleblackbook, mixed_in_pieces
-from dai.demo.tables import mixed
 from dai.drivers import Driver, driver_for
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from examples.demo.data import GOTERM_ROWS, littleblackbook, mixed_in_pieces
+from examples.demo.tables import mixed
 from perf.world import SETTINGS, service
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer

@@ -20,7 +20,6 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlglot import exp
 
-from dai.demo.data import protein_goterm
 from dai.drivers import driver_for
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.keys import Keys, Members
@@ -32,6 +31,7 @@ from dqp.execution.leaves import remotes
 from dqp.planning.rules import applied
 from dqp.planning.rules.columns import prune_columns
 from dqp.settings import load
+from examples.demo.data import protein_goterm
 from perf.federated_world import make_big, make_tpch
 from perf.federation import QUERIES as JOINS
 from perf.federation import ROWS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from dai.demo.load import load
+from examples.demo.load import load
 from tests.processes import ServiceProcess
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from dai.demo.load import load
 from dai.drivers import Driver, driver_for
 from dai.perform.parser import parse
 from dai.perform.pipeline import Running
 from dai.streams.cancellation import Cancellation
+from examples.demo.load import load
 from tests.documents import answer, environment, query, results, running, statuses, written
 from tests.pipelines import begun, reports
 

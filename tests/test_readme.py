@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dai.demo.load import load
+from examples.demo.load import load
 from tests.processes import until
 from tests.servers import free_port
 
@@ -110,6 +110,8 @@ def test_flights_from_new_york() -> None:
 
 
 def test_demo_runs_and_stops() -> None:
-    ended = subprocess.run([sys.executable, "-m", "dai.demo"], cwd=ROOT, capture_output=True, text=True, timeout=400)
+    ended = subprocess.run(
+        [sys.executable, "-m", "examples.demo"], cwd=ROOT, capture_output=True, text=True, timeout=400
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "everything is stopped" in ended.stdout

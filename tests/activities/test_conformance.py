@@ -8,7 +8,6 @@ import pytest
 from lxml import etree
 
 from dai.config import RoleConfig
-from dai.demo.load import load
 from dai.drivers import Driver, driver_for
 from dai.errors import ParameterError
 from dai.formats import format_named
@@ -20,6 +19,7 @@ from dai.service.resources import ROLES
 from dai.streams.cancellation import Cancellation
 from dai.streams.mailbox import Mailbox
 from dai.streams.stream import Block, Stream
+from examples.demo.load import load
 from tests.documents import Ends, environment, results, table, written
 from tests.test_response import SCHEMAS
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from dai.demo.load import load
 from dai.drivers import Column, ForeignKey, Index, TableInfo, driver_for
 from dai.drivers.memory import Memory, Script
 from dai.errors import ClosedError, DataError, ParameterError
 from dai.formats import format_named
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block, Stream
+from examples.demo.load import load
 from tests.documents import Ends, answer, error_of, query, results, running, statuses, table, to_csv
 
 SCHEMA = etree.XMLSchema(file=Path(__file__).parents[2] / "schemas/database-schema.xsd")

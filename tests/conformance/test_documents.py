@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from dai.demo.load import load
 from dai.drivers import Driver, driver_for
 from dai.errors import DaiError, DocumentError, TooLargeError
 from dai.perform.parser import GDS, DocumentLimits, parse
 from dai.perform.pipeline import Running
 from dai.perform.response import document
+from examples.demo.load import load
 from tests.documents import environment, results
 from tests.test_response import SCHEMAS
 

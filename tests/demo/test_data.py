@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from dai.demo import data
+from examples.demo import data
 
 
 def _digest(table: pa.Table) -> str:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Engine, create_engine, inspect, select
 
-from dai.demo import data
-from dai.demo.load import load, main
-from dai.demo.tables import DATASETS, METADATA
 from dai.errors import ConflictError, DatabaseUnavailableError, ParameterError
+from examples.demo import data
+from examples.demo.load import load, main
+from examples.demo.tables import DATASETS, METADATA
 
 ROWS = 2_000
 NAMES = tuple(DATASETS)
@@ -128,7 +128,7 @@ def test_awkward_text_arrives(url: str, monkeypatch: pytest.MonkeyPatch) -> None
     ids = pa.array(range(len(texts)), pa.int32())
     content = pa.table({"id": ids, "name": texts, "address": texts, "phone": ["1"] * len(texts)})
     awkward = replace(DATASETS["littleblackbook"], make=lambda rows: {"littleblackbook": [content]})
-    monkeypatch.setattr("dai.demo.load.DATASETS", {"littleblackbook": awkward})
+    monkeypatch.setattr("examples.demo.load.DATASETS", {"littleblackbook": awkward})
     load(url, ["littleblackbook"])
     assert sorted(_read(url, "littleblackbook")) == _rows(content)
 

@@ -19,9 +19,9 @@ import pytest
 from dai.api.server.serve import background
 from dai.commands import FAILED, INTERRUPTED, OK, USAGE
 from dai.config import parse
-from dai.demo.load import load
 from dai.formats import format_named
 from dqp.__main__ import main
+from examples.demo.load import load
 from tests.processes import until
 
 JOINED = """select i."interactionType" as kind, count(*) as n

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import dqp
-from dai.demo.load import load
 from dai.errors import DaiError
 from dqp.catalog.catalog import Catalog
 from dqp.execution.service_calls import operations_of
 from dqp.interfaces.lab import Lab
 from dqp.settings import FederationSettings
 from dqp.settings import load as settings_of
+from examples.demo.load import load
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "federations.md").read_text()

@@ -15,9 +15,9 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
 
 import dqp
-from dai.demo.load import load
 from dqp.explain.explanation import Explanation
 from dqp.interfaces.lab import Query
+from examples.demo.load import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

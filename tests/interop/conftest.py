@@ -11,7 +11,7 @@ import MySQLdb
 import psycopg
 import pytest
 
-from dai.demo.load import load
+from examples.demo.load import load
 from tests.drivers.conformance_cases import every_type
 from tests.processes import ServiceProcess
 from tests.servers.mariadb import MariaServer

@@ -38,7 +38,7 @@ def _needed(package: str) -> Any:
         return import_module(package)
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            f"This needs the Python package {package!r}.", hint=f"pip install 'dai[{package}]'"
+            f"This needs the Python package {package!r}.", hint=f"pip install 'dai-dqp[{package}]'"
         ) from error
 
 

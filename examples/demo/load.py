@@ -1,6 +1,6 @@
 """Creates the demo tables in a database and fills them.
 
-    python -m dai.demo.load URL [DATASET ...] [--rows N] [--replace]
+    python -m examples.demo.load URL [DATASET ...] [--rows N] [--replace]
 
 Each database is filled by the fastest way that its own library offers: COPY, LOAD DATA LOCAL INFILE, executemany in
 one transaction, or a scan of the Arrow table.
@@ -22,7 +22,6 @@ from sqlalchemy.engine import URL, Dialect, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from dai.demo.tables import DATASETS, USUAL
 from dai.errors import (
     ConflictError,
     DaiError,
@@ -31,6 +30,8 @@ from dai.errors import (
     MissingDependencyError,
     ParameterError,
 )
+
+from .tables import DATASETS, USUAL
 
 
 class Target(Protocol):
@@ -169,7 +170,7 @@ def _mariadb(url: URL) -> Iterator[Target]:
     try:
         import MySQLdb
     except ImportError as error:
-        raise MissingDependencyError("mysqlclient is missing", hint="pip install 'dai[mariadb]'") from error
+        raise MissingDependencyError("mysqlclient is missing", hint="pip install 'dai-dqp[mariadb]'") from error
     arguments: dict[str, Any] = {
         **({"host": url.host} if url.host else {}),
         **({"port": url.port} if url.port else {}),
@@ -291,7 +292,7 @@ def _tab_separated(content: pa.Table, rows: int = 20_000) -> Iterator[bytes]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dai.demo.load", description="Load demo data into a database.")
+    parser = argparse.ArgumentParser(prog="python -m examples.demo.load", description="Load demo data into a database.")
     parser.add_argument("url", help="such as sqlite:///demo.db or postgresql://user:password@127.0.0.1/demo")
     parser.add_argument("datasets", nargs="*", metavar="dataset", help=f"any of {', '.join(DATASETS)}")
     parser.add_argument("--rows", type=int, help="rows of each data set; its usual size when left out")

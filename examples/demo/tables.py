@@ -29,7 +29,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.sql.elements import quoted_name
 from sqlalchemy.types import TypeEngine
 
-from dai.demo import data
+from . import data
 
 METADATA = MetaData()
 

@@ -1,4 +1,4 @@
-"""``python -m dai.demo``: a data service over embedded databases, asked in every way; then it stops.
+"""``python -m examples.demo``: a data service over embedded databases, asked in every way; then it stops.
 
 Loads the demo data into SQLite and DuckDB in a temporary directory, starts ``dai serve`` in front of them on a
 free loopback port, runs the documents of ``examples``, queries in every format, pulls a result by block, joins tables
@@ -20,9 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dai
-from dai.demo.load import load
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from .load import load
+
+EXAMPLES = Path(__file__).parents[1]
 ACROSS = """select i."interactionType" as kind, count(*) as pairs, count(distinct g."GOTermIdentifier") as terms
 from lite.protein_interaction i join duck.protein_goterm g on i."ORF1" = g."ORF"
 where i.repeats > ? group by all order by pairs desc"""
