@@ -76,7 +76,7 @@ _LARGEST = 2**127
 _SPELLED = frozenset({int, float, str, bool, bytes, type(None), Decimal, date, datetime})
 """Whose repr says all of a value."""
 MOST_TOKENS = 30_000
-"""Words, values and signs of a statement. DuckDB's parser takes some 5 KB for each, and holds Python's lock."""
+"""Words, values, signs and comments of a statement. DuckDB's parser takes some 5 KB for each, and holds Python's lock."""
 DEEPEST = 500
 """Parentheses and brackets that are open at once, and names in a chain of dots."""
 MOST_LITERALS = 500
@@ -145,7 +145,7 @@ def _bounded(sql: str) -> None:
     count = depth = dots = 0
     for kind, start, end in lexed(sql, "duckdb"):
         text = sql[start:end] if kind == "symbol" else ""
-        count += kind != "comment"
+        count += 1
         depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
         dots = dots + 1 if text == "." else 0 if text else dots
         if depth > DEEPEST or dots > DEEPEST:
@@ -156,7 +156,7 @@ def _bounded(sql: str) -> None:
             )
         if count > MOST_TOKENS:
             raise LimitError(
-                f"The query has more than {MOST_TOKENS:,} words, values and signs.",
+                f"The query has more than {MOST_TOKENS:,} words, values, signs and comments.",
                 hint="Give a long list of values as one parameter (id IN $ids), or upload it as a table and join that.",
             )
 

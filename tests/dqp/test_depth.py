@@ -112,12 +112,13 @@ TOO_LONG = {
     "values": "from (values " + ", ".join(f"({each}, 'a')" for each in range(20_000)) + ")",
     "list": "select [" + ", ".join(map(str, range(40_000))) + "]",
     "in": f"from lite.deep where id in (null, {', '.join(map(str, range(40_000)))})",
+    "comments": "from lite.deep where " + "/*(*/" * 40_000 + " id = 1",
 }
 
 
 @pytest.mark.parametrize("form", TOO_LONG)
 def test_statements_too_long_for_a_parser_are_refused(lab: Lab, form: str) -> None:
-    with pytest.raises(LimitError, match="more than 30,000 words, values and signs") as caught:
+    with pytest.raises(LimitError, match="more than 30,000 words, values, signs and comments") as caught:
         lab.sql(TOO_LONG[form]).arrow()
     assert "parameter" in str(caught.value.hint)
 

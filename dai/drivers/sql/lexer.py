@@ -133,7 +133,7 @@ def _comment_end(sql: str, start: int, nested: bool) -> int:
         close = sql.find("*/", at)
         if close < 0:
             return len(sql)
-        inner = sql.find("/*", at, close) if nested else -1
+        inner = sql.find("/*", at, close + 1) if nested else -1  # "/*/" opens, then closes nothing
         depth, at = (depth + 1, inner + 2) if inner >= 0 else (depth - 1, close + 2)
     return at
 
