@@ -62,8 +62,8 @@ class LimitsConfig:
     and so must each MiB of its body. ``document_bytes``,
     ``document_depth`` and ``activities`` bound a perform document, ``table_bytes`` the tables that a query brings
     along. A client asks for at most ``block_rows`` rows a
-    block, and pushes at most ``block_bytes`` a block; pushed blocks wait in at most ``session_pushed_bytes`` of one
-    session and ``pushed_bytes`` of all. ``session_seconds`` after its last use a session ends,
+    block, and pushes at most ``block_bytes`` a block; blocks wait in at most ``session_bytes`` of one session and
+    ``sessions_bytes`` of all. ``session_seconds`` after its last use a session ends,
     ``job_seconds`` after its creation a job is destroyed. ``result_bytes`` is for all kept results together.
     """
 
@@ -83,8 +83,8 @@ class LimitsConfig:
     activities: int = 500
     block_rows: int = 1_000_000
     block_bytes: int = 64 << 20
-    session_pushed_bytes: int = 128 << 20
-    pushed_bytes: int = 512 << 20
+    session_bytes: int = 128 << 20
+    sessions_bytes: int = 512 << 20
     sessions: int = 1000
     session_seconds: float = 600.0
     job_seconds: float = 7 * 86400.0

@@ -68,8 +68,8 @@ class Service:
             limits.sessions,
             limits.session_seconds,
             limits.block_bytes,
-            limits.session_pushed_bytes,
-            limits.pushed_bytes,
+            limits.session_bytes,
+            limits.sessions_bytes,
         )
         # its temporary files have no names: none is left behind, however the service ends
         self.scratch = self.results.directory

@@ -36,8 +36,8 @@ class Session:
         self.timeout, self.explicit = timeout, explicit
         self.created = time.time()
         self.ended = False
-        self.pushed = Budget(sessions.session_pushed_bytes, within=sessions.pushed)
-        """What its input streams hold, and the blocks on their way to them."""
+        self.budget = Budget(sessions.session_bytes, within=sessions.budget)
+        """What its streams hold, and the blocks on their way to them."""
         self._sessions = sessions
         self._lock = threading.Lock()
         self._outputs: dict[str, Mailbox] = {}
@@ -66,7 +66,7 @@ class Session:
 
     def input(self, name: str) -> Mailbox:
         """The mailbox a client pushes into; made when it is not there."""
-        return self._stream(self._inputs, name, self.pushed)
+        return self._stream(self._inputs, name)
 
     def find_output(self, name: str) -> Mailbox:
         """The output stream of that name; NotFoundError with the nearest where nobody declared it."""
@@ -177,7 +177,7 @@ class Session:
         for request in requests:
             request.cancellation.cancel(GoneError(why))
 
-    def _stream(self, streams: dict[str, Mailbox], name: str, budget: Budget | None = None) -> Mailbox:
+    def _stream(self, streams: dict[str, Mailbox], name: str) -> Mailbox:
         with self._lock:
             if self.ended:
                 raise GoneError(f"Session {self.id} has ended.")
@@ -185,7 +185,7 @@ class Session:
                 return found
             if len(self._outputs) + len(self._inputs) >= STREAMS_A_SESSION:
                 raise BusyError(f"Session {self.id} has {STREAMS_A_SESSION} streams; no more fit.", retry_after=10)
-            mailbox = streams[name] = Mailbox(capacity_bytes=self._sessions.stream_bytes, budget=budget)
+            mailbox = streams[name] = Mailbox(capacity_bytes=self._sessions.stream_bytes, budget=self.budget)
         self._sessions.register(self)
         return mailbox
 
@@ -202,8 +202,9 @@ class Request:
 class Sessions:
     """The sessions of one service; thread-safe. They do not survive it: their streams are work under way.
 
-    One stream holds ``stream_bytes``, the blocks pushed into one session ``session_pushed_bytes``, into all
-    ``pushed_bytes``; a quarter of that is kept for blocks that a reader waits for.
+    One stream holds ``stream_bytes``, the streams of one session ``session_bytes``, those of all ``sessions_bytes``; a
+    quarter of that is kept for pushed blocks that a reader waits for. An empty output stream takes one block whatever
+    the others hold.
     """
 
     def __init__(
@@ -211,12 +212,12 @@ class Sessions:
         limit: int,
         timeout: float,
         stream_bytes: int,
-        session_pushed_bytes: int = 128 << 20,
-        pushed_bytes: int = 512 << 20,
+        session_bytes: int = 128 << 20,
+        sessions_bytes: int = 512 << 20,
     ) -> None:
         self.limit, self.timeout, self.stream_bytes = limit, timeout, stream_bytes
-        self.session_pushed_bytes = session_pushed_bytes
-        self.pushed = Budget(pushed_bytes - pushed_bytes // 4, awaited_limit=pushed_bytes)
+        self.session_bytes = session_bytes
+        self.budget = Budget(sessions_bytes - sessions_bytes // 4, awaited_limit=sessions_bytes)
         self._lock = threading.Lock()
         self._known: dict[str, Session] = {}
 

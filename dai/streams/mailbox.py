@@ -5,8 +5,9 @@ States and what moves between them::
     open ──finish()──> finished ──the last block acknowledged──> drained
       └──fail(cause)──> failed: a reader gets what was put before, then the cause
 
-A producer thread calls ``put`` and is held while ``capacity`` blocks (or more than ``capacity_bytes``, one block always
-fits) wait unacknowledged. A producer over HTTP calls ``offer``, which never waits. A reader asks for block n, which
+A producer thread calls ``put`` and is held while ``capacity`` blocks (or more than ``capacity_bytes``, or as much as the
+``budget`` that mailboxes share; one block always fits) wait unacknowledged. A producer over HTTP reserves bytes of the
+budget, then calls ``offer``, which never waits. A reader asks for block n, which
 acknowledges all before n; a lost reply is repaired by asking for n again. A reader that asks for several blocks at once
 needs all of them held until it has them, so ``poll_many`` lets the mailbox hold as many. Readers wait in a thread
 (``get``) or on an event loop (``add_listener`` and ``poll``).
@@ -18,6 +19,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from dai.errors import ClosedError, ConflictError, DaiError, GoneError
 from dai.streams.cancellation import Cancellation
@@ -59,7 +61,7 @@ class _Listeners:
 
 
 class Budget:
-    """Bytes of pushed blocks: those that wait in mailboxes, and those on their way into one; thread-safe.
+    """Bytes of blocks: those that wait in mailboxes, and those on their way into one; thread-safe.
 
     ``limit`` is for blocks that no reader waits for yet; one block always fits. A budget ``within`` another takes its
     bytes from that as well. ``awaited_limit`` is for blocks that a reader waits for, None for no limit of its own: so
@@ -76,6 +78,11 @@ class Budget:
     @property
     def held(self) -> int:
         return self._held
+
+    @property
+    def full(self) -> bool:
+        """No block that no reader waits for may be added, here or in the budget that this one is within."""
+        return self._held >= self.limit or (self._within is not None and self._within.full)
 
     def reserve(self, size: int, awaited: bool) -> Budget | None:
         """Takes ``size`` bytes for a block that is to come, ``awaited`` where a reader waits for it. Gives the budget
@@ -143,7 +150,7 @@ class Mailbox:
 
     @property
     def full(self) -> bool:
-        """The next block has to wait for the reader."""
+        """The next block that a thread puts has to wait for the reader."""
         with self._changed:
             return self._full()
 
@@ -162,6 +169,9 @@ class Mailbox:
         return self._finished and not self._blocks
 
     def _full(self) -> bool:
+        return self._at_capacity() or (bool(self._blocks) and self._budget is not None and self._budget.full)
+
+    def _at_capacity(self) -> bool:
         return bool(self._blocks) and (len(self._blocks) >= self.capacity or self._held_bytes >= self.capacity_bytes)
 
     def put(self, block: Block, cancellation: Cancellation, wait: float | None = None) -> bool:
@@ -169,7 +179,7 @@ class Mailbox:
 
         Raises the cancellation's cause, ClosedError when the reader is gone, ConflictError after the end.
         """
-        with cancellation.on_cancel(self._wake):
+        with self._woken_by(cancellation):
             if not self._wait_for_room(cancellation, wait):
                 return False
             self._add(block)
@@ -178,7 +188,7 @@ class Mailbox:
     def fill(self, blocks: Iterator[Block], cancellation: Cancellation) -> None:
         """Puts all blocks and finishes. None is made before there is room for it. Raises as ``put`` does, and what
         ``blocks`` raises; the mailbox is not failed by that."""
-        with cancellation.on_cancel(self._wake):
+        with self._woken_by(cancellation):
             while True:
                 self._wait_for_room(cancellation, None)
                 block = next(blocks, None)
@@ -186,6 +196,14 @@ class Mailbox:
                     break
                 self._add(block)
         self.finish()
+
+    @contextmanager
+    def _woken_by(self, cancellation: Cancellation) -> Iterator[None]:
+        """A producer that waits hears of a cancellation, and of room in the budget."""
+        with cancellation.on_cancel(self._wake), ExitStack() as stack:
+            if self._budget is not None:
+                stack.callback(self._budget.add_listener(self._wake))
+            yield
 
     def _add(self, block: Block) -> None:
         with self._changed:
@@ -240,7 +258,7 @@ class Mailbox:
         with self._changed:
             self.check_offer(number)
             if number == self._next:
-                if self._full():
+                if self._at_capacity():
                     return False
                 self._hold(block)
             if last:

@@ -9,6 +9,7 @@ import pytest
 
 from dai.api.server.serve import Background
 from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, Serve, statement, streamed
+from tests.processes import until
 
 ALL = "select i, s from numbers order by i"
 
@@ -161,8 +162,8 @@ def test_a_pushed_block_may_be_too_large(serve: Serve) -> None:
 
 
 def test_pushed_blocks_are_bounded_in_a_session_and_in_the_service(serve: Serve) -> None:
-    running = serve(limits={"block_bytes": 1000, "session_pushed_bytes": 2000, "pushed_bytes": 4000})
-    pushed = running.service.sessions.pushed
+    running = serve(limits={"block_bytes": 1000, "session_bytes": 2000, "sessions_bytes": 4000})
+    pushed = running.service.sessions.budget
     with httpx.Client(base_url=running.url, timeout=60) as client:
         sessions = [client.post("/sessions").json()["id"] for _ in range(3)]
 
@@ -188,7 +189,7 @@ def test_pushed_blocks_are_bounded_in_a_session_and_in_the_service(serve: Serve)
 
 
 def test_a_push_is_held_until_there_is_room(serve: Serve) -> None:
-    running = serve(limits={"block_bytes": 1000, "session_pushed_bytes": 1000})
+    running = serve(limits={"block_bytes": 1000, "session_bytes": 1000})
     with httpx.Client(base_url=running.url, timeout=60) as client:
         session = client.post("/sessions").json()["id"]
         streams = f"/sessions/{session}/streams"
@@ -214,7 +215,7 @@ def test_a_push_is_held_until_there_is_room(serve: Serve) -> None:
 
 
 def test_a_reader_gets_the_block_it_waits_for_though_its_session_is_full(serve: Serve) -> None:
-    running = serve(limits={"block_bytes": 1000, "session_pushed_bytes": 2000})
+    running = serve(limits={"block_bytes": 1000, "session_bytes": 2000})
     with httpx.Client(base_url=running.url, timeout=60) as client:
         session = client.post("/sessions").json()["id"]
         streams = f"/sessions/{session}/streams"
@@ -234,6 +235,52 @@ def test_a_reader_gets_the_block_it_waits_for_though_its_session_is_full(serve: 
             assert client.put(path, content=b"y" * 1000).status_code == 204
         pull.join(60)
         assert pulled == [b"y" * 4000]
+
+
+def test_blocks_that_are_passed_on_to_streams_that_nobody_reads_count(serve: Serve) -> None:
+    running = serve(limits={"block_bytes": 4000, "session_bytes": 2000})
+    budget = running.service.sessions.budget
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        session = client.post("/sessions").json()["id"]
+        streams = f"/sessions/{session}/streams"
+        passed_on = "".join(
+            f'<inputStream name="in{each}"><toLocal name="on{each}"/></inputStream>'
+            f'<outputStream name="out{each}"><fromLocal from="on{each}"/></outputStream>'
+            for each in range(4)
+        )
+        answer = client.post(
+            f"/resources/book/perform?session={session}", content=DOCUMENT.format(passed_on), headers=XML
+        )
+        assert answer.status_code == 202, answer.text
+
+        def push(stream: int, number: int, wait: int, last: bool = False) -> int:
+            path = f"{streams}/in{stream}/blocks/{number}?wait={wait}&last={str(last).lower()}"
+            return client.put(path, content=b"x" * 1000).status_code
+
+        refused = [[push(stream, number, 0) for number in range(8)].count(429) for stream in range(4)]
+        assert all(refused)
+
+        def held(*directions: str) -> int:
+            listed = client.get(f"/sessions/{session}").json()["streams"]
+            return sum(each["bytes"] for each in listed if each["direction"] in directions)
+
+        until(lambda: budget.held == held("input", "output"))
+        # a block in each is let in, whatever the others hold
+        assert held("output") <= 5 * 1000
+        for stream in range(4):
+            blocks = {each["name"]: each["next"] for each in client.get(f"/sessions/{session}").json()["streams"]}
+            first = blocks[f"in{stream}"]
+            pulled: list[bytes] = []
+            pull = threading.Thread(
+                target=lambda name=stream, pulled=pulled: pulled.append(client.get(f"{streams}/out{name}").content),
+                daemon=True,
+            )
+            pull.start()
+            for number in range(first, first + 5):
+                assert push(stream, number, 50, number == first + 4) == 204
+            pull.join(60)
+            assert pulled == [b"x" * 1000 * (first + 5)]
+        assert budget.held == 0
 
 
 def test_sessions_end_when_nobody_uses_them(serve: Serve) -> None:

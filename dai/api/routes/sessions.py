@@ -157,19 +157,19 @@ async def put_block(call: Call) -> Reply:
     session = service.sessions.get(call.path["session"])
     mailbox = session.find_input(call.path["stream"])
     size = call.body_size(service.config.limits.block_bytes)
-    changes = _Changes(call.query.get("wait", PUSH_WAIT), mailbox, service.sessions.pushed)
+    changes = _Changes(call.query.get("wait", PUSH_WAIT), mailbox, service.sessions.budget)
     try:
         mailbox.check_offer(number)
-        while (full := session.pushed.reserve(size, mailbox.awaits(number))) is not None:
+        while (full := session.budget.reserve(size, mailbox.awaits(number))) is not None:
             with session.waiting():
                 in_time = await changes.wait()
             if not in_time:
-                raise _full(service.sessions.pushed, full)
+                raise _full(service.sessions.budget, full)
             mailbox.check_offer(number)
         try:
             await _offered(call, session, mailbox, changes)
         finally:
-            session.pushed.release(size)
+            session.budget.release(size)
     except ClosedError as error:
         if isinstance(error.__cause__, GoneError):  # the session has ended, not only who read the stream
             raise error.__cause__ from None
@@ -193,10 +193,12 @@ async def _offered(call: Call, session: Session, mailbox: Mailbox, changes: _Cha
 
 def _full(all: Budget, full: Budget) -> DaiError:
     if full is all:
-        return BusyError("Pushed blocks fill the room that the service has for them.", hint="Send the block again.")
+        return BusyError(
+            "The blocks of all sessions fill the room that the service has for them.", hint="Send the block again."
+        )
     return BackPressureError(
-        "Pushed blocks fill the room that this session has for them: their readers are behind.",
-        hint="Send the block again; a stream that a document reads goes on.",
+        "Blocks that nobody has read yet fill the room that this session has for them.",
+        hint="Read its output streams, then send the block again; a stream that a document reads goes on.",
     )
 
 
