@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlglot import exp
 
@@ -135,3 +135,12 @@ def same_values(one: str | None, other: str | None) -> bool:
 def nested_plans(tree: Operator) -> list[Nested]:
     """The subqueries in the expressions of the tree's operators; not those inside of them."""
     return [nested for node in walk(tree) for expression in node.expressions for nested in subqueries(expression)]
+
+
+_Rule = TypeVar("_Rule")
+
+
+def rewrites_nested_plans(rule: _Rule) -> _Rule:
+    """Declares a rule that rewrites the plans nested in expressions itself. Every other rule gets them rewritten."""
+    rule.rewrites_nested_plans = True  # type: ignore[attr-defined]
+    return rule

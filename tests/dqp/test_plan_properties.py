@@ -42,7 +42,7 @@ from dqp.execution.leaves import remotes
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.rules import RULES, applied
-from dqp.planning.rules.implode import implode
+from dqp.planning.rules.subtrees import push_subtrees
 from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed
 from dqp.sql.render_duckdb import expression_sql
@@ -71,7 +71,7 @@ def planned(sql: str, catalog: Catalog) -> Case:
     context.learn(bound)
     before, tree = [bound], bound
     for rule in RULES:
-        if rule is implode:
+        if rule is push_subtrees:
             before.append(tree)
         tree = applied(rule, tree, context)
     return tree, before, context

@@ -19,12 +19,12 @@ from dqp.planning.rules.calls import calls
 from dqp.planning.rules.columns import prune_columns
 from dqp.planning.rules.conditions import order_conditions
 from dqp.planning.rules.filters import push_filters
-from dqp.planning.rules.implode import implode
 from dqp.planning.rules.joins import order_joins
 from dqp.planning.rules.limits import push_limits
 from dqp.planning.rules.narrow import narrow
 from dqp.planning.rules.semijoins import push_semi_joins, thin_semi_joins
 from dqp.planning.rules.simplify import simplify
+from dqp.planning.rules.subtrees import push_subtrees
 from dqp.planning.rules.unnest import unnest
 
 __all__ = ["RULES", "Context", "Options", "Rule", "optimise"]
@@ -43,7 +43,7 @@ RULES: tuple[Rule, ...] = (
     narrow,
     prune_columns,
     order_conditions,
-    implode,
+    push_subtrees,
     calls,
 )
 """In order. A rule may stand twice: what another one did gives it more to do."""
@@ -59,8 +59,8 @@ def optimise(tree: Operator, context: Context) -> Operator:
 
 
 def applied(rule: Rule, tree: Operator, context: Context) -> Operator:
-    """The tree after a rule; the plans nested in its expressions first, but for ``implode``, which sees to them."""
-    if rule is not implode and nested_plans(tree):
+    """The tree after a rule: the plans nested in its expressions first, unless the rule rewrites them itself."""
+    if not getattr(rule, "rewrites_nested_plans", False) and nested_plans(tree):
 
         def change(node: exp.Expression) -> exp.Expression | None:
             if not isinstance(node, Nested):

@@ -30,8 +30,8 @@ from dqp.algebra.operators import (
 from dqp.planning.context import EXACT, Context
 from dqp.planning.costing.cost import costs
 from dqp.planning.predicates import bare, calm, changing, replaced, strict
-from dqp.planning.rules.implode import refused
 from dqp.planning.rules.joins import place
+from dqp.planning.rules.subtrees import refused
 
 FEWER = 0.25
 """The first step has to leave at most this part of the rows."""

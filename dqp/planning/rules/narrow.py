@@ -9,8 +9,8 @@ from dqp.algebra.operators import Aggregate, Filter, Join, Nested, Operator, Pro
 from dqp.planning.context import Context
 from dqp.planning.costing.estimates import WIDTH, made
 from dqp.planning.predicates import COMPARISONS, bare, calm, rebuilt, strict
-from dqp.planning.rules.implode import refused
 from dqp.planning.rules.joins import place
+from dqp.planning.rules.subtrees import refused
 
 GAIN = 4.0
 """Bytes a row that have to be saved."""

@@ -24,7 +24,7 @@ from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.key_lists import BITS, LARGEST_PART, MOST_LISTED, NUMBER, most_listed
 from dqp.planning.rules.conditions import order_conditions
 from dqp.planning.rules.filters import push_filters
-from dqp.planning.rules.implode import refused
+from dqp.planning.rules.subtrees import refused
 from dqp.planning.semijoins.forms import in_words, together
 from dqp.planning.semijoins.program import Reduction, share
 

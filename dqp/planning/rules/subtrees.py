@@ -25,7 +25,7 @@ from dqp.algebra.operators import (
     used,
     walk,
 )
-from dqp.planning.context import Context
+from dqp.planning.context import Context, rewrites_nested_plans
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.key_lists import NUMBER, most_listed
 from dqp.planning.predicates import all_of, equality, rebuilt
@@ -34,13 +34,14 @@ from dqp.planning.rules.joins import place
 from dqp.sql import dialects
 
 
-def implode(tree: Operator, context: Context) -> Operator:
+@rewrites_nested_plans
+def push_subtrees(tree: Operator, context: Context) -> Operator:
     """Rule: the largest subtrees of one source become ``Remote`` leaves."""
     needed = frozenset(tree.columns)
-    return in_order(_whole(tree, needed, context) or _imploded(tree, needed, context), tree.columns)
+    return in_order(_whole(tree, needed, context) or _pushed(tree, needed, context), tree.columns)
 
 
-def _imploded(tree: Operator, needed: Set[str], context: Context) -> Operator:
+def _pushed(tree: Operator, needed: Set[str], context: Context) -> Operator:
     """``needed``: the columns of the tree that something above it uses; a statement gives no others."""
     if isinstance(tree, Remote):
         return tree
@@ -56,20 +57,20 @@ def _imploded(tree: Operator, needed: Set[str], context: Context) -> Operator:
 def _whole(tree: Operator, needed: Set[str], context: Context) -> Remote | None:
     """The tree as one statement, None where it is none or costs more than its parts."""
     source = place(tree)
-    if source is None or free(tree) or _exploding(tree, needed, source, context):
+    if source is None or free(tree) or _grows(tree, needed, source, context):
         return None
     return _remote(source, tree, needed, context)
 
 
 def _below(tree: Operator, needed: Set[str], context: Context) -> Operator:
-    """The node here, its inputs and the plans in its expressions imploded by themselves."""
+    """The node here, its inputs and the plans in its expressions, each by itself."""
     wanted = frozenset(needed)
     if isinstance(tree, Distinct | SetOperation | Block):
-        inputs = [in_order(_imploded(each, frozenset(each.columns), context), each.columns) for each in tree.inputs]
+        inputs = [in_order(_pushed(each, frozenset(each.columns), context), each.columns) for each in tree.inputs]
     else:
         for each in tree.expressions:
             wanted |= used(each)
-        inputs = [_imploded(each, wanted & frozenset(each.columns), context) for each in tree.inputs]
+        inputs = [_pushed(each, wanted & frozenset(each.columns), context) for each in tree.inputs]
     made = tree.with_inputs(*inputs)
     if any(subqueries(each) for each in made.expressions):
         made = made.with_expressions(lambda each: _plans(each, context))
@@ -81,7 +82,7 @@ def _plans(expression: exp.Expression, context: Context) -> exp.Expression:
         if not isinstance(node, Nested):
             return None
         exists = node.kind == "exists"
-        plan = _imploded(node.plan, frozenset(), context) if exists else implode(node.plan, context)
+        plan = _pushed(node.plan, frozenset(), context) if exists else push_subtrees(node.plan, context)
         arguments = {**node.args, "plan": plan}
         if node.args.get("this") is not None:
             arguments["this"] = _plans(node.this, context)
@@ -133,7 +134,7 @@ def _alone(tree: Operator, source: str, context: Context) -> bool:
     return place(tree) == source and not free(tree) and refused(tree, source, context) is None
 
 
-def _exploding(tree: Operator, needed: Set[str], source: str, context: Context) -> bool:
+def _grows(tree: Operator, needed: Set[str], source: str, context: Context) -> bool:
     """Whether fetching the result of a join costs more than fetching its inputs and joining them here."""
     if not isinstance(tree, Join) or tree.kind in ("semi", "anti"):
         return False
