@@ -1,37 +1,25 @@
 """One source, several readers, each of which sees all of it at its own pace.
 
-The slowest reader's distance is held in memory up to a limit and beyond it in an anonymous temporary file, so that
-a reader that waits for another one (a join of a stream with itself, a later step of a sequence) never deadlocks
-and never fills the memory. The file is emptied whenever the slowest reader has caught up with it. The source is pulled
-by whichever reader comes first, while the others can go on with what is held; it is closed when all readers are.
+The slowest reader's distance is held in memory up to a limit and beyond it in a ``Spool``, so that a reader that waits
+for another one (a join of a stream with itself, a later step of a sequence) never deadlocks and never fills the memory.
+The source is pulled by whichever reader comes first, while the others can go on with what is held; it is closed when
+all readers are.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
-from dai.errors import LimitError
+from dai.streams.spool import Spilled, Spool
 from dai.streams.stream import Block, ByteStream, Encoded, Stream
 
 MEMORY_BYTES = 32 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Spilled:
-    """Where an item stands in the temporary file."""
-
-    offset: int
-    length: int
-    rows: int
 
 
 class FanOut:
@@ -42,17 +30,20 @@ class FanOut:
     ) -> None:
         self._source: Stream | ByteStream = source.tuples if isinstance(source, Encoded) else source
         self._template = source
-        self._memory, self._scratch = memory, scratch
+        self._memory = memory
+        self._spool = Spool(
+            scratch,
+            "what a slower reader of the same output still wants",
+            hint="Read the outputs at the same time, or ask for less.",
+        )
         self._pulling = threading.Lock()
         self._lock = threading.Lock()
-        self._window: deque[pa.RecordBatch | Block | _Spilled] = deque()
+        self._window: deque[pa.RecordBatch | Block | Spilled] = deque()
         self._first = 0
         self._positions: dict[int, int] = dict.fromkeys(range(readers), 0)
         self._held = 0
-        self._spilled = 0
         self._ended = False
         self._failure: BaseException | None = None
-        self._file: IO[bytes] | None = None
 
     def branches(self) -> list[Stream | ByteStream]:
         """One for each reader; to be asked for once."""
@@ -82,7 +73,7 @@ class FanOut:
                 position = self._positions[reader]
                 held = self._window[position - self._first] if position - self._first < len(self._window) else None
                 if held is not None:
-                    item = self._load(held) if isinstance(held, _Spilled) else held
+                    item = held.read() if isinstance(held, Spilled) else held
                     self._positions[reader] += 1
                     self._forget()
             if held is not None:
@@ -102,7 +93,8 @@ class FanOut:
             try:
                 item = next(self._source)
                 with self._lock:
-                    self._window.append(self._keep(item))
+                    if self._positions:
+                        self._window.append(self._keep(item))
             except StopIteration:
                 self._ended = True
                 return False
@@ -111,46 +103,22 @@ class FanOut:
                 raise
             return True
 
-    def _keep(self, item: pa.RecordBatch | Block) -> pa.RecordBatch | Block | _Spilled:
+    def _keep(self, item: pa.RecordBatch | Block) -> pa.RecordBatch | Block | Spilled:
         size = _size(item)
         if self._held + size <= self._memory:
             self._held += size
             return item
-        data = _dumped(item)
-        try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 - closed with the last reader
-            offset = self._file.seek(0, os.SEEK_END)
-            self._file.write(data)
-            self._file.flush()
-        except OSError as error:
-            raise LimitError(
-                "There is no room left to keep what a slower reader of the same output still wants.",
-                hint="Read the outputs at the same time, or ask for less.",
-            ) from error
-        self._spilled += 1
-        return _Spilled(offset, memoryview(data).nbytes, item.rows if isinstance(item, Block) else 0)
-
-    def _load(self, held: _Spilled) -> pa.RecordBatch | Block:
-        assert self._file is not None
-        self._file.seek(held.offset)
-        data = self._file.read(held.length)
-        if isinstance(self._source, Stream):
-            with pa.ipc.open_stream(data) as reader:
-                return reader.read_next_batch()
-        return Block(data, held.rows)
+        return self._spool.write(item)
 
     def _forget(self) -> None:
         slowest = min(self._positions.values(), default=self._first + len(self._window))
         while self._window and self._first < slowest:
             item = self._window.popleft()
             self._first += 1
-            if not isinstance(item, _Spilled):
+            if isinstance(item, Spilled):
+                item.release()
+            else:
                 self._held -= _size(item)
-                continue
-            self._spilled -= 1
-            if not self._spilled and self._file is not None:
-                self._file.truncate(0)
 
     def _leave(self, reader: int) -> None:
         with self._lock:
@@ -158,20 +126,8 @@ class FanOut:
             self._forget()
             if self._positions:
                 return
-            if self._file is not None:
-                self._file.close()
         self._source.close()
 
 
 def _size(item: pa.RecordBatch | Block) -> int:
     return item.nbytes if isinstance(item, pa.RecordBatch) else len(item)
-
-
-def _dumped(item: pa.RecordBatch | Block) -> bytes | memoryview | pa.Buffer:
-    if not isinstance(item, pa.RecordBatch):
-        return item.data
-    # as a stream of its own: dictionaries travel with their batch
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, item.schema) as writer:
-        writer.write_batch(item)
-    return sink.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from dai.errors import DataError, InternalError
 from dai.streams.stream import Stream
+from dai.streams.waiting import Condition
 from dqp.execution.buffer import Buffer
 from dqp.execution.execution import Execution, Measure
 
@@ -29,7 +29,7 @@ class Arriving:
         capacity = execution.options.buffer_bytes
         self._buffer = Buffer(capacity, len(fetches), execution.directory, execution.cancellation, measure)
         execution.at_end(self._buffer.close)
-        self._known = threading.Condition()
+        self._known = Condition()
         self._schema: pa.Schema | None = None
         for each in fetches:
             execution.start(partial(self._run, each), "dqp-arriving")
@@ -58,12 +58,6 @@ class Arriving:
 
     def stream(self) -> Stream:
         """The rows as they arrive; waits until the first producer has begun."""
-        with self._cancellation.on_cancel(self._wake), self._known, self._measure.waiting():
-            while self._schema is None:
-                self._cancellation.check()
-                self._known.wait()
+        with self._known, self._measure.waiting():
+            self._known.wait_for(lambda: self._schema is not None, self._cancellation)
         return Stream(self._schema, iter(self._buffer))
-
-    def _wake(self) -> None:
-        with self._known:
-            self._known.notify_all()

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dai.errors import LimitError
 from dai.streams.cancellation import Cancellation
+from dai.streams.spool import Spilled, Spool
+from dai.streams.waiting import Condition
 from dqp.execution.execution import Measure
-from dqp.execution.spool import Place, Spool
 
 TOTAL = 256 << 20
 LEAST = 16 << 20
@@ -59,18 +59,14 @@ class Buffer:
     ) -> None:
         self._capacity, self._producers, self._directory = capacity, producers, directory
         self._cancellation, self._measure = cancellation, measure
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._batches: deque[pa.RecordBatch] = deque()
         self._bytes = 0
-        self._spool: _Waiting | None = None
+        self._spool: Spool | None = None
+        self._spilled: deque[Spilled] = deque()
         self._read = self._closed = False
-        self._registered = cancellation.on_cancel(self._wake)
-        self._registered.__enter__()
+        cancellation.check()
         _ROOM.enter()  # not before: a cancelled query leaves nothing behind
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
     def put(self, batch: pa.RecordBatch) -> None:
         """Raises the cancellation's cause, LimitError where the disk is full."""
@@ -78,14 +74,12 @@ class Buffer:
         with self._changed:
             if self._read and self._full(size):
                 with self._measure.waiting(held=True):
-                    while self._full(size):
-                        self._cancellation.check()
-                        self._changed.wait()
+                    self._changed.wait_for(lambda: not self._full(size), self._cancellation)
             self._cancellation.check()
-            if self._spool is not None or self._full(size):
+            if self._full(size):
                 if self._spool is None:
-                    self._spool = _Waiting(self._directory())
-                self._spool.write(batch)
+                    self._spool = Spool(self._directory(), "rows that have to wait")
+                self._spilled.append(self._spool.write(batch))
                 self._measure.spooled(size)
             else:
                 self._batches.append(batch)
@@ -94,9 +88,8 @@ class Buffer:
         self._measure.passed(batch)
 
     def _full(self, size: int) -> bool:
-        if self._spool is not None and self._spool.left:
-            return True
-        return bool(self._batches) and self._bytes + size > min(self._capacity, _ROOM.each)
+        """Rows on disk have to be read before others may wait in memory."""
+        return bool(self._spilled or (self._batches and self._bytes + size > min(self._capacity, _ROOM.each)))
 
     def finish(self) -> None:
         with self._changed:
@@ -109,11 +102,12 @@ class Buffer:
         """Waits for the end and gives all of it where that is at most ``limit`` bytes, else None at once; takes
         nothing out."""
         with self._changed:
-            while self._producers and self._spool is None and self._bytes <= limit:
-                self._cancellation.check()
-                self._changed.wait()
+            self._changed.wait_for(lambda: not (self._producers and self._fits(limit)), self._cancellation)
             self._cancellation.check()
-            return list(self._batches) if self._spool is None and self._bytes <= limit else None
+            return list(self._batches) if self._fits(limit) else None
+
+    def _fits(self, limit: int) -> bool:
+        return not self._spilled and self._bytes <= limit
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while (batch := self._next()) is not None:
@@ -122,63 +116,36 @@ class Buffer:
     def _next(self) -> pa.RecordBatch | None:
         with self._changed:
             self._read = True
-            if not self._batches and self._producers and not (self._spool and self._spool.left):
+            if not self._arrived():
                 with self._measure.waiting():
-                    while not self._batches and self._producers and not (self._spool and self._spool.left):
-                        self._cancellation.check()
-                        self._changed.wait()
+                    self._changed.wait_for(self._arrived, self._cancellation)
             self._cancellation.check()
             if self._batches:
                 batch = self._batches.popleft()
                 self._bytes -= batch.nbytes
-            elif self._spool is not None and self._spool.left:
-                batch = self._spool.read()
-                if not self._spool.left:
-                    self._spool.close()
-                    self._spool = None
+            elif self._spilled:
+                first = self._spilled.popleft()
+                try:
+                    batch = first.read()
+                finally:
+                    first.release()
             else:
                 return None
             self._changed.notify_all()
             return batch
 
+    def _arrived(self) -> bool:
+        """A batch, or the end."""
+        return bool(self._batches or self._spilled or not self._producers)
+
     def close(self) -> None:
         """Forget what is left. Producers must have been stopped by the cancellation."""
-        self._registered.__exit__(None, None, None)
         with self._changed:
             if not self._closed:
                 self._closed = True
                 _ROOM.leave()
             self._batches.clear()
             self._bytes = 0
-            if self._spool is not None:
-                self._spool.close()
-                self._spool = None
+            while self._spilled:
+                self._spilled.popleft().release()
             self._changed.notify_all()
-
-
-class _Waiting:
-    """Batches in a file, to be read once, in their order."""
-
-    def __init__(self, directory: Path) -> None:
-        try:
-            self._spool = Spool(directory)
-        except OSError as error:
-            raise LimitError("No temporary file can be made for rows that have to wait.") from error
-        self._places: deque[Place] = deque()
-
-    @property
-    def left(self) -> int:
-        """Batches that were not read yet."""
-        return len(self._places)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        try:
-            self._places.append(self._spool.write(batch))
-        except OSError as error:
-            raise LimitError("There is no room on the disk for rows that have to wait.") from error
-
-    def read(self) -> pa.RecordBatch:
-        return self._spool.read(self._places.popleft())
-
-    def close(self) -> None:
-        self._spool.close()

@@ -25,6 +25,7 @@ from dai.drivers import Part
 from dai.errors import ClosedError, DaiError, InternalError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dai.streams.waiting import Condition
 from dqp.algebra.operators import Exchange
 
 if TYPE_CHECKING:
@@ -192,14 +193,12 @@ class Slots:
 
     def __init__(self, number: int) -> None:
         self._free = number
-        self._changed = threading.Condition()
+        self._changed = Condition()
 
     @contextmanager
     def __call__(self, cancellation: Cancellation) -> Iterator[None]:
-        with cancellation.on_cancel(self._wake), self._changed:
-            while not self._free:
-                cancellation.check()
-                self._changed.wait()
+        with self._changed:
+            self._changed.wait_for(lambda: self._free, cancellation)
             self._free -= 1
         try:
             yield
@@ -207,10 +206,6 @@ class Slots:
             with self._changed:
                 self._free += 1
                 self._changed.notify_all()
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
 
 class Execution:

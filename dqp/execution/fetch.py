@@ -23,6 +23,7 @@ from sqlglot import exp
 from dai.errors import DaiError, DatabaseUnavailableError, DataError, InternalError, TruncatedError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dai.streams.waiting import Condition
 from dqp.algebra.arrival import Promise
 from dqp.algebra.keys import Members
 from dqp.algebra.operators import (
@@ -179,7 +180,7 @@ class Reading:
         execution.at_end(self._buffer.close)
         self._schema: pa.Schema | None = None
         self._streamed = False
-        self._known = threading.Condition()
+        self._known = Condition()
         self._slots = execution.slots(remote.source)
         for number, part in enumerate(self._parts):
             execution.start(partial(self._fetch, part), f"dqp-{remote.source}-{number}")
@@ -218,15 +219,9 @@ class Reading:
     @property
     def schema(self) -> pa.Schema:
         """Waits until a source has accepted the statement."""
-        with self._cancellation.on_cancel(self._wake), self._known, self._measure.waiting():
-            while self._schema is None:
-                self._cancellation.check()
-                self._known.wait()
+        with self._known, self._measure.waiting():
+            self._known.wait_for(lambda: self._schema is not None, self._cancellation)
             return self._schema
-
-    def _wake(self) -> None:
-        with self._known:
-            self._known.notify_all()
 
     def whole(self, limit: int) -> pa.Table | None:
         """All rows where they take at most ``limit`` bytes: waits for them. None where they take more; then they are

@@ -17,6 +17,7 @@ from dai.client.http.problems import from_problem
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dai.streams.waiting import Condition
 from dqp.algebra.arrival import Promise
 from dqp.algebra.operators import Call, Operator, Project, Receive, Remote, column
 from dqp.algebra.types import arrow_type
@@ -98,7 +99,7 @@ class Attempt:
         self._keys: dict[tuple[str, str], Hashable] = {}
         self._conducting = 0
         self._over = False
-        self._reported = threading.Condition()
+        self._reported = Condition()
         self._published = count(1)
         self._tasks: dict[int, list[Task]] = {}
         self._places = places_of(plan, len(evaluators))
@@ -133,13 +134,8 @@ class Attempt:
         cancellation = self._execution.cancellation
         with self._reported:
             self._over = True
-        with cancellation.on_cancel(self._wake), self._reported:
             patience = PROFILES if self._execution.profiled else REPORTS
-            self._reported.wait_for(lambda: not self._conducting or cancellation.cancelled, patience)
-
-    def _wake(self) -> None:
-        with self._reported:
-            self._reported.notify_all()
+            self._reported.wait_for(lambda: not self._conducting, cancellation, patience)
 
     @contextmanager
     def _named(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from dai.errors import ClosedError, DaiError, DeniedError, UnreachableError
 from dai.streams.cancellation import Cancellation
+from dai.streams.waiting import Condition
 from dqp.catalog.heartbeat import AFTER, Heartbeat
 from dqp.catalog.sources import ServiceSource
 from dqp.errors import EvaluatorLostError
@@ -170,7 +171,7 @@ class Work:
         self._attempts = {(each.query, each.attempt) for each in tasks}
         self._runs = [TaskRun(evaluator, each, self._cancellation, self._tell) for each in tasks]
         self._threads = [threading.Thread(target=each, name="dqp-fragment", daemon=True) for each in self._runs]
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._news = True  # that the work has begun: a coordinator waits for it
         self._held = ExitStack()
 
@@ -187,7 +188,6 @@ class Work:
 
     def _stop(self) -> None:
         self._cancellation.cancel(self._given.cause)
-        self._tell()
 
     def _forsaken(self) -> None:
         seconds = self._evaluator.settings.silence
@@ -209,7 +209,7 @@ class Work:
         the cancellation's cause."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._news, BEAT)
+                self._changed.wait_for(lambda: self._news, self._given, BEAT)
                 self._news = False
             self._given.check()
             over = all(each.ended and not each.failed for each in self._runs)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Remote, Scan
@@ -66,37 +67,18 @@ def execution(cancellation: Cancellation | None = None, **options: Any) -> Execu
     return Execution(cancellation or Cancellation(), ExecutionOptions(**options))
 
 
-class Watched(threading.Condition):
-    """Says that somebody waits, and that he goes on: he has the lock then."""
+def ends_when_cancelled(ask: Callable[[], object], cancellation: Cancellation) -> bool:
+    """Whether ``ask``, which waits for what never comes, ends with the cancellation."""
+    raised: list[DaiError] = []
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting, self.woken = threading.Event(), threading.Event()
+    def asked() -> None:
+        try:
+            ask()
+        except DaiError as error:
+            raised.append(error)
 
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waiting.set()
-        found = super().wait(timeout)
-        self.woken.set()
-        return found
-
-
-def cancelled_when_woken(reader: Any, ask: Callable[[], object], cancellation: Cancellation, wake: Any) -> bool:
-    """Cancels while ``ask`` waits for what ``reader`` learns, which ``wake`` lets it learn: the interrupt comes when
-    who waits has been woken by that. Whether both have come to their ends."""
-    known, interrupt = Watched(), reader._wake
-    reader._known = known
-
-    def interrupted() -> None:
-        wake()
-        assert known.woken.wait(30)
-        interrupt()
-
-    reader._wake = interrupted
-    asking = threading.Thread(target=ask, daemon=True)
+    asking = threading.Thread(target=asked, daemon=True)
     asking.start()
-    assert known.waiting.wait(30)
-    cancelling = threading.Thread(target=cancellation.cancel, daemon=True)
-    cancelling.start()
-    for each in (asking, cancelling):
-        each.join(30)
-    return not asking.is_alive() and not cancelling.is_alive()
+    cancellation.cancel()
+    asking.join(30)
+    return raised == [cancellation.cause]

@@ -4,10 +4,10 @@ import threading
 
 from dai.streams.stream import Stream
 from dqp.execution.arriving import Arriving
-from tests.dqp.doubles import batch, cancelled_when_woken, execution
+from tests.dqp.doubles import batch, ends_when_cancelled, execution
 
 
-def test_cancelling_while_the_first_producer_begins_ends_both() -> None:
+def test_a_reader_waiting_for_the_first_producer_can_be_cancelled() -> None:
     begins = threading.Event()
 
     def late(arriving: Arriving) -> None:
@@ -16,4 +16,5 @@ def test_cancelling_while_the_first_producer_begins_ends_both() -> None:
 
     with execution() as running:
         arriving = Arriving([late], None, running, running.measure("input"))
-        assert cancelled_when_woken(arriving, arriving.stream, running.cancellation, begins.set)
+        assert ends_when_cancelled(arriving.stream, running.cancellation)
+        begins.set()

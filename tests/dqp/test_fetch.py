@@ -35,7 +35,7 @@ from dqp.execution.execution import Execution
 from dqp.execution.fetch import Lost, Reading, direct, places, read
 from dqp.planning.distribution.splitting import parts
 from dqp.settings import FederationSettings
-from tests.dqp.doubles import Double, batch, cancelled_when_woken, catalog_of, execution, numbers, remote
+from tests.dqp.doubles import Double, batch, catalog_of, ends_when_cancelled, execution, numbers, remote
 
 
 def answer(*batches: pa.RecordBatch, fails: Exception | None = None) -> Any:
@@ -252,7 +252,7 @@ def test_nothing_remains_after_cancelling() -> None:
     assert set(threading.enumerate()) <= before
 
 
-def test_cancelling_while_the_first_answer_comes_ends_both() -> None:
+def test_a_reader_waiting_for_the_first_answer_can_be_cancelled() -> None:
     answers = threading.Event()
 
     def late(sql: str, cancellation: Cancellation) -> Stream:
@@ -262,7 +262,8 @@ def test_cancelling_while_the_first_answer_comes_ends_both() -> None:
     catalog = catalog_of(Double("pg", late))
     with execution() as running:
         reading = Reading(remote(numbers("pg")), catalog, running, Lost())
-        assert cancelled_when_woken(reading, lambda: reading.schema, running.cancellation, answers.set)
+        assert ends_when_cancelled(lambda: reading.schema, running.cancellation)
+        answers.set()
 
 
 def _buffer(running: Execution, capacity: int, producers: int = 1) -> Buffer:

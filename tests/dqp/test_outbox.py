@@ -166,7 +166,7 @@ def test_broadcast_spills_for_the_reader_that_is_behind(pool, tmp_path):
 
 
 def test_disk_space_comes_back_while_a_partition_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("dqp.execution.exchange.outbox.RUN_BYTES", 4 * SIZE)
+    monkeypatch.setattr("dai.streams.spool.FILE_BYTES", 4 * SIZE)
     outbox = Outbox(SCHEMA, 2, memory_bytes=SIZE, directory=tmp_path, grace=0)
     for each in batches(40):
         outbox.put(0, each, Cancellation())

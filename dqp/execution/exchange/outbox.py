@@ -30,17 +30,16 @@ import pyarrow as pa
 
 from dai.errors import ClosedError, ConflictError, DaiError, DataError, LimitError, NotFoundError
 from dai.streams.cancellation import Cancellation
+from dai.streams.spool import Spilled, Spool
 from dai.streams.stream import Stream
+from dai.streams.waiting import Condition
 from dqp.execution.execution import Measure
-from dqp.execution.spool import Place, Spool
 
 MEMORY_BYTES = 64 << 20
 DISK_BYTES = 16 << 30
 GRACE = 0.1
 """Seconds. Longer than any consumer that works needs for one block, short beside what a false wait costs."""
 PATIENCE = 60.0
-RUN_BYTES = 64 << 20
-"""A spill file is begun anew at this size, so that disk space comes back while a long partition is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,35 +54,32 @@ class Counters:
     """Rows of each sequence: shows skew."""
 
 
-class _Run(Spool):
-    """``holders``: batches that stand in it, and reads under way. It is closed with the last one."""
-
-    holders = 0
-
-
 @dataclass(slots=True, eq=False)
 class _Item:
-    """One batch: in memory, or in ``run`` at ``place``."""
+    """One batch: in memory, or on disk where that is None."""
 
     batch: pa.RecordBatch | None
     size: int
-    run: _Run | None = None
-    place: Place = (0, 0)
+    spilled: Spilled | None = None
 
 
 class _Sequence:
     """Batches in order and where each reader stands. The oldest ``spilled`` of them are on disk, the others in
     memory."""
 
-    def __init__(self, readers: Sequence[int], lock: threading.RLock) -> None:
-        self.arrived = threading.Condition(lock)
+    def __init__(self, readers: Sequence[int], lock: threading.Lock, directory: Path | None) -> None:
+        self.arrived = Condition(lock)
         self.items: deque[_Item] = deque()
         self.first = 0  # the number of items[0]
         self.spilled = 0
         self.memory = 0
         self.unread_since = 0.0  # when items[0] became the first
         self.positions = dict.fromkeys(readers, 0)
-        self.run: _Run | None = None  # the file that is written to
+        self.spool = Spool(
+            directory,
+            "what a slower reader of an exchange still wants",
+            hint="Free disk space, or allow the exchange more memory.",
+        )
         self.rows = 0
 
 
@@ -120,14 +116,14 @@ class Outbox:
         self._directory = directory if self.readers > 1 else None
         self._grace, self._patience, self._abandoned = grace, patience, abandoned
         self._measure = measure
-        self._lock = threading.RLock()
-        self._room = threading.Condition(self._lock)
+        self._lock = threading.Lock()
+        self._room = Condition(self._lock)
         self._spilling = threading.Lock()
         readers = range(self.readers)
         of = [readers] if broadcast else [readers[each::partitions] for each in range(partitions)]
-        self._sequences = [_Sequence(each, self._lock) for each in of]
+        self._sequences = [_Sequence(each, self._lock, directory) for each in of]
         self._unclaimed, self._reading = set(readers), set(readers)
-        self._memory = self._disk = 0
+        self._memory = 0
         self._taken = 0.0
         self._finished = False
         self._cause: DaiError | None = None
@@ -148,6 +144,10 @@ class Outbox:
         """Bytes in memory and on disk."""
         with self._lock:
             return self._memory, self._disk
+
+    @property
+    def _disk(self) -> int:
+        return sum(each.spool.size for each in self._sequences)
 
     @property
     def counters(self) -> Counters:
@@ -177,7 +177,7 @@ class Outbox:
                 return
         began = time.monotonic()
         held = nullcontext() if self._measure is None else self._measure.waiting(held=True)
-        with held, cancellation.on_cancel(self._wake):
+        with held:
             while not self._added_in_time(partition, batch, size, began, cancellation):
                 self._spill()
 
@@ -227,7 +227,7 @@ class Outbox:
                             f"An exchange between fragments holds {self._disk:,} bytes on disk, and no reader goes on.",
                             hint="Allow it more disk or memory, or make the query smaller.",
                         )
-                self._room.wait(left)
+                self._room.wait(cancellation, left)
 
     def _spill(self) -> None:
         """One batch, the oldest of the fullest unread sequence, goes from memory to disk. Readers go on meanwhile."""
@@ -239,23 +239,12 @@ class Outbox:
                     return
                 sequence = max(unread, key=lambda each: each.memory)
                 item = sequence.items[sequence.spilled]
-                run, batch = self._run(sequence), item.batch
-                run.holders += 1
-            before = run.size
-            try:
-                place = run.write(batch)
-            except OSError as error:
-                with self._lock:
-                    self._let_go(run)
-                raise LimitError(
-                    "There is no room on disk for what a slower reader of an exchange still wants.",
-                    hint="Free disk space, or allow the exchange more memory.",
-                ) from error
+                batch = item.batch
+            spilled = sequence.spool.write(batch)
             with self._lock:
-                self._disk += run.size - before
                 index = sequence.spilled
                 if index < len(sequence.items) and sequence.items[index] is item:
-                    item.batch, item.run, item.place = None, run, place
+                    item.batch, item.spilled = None, spilled
                     sequence.spilled += 1
                     sequence.memory -= item.size
                     self._memory -= item.size
@@ -264,32 +253,13 @@ class Outbox:
                         self._measure.spooled(item.size)
                     self._room.notify_all()
                 else:  # it was read meanwhile
-                    self._let_go(run)
-
-    def _run(self, sequence: _Sequence) -> _Run:
-        if sequence.run is None or sequence.run.size >= RUN_BYTES:
-            assert self._directory is not None
-            try:
-                sequence.run = _Run(self._directory)
-            except OSError as error:
-                raise LimitError("No temporary file can be made for an exchange.") from error
-        return sequence.run
-
-    def _let_go(self, run: _Run) -> None:
-        run.holders -= 1
-        if not run.holders:
-            run.close()
-            self._disk -= run.size
-            for sequence in self._sequences:
-                if sequence.run is run:
-                    sequence.run = None
-            self._room.notify_all()
+                    spilled.release()
 
     def finish(self) -> None:
         """No more batches will come."""
         with self._lock:
             self._finished = True
-            self._wake()
+            self._notify_all()
 
     def fail(self, error: DaiError) -> None:
         """Readers get ``error`` at once, never what looks like an end; what is held is forgotten. The first one
@@ -300,14 +270,12 @@ class Outbox:
             for sequence in self._sequences:
                 while sequence.items:
                     self._forget_first(sequence)
-            self._wake()
+            self._notify_all()
 
     def wait(self, cancellation: Cancellation) -> None:
         """Returns when it is drained, or has no reader left. Raises the cancellation's cause."""
-        with cancellation.on_cancel(self._wake), self._lock:
-            while self._reading and self._cause is None:
-                cancellation.check()
-                self._room.wait()
+        with self._lock:
+            self._room.wait_for(lambda: not self._reading or self._cause is not None, cancellation)
 
     def close(self) -> None:
         """Removes everything, in memory and on disk; readers that have not reached the end get ClosedError."""
@@ -335,31 +303,25 @@ class Outbox:
         sequence = self._of(reader)
         while True:
             with self._lock:
-                waits = self._pending(sequence, reader)
-            if waits:
-                with cancellation.on_cancel(self._wake), self._lock:
-                    while self._pending(sequence, reader) and not cancellation.cancelled:
-                        sequence.arrived.wait()
-            cancellation.check()
-            with self._lock:
-                if self._pending(sequence, reader):
-                    continue
+                sequence.arrived.wait_for(lambda: not self._pending(sequence, reader), cancellation)
+                cancellation.check()
                 index = sequence.positions[reader] - sequence.first
                 if index == len(sequence.items):
                     return
                 item = sequence.items[index]
-                batch, run, place = item.batch, item.run, item.place
-                if run is not None:
-                    run.holders += 1
+                batch, spilled = item.batch, item.spilled
+                if spilled is not None:
+                    spilled.hold()
                 sequence.positions[reader] += 1
                 self._taken = time.monotonic()
                 self._forget(sequence)
-            if run is not None:
+            if spilled is not None:
                 try:
-                    batch = run.read(place)
+                    batch = spilled.read()
                 finally:
                     with self._lock:
-                        self._let_go(run)
+                        spilled.release()
+                        self._room.notify_all()
             yield batch
 
     def _pending(self, sequence: _Sequence, reader: int) -> bool:
@@ -379,9 +341,9 @@ class Outbox:
         item = sequence.items.popleft()
         sequence.first += 1
         sequence.unread_since = time.monotonic()
-        if item.run is not None:
+        if item.spilled is not None:
             sequence.spilled -= 1
-            self._let_go(item.run)
+            item.spilled.release()
         else:
             sequence.memory -= item.size
             self._memory -= item.size
@@ -398,8 +360,7 @@ class Outbox:
         if left_alone:
             self._abandoned()
 
-    def _wake(self) -> None:
-        with self._lock:
-            self._room.notify_all()
-            for sequence in self._sequences:
-                sequence.arrived.notify_all()
+    def _notify_all(self) -> None:
+        self._room.notify_all()
+        for sequence in self._sequences:
+            sequence.arrived.notify_all()

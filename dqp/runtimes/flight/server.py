@@ -42,6 +42,7 @@ from dai.errors import (
 )
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dai.streams.waiting import Condition
 from dqp.errors import EvaluatorLostError
 
 log = logging.getLogger("dqp.runtimes.flight.server")
@@ -122,7 +123,7 @@ class FlightPort:
                 f"An evaluator cannot listen on {host}: without TLS and identities, exchanges are for loopback only.",
                 hint='Use flight_host = "127.0.0.1".',
             )
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._published: dict[tuple[str, int, str, int], tuple[str, Opener | None]] = {}
         self._expected: set[tuple[str, int]] = set()
         self._gets: set[_Get] = set()
@@ -228,21 +229,24 @@ class FlightPort:
         return flight.GeneratorStream(stream.schema, sent)
 
     def _claim(self, get: _Get, wait: float) -> Opener:
-        ticket, deadline = get.ticket, time.monotonic() + wait
-        with get.cancellation.on_cancel(self._wake), self._changed:
-            while ticket.key not in self._published:
-                get.cancellation.check()
-                if self._closing:
-                    raise EvaluatorLostError("The evaluator shuts down.")
-                self._check_withdrawn(ticket)
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise NotFoundError(
-                        f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {wait:g} s.",
-                        started=False,
-                        expected=(ticket.query, ticket.attempt) in self._expected,
-                    )
-                self._changed.wait(left)
+        ticket = get.ticket
+
+        def published() -> bool:
+            if ticket.key in self._published:
+                return True
+            if self._closing:
+                raise EvaluatorLostError("The evaluator shuts down.")
+            self._check_withdrawn(ticket)
+            return False
+
+        with self._changed:
+            if not self._changed.wait_for(published, get.cancellation, wait):
+                raise NotFoundError(
+                    f"Fragment {ticket.fragment}, partition {ticket.partition} did not start within {wait:g} s.",
+                    started=False,
+                    expected=(ticket.query, ticket.attempt) in self._expected,
+                )
+            get.cancellation.check()
             token, opener = self._published[ticket.key]
             if not hmac.compare_digest(token.encode(), ticket.token.encode()):
                 raise DeniedError("The ticket does not open this exchange.")
@@ -301,18 +305,13 @@ class FlightPort:
         """gRPC tells nobody that a consumer has left while its producer works: look."""
         while True:
             with self._changed:
-                while not self._gets and not self._closing:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._gets or self._closing)
                 if self._closing and not self._gets:
                     return
                 gone = [get for get in self._gets if get.pulling and get.context.is_cancelled()]
             for get in gone:
                 get.cancellation.cancel()
             time.sleep(_LOOK)
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]

@@ -1,0 +1,114 @@
+"""Record batches and blocks that have no room in memory, in temporary files.
+
+The files have no names: each is gone with its descriptor, when nothing of it is held any more, and even when the
+process is killed. A batch is an Arrow stream of its own (its dictionaries travel along), a block its bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from dai.errors import InternalError, LimitError
+from dai.streams.stream import Block
+
+FILE_BYTES = 64 << 20
+"""A file is begun anew at this size, so that disk space comes back while much is still to be read."""
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+"""Half of the bytes of common columns and next to none of texts that repeat themselves, at about a disk's speed."""
+
+
+class Spool:
+    """One thread writes at a time; any number may read what was written. ``contents`` and ``hint``: for the messages
+    where the disk is full."""
+
+    def __init__(self, directory: Path | None, contents: str, hint: str | None = None) -> None:
+        self._directory, self._contents, self._hint = directory, contents, hint
+        self._lock = threading.Lock()
+        self._file: _File | None = None
+        self.size = 0
+        """Bytes on disk."""
+
+    def write(self, item: pa.RecordBatch | Block) -> Spilled:
+        """The item on disk, until it is released. Raises LimitError where there is no room for it."""
+        file = self._current()
+        handle = file.handle
+        try:
+            offset = handle.tell()
+            if isinstance(item, Block):
+                handle.write(item.data)
+            else:  # without a copy in between
+                with pa.ipc.new_stream(pa.PythonFile(handle, "w"), item.schema, options=_OPTIONS) as writer:
+                    writer.write_batch(item)
+            handle.flush()
+            length = handle.tell() - offset
+        except OSError as error:
+            self._file = None
+            self.add(file, -1)
+            raise LimitError(f"There is no room on disk for {self._contents}.", hint=self._hint) from error
+        with self._lock:
+            file.size += length
+            self.size += length
+        return Spilled(self, file, offset, length, item.rows if isinstance(item, Block) else None)
+
+    def _current(self) -> _File:
+        """The file to write to, held."""
+        with self._lock:
+            if self._file is None or self._file.size >= FILE_BYTES:
+                try:
+                    self._file = _File(self._directory)
+                except OSError as error:
+                    raise LimitError(f"No temporary file can be made for {self._contents}.", hint=self._hint) from error
+            self._file.holders += 1
+            return self._file
+
+    def add(self, file: _File, holders: int) -> None:
+        """So many hold the file more; it is closed with the last one."""
+        with self._lock:
+            file.holders += holders
+            if file.holders:
+                return
+            self.size -= file.size
+            if self._file is file:
+                self._file = None
+        with suppress(OSError):  # of what a full disk did not take
+            file.handle.close()
+
+
+class _File:
+    def __init__(self, directory: Path | None) -> None:
+        self.handle = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed by its last holder
+        self.size = self.holders = 0
+
+
+class Spilled:
+    """Where an item stands. Held once when it is written; to be released as often as it is held."""
+
+    __slots__ = ("_file", "_length", "_offset", "_rows", "_spool")
+
+    def __init__(self, spool: Spool, file: _File, offset: int, length: int, rows: int | None) -> None:
+        self._spool, self._file, self._offset, self._length, self._rows = spool, file, offset, length, rows
+
+    def hold(self) -> None:
+        self._spool.add(self._file, 1)
+
+    def release(self) -> None:
+        self._spool.add(self._file, -1)
+
+    def read(self) -> pa.RecordBatch | Block:
+        data, offset = pa.allocate_buffer(self._length), self._offset
+        view = memoryview(data).cast("B")
+        while view:
+            count = os.preadv(self._file.handle.fileno(), [view], offset)
+            if not count:
+                raise InternalError("A temporary file was cut short.")
+            view, offset = view[count:], offset + count
+        if self._rows is not None:
+            return Block(data, self._rows)
+        with pa.ipc.open_stream(data) as reader:
+            return reader.read_next_batch()
