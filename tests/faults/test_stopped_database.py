@@ -1,5 +1,6 @@
 """The service is told to stop while its databases have stopped answering: it ends all the same, and says so."""
 
+import contextlib
 import http.client
 import signal
 import threading
@@ -25,17 +26,22 @@ SOON = 30.0
 @contextmanager
 def stopped(database: Database, *, whole: bool) -> Iterator[None]:
     """Inside the block the database's processes do nothing; not ``whole``: those that serve a connection each, where
-    it has such, while new connections are accepted."""
+    it has such, while new connections are accepted. A session may end at any moment, the one that counted the others
+    first of all: one that has ended needs no signal."""
     server = psutil.Process(database.server.pid)
     sessions = server.children()
-    family = [server, *sessions] if whole or not sessions else sessions
-    for each in family:
-        each.suspend()
     try:
+        if whole or not sessions:
+            server.suspend()
+        for each in sessions:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.suspend()
         yield
     finally:
-        for each in family:
-            each.resume()
+        for each in sessions:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.resume()
+        server.resume()
 
 
 def ask(answers: list[httpx.Response], method: str, url: str, sql: str | None = None) -> threading.Thread:
