@@ -5,25 +5,25 @@ States and what moves between them::
     open ──finish()──> finished ──the last block acknowledged──> drained
       └──fail(cause)──> failed: a reader gets what was put before, then the cause
 
-A producer thread calls ``put`` and is held while ``capacity`` blocks (or more than ``capacity_bytes``, or as much as the
-``budget`` that mailboxes share; one block always fits) wait unacknowledged. A producer over HTTP reserves bytes of the
-budget, then calls ``offer``, which never waits. A reader asks for block n, which
-acknowledges all before n; a lost reply is repaired by asking for n again. A reader that asks for several blocks at once
-needs all of them held until it has them, so ``poll_many`` lets the mailbox hold as many. Readers wait in a thread
-(``get``) or on an event loop (``add_listener`` and ``poll``).
+A producer thread calls ``put`` and is held while ``capacity`` blocks (or more than ``capacity_bytes``, or as much as
+the ``budget`` that mailboxes share; one block always fits) wait unacknowledged. A producer over HTTP reserves bytes of
+the budget, then calls ``offer``, which never waits. A reader asks for block n, which acknowledges all before n; a lost
+reply is repaired by asking for n again. A reader that asks for several blocks at once needs all of them held until it
+has them, so ``poll_many`` lets the mailbox hold as many. Readers wait in a thread (``get``) or on an event loop
+(``add_listener`` and ``poll``).
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 from dai.errors import ClosedError, ConflictError, DaiError, GoneError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block
+from dai.streams.waiting import Condition
 
 END = None
 """What ``get`` and ``poll`` give for the number after the last block."""
@@ -123,7 +123,7 @@ class Mailbox:
         self._budget = budget
         self._awaited = -1
         self.media_type = "application/octet-stream"
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._blocks: OrderedDict[int, Block] = OrderedDict()
         self._held_bytes = 0
         self._next = 0
@@ -179,31 +179,17 @@ class Mailbox:
 
         Raises the cancellation's cause, ClosedError when the reader is gone, ConflictError after the end.
         """
-        with self._woken_by(cancellation):
-            if not self._wait_for_room(cancellation, wait):
-                return False
-            self._add(block)
+        if not self._wait_for_room(cancellation, wait):
+            return False
+        self._add(block)
         return True
 
     def fill(self, blocks: Iterator[Block], cancellation: Cancellation) -> None:
         """Puts all blocks and finishes. None is made before there is room for it. Raises as ``put`` does, and what
         ``blocks`` raises; the mailbox is not failed by that."""
-        with self._woken_by(cancellation):
-            while True:
-                self._wait_for_room(cancellation, None)
-                block = next(blocks, None)
-                if block is None:
-                    break
-                self._add(block)
+        while self._wait_for_room(cancellation) and (block := next(blocks, None)) is not None:
+            self._add(block)
         self.finish()
-
-    @contextmanager
-    def _woken_by(self, cancellation: Cancellation) -> Iterator[None]:
-        """A producer that waits hears of a cancellation, and of room in the budget."""
-        with cancellation.on_cancel(self._wake), ExitStack() as stack:
-            if self._budget is not None:
-                stack.callback(self._budget.add_listener(self._wake))
-            yield
 
     def _add(self, block: Block) -> None:
         with self._changed:
@@ -222,14 +208,12 @@ class Mailbox:
         if self._budget is not None and size:
             self._budget.release(size)
 
-    def _wait_for_room(self, cancellation: Cancellation, wait: float | None) -> bool:
-        deadline = None if wait is None else time.monotonic() + wait
-        with self._changed:
-            while self._full() and self._cause is None and not cancellation.cancelled:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return False
-                self._changed.wait(left)
+    def _wait_for_room(self, cancellation: Cancellation, wait: float | None = None) -> bool:
+        with self._changed, ExitStack() as stack:
+            if self._budget is not None and self._full():
+                stack.callback(self._budget.add_listener(self._wake))
+            if not self._changed.wait_for(lambda: self._cause is not None or not self._full(), cancellation, wait):
+                return False
             cancellation.check()
             if self._cause is not None:
                 raise ClosedError("The reader of this stream is gone.") from self._cause
@@ -313,13 +297,13 @@ class Mailbox:
                 self._acknowledged += 1
                 freed = True
             released = before - self._held_bytes
-            found = self._blocks.get(number)
+            wanted = self._blocks.get(number)
             cause, finished = self._cause, self._finished
         if freed:
             self._released(released)
             self._notify()
-        if found is not None:
-            return found
+        if wanted is not None:
+            return wanted
         if cause is not None:
             raise cause
         return END if finished else PENDING
@@ -337,10 +321,10 @@ class Mailbox:
         if first is END:
             return [], False
         with self._changed:
-            found = [first]
-            while len(found) < count and number + len(found) in self._blocks:
-                found.append(self._blocks[number + len(found)])
-            return found, len(found) < count and not self.ended and not self._full()
+            held = [first]
+            while len(held) < count and number + len(held) in self._blocks:
+                held.append(self._blocks[number + len(held)])
+            return held, len(held) < count and not self.ended and not self._full()
 
     def is_last(self, number: int) -> bool:
         """Block ``number`` is known to be the last one."""
@@ -349,31 +333,25 @@ class Mailbox:
 
     def get(self, number: int, cancellation: Cancellation, wait: float | None = None) -> Block | Pending | None:
         """Like ``poll``, but waits up to ``wait`` seconds (None: for ever) for the block to come."""
-        deadline = None if wait is None else time.monotonic() + wait
-        with cancellation.on_cancel(self._wake):
-            while True:
-                found = self.poll(number)
-                if found is not PENDING:
-                    return found
-                if self._awaited != number:
-                    self._awaited = number
-                    self._listeners.notify()
-                with self._changed:
-                    cancellation.check()
-                    if self._next <= number and not self.ended:
-                        left = None if deadline is None else deadline - time.monotonic()
-                        if left is not None and left <= 0:
-                            return PENDING
-                        self._changed.wait(left)
+        cancellation.check()
+        block = self.poll(number)
+        if block is not PENDING:
+            return block
+        if self._awaited != number:
+            self._awaited = number
+            self._listeners.notify()
+        with self._changed:
+            came = self._changed.wait_for(lambda: self._next > number or self.ended, cancellation, wait)
+        return self.poll(number) if came else PENDING
 
     def blocks(self, cancellation: Cancellation) -> Iterator[Block]:
         """All blocks from the first unacknowledged one, each acknowledged when the next is asked for."""
         number = self._acknowledged
         while True:
-            found = self.get(number, cancellation)
-            if found is END or isinstance(found, Pending):
+            block = self.get(number, cancellation)
+            if block is END or isinstance(block, Pending):
                 return
-            yield found
+            yield block
             number += 1
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
