@@ -76,7 +76,7 @@ _LARGEST = 2**127
 _SPELLED = frozenset({int, float, str, bool, bytes, type(None), Decimal, date, datetime})
 """Whose repr says all of a value."""
 MOST_TOKENS = 30_000
-"""Words, values, signs and comments of a statement. DuckDB's parser takes some 5 KB for each, and holds Python's lock."""
+"""Words, values, signs and comments. DuckDB's parser takes some 5 KB for each, and holds Python's lock."""
 DEEPEST = 500
 """Parentheses and brackets that are open at once, and names in a chain of dots."""
 MOST_LITERALS = 500
@@ -142,10 +142,9 @@ def _bounded(sql: str) -> None:
     """LimitError for a statement that no parser should be given. It is read no further than to its limit."""
     if len(sql) <= MOST_TOKENS and all(sql.count(each) <= DEEPEST // 4 for each in "([{."):
         return
-    count = depth = dots = 0
-    for kind, start, end in lexed(sql, "duckdb"):
+    depth = dots = 0
+    for count, (kind, start, end) in enumerate(lexed(sql, "duckdb"), 1):
         text = sql[start:end] if kind == "symbol" else ""
-        count += 1
         depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
         dots = dots + 1 if text == "." else 0 if text else dots
         if depth > DEEPEST or dots > DEEPEST:

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from dai.drivers import Statistics, TableInfo
-from dai.errors import DaiError, DatabaseUnavailableError
+from dai.errors import DaiError, DatabaseUnavailableError, DataError
 from dqp.algebra.table import DEFAULT_SCHEMAS, meant, named
 from dqp.catalog.sources import Source, fingerprint_of
 
@@ -309,21 +309,24 @@ class Reflection:
 
     def learn(self, alias: str, columns: Iterable[tuple[str | None, str, str, str]]) -> None:
         """Takes columns (schema, table, name) for what their source delivers, an Arrow type, until its tables change:
-        what it says of them differs from it."""
+        what it says of them differs from it. Raises DataError for a column of dates or times, which stays one whatever
+        values are in it: so no answer depends on what was asked before."""
         types = {(schema, table, name): arrow for schema, table, name, arrow in columns}
         with self._lock:
-            found = self._reflected[alias]
-            tables = [
-                replace(
-                    info,
-                    columns=tuple(
-                        replace(each, arrow=types.get((info.schema, info.name, each.name), each.arrow))
-                        for each in info.columns
-                    ),
-                )
-                for info in (*found.tables, *(info for info, _ in found.hidden))
-            ]
-            self._reflected[alias] = Reflected(alias, tables, found.fingerprint, found.dialect)
+            reflected = self._reflected[alias]
+            tables = [*reflected.tables, *(info for info, _ in reflected.hidden)]
+            for at, info in enumerate(tables):
+                delivered = {each: types.get((info.schema, info.name, each.name), each.arrow) for each in info.columns}
+                for column, arrow in delivered.items():
+                    if arrow != column.arrow and column.arrow.startswith(("date", "time")):
+                        raise DataError(
+                            f"{alias}: the column {column.name} of {info.name}, declared {column.type}, holds values "
+                            "that are none.",
+                            hint=f"Ask {alias} alone for them, and correct them there; or leave their rows out.",
+                        )
+                changed = tuple(replace(column, arrow=arrow) for column, arrow in delivered.items())
+                tables[at] = replace(info, columns=changed)
+            self._reflected[alias] = Reflected(alias, tables, reflected.fingerprint, reflected.dialect)
             self.version += 1
 
     def _look(self, alias: str, fresh: bool = False) -> None:

@@ -267,6 +267,23 @@ def test_one_day_that_cannot_be_read_makes_no_texts_of_the_others(tmp_path: Path
             assert lab.sql("SELECT day FROM lite.d WHERE id = 1").arrow().column(0).to_pylist() == [date(2024, 1, 1)]
 
 
+def test_a_column_of_dates_stays_one_whatever_was_asked_before(tmp_path: Path) -> None:
+    path = tmp_path / "lite.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE d (id integer PRIMARY KEY, day date, at timestamp)")
+        connection.executemany(
+            "INSERT INTO d VALUES (?, ?, ?)",
+            [(1, "2024-01-01", "2024-01-01 10:00:00"), (2, "rubbish", 1_700_000_000), (3, None, None)],
+        )
+        connection.commit()
+    with dqp.connect({"sources": {"lite": f"sqlite:///{path}"}}) as lab:
+        for _ in range(2):
+            for sql in ("SELECT day FROM lite.d", 'SELECT id, "at" FROM lite.d', "SELECT day::VARCHAR FROM lite.d"):
+                with pytest.raises(DataError, match=r"lite: (the column day of d, declared date,|Column 'at') holds"):
+                    lab.sql(sql).arrow()
+            assert lab.sql("SELECT day FROM lite.d WHERE id = 1").arrow().column(0).to_pylist() == [date(2024, 1, 1)]
+
+
 @pytest.mark.parametrize(
     "sql",
     [

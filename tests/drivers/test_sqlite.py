@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,6 +45,20 @@ def test_declared_types_hold_without_values(driver: Driver) -> None:
     undeclared = pa.binary() if sqlite3.sqlite_version_info >= (3, 41) else pa.null()
     assert found.schema.types == [pa.date32(), pa.decimal128(10, 2), undeclared, pa.null()]
     assert found.schema.field("n").metadata[TYPE_NAME] == b"decimal"
+
+
+def test_a_declared_type_that_another_connection_changed_is_seen(driver: Driver, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        for declared, value in (("date", "2024-01-01"), ("timestamp", "2024-01-01 12:30:00")):
+            for each in (
+                "DROP TABLE IF EXISTS t",
+                f"CREATE TABLE t (v {declared})",
+                f"INSERT INTO t VALUES ('{value}')",
+            ):
+                other.execute(each)
+            other.commit()
+            with driver.query("SELECT v FROM t", cancellation=Cancellation()) as stream:
+                assert str(stream.table().column(0)[0].as_py()) == value
 
 
 def test_declared_types_reach_through_parameters_and_joins(driver: Driver) -> None:

@@ -437,6 +437,8 @@ def _declared(connection: _Connection, query: str) -> list[str]:
             at = end
     text = "".join([*parts, query[at:]])
     try:
+        # Any read makes the connection see tables that others have changed; making a view does not.
+        connection.run("SELECT 1 FROM sqlite_schema LIMIT 0")
         connection.run(f"CREATE TEMP VIEW dai_query AS {text}\n")
     except sqlite3.Error:
         return []
