@@ -1,4 +1,4 @@
-"""docs/service.md and docs/federations.md name every key with its default, every call and option, and no other."""
+"""docs/service.md and docs/federations/reference.md name every key with its default, every call and option, and no other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dqp.settings import EvaluatorSettings, FederationSettings, SourceSettings
 
 ROOT = Path(__file__).parents[1]
 SERVICE = (ROOT / "docs" / "service.md").read_text()
-FEDERATIONS = (ROOT / "docs" / "federations.md").read_text()
+FEDERATIONS = (ROOT / "docs" / "federations" / "reference.md").read_text()
 
 
 def _rows(text: str, heading: str) -> dict[str, str]:

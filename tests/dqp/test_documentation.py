@@ -1,4 +1,4 @@
-"""docs/federations.md says what is so: its table of meanings is executed, its configuration is read."""
+"""docs/federations/reference.md says what is so: its table of meanings is executed, its configuration is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dqp.settings import load as settings_of
 from examples.demo.load import load
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "federations.md").read_text()
+TEXT = (ROOT / "docs" / "federations" / "reference.md").read_text()
 ROWS = re.findall(r"^\| .*? \| `(select .*)` \| (?:`(.*)`|(error)) \|$", TEXT, re.MULTILINE)
 
 
