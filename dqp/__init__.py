@@ -6,10 +6,10 @@ A federation speaks DuckDB's SQL, whichever database executes a part. A query's 
                                                                                                          │
     Stream <── root fragment <── exchanges <── fragments on evaluators, each one SQL for its DuckDB <── runtime
 
-* ``catalog`` knows the tables of all sources and what their databases know about them. Its shadow, a DuckDB with the
+* ``catalog`` knows the tables of all sources and what their databases know about them. Its validator, a DuckDB with the
   same tables, all empty, checks every query and gives the types of its answer.
 * ``binder`` makes the tree (``operators``): every column has an identifier of its own. What it does not model stays as
-  it was written, in a ``Block``.
+  it was written, in a ``Verbatim``.
 * ``rules`` move work into the sources. What a source may do is decided by writing it: a dialect's renderer refuses
   whatever it cannot have done exactly as DuckDB does it.
 * A leaf is a ``Remote``: one statement, sent when its turn comes. Small builds run first; what they held becomes a

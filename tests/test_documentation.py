@@ -1,4 +1,4 @@
-"""docs/service.md and docs/federations/reference.md name every key with its default, every call and option, and no other."""
+"""The pages of docs name every key with its default, every call and option, and no other; their links are true."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ class SetOperation(Operator):
 
 
 @dataclass(frozen=True)
-class Block(Operator):
+class Verbatim(Operator):
     """A query taken as it was written, for what the other operators do not cover (recursive CTEs, lateral joins,
     DISTINCT ON, PIVOT …). ``query`` reads the tables ``names[i]``; table i has the columns ``exposed[i]``, (name in the
     query, identifier of ``parts[i]``). ``given`` are (identifier, name of the query's output column)."""

@@ -2,7 +2,7 @@
 
 DuckDB itself says whether a query holds and what its columns are called (``Catalog.describe``: the shadow); what stays
 to be done here is to find out what each name stands for and to say the query in operators. What they do not cover is
-no error: the smallest query expression around it that stands alone becomes a ``Block`` (``binder_blocks``).
+no error: the smallest query expression around it that stands alone becomes a ``Verbatim`` (``verbatim``).
 
 ``bind`` is exact: the rendered tree means what the query means. Rules make it fast.
 """
@@ -32,7 +32,7 @@ from dqp.binding.parameters import Parameters, Statement, read, tokens
 from dqp.binding.scope import Output, Relation, Scope, Unmodelled, folded
 from dqp.binding.select import Select, is_constant, limits, only, ordered, position_of
 from dqp.binding.statement import Binder, Cte, Ctes, Shape
-from dqp.binding.verbatim import block
+from dqp.binding.verbatim import verbatim
 from dqp.catalog.catalog import Catalog
 
 DEEPEST = 60
@@ -218,13 +218,13 @@ class StatementBinder(Binder):
         try:
             return self._query(node, None, {})
         except Unmodelled:
-            return block(self, node, {}, shape)
+            return verbatim(self, node, {}, shape)
 
     def query(self, node: exp.Expression, outer: Scope | None, ctes: Ctes) -> Output:
         try:
             return self._query(node, outer, ctes)
         except Unmodelled:
-            return block(self, node, ctes)
+            return verbatim(self, node, ctes)
 
     def view(self, name: str) -> Output | None:
         sql = self._views.get(folded(name))

@@ -1,6 +1,6 @@
 """Expressions of one SELECT: names become identifiers, subqueries become plans, sugar becomes what the rules know.
 
-A bound expression is always made anew; the parsed one stays as it was written, for a Block. Aggregates and window
+A bound expression is always made anew; the parsed one stays as it was written, for a Verbatim. Aggregates and window
 functions are collected and stand in the bound expression as columns of their own.
 """
 

@@ -16,7 +16,7 @@ from dqp.algebra.operators import Inline, Join, JoinKind, Operator, Scan
 from dqp.binding.expressions import Expressions
 from dqp.binding.scope import Merged, Output, Relation, Scope, Unmodelled, folded
 from dqp.binding.statement import Binder, Ctes
-from dqp.binding.verbatim import block, described, table_of
+from dqp.binding.verbatim import described, table_of, verbatim
 
 Member = tuple[Operator, Scope]
 _TABLE = frozenset(("this", "db", "catalog", "alias", "joins"))
@@ -54,7 +54,7 @@ def values(binder: Binder, node: exp.Values, ctes: Ctes) -> Output:
     shape = described(binder.catalog, query)
     data = _data(node, shape)
     if data is None:
-        return block(binder, query, ctes, shape)
+        return verbatim(binder, query, ctes, shape)
     names = [(name, binder.names.new(name)) for name, _ in shape]
     items = tuple((made, name) for name, made in names)
     return Output(Inline(binder.names.new("values"), items, data), tuple(names))
@@ -167,7 +167,7 @@ class _From:
         bare = node.copy()
         bare.set("joins", None)
         query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=bare))
-        output = block(self.binder, query, self.ctes)
+        output = verbatim(self.binder, query, self.ctes)
         name = _function_name(function)
         relation = Relation(node.alias or name, output.columns)
         if len(relation.columns) == 1:

@@ -19,7 +19,7 @@ def folded(name: str) -> str:
 
 
 class Unmodelled(Exception):
-    """The operators do not cover this; the smallest query expression around it that stands alone becomes a Block."""
+    """The operators do not cover this; the smallest query expression around it that stands alone becomes a Verbatim."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Blocks: query expressions that are taken as they are written.
+"""Verbatim queries: query expressions that are taken as they are written.
 
 The text keeps everything but its tables, which are read through placeholders: a base table is scanned for the columns
 whose names appear in the text, or for all where a star, a whole row or the like makes it doubtful.
@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from dai.errors import NotFoundError, StatementError
 from dqp.algebra.functions import TABLE_FUNCTIONS, moment_type, place_of
-from dqp.algebra.operators import Block, Inline, Operator, Scan
+from dqp.algebra.operators import Inline, Operator, Scan, Verbatim
 from dqp.algebra.private import shown
 from dqp.binding.expressions import IN_LIST
 from dqp.binding.scope import Output, Unmodelled, folded
@@ -30,8 +30,8 @@ def described(catalog: Catalog, query: exp.Expression) -> Shape:
         raise Unmodelled("does not stand alone") from error
 
 
-def block(binder: Binder, node: exp.Expression, ctes: Ctes, shape: Shape | None = None) -> Output:
-    """A query expression as a Block. ``shape`` is known for a whole statement. Raises Unmodelled for one that uses
+def verbatim(binder: Binder, node: exp.Expression, ctes: Ctes, shape: Shape | None = None) -> Output:
+    """A query expression as a Verbatim. ``shape`` is known for a whole statement. Raises Unmodelled for one that uses
     names of the queries around it."""
     closed = _closed(node, ctes)
     found = described(binder.catalog, closed) if shape is None else shape
@@ -39,8 +39,8 @@ def block(binder: Binder, node: exp.Expression, ctes: Ctes, shape: Shape | None 
     return Output(_made(binder, closed, tuple((each, name) for name, each in columns)), columns)
 
 
-def _made(binder: Binder, closed: exp.Expression, given: tuple[tuple[str, str], ...]) -> Block:
-    """The Block of a query expression with all its common table expressions; ``closed`` is changed."""
+def _made(binder: Binder, closed: exp.Expression, given: tuple[tuple[str, str], ...]) -> Verbatim:
+    """The Verbatim of a query expression with all its common table expressions; ``closed`` is changed."""
     if isinstance(closed, exp.Table):
         raise Unmodelled("a table alone")
     calling = _with_calls(binder, closed)
@@ -66,7 +66,7 @@ def _made(binder: Binder, closed: exp.Expression, given: tuple[tuple[str, str], 
         parts.append(_narrowed(output.tree, [identifier for _, identifier in kept]))
         names.append(name)
         exposed.append(tuple(kept))
-    return Block(closed, tuple(parts), tuple(names), tuple(exposed), given)
+    return Verbatim(closed, tuple(parts), tuple(names), tuple(exposed), given)
 
 
 def _narrowed(tree: Operator, columns: list[str]) -> Operator:
@@ -251,7 +251,7 @@ def _unmarked(query: exp.Expression) -> exp.Expression:
 
 
 def _with_calls(binder: Binder, closed: exp.Expression) -> list[tuple[str, Output]]:
-    """The queries within ``closed`` that make operation calls, which the engine that runs a Block does not know, and
+    """The queries within ``closed`` that make operation calls, which the engine that runs a Verbatim does not know, and
     the names by which it reads their rows instead; ``closed`` is changed. StatementError for a call that stands in no
     query of its own."""
     found: list[tuple[str, Output]] = []

@@ -33,7 +33,7 @@ from dqp.catalog.diagnosis import explained
 from dqp.catalog.reflection import Reflected, Reflection
 from dqp.catalog.replicas import Replicas
 from dqp.catalog.sources import DescribedSource, Source, sources_of
-from dqp.catalog.validator import Fault, Refused, Shadow, Shape, Signature, dollars, path_of, quoted, words
+from dqp.catalog.validator import Fault, Refused, Shape, Signature, Validator, dollars, path_of, quoted, words
 from dqp.catalog.views import Broken, Views
 from dqp.settings import FederationSettings
 
@@ -63,7 +63,7 @@ class Catalog:
         self._lock = threading.Lock()
         self._uploaded = 0
         self.probes = Probes()
-        self._shadow: tuple[int, Shadow] | None = None
+        self._validator: tuple[int, Validator] | None = None
         self._functions = {
             name: Signature(tuple(each.get("arguments", ())), each.get("returns", types.TEXT))
             for name, each in settings.functions.items()
@@ -275,46 +275,46 @@ class Catalog:
         """
         text = dollars(sql, parameters) if isinstance(parameters, Mapping) else sql
         while True:
-            shadow, broken, sources = self._filled(words(text))
+            validator, broken, sources = self._filled(words(text))
             try:
-                return shadow.describe(text, parameters)
+                return validator.describe(text, parameters)
             except Refused as refused:
                 if refused.fault.kind in ("MISSING_ENTRY", "COLUMN_NOT_FOUND", "Catalog", "Binder"):
                     self._reflection.look_now(sources)
                 if not self._unchanged(sources):
                     continue
-                error = self._views.error(sql, refused.fault, broken, partial(self._error, shadow=shadow))
+                error = self._views.error(sql, refused.fault, broken, partial(self._error, validator=validator))
                 if self._unchanged(sources):  # a source that was away may be back when it is asked what is missing
                     raise error from refused
 
     def _unchanged(self, sources: _Seen) -> bool:
         return all(self._reflection.found(alias) is seen for alias, seen in sources.items())
 
-    def _filled(self, named: frozenset[str]) -> tuple[Shadow, Broken, _Seen]:
-        """The shadow with every table and view that has one of the names, the views that it does not take, and the
+    def _filled(self, named: frozenset[str]) -> tuple[Validator, Broken, _Seen]:
+        """The validator with every table and view that has one of the names, the views that it does not take, and the
         sources that the names may mean."""
         names = self._views.words(named)
         aliases = self._reflection.mentioned(names)
         self._reflection.need(aliases)
         sources = {alias: self._reflection.found(alias) for alias in aliases}
-        version = self.version  # after them: an older shadow than they are would refuse what they have
+        version = self.version  # after them: an older validator than they are would refuse what they have
         with self._lock:
-            if self._shadow is None or self._shadow[0] != version:
-                self._shadow = (version, Shadow(self._reflection.aliases, self._functions))
-            shadow = self._shadow[1]
+            if self._validator is None or self._validator[0] != version:
+                self._validator = (version, Validator(self._reflection.aliases, self._functions))
+            validator = self._validator[1]
             uploads = {self._uploads[name][0]: self._uploads[name][1].schema for name in names & self._uploads.keys()}
         for name in names:
             if (type := list_type(name)) is not None:
-                shadow.table((name,), (("value", type),))
+                validator.table((name,), (("value", type),))
         for name, schema in uploads.items():
-            shadow.table((name,), tuple((each.name, types.duckdb_type(each.type)) for each in schema))
+            validator.table((name,), tuple((each.name, types.duckdb_type(each.type)) for each in schema))
         for reflected in self._reflection.loaded():
             for info, path, exact in reflected.mentioned(names):
-                shadow.table(path, self._shape(reflected.alias, info), exact=exact)
+                validator.table(path, self._shape(reflected.alias, info), exact=exact)
                 self._reflection.prefetch(reflected.alias, info)
-        return shadow, self._views.make(shadow, names), sources
+        return validator, self._views.make(validator, names), sources
 
-    def _error(self, sql: str, fault: Fault, shadow: Shadow) -> DaiError:
+    def _error(self, sql: str, fault: Fault, validator: Validator) -> DaiError:
         names = words(sql)
 
         def columns() -> dict[str, dict[str, str]]:
@@ -334,7 +334,7 @@ class Catalog:
                     known[shown(name)] = {each: each for each in self._uploads[name][1].column_names}
             for name in self._views.named(names):
                 with suppress(Refused):
-                    known[name] = {each: each for each, _ in shadow.describe(f"FROM {quoted(name)}")}
+                    known[name] = {each: each for each, _ in validator.describe(f"FROM {quoted(name)}")}
             return known
 
         return explained(sql, fault, self._missing, columns)
@@ -381,9 +381,9 @@ class Catalog:
     def close(self) -> None:
         self._reflection.close()
         with self._lock:
-            if self._shadow is not None:
-                self._shadow[1].close()
-                self._shadow = None
+            if self._validator is not None:
+                self._validator[1].close()
+                self._validator = None
         for source in self.sources.values():
             source.close()
 

@@ -1,4 +1,4 @@
-"""The shadow: an in-memory DuckDB with the federation's tables, empty. It says what a query's SQL means.
+"""The validator: an in-memory DuckDB with the federation's tables, empty. It says what a query's SQL means.
 
 Each source is an attached database of its alias, so that ``alias.table`` and ``alias.schema.table`` are DuckDB's own
 names. Tables are made when a query first names them. Nothing is executed here: a query is bound (``DESCRIBE``) and its
@@ -38,7 +38,7 @@ _DESCRIBE = "DESCRIBE "
 _KEPT = 10_000
 """Characters of a query whose words are kept."""
 NOT_HERE = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE"})
-"""To DuckDB these are queries; what they say of the shadow is not true of the sources."""
+"""To DuckDB these are queries; what they say of the validator is not true of the sources."""
 _PRIVATE = 0xE000
 """The first character for private use: of none of the names that people give."""
 Shape = tuple[tuple[str, str], ...]
@@ -73,7 +73,7 @@ class Refused(Exception):
         self.fault = fault
 
 
-class Shadow:
+class Validator:
     """One state of a catalog. Thread-safe; a changed catalog makes a new one."""
 
     def __init__(self, aliases: Iterable[str], functions: Mapping[str, Signature] | None = None) -> None:
@@ -95,7 +95,7 @@ class Shadow:
         """A function that is never called: queries are bound, not executed."""
 
         def bound(*_: Any) -> None:
-            raise AssertionError(f"The shadow called {name}.")
+            raise AssertionError(f"The validator called {name}.")
 
         names = [Parameter(f"a{number}", Parameter.POSITIONAL_ONLY) for number in range(len(signature.arguments))]
         bound.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]

@@ -9,10 +9,10 @@ from textwrap import indent
 
 from dai.errors import DaiError, StatementError, caret
 from dqp.catalog.diagnosis import missing_table
-from dqp.catalog.validator import Fault, Refused, Shadow, path_of, words
+from dqp.catalog.validator import Fault, Refused, Validator, path_of, words
 
 Broken = Mapping[str, Fault | DaiError]
-"""Views that a shadow does not take, and why."""
+"""Views that a validator does not take, and why."""
 
 
 class Views:
@@ -37,14 +37,14 @@ class Views:
         """The views that the (case-folded) names may be."""
         return [self._names[each] for each in names & self._names.keys()]
 
-    def make(self, shadow: Shadow, names: frozenset[str]) -> Broken:
-        """Makes those of the names in a shadow, each when there is what it reads."""
+    def make(self, validator: Validator, names: frozenset[str]) -> Broken:
+        """Makes those of the names in a validator, each when there is what it reads."""
         left: Iterable[str] = self.named(names)
         while left:
             broken: dict[str, Fault | DaiError] = {}
             for name in left:
                 try:
-                    shadow.view(name, self._views[name])
+                    validator.view(name, self._views[name])
                 except Refused as refused:
                     broken[name] = refused.fault
                 except DaiError as error:

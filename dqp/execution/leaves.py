@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 from sqlglot import exp
 
-from dqp.algebra.operators import Block, Call, Inline, Operator, Project, Receive, Remote, column, plans_in, walk_deep
+from dqp.algebra.operators import (
+    Call,
+    Inline,
+    Operator,
+    Project,
+    Receive,
+    Remote,
+    Verbatim,
+    column,
+    plans_in,
+    walk_deep,
+)
 from dqp.algebra.types import TEXT, duckdb_type
 from dqp.catalog.catalog import Catalog
 from dqp.planning.common_subtrees import Sharing
@@ -106,7 +117,7 @@ def repeated(tree: Operator, inside: bool = False) -> Iterator[Operator]:
     """Leaves that DuckDB may read several times although they stand once in the tree: a query taken as it was written
     may name its tables more than once, a subquery in an expression may run for several rows. One SELECT from
     one table, without any other query in it, reads that once."""
-    inside = inside or (isinstance(tree, Block) and not _reads_once(tree))
+    inside = inside or (isinstance(tree, Verbatim) and not _reads_once(tree))
     if inside and not tree.inputs:
         yield tree
     if inside and isinstance(tree, Call):
@@ -117,8 +128,8 @@ def repeated(tree: Operator, inside: bool = False) -> Iterator[Operator]:
         yield from repeated(plan, True)
 
 
-def _reads_once(block: Block) -> bool:
-    query = block.query
+def _reads_once(verbatim: Verbatim) -> bool:
+    query = verbatim.query
     if not isinstance(query, exp.Select) or query.find(exp.Join, exp.Lateral, exp.Pivot):
         return False
     return len(list(query.find_all(exp.Query))) == 1 and len(list(query.find_all(exp.Table))) == 1

@@ -8,7 +8,6 @@ from sqlglot import exp
 
 from dqp.algebra.operators import (
     Aggregate,
-    Block,
     Call,
     Distinct,
     Exchange,
@@ -21,6 +20,7 @@ from dqp.algebra.operators import (
     Scan,
     SetOperation,
     Sort,
+    Verbatim,
 )
 from dqp.sql.render_duckdb import expression_sql, query_sql
 
@@ -62,8 +62,8 @@ def described(node: Operator) -> tuple[str, tuple[str, ...]]:
         )
     if isinstance(node, SetOperation):
         return f"{node.kind.capitalize()}{' all' if node.all else ''}", ()
-    if isinstance(node, Block):
-        return "Block", (_cut(query_sql(node.query)),)
+    if isinstance(node, Verbatim):
+        return "Verbatim", (_cut(query_sql(node.query)),)
     if isinstance(node, Exchange):
         heavy = f"heavy {_list(map(expression_sql, node.heavy))}, {'copied' if node.copied else 'dealt out'}"
         moved = _MOVED.get(node.kind) or f"by {_list(map(expression_sql, node.keys))}"

@@ -15,7 +15,6 @@ from sqlglot import exp
 
 from dqp.algebra.operators import (
     Aggregate,
-    Block,
     Call,
     Distinct,
     Exchange,
@@ -30,6 +29,7 @@ from dqp.algebra.operators import (
     Scan,
     SetOperation,
     Sort,
+    Verbatim,
     free,
     subqueries,
     used,
@@ -121,8 +121,8 @@ class Renderer:
         """A ``Remote``, ``Inline``, ``Exchange``, ``Receive`` or ``Call`` as a table."""
         raise TypeError(type(node).__name__)
 
-    def block(self, node: Block) -> Select:
-        raise TypeError("Block")
+    def verbatim(self, node: Verbatim) -> Select:
+        raise TypeError("Verbatim")
 
     # The shape.
 
@@ -228,8 +228,8 @@ class Renderer:
     def _call(self, node: Call) -> Select:
         return self.leaf(node)
 
-    def _block(self, node: Block) -> Select:
-        return self.block(node)
+    def _verbatim(self, node: Verbatim) -> Select:
+        return self.verbatim(node)
 
     def _filter(self, node: Filter) -> Select:
         made = self._opened(node.input)

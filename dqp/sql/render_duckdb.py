@@ -10,7 +10,7 @@ from sqlglot.dialects.duckdb import DuckDB as _DuckDBDialect
 from sqlglot.generators.duckdb import DuckDBGenerator
 
 from dqp.algebra.keys import Keys, Members
-from dqp.algebra.operators import Block, Exchange, Inline, Nested, Operator, Remote, Scan, free
+from dqp.algebra.operators import Exchange, Inline, Nested, Operator, Remote, Scan, Verbatim, free
 from dqp.sql.render import Columns, Renderer, Select
 
 
@@ -108,7 +108,7 @@ class DuckDB(Renderer):
         )
         return Select({one: f"{alias}.{self.quoted(other)}" for one, other in items}, f"{name} AS {alias}")
 
-    def block(self, node: Block) -> Select:
+    def verbatim(self, node: Verbatim) -> Select:
         tables = []
         for part, name, exposed in zip(node.parts, node.names, node.exposed, strict=True):
             made = self.select(part)

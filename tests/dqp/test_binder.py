@@ -19,7 +19,7 @@ from sqlglot.errors import ParseError
 
 from dai.errors import NotAQueryError, ParameterError, StatementError
 from dqp.algebra.functions import AGGREGATES, MOMENTS, TELLING, VOLATILE, is_aggregate
-from dqp.algebra.operators import Block, Inline, Nested, Operator, Scan, walk
+from dqp.algebra.operators import Inline, Nested, Operator, Scan, Verbatim, walk
 from dqp.algebra.table import Column, Table
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
@@ -55,16 +55,16 @@ VIEWS = {
     "GROUP BY c.name",
     "loud": "SELECT upper(name), id FROM pg.customers",
 }
-ORDERED, MODELLED, BLOCKS = (
+ORDERED, MODELLED, VERBATIM = (
     (Path(__file__).parent / "queries" / f"{name}.sql").read_text().splitlines()
-    for name in ("ordered", "modelled", "blocks")
+    for name in ("ordered", "modelled", "verbatim")
 )
-"""One query a line. Ordered: their order is determined too. Blocks: what the operators do not cover."""
+"""One query a line. Ordered: their order is determined too. Verbatim: what the operators do not cover."""
 NUMBERS = pa.table({"k": pa.array([1, 2, 3, None], pa.int32()), "label": ["one", "two", None, "none"]})
 QUERIES_OF_ALL_KINDS = [
     *((each, True) for each in ORDERED),
     *((each, False) for each in MODELLED),
-    *((each, "order by" in each and "distinct note" not in each) for each in BLOCKS),
+    *((each, "order by" in each and "distinct note" not in each) for each in VERBATIM),
 ]
 
 
@@ -139,12 +139,12 @@ def test_the_tree_answers_as_the_query(
 def test_what_is_usual_needs_no_block(catalog: Catalog, sql: str) -> None:
     if "generate_series" in sql or "unnest" in sql:
         return
-    assert not [each for each in operators(bind(sql, catalog).tree) if isinstance(each, Block)]
+    assert not [each for each in operators(bind(sql, catalog).tree) if isinstance(each, Verbatim)]
 
 
-@pytest.mark.parametrize("sql", BLOCKS)
+@pytest.mark.parametrize("sql", VERBATIM)
 def test_what_is_unusual_is_a_block(catalog: Catalog, sql: str) -> None:
-    assert [each for each in operators(bind(sql, catalog).tree) if isinstance(each, Block)]
+    assert [each for each in operators(bind(sql, catalog).tree) if isinstance(each, Verbatim)]
 
 
 def test_correlated_queries_need_no_block_and_stand_in_the_tree(catalog: Catalog) -> None:
@@ -167,8 +167,8 @@ def test_a_block_stays_as_small_as_it_can(catalog: Catalog) -> None:
         "on c.id = o.customer where o.id > 1",
         catalog,
     ).tree
-    (block,) = [each for each in operators(tree) if isinstance(each, Block)]
-    assert [part.table.name for part in block.parts if isinstance(part, Scan)] == ["customers"]
+    (verbatim,) = [each for each in operators(tree) if isinstance(each, Verbatim)]
+    assert [part.table.name for part in verbatim.parts if isinstance(part, Scan)] == ["customers"]
     assert isinstance(next(each for each in walk(tree) if isinstance(each, Scan)), Scan)
 
 
@@ -390,7 +390,7 @@ def test_tpch_needs_no_block() -> None:
     )
     for name, sql in QUERIES.items():
         tree = bind(qualified(sql, placement), catalog).tree
-        assert not [each for each in operators(tree) if isinstance(each, Block)], name
+        assert not [each for each in operators(tree) if isinstance(each, Verbatim)], name
     catalog.close()
 
 

@@ -15,7 +15,6 @@ from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.operators import (
     Aggregate,
-    Block,
     Call,
     Distinct,
     Filter,
@@ -28,6 +27,7 @@ from dqp.algebra.operators import (
     Scan,
     SetOperation,
     Sort,
+    Verbatim,
     column,
     conjuncts,
     identifiers,
@@ -144,7 +144,7 @@ def _needed_of(tree: Operator, wanted: frozenset[str]) -> Sequence[frozenset[str
         some = tree.kind == "union" and tree.all
         at = [place for place, name in enumerate(tree.names) if name in wanted or not some]
         return [frozenset(each.columns[place] for place in at) for each in tree.inputs]
-    if isinstance(tree, Block):
+    if isinstance(tree, Verbatim):
         return [frozenset(name for _, name in exposed) for exposed in tree.exposed]
     return [wanted | _all(tree.expressions)] * len(tree.inputs)
 

@@ -1,4 +1,4 @@
-"""Types: what the shadow says of a column is what DuckDB says of the Arrow data of that column."""
+"""Types: what the validator says of a column is what DuckDB says of the Arrow data of that column."""
 
 import contextlib
 from datetime import UTC, date, datetime

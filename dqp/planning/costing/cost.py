@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from dqp.algebra.constants import number
 from dqp.algebra.operators import (
     Aggregate,
-    Block,
     Call,
     Distinct,
     Exchange,
@@ -27,6 +26,7 @@ from dqp.algebra.operators import (
     Scan,
     SetOperation,
     Sort,
+    Verbatim,
     conjuncts,
 )
 from dqp.planning.costing.estimates import UNKNOWN, WIDTH, ColumnStatistics, Estimate, aggregated, either, exact
@@ -219,7 +219,7 @@ class Estimator:
         both = Estimate(rows, columns)
         return both if tree.all else Estimate(both.distinct(columns), columns)
 
-    def _block(self, tree: Block) -> Estimate:
+    def _verbatim(self, tree: Verbatim) -> Estimate:
         rows = max((self.of(each).rows for each in tree.parts), default=1.0)
         return Estimate(rows, dict.fromkeys(tree.columns, UNKNOWN))
 

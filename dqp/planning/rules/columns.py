@@ -9,7 +9,6 @@ from sqlglot import exp
 
 from dqp.algebra.operators import (
     Aggregate,
-    Block,
     Call,
     Distinct,
     Exchange,
@@ -23,6 +22,7 @@ from dqp.algebra.operators import (
     Scan,
     SetOperation,
     Sort,
+    Verbatim,
     column,
     everywhere,
     used,
@@ -88,7 +88,7 @@ def _pruned(tree: Operator, needed: Set[str]) -> Operator:
         return tree.with_inputs(_pruned(tree.input, _all_used(tree.expressions)))
     if isinstance(tree, SetOperation):
         return _set(tree, needed)
-    if isinstance(tree, Block):
+    if isinstance(tree, Verbatim):
         shown = [frozenset(each for _, each in exposed) for exposed in tree.exposed]
         return tree.with_inputs(*map(_pruned, tree.parts, shown))
     if isinstance(tree, Distinct):

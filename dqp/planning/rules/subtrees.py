@@ -8,7 +8,6 @@ from sqlglot import exp
 
 from dqp.algebra.operators import (
     Aggregate,
-    Block,
     Distinct,
     Filter,
     Join,
@@ -18,6 +17,7 @@ from dqp.algebra.operators import (
     Remote,
     Scan,
     SetOperation,
+    Verbatim,
     column,
     conjuncts,
     free,
@@ -65,7 +65,7 @@ def _whole(tree: Operator, needed: Set[str], context: Context) -> Remote | None:
 def _below(tree: Operator, needed: Set[str], context: Context) -> Operator:
     """The node here, its inputs and the plans in its expressions, each by itself."""
     wanted = frozenset(needed)
-    if isinstance(tree, Distinct | SetOperation | Block):
+    if isinstance(tree, Distinct | SetOperation | Verbatim):
         inputs = [in_order(_pushed(each, frozenset(each.columns), context), each.columns) for each in tree.inputs]
     else:
         for each in tree.expressions:

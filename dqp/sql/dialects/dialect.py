@@ -224,7 +224,7 @@ class Dialect(Functions):
         known = {each: f"{alias}.{self.quoted(each)}" for each in node.columns}
         return Select(known, f"({' UNION ALL '.join(f'SELECT {row}' for row in rows)}) AS {alias}")
 
-    def block(self, node: Any) -> Select:
+    def verbatim(self, node: Any) -> Select:
         raise self.refuse("a query of a form that is not taken apart")
 
 
