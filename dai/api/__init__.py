@@ -1,7 +1,7 @@
-"""The HTTP API: one module a router, each with its table of operations; ``app`` puts them together.
+"""The HTTP API: one module a subject in ``routes``; ``app`` puts them together.
 
-A request, from top to bottom: ``app`` gives it a correlation id and finds its ``Operation``; the operation's handler
-checks what was asked (``call``), negotiates the form of the answer (``negotiation``) and gives a ``Reply``, or conducts
-a pipeline whose blocks it sends as they come (``streaming``, ``work``). A DaiError on the way becomes a problem
-document. The OpenAPI document is written from the same tables (``openapi``).
+A request, from top to bottom: ``monitoring.access`` gives it a correlation id and checks its head, FastAPI finds the
+operation; its handler checks what was asked (``requests``), negotiates the form of the answer and returns it, or
+conducts a pipeline whose blocks it sends as they come (``streaming``, ``work``). A DaiError on the way becomes a problem
+document (``problems``).
 """

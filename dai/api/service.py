@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from dai.api.monitoring.metrics import Metrics
 from dai.api.monitoring.problems import Problems
-from dai.api.negotiation import media_types
+from dai.api.requests.negotiation import media_types
 from dai.api.scheduling.admission import Admission
 from dai.api.scheduling.turns import Small, Turns
 from dai.api.work import Work

@@ -14,8 +14,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from dai.api.call import Call
-from dai.api.replies import Reply
+from dai.api.calls.call import Call
+from dai.api.calls.replies import Reply
 from dai.api.work import Pieces, Work
 from dai.errors import CancelledError, DaiError, InternalError, LimitError
 from dai.streams.cancellation import SETTLE_SECONDS
@@ -86,13 +86,13 @@ async def conduct(call: Call, work: Work) -> None:
         try:
             pieces, done = await _in_thread(service.workers.submit, work.begin)
         finally:
-            call.stages.update(work.stages)
+            call.access.stages.update(work.stages)
         if done:
             await _whole(call, work, pieces)
         else:
             await _streamed(call, work, pieces, watch)
     except BaseException as error:
-        call.error = call.error or error
+        call.access.error = call.access.error or error
         raise
     finally:
         watch.stop()
@@ -102,8 +102,8 @@ async def conduct(call: Call, work: Work) -> None:
         service.working.discard(work)
         admission.release(small=small)
         service.small.note(work.statement, work.small)
-        call.rows, call.stages = work.rows, {**call.stages, **work.stages}
-        call.error = call.error or work.error
+        call.access.rows, call.access.stages = work.rows, {**call.access.stages, **work.stages}
+        call.access.error = call.access.error or work.error
 
 
 def _patience(call: Call) -> float | None:
@@ -113,8 +113,9 @@ def _patience(call: Call) -> float | None:
 
 
 def _headers(call: Call, work: Work) -> dict[str, str]:
-    stages = ", ".join(f"{name};dur={seconds * 1000:.3f}" for name, seconds in {**call.stages, **work.stages}.items())
-    headers = {"vary": "Accept, Accept-Encoding", "server-timing": stages}
+    stages = {**call.access.stages, **work.stages}
+    timing = ", ".join(f"{name};dur={seconds * 1000:.3f}" for name, seconds in stages.items())
+    headers = {"vary": "Accept, Accept-Encoding", "server-timing": timing}
     if work.coding != "identity":
         headers["content-encoding"] = work.coding
     return headers
@@ -126,8 +127,7 @@ async def _whole(call: Call, work: Work, pieces: Pieces) -> None:
 
 
 async def _streamed(call: Call, work: Work, pieces: Pieces, watch: _Watch) -> None:
-    headers = {"content-type": work.media_type, **_headers(call, work), "x-request-id": call.id}
-    call.status = work.status
+    headers = {"content-type": work.media_type, **_headers(call, work)}
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     await call.send({"type": "http.response.start", "status": work.status, "headers": raw})
     done = False
@@ -136,7 +136,6 @@ async def _streamed(call: Call, work: Work, pieces: Pieces, watch: _Watch) -> No
             watch.sending = True
             body = memoryview(pieces[0]).cast("B") if len(pieces) == 1 else b"".join(pieces)
             pieces = []
-            call.sent += len(body)
             await call.send({"type": "http.response.body", "body": body, "more_body": not done})
             watch.sending = False
             del body
@@ -149,13 +148,13 @@ async def _streamed(call: Call, work: Work, pieces: Pieces, watch: _Watch) -> No
         task = asyncio.current_task()
         if not watch.expired or task is None or task.uncancel() > 0:
             raise
-        call.error = work.cancellation.cause
+        call.access.error = work.cancellation.cause
     except DaiError as error:
         # returning without the last chunk makes the server close the connection
-        call.error = error
+        call.access.error = error
     except Exception as error:
         log.error("request failed half-way", exc_info=error, extra={"id": call.id})
-        call.error = error
+        call.access.error = error
 
 
 async def _in_thread(submit: Callable[[Callable[[], T]], Any], function: Callable[[], T]) -> T:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from dai.api.negotiation import DOCUMENT, accepts_xml, best, media_types, not_acceptable
+from dai.api.requests.negotiation import DOCUMENT, accepts_xml, best, media_types, not_acceptable
 from dai.api.scheduling.turns import SMALL_BYTES, SMALL_SECONDS, Turns
 from dai.config import LimitsConfig
 from dai.errors import ClosedError, DaiError, InternalError

@@ -43,9 +43,8 @@ def _activities_page() -> bytes:
 
 def _openapi() -> bytes:
     from dai.api.app import create_app
-    from dai.config import parse
 
-    described = create_app(parse({}, environment={})).openapi()
+    described = create_app().openapi()
     return (json.dumps(described, indent=2, ensure_ascii=False, sort_keys=True) + "\n").encode()
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dai.api.negotiation import accepted, accepts_xml, best, media_types, names_a_format, tabular
+from dai.api.requests.negotiation import accepted, accepts_xml, best, media_types, names_a_format, tabular
 from dai.errors import NotAcceptableError
 
 OFFERS = ("application/xml", "text/csv", "application/vnd.apache.arrow.stream")

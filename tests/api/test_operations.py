@@ -12,12 +12,11 @@ import httpx
 import pytest
 
 from dai.api.app import OPERATIONS, create_app
-from dai.api.call import Call
+from dai.api.calls.call import Call
+from dai.api.calls.operations import Answer, Operation, Parameter, Router
 from dai.api.monitoring.logs import JsonFormatter
-from dai.api.operations import Answer, Operation, Parameter, Router
 from dai.api.scheduling.admission import Admission
 from dai.api.server.serve import Background, background
-from dai.config import parse
 from dai.errors import BusyError, ConfigurationError, MethodError, NotFoundError, ParameterError
 from tests.api.conftest import Serve, configured
 
@@ -73,7 +72,7 @@ def test_handlers_have_names_of_their_own() -> None:
 
 
 def test_an_application_describes_itself_without_opening_anything() -> None:
-    described = create_app(parse({}, environment={})).openapi()
+    described = create_app().openapi()
     assert described["openapi"].startswith("3.1")
     assert "/resources/{resource}/perform" in described["paths"]
 
@@ -102,7 +101,7 @@ def test_schemas_and_documentation(client: httpx.Client) -> None:
     served = {path.rpartition("/")[2]: client.get(path).content for path in client.get("/schemas").json()["schemas"]}
     assert served == {path.name: path.read_bytes() for path in (Path(__file__).parents[2] / "schemas").glob("*.xsd")}
     assert client.get("/schemas/none.xsd").status_code == 404
-    assert client.get("/openapi.json").json() == create_app(parse({}, environment={})).openapi()
+    assert client.get("/openapi.json").json() == create_app().openapi()
     assert "/openapi.json" in client.get("/docs").text
 
 

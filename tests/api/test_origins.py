@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from dai.api.app import OPERATIONS
-from dai.api.operations import Operation
-from dai.api.origins import check_host, check_page
+from dai.api.calls.operations import Operation
+from dai.api.requests.origins import check_host, check_page
 from dai.api.server.serve import Background
 from dai.config import parse
 from dai.errors import ConfigurationError, DeniedError, RequestError

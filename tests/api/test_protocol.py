@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 
-from dai.api.call import HEAD_BYTES
+from dai.api.requests.head import HEAD_BYTES
 from dai.api.server.serve import Background, background
 from tests.api.conftest import ENDLESS, FAILS_LATE, configured, streamed
 

@@ -15,10 +15,10 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from dai.api.app import openapi_document
+from dai.api.app import create_app
 from dai.api.server.serve import Background
 
-schema = schemathesis.openapi.from_dict(openapi_document())
+schema = schemathesis.openapi.from_dict(create_app().openapi())
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -10,10 +10,10 @@ from typing import Any
 
 from fastapi.openapi.docs import get_swagger_ui_html
 
-from dai.api.call import Call
-from dai.api.negotiation import DOCUMENT
-from dai.api.operations import Answer, Operation
-from dai.api.replies import JSON, Reply, json_reply
+from dai.api.calls.call import Call
+from dai.api.calls.operations import Answer, Operation
+from dai.api.calls.replies import JSON, Reply, json_reply
+from dai.api.requests.negotiation import DOCUMENT
 from dai.errors import DaiError, NotFoundError
 from dai.perform.parser import DIALECTS, xsd
 from dai.perform.xsd import fixed

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dai.api.call import FORM, Call
-from dai.api.negotiation import DOCUMENT, best, format_of_name, media_types, not_acceptable, tabular
-from dai.api.operations import Answer, Operation, Parameter
-from dai.api.replies import JSON, FileReply, Reply, json_reply
+from dai.api.calls.call import FORM, Call
+from dai.api.calls.operations import Answer, Operation, Parameter
+from dai.api.calls.replies import JSON, FileReply, Reply, json_reply
+from dai.api.requests.negotiation import DOCUMENT, best, format_of_name, media_types, not_acceptable, tabular
 from dai.errors import (
     ConflictError,
     DataError,

@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from dai.api.call import Call
-from dai.api.negotiation import (
+from dai.api.calls.call import Call
+from dai.api.calls.operations import Answer, Operation, Parameter
+from dai.api.calls.replies import JSON, Reply, problem_reply
+from dai.api.requests.negotiation import (
     DOCUMENT,
     best,
     format_of_name,
@@ -17,8 +19,6 @@ from dai.api.negotiation import (
     not_acceptable,
     tabular,
 )
-from dai.api.operations import Answer, Operation, Parameter
-from dai.api.replies import JSON, Reply, problem_reply
 from dai.api.scheduling.turns import Small
 from dai.api.streaming import conduct
 from dai.api.work import Work
@@ -85,7 +85,7 @@ async def post_query(call: Call) -> Reply | None:
         return await _job(call, resource.name, "query", body, perform, None, blocksize)
     form = tabular(accept, call.query.get("format"))
     coding = negotiate(call.header(b"accept-encoding"))
-    call.stages["validate"] = time.perf_counter() - began
+    call.access.stages["validate"] = time.perf_counter() - began
     session = _session(call)
     environment = Environment(resource.driver, session, Cancellation(), blocksize, service.scratch)
     work = Work(
@@ -153,7 +153,7 @@ async def post_perform(call: Call) -> Reply | None:
             perform = await _off_loop(service, lambda: parse(body, bounds))
         blocksize = call.query.get("blocksize")
         output, form = _chosen(call, perform)
-        call.stages["validate"] = time.perf_counter() - began
+        call.access.stages["validate"] = time.perf_counter() - began
         job = _asynchronous(call) or bool(perform.activities and not perform.end_points)
         awaited = not job and _awaited(call, perform, output)
         session = _session(call, perform)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dai.api.call import Call
-from dai.api.openapi import PROBLEM
-from dai.api.operations import Answer, Operation
-from dai.api.replies import Reply
+from dai.api.calls.call import Call
+from dai.api.calls.operations import Answer, Operation
+from dai.api.calls.replies import Reply
+from dai.api.problems import PROBLEM
 from dai.errors import NotFoundError
 
 

@@ -6,9 +6,9 @@ import asyncio
 import dataclasses
 from typing import Any
 
-from dai.api.call import Call
-from dai.api.operations import Answer, Operation, Parameter
-from dai.api.replies import JSON, Reply, json_reply
+from dai.api.calls.call import Call
+from dai.api.calls.operations import Answer, Operation, Parameter
+from dai.api.calls.replies import JSON, Reply, json_reply
 from dai.api.service import ALIVE_SECONDS, Service
 from dai.errors import BusyError, DatabaseUnavailableError, NotFoundError, StatementError
 from dai.service.resources import Resource

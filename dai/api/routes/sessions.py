@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dai.api.call import Call
-from dai.api.operations import Answer, Operation, Parameter
-from dai.api.replies import JSON, Reply, json_reply
+from dai.api.calls.call import Call
+from dai.api.calls.operations import Answer, Operation, Parameter
+from dai.api.calls.replies import JSON, Reply, json_reply
 from dai.errors import (
     BackPressureError,
     BusyError,
@@ -143,9 +143,9 @@ async def _awaited(call: Call, session: Session, mailbox: Mailbox, number: int, 
 def _blocks(call: Call, mailbox: Mailbox, number: int, blocks: list[Block]) -> Reply:
     if not blocks:
         return Reply(status=204)
-    call.rows = sum(block.rows for block in blocks)
+    call.access.rows = sum(block.rows for block in blocks)
     body = b"".join(memoryview(block.data) for block in blocks)
-    headers = {"x-dai-blocks": str(len(blocks)), "x-block-rows": str(call.rows)}
+    headers = {"x-dai-blocks": str(len(blocks)), "x-block-rows": str(call.access.rows)}
     if mailbox.is_last(number + len(blocks) - 1):
         headers["x-block-last"] = "true"
     return Reply(body, mailbox.media_type, 200, headers)
@@ -209,8 +209,7 @@ class _WholeStream:
         self._session, self._mailbox, self._number, self._first = session, mailbox, number, first
 
     async def send(self, call: Call) -> None:
-        call.status = 200
-        headers = [(b"content-type", self._mailbox.media_type.encode()), (b"x-request-id", call.id.encode())]
+        headers = [(b"content-type", self._mailbox.media_type.encode())]
         await call.send({"type": "http.response.start", "status": 200, "headers": headers})
         gone = asyncio.Event()
         changes = _Changes(call.service.config.limits.seconds or 1e9, self._mailbox)
@@ -219,7 +218,7 @@ class _WholeStream:
             block: Block | None = self._first
             while block is not None and not gone.is_set():
                 body = memoryview(block.data).cast("B")
-                call.rows, call.sent = call.rows + block.rows, call.sent + len(body)
+                call.access.rows += block.rows
                 await call.send({"type": "http.response.body", "body": body, "more_body": True})
                 self._number += 1
                 self._session.touch()
@@ -228,7 +227,7 @@ class _WholeStream:
                 await call.send({"type": "http.response.body", "body": b""})
         except DaiError as error:
             # returning without the last chunk makes the server close the connection
-            call.error = error
+            call.access.error = error
         finally:
             changes.close()
             watching.cancel()

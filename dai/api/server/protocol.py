@@ -18,10 +18,11 @@ import struct
 from typing import Any, cast
 
 import orjson
+from starlette.types import Receive, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from dai.api.call import HEAD_BYTES, Receive, Send, head_too_large
-from dai.api.openapi import PROBLEM
+from dai.api.problems import PROBLEM
+from dai.api.requests.head import HEAD_BYTES, head_too_large
 
 log = logging.getLogger("dai.access")
 

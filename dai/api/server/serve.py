@@ -12,10 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import uvicorn
 
-from dai.api.app import Application, create_app
+from dai.api.app import create_app
 from dai.api.monitoring.logs import configure
 from dai.api.server.protocol import protocol
 from dai.api.service import Service
@@ -27,9 +28,10 @@ from dai.streams.cancellation import SETTLE_SECONDS
 log = logging.getLogger("dai.api")
 
 
-def _settings(app: Application, config: Config, http: str | None = None) -> uvicorn.Config:
+def _settings(service: Service, http: str | None = None) -> uvicorn.Config:
+    config = service.config
     return uvicorn.Config(
-        app,
+        create_app(service),
         host=config.service.host,
         port=config.service.port,
         http=http or protocol(config.limits.receive_seconds),
@@ -48,14 +50,9 @@ def _settings(app: Application, config: Config, http: str | None = None) -> uvic
 class _Server(uvicorn.Server):
     """Tells the service when its time of grace begins."""
 
-    def __init__(self, config: uvicorn.Config, app: Application) -> None:
-        super().__init__(config)
-        self._app = app
-
-    @property
-    def _service(self) -> Service:
-        assert self._app.service is not None
-        return self._app.service
+    def __init__(self, service: Service, http: str | None = None) -> None:
+        super().__init__(_settings(service, http))
+        self._service = service
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.stopping()
@@ -65,8 +62,8 @@ class _Server(uvicorn.Server):
 class _Process(_Server):
     """That of ``dai serve``: says where it listens once it does, and ends the process whatever its threads wait for."""
 
-    def __init__(self, config: uvicorn.Config, app: Application, url: str, announce: Callable[[str], None]) -> None:
-        super().__init__(config, app)
+    def __init__(self, service: Service, url: str, announce: Callable[[str], None]) -> None:
+        super().__init__(service)
         self._url, self._announce = url, announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -114,8 +111,6 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
             "listening beyond this machine: there is no authentication yet, so everybody who reaches the port may ask",
             extra={"host": config.service.host},
         )
-    app = create_app(config)
-    settings = _settings(app, config)
     try:
         listening = _listen(config)
     except OSError as error:
@@ -126,10 +121,8 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     log.info("listening", extra={"url": url, "resources": sorted(config.resources)})
-    server = _Process(settings, app, url, announce)
+    server = _Process(Service(config), url, announce)
     _run(server, listening)
-    if app.failure is not None:
-        raise app.failure
     return 0 if server.started else 1
 
 
@@ -157,34 +150,29 @@ def _listen(config: Config) -> socket.socket:
     return listening
 
 
+@dataclass(frozen=True)
 class Background:
-    """A running server: its ``url`` and its ``service``."""
+    """A running server."""
 
-    def __init__(self, url: str, app: Application) -> None:
-        self.url, self._app = url, app
-
-    @property
-    def service(self) -> Service:
-        assert self._app.service is not None
-        return self._app.service
+    url: str
+    service: Service
 
 
 @contextmanager
 def background(config: Config, http: str | None = None) -> Iterator[Background]:
     """Serves in a thread of this process while the block runs. Port 0 takes a free one. Raises what keeps it from
     starting."""
-    app = create_app(config)
-    server = _Server(_settings(app, config, http), app)
     with _listen(config) as listening:
+        server = _Server(service := Service(config), http)
         host, port = listening.getsockname()[:2]
         thread = threading.Thread(target=_run, args=(server, listening), name="server", daemon=True)
         thread.start()
         try:
             while not server.started:
                 if not thread.is_alive():
-                    raise app.failure or ConfigurationError("The service could not be started.")
+                    raise ConfigurationError("The service could not be started.")
                 time.sleep(0.002)
-            yield Background(f"http://{host}:{port}", app)
+            yield Background(f"http://{host}:{port}", service)
         finally:
             server.should_exit = True
             thread.join()

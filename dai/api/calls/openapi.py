@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dai
-from dai.api.operations import ALWAYS, Answer, Operation
+from dai.api.calls.operations import ALWAYS, Answer, Operation
+from dai.api.problems import PROBLEM
 from dai.errors import DaiError, SlowRequestError
 
-PROBLEM = "application/problem+json"
 RESPONSE_XML = "application/xml"
 
 _PROBLEM_SCHEMA = {

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import secrets
-import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 import orjson
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
 
-from dai.api.operations import Operation
+from dai.api.calls.operations import Operation
+from dai.api.monitoring.access import Access
 from dai.api.service import Service
 from dai.errors import (
     DataError,
-    HeadTooLargeError,
     ParameterError,
     RequestError,
     SlowRequestError,
@@ -25,12 +24,6 @@ from dai.errors import (
 )
 from dai.plugins import nearest
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-HEAD_BYTES = 1 << 16
-"""Of a request line and its headers at most."""
 BODY_STEP = 1 << 20
 """For each such part of a body a client has the time that the limit ``receive_seconds`` says."""
 SMALL_BODY = 1 << 20
@@ -38,57 +31,26 @@ SMALL_BODY = 1 << 20
 FORM = "application/x-www-form-urlencoded"
 LISTS = frozenset({b"accept", b"accept-encoding", b"if-none-match", b"prefer"})
 """Headers whose values are lists."""
-_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
-
-def head_too_large() -> HeadTooLargeError:
-    return HeadTooLargeError(
-        f"The request line and the headers have more than the {HEAD_BYTES:,} bytes allowed.",
-        hint="Send what is large in the body.",
-    )
-
-
-class Disconnected(Exception):
-    """The client left before its request was complete: there is nobody to answer."""
 
 
 class Call:
     """``path`` and ``query`` hold the declared parameters, converted and checked; what was not given is missing.
 
-    ``rows``, ``sent``, ``status``, ``stages`` (seconds by name) and ``error`` are what the log and the metrics say.
+    ``rows``, ``stages`` and ``error`` are what the log and the metrics say.
     """
 
-    __slots__ = (
-        "began",
-        "error",
-        "headers",
-        "id",
-        "operation",
-        "path",
-        "query",
-        "receive",
-        "rows",
-        "scope",
-        "send",
-        "sent",
-        "service",
-        "stages",
-        "status",
-    )
-
-    def __init__(self, service: Service, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+    def __init__(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
         self.service, self.scope, self.receive, self.send = service, scope, receive, send
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.began = time.perf_counter()
         self.operation: Operation | None = None
         self.path: dict[str, Any] = {}
         self.query: dict[str, Any] = {}
-        self.rows = self.sent = self.status = 0
-        self.stages: dict[str, float] = {}
-        self.error: BaseException | None = None
-        given = self.headers.get(b"x-request-id")
-        sane = given is not None and _SANE_ID.fullmatch(text := given.decode("latin-1"))
-        self.id = text if sane else secrets.token_hex(8)
+        self.access: Access = scope["state"]["access"]
+        self.id = self.access.id
+
+    @property
+    def status(self) -> int:
+        return self.access.status
 
     def header(self, name: bytes) -> str | None:
         """Several lines of one of ``LISTS`` are one list (RFC 9110 section 5.3); else the last line counts."""
@@ -107,13 +69,6 @@ class Call:
             name, _, value = each.partition(";")[0].partition("=")
             found.setdefault(name.strip().lower(), value.strip().strip('"'))
         return found
-
-    def check_head(self) -> None:
-        """HeadTooLargeError."""
-        scope = self.scope
-        size = len(scope["raw_path"]) + len(scope["query_string"])
-        if size + sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES:
-            raise head_too_large()
 
     def check(self, operation: Operation, path: Mapping[str, str]) -> None:
         """Converts the parameters. ParameterError for one that is unknown, missing, given twice, or does not fit;
@@ -176,7 +131,7 @@ class Call:
         parts, size = [], 0
         while True:
             if message["type"] != "http.request":
-                raise Disconnected
+                raise ClientDisconnect
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > limit:

@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from dai.api.call import Call
-from dai.api.negotiation import accepts_xml
-from dai.api.openapi import PROBLEM
-from dai.errors import BackPressureError, BusyError, DaiError, MethodError, RangeError, SlowRequestError
+from dai.api.calls.call import Call
+from dai.api.problems import PROBLEM, headers_of
+from dai.api.requests.negotiation import accepts_xml
+from dai.errors import DaiError, RangeError
 from dai.perform.graph import Dialect
 from dai.perform.response import MEDIA_TYPE, failure
 
@@ -38,8 +38,7 @@ class Reply:
             self.headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
     async def send(self, call: Call) -> None:
-        call.status, call.sent = self.status, len(self.body)
-        headers = [*self.headers, (b"x-request-id", call.id.encode())]
+        headers = [*self.headers]
         if self.status not in (204, 304):
             headers.append((b"content-length", str(len(self.body)).encode()))
         await call.send({"type": "http.response.start", "status": self.status, "headers": headers})
@@ -53,16 +52,8 @@ def json_reply(value: Any, status: int = 200, headers: dict[str, str] | None = N
 
 def problem_reply(call: Call, error: DaiError, dialect: Dialect | None = None) -> Reply:
     """A problem document; or a response document for a perform request (``dialect``) that asked for XML."""
-    call.error = error
-    headers: dict[str, str] = {}
-    if isinstance(error, BusyError | BackPressureError):
-        headers["Retry-After"] = str(error.extra["retry_after"])
-    if isinstance(error, SlowRequestError):
-        headers["Connection"] = "close"
-    if isinstance(error, MethodError):
-        headers["Allow"] = str(error.extra["allow"])
-    if isinstance(error, RangeError):
-        headers["Content-Range"] = f"bytes */{error.extra['length']}"
+    call.access.error = error
+    headers = headers_of(error)
     if dialect is not None and accepts_xml(call.header(b"accept")):
         return Reply(failure(error, dialect, call.id), MEDIA_TYPE, error.status, headers)
     body = orjson.dumps(error.problem(call.id), default=str)
@@ -82,7 +73,6 @@ class FileReply:
             "etag": quoted,
             "accept-ranges": "bytes",
             "vary": "Accept",
-            "x-request-id": call.id,
         }
         self.status, self._first, self._last = 200, 0, self._length - 1
         try:
@@ -114,7 +104,6 @@ class FileReply:
         self._headers["content-range"] = f"bytes {start}-{end}/{self._length}"
 
     async def send(self, call: Call) -> None:
-        call.status = self.status
         with self._file as file:
             left = self._last - self._first + 1
             if self.status != 304:
@@ -129,7 +118,6 @@ class FileReply:
             while True:
                 piece = await loop.run_in_executor(call.service.files, file.read, min(left, FILE_PIECE))
                 left -= len(piece)
-                call.sent += len(piece)
                 await call.send({"type": "http.response.body", "body": piece, "more_body": left > 0})
                 if left <= 0 or not piece:
                     return

@@ -1,0 +1,130 @@
+"""The outermost part of the application: each request gets an id, an answer whatever happens, a line in the log and a
+place in the metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dai.api.monitoring.metrics import Metrics
+from dai.api.monitoring.problems import Problems
+from dai.api.problems import response
+from dai.api.requests.head import check_head
+from dai.api.requests.origins import check_host
+from dai.errors import BusyError, DaiError, InternalError
+
+log = logging.getLogger("dai.access")
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(slots=True)
+class Access:
+    """What the log and the metrics say of a request; ``request.state.access``. ``stages``: seconds by name; ``sent``:
+    bytes of the answer; ``quiet`` ones are logged below the level info."""
+
+    id: str
+    began: float = field(default_factory=time.perf_counter)
+    rows: int = 0
+    sent: int = 0
+    status: int = 0
+    stages: dict[str, float] = field(default_factory=dict)
+    error: BaseException | None = None
+    quiet: bool = False
+
+
+class AccessMiddleware:
+    """Pure ASGI: what streams is not touched."""
+
+    def __init__(self, app: ASGIApp, names: frozenset[str], metrics: Metrics, problems: Problems) -> None:
+        self.app, self.names, self.metrics, self.problems = app, names, metrics, problems
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        sane = _SANE_ID.fullmatch(headers.get(b"x-request-id", b"").decode("latin-1"))
+        access = Access(sane[0] if sane else secrets.token_hex(8))
+        scope.setdefault("state", {})["access"] = access
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                access.status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", access.id.encode())]
+            else:
+                access.sent += len(message.get("body", b""))
+            await send(message)
+
+        async def refuse(error: DaiError) -> None:
+            access.error = error
+            await response(error, access.id)(scope, receive, noted)
+
+        try:
+            check_head(scope)
+            hosts = [value for name, value in scope["headers"] if name == b"host"]
+            check_host(hosts, scope["http_version"], self.names)
+            await self.app(scope, receive, noted)
+        except ClientDisconnect as error:
+            access.error = error
+        except asyncio.CancelledError:
+            # only a server that stops does this, when the time of grace is over
+            access.error = BusyError("The service stops.", retry_after=10)
+            if not access.status:
+                await refuse(access.error)
+        except Exception as error:
+            access.error = access.error or error
+            if access.status:
+                raise
+            if not isinstance(error, DaiError):
+                log.error("request failed", exc_info=error, extra={"id": access.id})
+                error = InternalError("The service failed; its log says more under this id.")
+            await refuse(error)
+        finally:
+            self._note(scope, access)
+
+    def _note(self, scope: MutableMapping[str, Any], access: Access) -> None:
+        """Metrics, and one line in the log."""
+        seconds = time.perf_counter() - access.began
+        error, method, route = access.error, scope["method"], scope.get("route")
+        path = route.path if route is not None and access.status != 405 else None
+        broken = error is not None and access.status == 200
+        self.metrics.ended(
+            path or "none",
+            method if path else "other",
+            access.status,
+            seconds,
+            rows=access.rows,
+            sent=access.sent,
+            stages=access.stages,
+            broken=broken,
+        )
+        if broken and error is not None:
+            self.problems.keep(access.id, error, access.rows)
+        level = logging.DEBUG if access.quiet and error is None else logging.INFO
+        if not log.isEnabledFor(level):
+            return
+        values: dict[str, Any] = {
+            "id": access.id,
+            "method": method,
+            "route": path,
+            "status": access.status,
+            "rows": access.rows,
+            "bytes": access.sent,
+            "seconds": round(seconds, 6),
+            "stages": {name: round(spent, 6) for name, spent in access.stages.items()},
+        }
+        if error is not None:
+            values["error"] = error.code if isinstance(error, DaiError) else type(error).__name__
+            values["broken"] = broken
+        if "resource" in scope.get("path_params", ()):
+            values["resource"] = scope["path_params"]["resource"]
+        log.log(level, "request", extra=values)
