@@ -194,9 +194,10 @@ def _coordinator(sources: Urls, evaluators: list[str], thresholds: Thresholds = 
     settings = load({"sources": dict(sources), "evaluators": evaluators or ["local"], "memory_bytes": MEMORY})
     lab = Coordinator(settings)
     if thresholds is not DEFAULT:
-        kind = "ray" if evaluators[0].startswith("ray:") else "service"
         lab.runtime.close()
-        lab.runtime = RUNTIMES[kind](lab.catalog, settings, operations=lab.operations, thresholds=thresholds)
+        lab.runtime = RUNTIMES[evaluators[0].partition(":")[0]](
+            lab.catalog, settings, operations=lab.operations, thresholds=thresholds
+        )
     try:
         yield lab
     finally:

@@ -31,9 +31,15 @@ if TYPE_CHECKING:
 RUNTIMES = Table(
     "runtime",
     "dqp.runtimes",
-    {"local": "dqp.runtimes.local:Local", "service": "dqp.runtimes.service:Service", "ray": "dqp.runtimes.ray:Ray"},
+    {
+        "local": "dqp.runtimes.local:Local",
+        "http": "dqp.runtimes.service:Service",
+        "https": "dqp.runtimes.service:Service",
+        "ray": "dqp.runtimes.ray:Ray",
+    },
     extras={"ray": "ray"},
 )
+"""By the scheme of the addresses in a federation's ``evaluators``; ``local`` is all of its address."""
 
 
 class Runtime(ABC):
@@ -76,13 +82,8 @@ def runtime_of(
     settings: FederationSettings, catalog: Catalog, operations: Mapping[str, Operation] | None = None
 ) -> Runtime:
     """The runtime that a federation's ``evaluators`` name."""
-    kinds = {
-        each if each in RUNTIMES else "ray" if each.startswith("ray:") else "service" for each in settings.evaluators
-    }
+    kinds = {RUNTIMES.named(each.partition(":")[0]) for each in settings.evaluators}
     if len(kinds) > 1:
         raise ConfigurationError("The evaluators of a federation are all of one kind.")
-    kind = kinds.pop() if kinds else "local"
-    if kind not in RUNTIMES:
-        raise ConfigurationError(f"There is no runtime for the evaluators {', '.join(settings.evaluators)}.")
-    made: Runtime = RUNTIMES[kind](catalog, settings, operations=operations)
-    return made
+    runtime: Runtime = kinds.pop()(catalog, settings, operations=operations)
+    return runtime
