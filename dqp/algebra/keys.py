@@ -19,10 +19,6 @@ MOST_KEYS = 500_000
 """Combinations that travel as a table."""
 MOST_BYTES = 8 << 20
 """What such a table has at most: half of what a service takes unless it is told otherwise."""
-TABLE_KEY = {"postgresql": 4e-6, "mariadb": 5e-6, "sqlite": 6e-6, "duckdb": 3e-7}
-"""Seconds that one costs by dialect, from here to the source's table of hashes (docs/decisions/0015)."""
-TABLE_ROW = {"postgresql": 9e-7, "mariadb": 3e-6, "sqlite": 9e-7, "duckdb": 1e-8}
-"""Seconds that it costs to look for a row in a table of ``LARGE`` keys or more."""
 LARGE = 100_000
 """Keys beyond which a look is as slow as it gets; fewer are found faster, in proportion."""
 

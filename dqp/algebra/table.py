@@ -17,6 +17,7 @@ from dai.drivers import ColumnStatistics, ForeignKey, Statistics, TableInfo
 from dai.errors import NotFoundError
 from dai.plugins import nearest
 from dqp.algebra import types
+from dqp.algebra.dialects import properties
 
 DEFAULT_SCHEMAS = ("", "main", "public")
 """Schemas of a source whose tables need no schema in their names, first come first. "" is what a source calls so."""
@@ -137,17 +138,15 @@ _INJECTIVE = {
     *"BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT DATE BLOB DECIMAL TIME".split(),
     *"TIMESTAMP TIMESTAMP_S TIMESTAMP_MS TIMESTAMP_NS".split(), "TIMESTAMP WITH TIME ZONE", types.TEXT,
 }  # fmt: skip
-_INJECTIVE_IN_SQLITE = {each for each in _INJECTIVE if not each.startswith(("DECIMAL", "TIME"))}
 
 
 def _is_injective(column: ColumnInfo, dialect: str) -> bool:
-    """Whether values of the column that differ in the source differ here. SQLite has several texts for one moment, and
-    several numbers for one DECIMAL or DOUBLE, unless the column is declared as floating. Texts that a collation takes
-    for different have different bytes."""
+    """Whether values of the column that differ in the source differ here. Several numbers may be one DOUBLE, unless the
+    column is declared as floating. Texts that a collation takes for different have different bytes."""
     type = types.duckdb_type(column.arrow).partition("(")[0]
     if type in ("FLOAT", "DOUBLE"):
         return column.type.lower().startswith(_FLOATING)
-    return type in (_INJECTIVE_IN_SQLITE if dialect == "sqlite" else _INJECTIVE)
+    return type in _INJECTIVE and not type.startswith(properties(dialect).MERGED_TYPES)
 
 
 _WIDE = re.compile(r"decimal256\([^)]*\)|string")
@@ -157,7 +156,7 @@ def _is_wide(column: ColumnInfo, dialect: str) -> bool:
     """In a list, too."""
     if not types.duckdb_type(column.arrow).startswith(types.TEXT):
         return False
-    return "decimal256" in column.arrow or (dialect == "postgresql" and column.type.lower().startswith("numeric"))
+    return "decimal256" in column.arrow or column.type.lower().startswith(properties(dialect).TEXT_NUMBERS)
 
 
 def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tuple[Replica, ...] = ()) -> Table:

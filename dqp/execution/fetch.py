@@ -25,6 +25,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dai.streams.waiting import Condition
 from dqp.algebra.arrival import Promise
+from dqp.algebra.dialects import properties
 from dqp.algebra.keys import Members
 from dqp.algebra.operators import (
     Filter,
@@ -260,7 +261,7 @@ def probe(place: Place, catalog: Catalog, cancellation: Cancellation) -> None:
     """Asks for the types of the columns that the statement computes with and does not hand out: ChangedError where they
     are not those that were planned. (SQLite has no such types; its statements look at the values.)"""
     promise = place.statement.promise
-    if dialects.DIALECTS[place.source.dialect].LOOSE:
+    if properties(place.source.dialect).LOOSE:
         return
     for scan in scans_of(place.tree):
         table, handed = scan.table, frozenset(promise.origins.values())

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
+from dqp.algebra.dialects import Costs
 from dqp.algebra.operators import (
     Aggregate,
     Call,
@@ -25,7 +26,7 @@ from dqp.algebra.operators import (
     walk,
 )
 from dqp.planning.context import Context
-from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, Costs, costs
+from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, costs
 
 MOVED_BYTE = 1e-9
 """A byte from one evaluator to another one; perf/results/exchange.md."""

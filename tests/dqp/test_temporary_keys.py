@@ -7,6 +7,7 @@ import datetime
 import itertools
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -21,6 +22,7 @@ from dai.drivers import driver_for
 from dai.errors import CancelledError, LimitError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dqp.algebra.dialects import properties
 from dqp.algebra.keys import KeyTable, members
 from dqp.algebra.operators import Filter, Scan
 from dqp.catalog.sources import DriverSource
@@ -201,8 +203,9 @@ def test_a_federated_query_uses_it_and_the_answer_is_the_same(
     lab: Lab, dialect: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The tables here are too small for it to pay everywhere.
-    for name in ("TABLE_KEY", "TABLE_ROW"):
-        monkeypatch.setattr(forms, name, dict.fromkeys(DIALECTS, 0.0))
+    for name in DIALECTS:
+        known = properties(name)
+        monkeypatch.setattr(known, "COSTS", replace(known.COSTS, table_key=0.0, table_row=0.0))
     for module in (forms, program):
         monkeypatch.setattr(module, "ROUND_TRIP", 0.0)
     monkeypatch.setattr(program, "NUMBER", 0.0)
@@ -226,8 +229,9 @@ def test_a_federated_query_uses_it_and_the_answer_is_the_same(
 
 
 def test_a_source_that_refuses_the_keys_is_asked_without(urls: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TABLE_KEY", "TABLE_ROW"):
-        monkeypatch.setattr(forms, name, dict.fromkeys(DIALECTS, 0.0))
+    for name in DIALECTS:
+        known = properties(name)
+        monkeypatch.setattr(known, "COSTS", replace(known.COSTS, table_key=0.0, table_row=0.0))
     text, few, _ = QUERIES["texts"]
     sql = text.format("postgresql")
     asked: list[bool] = []

@@ -7,11 +7,11 @@ what predicates and joins do is in ``dqp.planning.costing.selectivity``. The con
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dqp.algebra.constants import number
+from dqp.algebra.dialects import Costs, properties
 from dqp.algebra.operators import (
     Aggregate,
     Call,
@@ -38,30 +38,6 @@ if TYPE_CHECKING:
     from dqp.algebra.table import Table
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Seconds. ``row`` and ``byte``: what fetching takes from the start of the statement's answer to batches in the
-    evaluator, through a data service on the same machine; ``scan``: a row that the source reads without giving it;
-    ``work``: a row that a join, sort or aggregate in the source takes. Where there are no hash joins, ``lookup``: a row
-    whose partner is looked up in an index; ``compared``: two rows that are compared
-    because there is none (0: it makes one)."""
-
-    row: float
-    byte: float
-    scan: float
-    work: float
-    lookup: float = 0.0
-    compared: float = 0.0
-
-
-FETCH: Mapping[str, Costs] = {
-    "postgresql": Costs(row=1.1e-6, byte=3e-9, scan=1e-7, work=3e-7),
-    "mariadb": Costs(row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7, lookup=4e-6, compared=5e-8),
-    "sqlite": Costs(row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7, lookup=2e-6),
-    "duckdb": Costs(row=5e-8, byte=1e-9, scan=1e-8, work=5e-8),
-}
-"""By dialect; what is missing is like MariaDB."""
-OTHER = FETCH["mariadb"]
 ROUND_TRIP = 3e-3
 """A statement more."""
 LOCAL_ROW = 5e-8
@@ -71,8 +47,8 @@ LOCAL_BUILD = 1e-7
 
 
 def costs(dialect: str) -> Costs:
-    """What fetching from a dialect costs; ``OTHER`` for one that was not measured."""
-    return FETCH.get({"postgres": "postgresql", "mysql": "mariadb"}.get(dialect, dialect), OTHER)
+    """What a source of the dialect costs."""
+    return properties(dialect).COSTS
 
 
 class Estimator:

@@ -12,12 +12,11 @@ from typing import Any
 
 from sqlglot import exp
 
+from dqp.algebra.dialects import properties
 from dqp.algebra.operators import Aggregate, Filter, Item, Nested, Operator, Project, Remote, Sort, column, rewritten
 from dqp.planning.context import Context
 from dqp.planning.distribution.splitting import scanned
 
-SINGLE = frozenset({"mariadb", "mysql", "sqlite"})
-"""Dialects whose databases run a statement in one thread."""
 GROUPS = 50_000.0
 """Estimated groups up to which it pays to send them all."""
 MERGED: dict[Any, Any] = {exp.Sum: exp.Sum, exp.Count: exp.Sum, exp.Min: exp.Min, exp.Max: exp.Max}
@@ -34,7 +33,7 @@ def in_parts(tree: Operator, context: Context, rows: float) -> Operator:
 
 
 def _merging(remote: Remote, context: Context, rows: float) -> Operator:
-    if context.dialect(remote.source) not in SINGLE:
+    if not properties(context.dialect(remote.source)).SINGLE_THREADED:
         return remote
     above: list[Operator] = []
     node = remote.tree

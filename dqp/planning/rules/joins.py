@@ -16,9 +16,10 @@ from itertools import combinations, islice
 
 from sqlglot import exp
 
+from dqp.algebra.dialects import Costs
 from dqp.algebra.operators import Filter, Inline, Join, Operator, Remote, Scan, conjuncts, used, walk
 from dqp.planning.context import Context, nested_plans, same_values
-from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, Costs, costs
+from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, costs
 from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
 from dqp.planning.costing.selectivity import joined

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from dqp.algebra.constants import ends, number
-from dqp.algebra.keys import LARGE, MOST_BYTES, MOST_KEYS, TABLE_KEY, TABLE_ROW, Keys, KeyTable, Members, members
+from dqp.algebra.keys import LARGE, MOST_BYTES, MOST_KEYS, Keys, KeyTable, Members, members
 from dqp.algebra.operators import Filter, Remote, Scan, conjunction, walk
 from dqp.algebra.types import arrow_type
 from dqp.planning.context import Context
@@ -26,8 +26,8 @@ def together(
     """The conditions with a table of the keys; None where ``single``, those of each column alone, cost less or the
     source takes no tables."""
     probe = reduction.probe
-    dialect = context.dialect(probe.source)
-    if dialect not in TABLE_KEY or not context.takes_tables(probe.source):
+    of = costs(context.dialect(probe.source))
+    if of.table_key is None or not context.takes_tables(probe.source):
         return None
     estimate = context.estimator.of(probe)
     pairs = _independent(reduction, context)
@@ -35,10 +35,9 @@ def together(
     if table is None:
         return None
     part = _part(table, [other for _, other in pairs], estimate)
-    of = costs(dialect)
     rows = estimate.rows * (of.row + of.byte * estimate.width)
-    looking = estimate.rows * TABLE_ROW[dialect] * min(1.0, table.num_rows / LARGE)
-    seconds = part * rows + table.num_rows * TABLE_KEY[dialect] + looking + ROUND_TRIP
+    looking = estimate.rows * of.table_row * min(1.0, table.num_rows / LARGE)
+    seconds = part * rows + table.num_rows * of.table_key + looking + ROUND_TRIP
     if part > LARGEST_PART or seconds >= _seconds(single, reduction, rows, context):
         return None
     name = _name(probe, context)

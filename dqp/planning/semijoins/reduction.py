@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from dqp.algebra.constants import ends, literal, number
+from dqp.algebra.dialects import MOST_LISTED
 from dqp.algebra.keys import among
 from dqp.algebra.operators import Filter, Inline, Operator, Remote, Sort, column, conjunction, rewritten
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import costs
 from dqp.planning.costing.estimates import Estimate
-from dqp.planning.costing.key_lists import BITS, LARGEST_PART, MOST_LISTED, NUMBER, most_listed
+from dqp.planning.costing.key_lists import BITS, LARGEST_PART, NUMBER, most_listed
 from dqp.planning.rules.conditions import order_conditions
 from dqp.planning.rules.filters import push_filters
 from dqp.planning.rules.subtrees import refused

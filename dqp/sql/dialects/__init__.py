@@ -16,29 +16,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dai.plugins import Table
 from dqp.algebra.arrival import Promise
+from dqp.algebra.dialects import DIALECTS
 from dqp.algebra.keys import KeyTable
 from dqp.sql.dialects.typing import NotPushed
 
 if TYPE_CHECKING:
     from dqp.algebra.operators import Operator
 
-__all__ = ["DIALECTS", "NotPushed", "Statement", "statement"]
-
-DIALECTS = Table(
-    "dialect",
-    "dqp.dialects",
-    {
-        "postgresql": "dqp.sql.dialects.postgresql:PostgreSQL",
-        "postgres": "dqp.sql.dialects.postgresql:PostgreSQL",
-        "mariadb": "dqp.sql.dialects.mariadb:MariaDB",
-        "mysql": "dqp.sql.dialects.mariadb:MySQL",
-        "sqlite": "dqp.sql.dialects.sqlite:SQLite",
-        "duckdb": "dqp.sql.dialects.duckdb:DuckDB",
-    },
-)
-"""By the name that a driver or an SQLAlchemy URL gives to its dialect."""
+__all__ = ["NotPushed", "Statement", "statement"]
 
 
 @dataclass(frozen=True)

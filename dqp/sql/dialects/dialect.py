@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from sqlglot import exp
 
 from dqp.algebra.arrival import Origin
+from dqp.algebra.dialects import DialectProperties
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
@@ -36,7 +37,7 @@ MOST_INLINE = 1_000
 """Rows of tuples at hand that are written into a statement."""
 
 
-class Dialect(Functions):
+class Dialect(Functions, DialectProperties):
     """One statement of a source."""
 
     COLUMNS: ClassVar[Mapping[str, frozenset[str]]]
@@ -48,9 +49,6 @@ class Dialect(Functions):
     """What the source's parser can hold, see ``depth``."""
     MOST_TABLES: ClassVar[int] = 1_000
     """That the source joins in one SELECT."""
-
-    LOOSE: ClassVar[bool] = False
-    """Whether columns have the types of their values."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -11,6 +11,7 @@ from typing import ClassVar
 from sqlglot import exp
 from sqlglot.generators.duckdb import DuckDBGenerator
 
+from dqp.algebra.dialects import Costs
 from dqp.algebra.operators import Nested, Operator
 from dqp.sql.dialects.dialect import Dialect
 from dqp.sql.dialects.expressions import Value, expanded
@@ -42,6 +43,8 @@ class DuckDB(Dialect):
     """The whitelist; the module says on what grounds."""
 
     product = "DuckDB"
+    COSTS = Costs(row=5e-8, byte=1e-9, scan=1e-8, work=5e-8, table_key=3e-7, table_row=1e-8)
+    MOST_NUMBERS = 20_000
     JOINS = frozenset({"inner", "left", "right", "full", "semi", "anti"})
     COLUMNS: ClassVar = {
         **{each: frozenset({each}) for each in (*_TYPES.split(), "interval")},

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from sqlglot import exp
 
+from dqp.algebra.dialects import MOST_LISTED, Costs
 from dqp.algebra.operators import Join, Nested, Scan, SetOperation, column, conjuncts, free, used
 from dqp.sql.dialects.dialect import Dialect
 from dqp.sql.dialects.expressions import Value, collated, expanded, magnitude
@@ -50,6 +51,11 @@ class MariaDB(Dialect):
     """The whitelist; the module says on what grounds."""
 
     product = "MariaDB"
+    COSTS = Costs(
+        row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7, lookup=4e-6, compared=5e-8, table_key=5e-6, table_row=3e-6
+    )
+    MOST_NUMBERS = 20_000
+    SINGLE_THREADED = True
     BYTES: ClassVar = "utf8mb4_nopad_bin"
     """The collation that compares bytes, all of them."""
     MOST_TABLES = 61
@@ -326,9 +332,10 @@ class MariaDB(Dialect):
 
 
 class MySQL(MariaDB):
-    """Has other collations."""
+    """Has other collations, and was not measured with long lists."""
 
     product = "MySQL"
+    MOST_NUMBERS = MOST_LISTED
     BYTES = "utf8mb4_0900_bin"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from dqp.algebra.dialects import Costs
 from dqp.algebra.operators import Scan
 from dqp.sql.dialects.dialect import Dialect
 from dqp.sql.dialects.expressions import Value, expanded
@@ -41,6 +42,9 @@ class PostgreSQL(Dialect):
     """The whitelist; the module says on what grounds."""
 
     product = "PostgreSQL"
+    COSTS = Costs(row=1.1e-6, byte=3e-9, scan=1e-7, work=3e-7, table_key=4e-6, table_row=9e-7)
+    MOST_NUMBERS = 50_000
+    TEXT_NUMBERS = ("numeric",)
     # A row of NULLs is one: IS NULL says that it is none, and of a row with some NULLs neither test is true.
     OPAQUE_NULLS = ("IS NOT DISTINCT FROM NULL", "IS DISTINCT FROM NULL")
     JOINS = frozenset({"inner", "left", "right", "full", "semi", "anti"})

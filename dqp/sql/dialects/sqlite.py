@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 
+from dqp.algebra.dialects import Costs
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
@@ -98,6 +99,10 @@ class SQLite(Dialect):
     """The whitelist; the module says on what grounds."""
 
     product = "SQLite"
+    COSTS = Costs(row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7, lookup=2e-6, table_key=6e-6, table_row=9e-7)
+    MOST_NUMBERS = 20_000
+    SINGLE_THREADED = True
+    MERGED_TYPES = ("DECIMAL", "TIME")  # several texts for one moment, several numbers for one DECIMAL
     LOOSE = True
     DEEPEST = 95
     MOST_TABLES = 64

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
+from dqp.algebra.dialects import DIALECTS
 from dqp.algebra.operators import Aggregate, Distinct, Filter, Project, Sort, column
-from dqp.sql.dialects import DIALECTS, NotPushed
+from dqp.sql.dialects import NotPushed
 from tests.dqp.dialects.edges import ORDER, ROWS, Edge, differences, expression, kinds, same, signed
 
 _CONSTANTS = {

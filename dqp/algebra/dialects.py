@@ -1,0 +1,73 @@
+"""The dialects of SQL that sources speak, by name, and what planning needs to know of one before it writes a statement.
+
+The classes are in ``dqp.sql.dialects``, which stands above this package: the table holds their names and loads a class
+when it is first used. All constants of a dialect are in its class; one that is not in the table has those of
+``DialectProperties``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dai.plugins import Table
+
+MOST_LISTED = 1_000
+"""Keys that are written as a list: what every source compares a row with fast."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds, measured. ``row`` and ``byte``: what fetching takes from the start of the statement's answer to batches
+    in the evaluator, through a data service on the same machine; ``scan``: a row that the source reads without giving
+    it; ``work``: a row that a join, sort or aggregate in the source takes. Where there are no hash joins, ``lookup``: a
+    row whose partner is looked up in an index; ``compared``: two rows that are compared because there is none (0: it
+    makes one). ``table_key``: a key that travels as a table, from here to the source's table of hashes
+    (docs/decisions/0015; None: none do); ``table_row``: to look for a row in a large table of keys."""
+
+    row: float
+    byte: float
+    scan: float
+    work: float
+    lookup: float = 0.0
+    compared: float = 0.0
+    table_key: float | None = None
+    table_row: float = 0.0
+
+
+class DialectProperties:
+    """Of a dialect that nobody has measured, unless its class says otherwise."""
+
+    COSTS: ClassVar[Costs] = Costs(row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7, lookup=4e-6, compared=5e-8)
+    MOST_NUMBERS: ClassVar[int] = MOST_LISTED
+    """Whole numbers that are written as a list: more where the database looks them up in a table of hashes, a sorted
+    list or a tree."""
+    SINGLE_THREADED: ClassVar[bool] = False
+    """Whether the database runs a statement in one thread."""
+    MERGED_TYPES: ClassVar[tuple[str, ...]] = ()
+    """How the names of the DuckDB types begin of which the database may hold several values that become one here."""
+    LOOSE: ClassVar[bool] = False
+    """Whether columns have the types of their values."""
+    TEXT_NUMBERS: ClassVar[tuple[str, ...]] = ()
+    """How the names begin of the database's types whose numbers arrive as texts, because no DECIMAL holds them all."""
+
+
+DIALECTS = Table(
+    "dialect",
+    "dqp.dialects",
+    {
+        "postgresql": "dqp.sql.dialects.postgresql:PostgreSQL",
+        "postgres": "dqp.sql.dialects.postgresql:PostgreSQL",
+        "mariadb": "dqp.sql.dialects.mariadb:MariaDB",
+        "mysql": "dqp.sql.dialects.mariadb:MySQL",
+        "sqlite": "dqp.sql.dialects.sqlite:SQLite",
+        "duckdb": "dqp.sql.dialects.duckdb:DuckDB",
+    },
+)
+"""By the name that a driver or an SQLAlchemy URL gives to its dialect."""
+
+
+def properties(dialect: str) -> type[DialectProperties]:
+    """The class of a dialect; ``DialectProperties`` for one that is not in the table."""
+    known: type[DialectProperties] = DIALECTS.get(dialect, DialectProperties)
+    return known
