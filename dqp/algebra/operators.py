@@ -57,6 +57,11 @@ class Nested(exp.Expression):
 class Operator:
     """A node. ``columns`` are the identifiers it gives, in order; ``inputs`` its children."""
 
+    @cached_property
+    def rendered(self) -> dict[str, Any]:
+        """What ``dqp.sql.dialects.statement`` has made of the tree, by dialect."""
+        return {}
+
     @property
     def inputs(self) -> tuple[Operator, ...]:
         return ()
@@ -289,6 +294,11 @@ class Remote(Operator):
     @property
     def columns(self) -> tuple[str, ...]:
         return self.tree.columns
+
+    @cached_property
+    def numbered(self) -> Operator:
+        """The tree, its columns called by their places: equal statements, whatever their columns are called here."""
+        return Project(self.tree, tuple((f"c{at}", column(each)) for at, each in enumerate(self.columns)))
 
 
 @dataclass(frozen=True)

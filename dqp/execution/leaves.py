@@ -7,18 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 from sqlglot import exp
 
-from dqp.algebra.operators import (
-    Call,
-    Inline,
-    Operator,
-    Project,
-    Receive,
-    Remote,
-    Verbatim,
-    column,
-    plans_in,
-    walk_deep,
-)
+from dqp.algebra.operators import Call, Inline, Operator, Receive, Remote, Verbatim, plans_in, walk_deep
 from dqp.algebra.types import TEXT, duckdb_type
 from dqp.catalog.catalog import Catalog
 from dqp.planning.common_subtrees import Sharing
@@ -100,9 +89,8 @@ class Leaves:
 
 def asked(remote: Remote, catalog: Catalog) -> object:
     """Equal for equal statements of one source, whatever their columns are called here."""
-    items = tuple((f"c{at}", column(each)) for at, each in enumerate(remote.columns))
     try:
-        same = dialects.statement(Project(remote.tree, items), catalog.dialect(remote.source))
+        same = dialects.statement(remote.numbered, catalog.dialect(remote.source))
     except dialects.NotPushed:
         return remote
     return (remote.source, same)

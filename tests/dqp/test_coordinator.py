@@ -18,12 +18,14 @@ from dai.drivers import driver_for
 from dai.errors import CancelledError, DataError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dqp.algebra.operators import Operator
 from dqp.binding.parameters import spelled
 from dqp.catalog.sources import DriverSource
 from dqp.coordinator import CHARACTERS, Coordinator
 from dqp.explain.explanation import Explanation
 from dqp.planning import top_n as bounds
 from dqp.settings import load
+from dqp.sql.dialects.dialect import Dialect
 from tests.processes import until
 
 ROWS = 3_000
@@ -72,6 +74,26 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
     )
     yield made
     made.close()
+
+
+def test_a_statement_is_rendered_once_and_kept_with_the_plan(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: list[Operator] = []
+    render = Dialect.statement
+
+    def counted(self: Dialect, tree: Operator) -> Any:
+        rendered.append(tree)
+        return render(self, tree)
+
+    monkeypatch.setattr(Dialect, "statement", counted)
+    sql = " union all ".join(["select label from duck.sales where id < 77", "select name from lite.items"] * 2)
+    rows = answer(coordinator, sql)
+    assert len(rendered) == len(set(rendered)) > 2
+    rendered.clear()
+    assert answer(coordinator, sql) == rows
+    coordinator.explain(sql, analyze=True)
+    assert not rendered
 
 
 def answer(coordinator: Coordinator, sql: str, *values: object) -> list[tuple[object, ...]]:

@@ -42,7 +42,21 @@ class Statement:
 
 
 def statement(tree: Operator, dialect: str) -> Statement:
-    """The tree as one statement of the dialect. Raises NotPushed where any part of it is not on the dialect's list."""
+    """The tree as one statement of the dialect, rendered once: the tree keeps it. Raises NotPushed where any part of it
+    is not on the dialect's list."""
+    rendered: Statement | str | None = tree.rendered.get(dialect)
+    if rendered is None:
+        try:
+            rendered = _rendered(tree, dialect)
+        except NotPushed as reason:
+            rendered = str(reason)
+        tree.rendered[dialect] = rendered
+    if isinstance(rendered, str):
+        raise NotPushed(rendered)
+    return rendered
+
+
+def _rendered(tree: Operator, dialect: str) -> Statement:
     if dialect not in DIALECTS:
         raise NotPushed(f"nothing is known of the SQL of {dialect}")
     writing = DIALECTS[dialect]()
