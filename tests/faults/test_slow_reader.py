@@ -30,6 +30,7 @@ class Wire:
         self.port: int = self._listening.getsockname()[1]
         self._passed = 0
         self._open: list[socket.socket] = []
+        self._forwarding: list[threading.Thread] = []
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
 
@@ -41,8 +42,9 @@ class Wire:
                 return
             database = socket.create_connection(("127.0.0.1", self._target))
             self._open += [service, database]
-            threading.Thread(target=self._forward, args=(service, database, False), daemon=True).start()
-            threading.Thread(target=self._forward, args=(database, service, True), daemon=True).start()
+            for ends in ((service, database, False), (database, service, True)):
+                self._forwarding.append(threading.Thread(target=self._forward, args=ends, daemon=True))
+                self._forwarding[-1].start()
 
     def _forward(self, source: socket.socket, target: socket.socket, counted: bool) -> None:
         try:
@@ -67,9 +69,16 @@ class Wire:
         return self._passed - in_kernel(self.port, towards=False)
 
     def close(self) -> None:
+        """Ends every connection: the database keeps none to the tests that follow."""
+        # a thread in accept() or recv() does not notice that its socket is closed, and keeps it open
         with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)  # a thread in accept() does not notice that its socket is closed
+            self._listening.shutdown(socket.SHUT_RDWR)
         self._accepting.join()
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for each in self._forwarding:
+            each.join()
         for each in (self._listening, *self._open):
             each.close()
 
