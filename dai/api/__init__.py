@@ -2,6 +2,6 @@
 
 A request, from top to bottom: ``monitoring.access`` gives it a correlation id and checks its head, FastAPI finds the
 operation; its handler checks what was asked (``requests``), negotiates the form of the answer and returns it, or
-conducts a pipeline whose blocks it sends as they come (``streaming``, ``work``). A DaiError on the way becomes a problem
-document (``problems``).
+conducts a pipeline whose blocks it sends as they come (``streaming``, ``work``). A DaiError on the way becomes a
+problem document (``problems``).
 """

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.routing import Route
+from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
 import dai
@@ -17,17 +17,15 @@ from dai.api.calls.call import Call
 from dai.api.calls.openapi import document
 from dai.api.calls.operations import Operation
 from dai.api.monitoring.access import AccessMiddleware
+from dai.api.problems import Problem
 from dai.api.requests.origins import check_page, own_names
+from dai.api.requests.route import Route
 from dai.api.routes import health, jobs, perform, problems, resources, sessions
 from dai.api.service import Service
 
 OPERATIONS = (
     *sessions.OPERATIONS,
     *perform.OPERATIONS,
-    *resources.OPERATIONS,
-    *jobs.OPERATIONS,
-    *problems.OPERATIONS,
-    *health.OPERATIONS,
 )
 
 
@@ -50,8 +48,8 @@ class _Adapter:
             await reply.send(call)
 
 
-def _route(operation: Operation) -> Route:
-    route = Route(operation.path, _Adapter(operation), methods=[operation.method])
+def _route(operation: Operation) -> StarletteRoute:
+    route = StarletteRoute(operation.path, _Adapter(operation), methods=[operation.method])
     if not operation.head and route.methods:
         route.methods.discard("HEAD")
     return route
@@ -59,7 +57,20 @@ def _route(operation: Operation) -> Route:
 
 class _Application(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        return document(OPERATIONS)
+        """Without what FastAPI documents but our exception handlers never answer."""
+        if self.openapi_schema is None:
+            described = super().openapi()
+            described["paths"] |= document(OPERATIONS)["paths"]
+            schemas = described.setdefault("components", {}).setdefault("schemas", {})
+            for operation in (each for path in described["paths"].values() for each in path.values()):
+                refused = operation["responses"].get("422", {}).get("content", {})
+                if "application/json" in refused:
+                    del operation["responses"]["422"]
+            for each in ("HTTPValidationError", "ValidationError"):
+                schemas.pop(each, None)
+            schemas["Problem"] = Problem.model_json_schema()
+            self.openapi_schema = described
+        return self.openapi_schema
 
 
 def create_app(service: Service | None = None) -> FastAPI:
@@ -77,11 +88,21 @@ def create_app(service: Service | None = None) -> FastAPI:
         lifespan=lifespan,
         redirect_slashes=False,
         openapi_url=None,
+        generate_unique_id_function=lambda route: route.name,
         routes=[_route(each) for each in OPERATIONS],
     )
+    app.router.route_class = Route
+    routers = [each.router for each in (resources, jobs, problems, health)]
+    for router in routers:
+        app.include_router(router)
+    for route in (each for router in routers for each in router.routes):
+        if isinstance(route, Route) and route.reads:
+            app.add_api_route(
+                route.path, route.endpoint, methods=["HEAD"], include_in_schema=False, response_model=None
+            )
     app.state.service = service
     problem_documents.install(app)
     if service is not None:
-        names = own_names(service.config.service)
-        app.add_middleware(AccessMiddleware, names=names, metrics=service.metrics, problems=service.problems)
+        app.state.names = own_names(service.config.service)
+        app.add_middleware(AccessMiddleware, names=app.state.names, metrics=service.metrics, problems=service.problems)
     return app

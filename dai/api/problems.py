@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, params
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from dai.api.requests.parameters import misfit
 from dai.errors import (
     BackPressureError,
     BusyError,
@@ -26,7 +29,6 @@ from dai.errors import (
     RangeError,
     SlowRequestError,
 )
-from dai.plugins import nearest
 
 PROBLEM = "application/problem+json"
 ALWAYS: tuple[type[DaiError], ...] = (
@@ -38,6 +40,9 @@ ALWAYS: tuple[type[DaiError], ...] = (
     BusyError,
 )
 """What any operation may answer."""
+
+
+_SCHEMA = {"schema": {"$ref": "#/components/schemas/Problem"}}
 
 
 class Problem(BaseModel):
@@ -53,18 +58,27 @@ class Problem(BaseModel):
     instance: str = Field(description="correlation id; also in the log of the service")
 
 
-def answers(*problems: type[DaiError], media_type: str = PROBLEM) -> dict[int | str, dict[str, Any]]:
-    """For ``responses=`` of a route: the statuses of these errors and of ALWAYS."""
-    by_status: dict[int, list[type[DaiError]]] = {}
-    for problem in dict.fromkeys((*problems, *ALWAYS)):
-        by_status.setdefault(problem.status, []).append(problem)
-    return {
-        status: {
-            "description": "; ".join(dict.fromkeys(f"{each.title} ({each.code})" for each in classes)),
-            "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}, media_type: {}},
-        }
-        for status, classes in sorted(by_status.items())
-    }
+def answers(
+    *problems: type[DaiError],
+    ok: Mapping[int, Mapping[str, Any]] | None = None,
+    media_types: Sequence[str] = (PROBLEM,),
+) -> dict[int | str, dict[str, Any]]:
+    """For ``responses=`` of a route: what is answered where all goes well (``ok``), and the statuses of these errors
+    and of ALWAYS."""
+    documented: dict[int | str, dict[str, Any]] = {status: dict(success) for status, success in (ok or {}).items()}
+    for each in dict.fromkeys((*problems, *ALWAYS)):
+        known = documented.setdefault(each.status, {"description": ""})
+        titles = [*filter(None, known["description"].split("; ")), f"{each.title} ({each.code})"]
+        content = {media_type: _SCHEMA if media_type == PROBLEM else {} for media_type in media_types}
+        known.update(description="; ".join(titles), content=content | known.get("content", {}))
+    for about in documented.values():
+        about["headers"] = {"X-Request-ID": header("correlation id"), **about.get("headers", {})}
+    return documented
+
+
+def header(about: str) -> dict[str, Any]:
+    """Of an answer in the OpenAPI document."""
+    return {"description": about, "schema": {"type": "string"}}
 
 
 def response(error: DaiError, id: str) -> Response:
@@ -96,8 +110,8 @@ def install(app: FastAPI) -> None:
         return response(error, request.state.access.id)
 
     @app.exception_handler(RequestValidationError)
-    async def misfit(request: Request, error: RequestValidationError) -> Response:
-        return await refused(request, parameter_error(error.errors()[0], _names(request)))
+    async def misfitting(request: Request, error: RequestValidationError) -> Response:
+        return await refused(request, misfit(dict(error.errors()[0]), _names(request)))
 
     @app.exception_handler(HTTPException)
     async def unrouted(request: Request, error: HTTPException) -> Response:
@@ -121,17 +135,5 @@ def _methods(request: Request) -> set[str]:
 
 def _names(request: Request) -> list[str]:
     """Of the query parameters that the address takes."""
-    operation = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
-    return [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
-
-
-def parameter_error(wrong: dict[str, Any], names: list[str]) -> ParameterError:
-    """Of an error of pydantic: about a value of an address or a body that takes ``names``."""
-    name = ".".join(str(each) for each in wrong["loc"] if each not in ("query", "path", "body"))
-    match wrong["type"]:
-        case "missing":
-            return ParameterError(f"{name!r} is missing.")
-        case "extra_forbidden":
-            hint = nearest(name, names) if names else "It takes none."
-            return ParameterError(f"{name!r} is unknown here.", hint=hint)
-    return ParameterError(f"{name!r} cannot be {wrong['input']!r:.100}.", hint=f"Expected: {wrong['msg']}.")
+    fields = get_flat_params(request.scope["route"].dependant)
+    return [each.alias for each in fields if isinstance(each.field_info, params.Query)]

@@ -11,63 +11,74 @@ from typing import Any
 import httpx
 import pytest
 
-from dai.api.app import OPERATIONS, create_app
-from dai.api.calls.call import Call
-from dai.api.calls.operations import Answer, Operation, Parameter, Router
+from dai.api.app import create_app
 from dai.api.monitoring.logs import JsonFormatter
 from dai.api.scheduling.admission import Admission
 from dai.api.server.serve import Background, background
-from dai.errors import BusyError, ConfigurationError, MethodError, NotFoundError, ParameterError
+from dai.errors import BusyError, ConfigurationError
 from tests.api.conftest import Serve, configured
 
 
-async def nothing(call: Call) -> None:
-    """A handler."""
-
-
-def operation(method: str, path: str, **more: Any) -> Operation:
-    return Operation(method, path, nothing, "about", {200: Answer("fine")}, **more)
-
-
-def test_routes_by_method_and_path_literal_first() -> None:
-    one, all_, named = operation("GET", "/a/b"), operation("POST", "/a/{x}"), operation("GET", "/a/{x}/c/{y}")
-    router = Router((all_, one, named))
-    assert router.find("GET", "/a/b") == (one, {})
-    assert router.find("HEAD", "/a/b") == (one, {})
-    assert router.find("POST", "/a/z") == (all_, {"x": "z"})
-    assert router.find("GET", "/a/1/c/2") == (named, {"x": "1", "y": "2"})
-    with pytest.raises(MethodError) as caught:
-        router.find("PUT", "/a/b")
-    assert caught.value.extra["allow"] == "GET, HEAD"
-    for path in ("/", "", "/a", "/a/b/", "/a/b/c/d/e"):
-        with pytest.raises(NotFoundError):
-            router.find("GET", path)
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("PUT", "/resources", 405, "GET, HEAD"),
+        ("PATCH", "/jobs/none", 405, "DELETE, GET, HEAD"),
+        ("HEAD", "/sessions/none/streams/out", 405, "GET"),
+        ("HEAD", "/sessions/none/streams/out/blocks/0", 405, "GET, PUT"),
+        ("GET", "/", 404, None),
+        ("GET", "/resources/", 404, None),
+        ("GET", "/resources/book/schema/x/y", 404, None),
+    ],
+)
+def test_methods_and_addresses(client: httpx.Client, method: str, path: str, status: int, allow: str | None) -> None:
+    answer = client.request(method, path)
+    assert (answer.status_code, answer.headers.get("allow")) == (status, allow)
+    assert answer.headers["content-type"] == "application/problem+json"
 
 
 @pytest.mark.parametrize(
-    ("parameter", "good", "value", "bad"),
+    "path", ["/health/live", "/resources", "/resources/book/schema", "/schemas/perform.xsd", "/docs"]
+)
+def test_what_reads_answers_head_without_a_body(client: httpx.Client, path: str) -> None:
+    head, whole = client.head(path), client.get(path)
+    assert head.status_code == 200
+    assert head.content == b""
+    assert head.headers["content-length"] == str(len(whole.content))
+
+
+BLOCK = "/sessions/none/streams/out/blocks"
+
+
+@pytest.mark.parametrize(
+    "address",
     [
-        (
-            Parameter("x", "", int, minimum=1, maximum=9),
-            "7",
-            7,
-            ["0", "10", "", "a", "1.0", " 1", "1_0", "٣", "9" * 50],
-        ),
-        (Parameter("x", "", float, minimum=0), "0.5", 0.5, ["-1", "nan", "x"]),
-        (Parameter("x", "", bool), "true", True, ["yes", "", "TRUE"]),
-        (Parameter("x", "", words=("a", "b")), "a", "a", ["c", ""]),
-        (Parameter("x", ""), "text", "text", ["", "a\x00"]),
+        *(f"/jobs/none?wait={each}" for each in ("-1", "61", "", "a", "1.0", "%201", "1_0", "%D9%A3", "9" * 50)),
+        *(f"/jobs?phase={each}" for each in ("pending", "", "X")),
+        *(f"/resources/book/schema?tables={each}" for each in ("", "a%00", "%ff")),
+        *(f"/jobs?{each}" for each in ("last=1&last=2", "last=1&last=1", "lasst=1", "last", "last=1&x=")),
+        *(f"/health/live?{each}" for each in ("x=1", "x", "&")),
+        *(f"{BLOCK}/{each}" for each in ("-1", "a", "1.0", "1_0", str(2**53 + 1))),
+        *(f"{BLOCK}/0?{each}" for each in ("count=0", "count=1001", "count=1&count=1", "wait=61", "x=1")),
+        "/jobs/a%00",
     ],
 )
-def test_parameters_are_checked(parameter: Parameter, good: str, value: object, bad: list[str]) -> None:
-    assert parameter.value(good) == value
-    for text in bad:
-        with pytest.raises(ParameterError, match="'x' cannot be"):
-            parameter.value(text)
+def test_parameters_are_checked(client: httpx.Client, address: str) -> None:
+    answer = client.get(address)
+    assert (answer.status_code, answer.json()["type"]) == (400, "bad-parameter"), answer.text
+    assert answer.json()["detail"]
 
 
-def test_handlers_have_names_of_their_own() -> None:
-    names = [each.handler.__name__ for each in OPERATIONS]
+@pytest.mark.parametrize("last", ["yes", "", "TRUE", "2", "on"])
+def test_a_flag_is_true_or_false(client: httpx.Client, last: str) -> None:
+    answer = client.put(f"{BLOCK}/0?last={last}", content=b"")
+    assert (answer.status_code, answer.json()["type"]) == (400, "bad-parameter")
+    assert "true or false" in answer.json()["hint"]
+
+
+def test_operations_have_names_of_their_own() -> None:
+    operations = [each for path in create_app().openapi()["paths"].values() for each in path.values()]
+    names = [each["operationId"] for each in operations]
     assert len(set(names)) == len(names)
 
 

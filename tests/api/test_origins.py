@@ -4,13 +4,13 @@ import http.client
 import socket
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from dai.api.app import OPERATIONS
-from dai.api.calls.operations import Operation
+from dai.api.app import create_app
 from dai.api.requests.origins import check_host, check_page
 from dai.api.server.serve import Background
 from dai.config import parse
@@ -22,15 +22,43 @@ INSERT = DOCUMENT.format(
     '<resultStream name="n"/></sqlUpdateStatement>'
 )
 FOREIGN = ["http://evil.example", "https://evil.example:8080", "null", "http://127.0.0.1.evil.example"]
-CHANGING = [each for each in OPERATIONS if not each.reads]
+PULLS = {
+    "/sessions/{session}/streams/{stream}",
+    "/sessions/{session}/streams/{stream}/blocks/{number}",
+}
+"""What changes something though it is a GET."""
 
 
-def address(operation: Operation) -> str:
-    return operation.path.replace("{number}", "0").replace("{", "").replace("}", "")
+@dataclass(frozen=True)
+class Operation:
+    method: str
+    path: str
+    name: str
+    body: tuple[str, ...]
+    body_required: bool
+
+    @property
+    def changes(self) -> bool:
+        return self.method != "GET" or self.path in PULLS
+
+    @property
+    def address(self) -> str:
+        return self.path.replace("{number}", "0").replace("{", "").replace("}", "")
+
+
+def operations() -> Iterator[Operation]:
+    for path, methods in create_app().openapi()["paths"].items():
+        for method, about in methods.items():
+            body = about.get("requestBody", {"content": (), "required": False})
+            yield Operation(method.upper(), path, about["operationId"], tuple(body["content"]), body["required"])
+
+
+OPERATIONS = tuple(operations())
+CHANGING = [each for each in OPERATIONS if each.changes]
 
 
 def named(operation: Operation) -> str:
-    return operation.handler.__name__
+    return operation.name
 
 
 @pytest.fixture
@@ -62,7 +90,7 @@ def test_a_page_of_another_site_changes_nothing(shared: Background, headers: dic
 @pytest.mark.parametrize("operation", OPERATIONS, ids=named)
 def test_an_unknown_host_is_refused_everywhere(client: httpx.Client, operation: Operation) -> None:
     for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80"):
-        answer = client.request(operation.method, address(operation), headers={"Host": host})
+        answer = client.request(operation.method, operation.address, headers={"Host": host})
         assert (answer.status_code, answer.json()["type"]) == (403, "denied")
         assert "hosts" in answer.json()["hint"]
 
@@ -72,27 +100,24 @@ def test_what_changes_something_is_refused_to_other_sites(client: httpx.Client, 
     sent = [{"Origin": each} for each in FOREIGN]
     sent += [{"Sec-Fetch-Site": each} for each in ("cross-site", "same-site")]
     for headers in sent:
-        answer = client.request(operation.method, address(operation), headers=headers)
+        answer = client.request(operation.method, operation.address, headers=headers)
         assert (answer.status_code, answer.json()["type"]) == (403, "denied"), headers
 
 
 def test_that_covers_every_method_that_changes_something() -> None:
     assert {each.method for each in CHANGING} == {"GET", "POST", "PUT", "DELETE"}
-    assert {each.path for each in CHANGING if each.method == "GET"} == {
-        "/sessions/{session}/streams/{stream}",
-        "/sessions/{session}/streams/{stream}/blocks/{number}",
-    }
+    assert {each.path for each in CHANGING if each.method == "GET"} == PULLS
 
 
 @pytest.mark.parametrize("operation", [each for each in OPERATIONS if each.body and "*/*" not in each.body], ids=named)
 def test_a_body_says_what_it_is(client: httpx.Client, operation: Operation) -> None:
     for kind in (None, "text/plain", "multipart/form-data; boundary=x", "application/x-unknown"):
         headers = {"Content-Type": kind} if kind else {}
-        answer = client.request(operation.method, address(operation), content=b"{}", headers=headers)
+        answer = client.request(operation.method, operation.address, content=b"{}", headers=headers)
         assert answer.status_code == 415, kind
         assert next(iter(operation.body)) in answer.json()["hint"]
     if not operation.body_required:
-        assert client.request(operation.method, address(operation)).status_code < 400
+        assert client.request(operation.method, operation.address).status_code < 400
 
 
 def test_a_body_in_chunks_says_what_it_is(client: httpx.Client) -> None:

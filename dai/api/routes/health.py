@@ -1,4 +1,4 @@
-"""Operations: health, metrics, schemas and the description of the API itself."""
+"""Health, metrics, schemas and the description of the API itself."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from fastapi import APIRouter, Request
 from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.responses import Response
 
-from dai.api.calls.call import Call
-from dai.api.calls.operations import Answer, Operation
-from dai.api.calls.replies import JSON, Reply, json_reply
+from dai.api.dependencies import TheAccess, TheService
+from dai.api.problems import answers
 from dai.api.requests.negotiation import DOCUMENT
+from dai.api.requests.parameters import Text
+from dai.api.requests.route import Route
+from dai.api.responses import JSONAnswer, answer
 from dai.errors import DaiError, NotFoundError
 from dai.perform.parser import DIALECTS, xsd
 from dai.perform.xsd import fixed
 
-_OBJECT = {"type": "object"}
+router = APIRouter(route_class=Route, tags=["operations"])
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def get_live(call: Call) -> Reply:
-    return json_reply({"status": "live"})
+@router.get("/health/live", summary="The process answers", responses=answers())
+async def get_live(access: TheAccess) -> dict[str, str]:
+    access.quiet = True
+    return {"status": "live"}
 
 
 async def _outcome(check: Awaitable[None]) -> str:
@@ -34,10 +40,14 @@ async def _outcome(check: Awaitable[None]) -> str:
     return "ok"
 
 
-async def get_ready(call: Call) -> Reply:
-    """What each part says, all asked at once; a resource that is away does not make the service unready for the
-    others."""
-    service = call.service
+@router.get(
+    "/health/ready",
+    summary="The state database answers, and a resource does",
+    responses=answers(ok={503: {"description": "Not ready", "content": {"application/json": {}}}}),
+)
+async def get_ready(service: TheService, access: TheAccess) -> JSONAnswer:
+    """A resource that is away does not make the service unready for the others."""
+    access.quiet = True
     parts = {
         "state": service.check_state(),
         **{f"resource {n}": service.check(r) for n, r in service.resources.items()},
@@ -46,11 +56,18 @@ async def get_ready(call: Call) -> Reply:
     checks = dict(zip(parts, outcomes, strict=True))
     resources = [value for name, value in checks.items() if name != "state"]
     ready = checks["state"] == "ok" and (not resources or "ok" in resources)
-    return json_reply({"status": "ready" if ready else "not ready", "checks": checks}, 200 if ready else 503)
+    return JSONAnswer({"status": "ready" if ready else "not ready", "checks": checks}, 200 if ready else 503)
 
 
-async def get_metrics(call: Call) -> Reply:
-    return Reply(call.service.metrics.text(), METRICS)
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    response_class=Response,
+    responses=answers(ok={200: {"content": {"text/plain": {}}}}),
+)
+async def get_metrics(service: TheService, access: TheAccess) -> Response:
+    access.quiet = True
+    return answer(service.metrics.text(), METRICS)
 
 
 @cache
@@ -60,30 +77,44 @@ def _schemas() -> dict[str, bytes]:
     return {name: xsd(dialect) for name, dialect in zip(names, DIALECTS, strict=True)} | fixed()
 
 
-async def list_schemas(call: Call) -> Reply:
-    return json_reply({"schemas": [f"/schemas/{name}" for name in _schemas()]})
+@router.get("/schemas", summary="The XML schemas of requests and answers", responses=answers())
+async def list_schemas() -> dict[str, list[str]]:
+    return {"schemas": [f"/schemas/{name}" for name in _schemas()]}
 
 
-async def get_schema_file(call: Call) -> Reply:
-    found = _schemas().get(call.path["name"])
-    if found is None:
-        raise NotFoundError(f"There is no schema {call.path['name']!r}.", hint=f"Known: {', '.join(_schemas())}.")
-    return Reply(found, DOCUMENT)
+@router.get(
+    "/schemas/{name}",
+    summary="One schema",
+    response_class=Response,
+    responses=answers(NotFoundError, ok={200: {"content": {DOCUMENT: {}}}}),
+)
+async def get_schema_file(name: Text) -> Response:
+    schema = _schemas().get(name)
+    if schema is None:
+        raise NotFoundError(f"There is no schema {name!r}.", hint=f"Known: {', '.join(_schemas())}.")
+    return answer(schema, DOCUMENT)
 
 
-async def get_openapi(call: Call) -> Reply:
-    return json_reply(call.scope["app"].openapi())
+@router.get("/openapi.json", summary="This description", responses=answers())
+async def get_openapi(request: Request) -> dict[str, Any]:
+    description: dict[str, Any] = request.app.openapi()
+    return description
 
 
-async def get_docs(call: Call) -> Reply:
-    page = get_swagger_ui_html(
+@router.get(
+    "/docs",
+    summary="This description, to read",
+    response_class=Response,
+    responses=answers(ok={200: {"content": {"text/html": {}}}}),
+)
+async def get_docs() -> Response:
+    return get_swagger_ui_html(
         openapi_url="/openapi.json",
         title="dai data service",
         swagger_js_url="/docs/swagger-ui-bundle.js",
         swagger_css_url="/docs/swagger-ui.css",
         swagger_favicon_url="/docs/favicon.png",
     )
-    return Reply(bytes(page.body), "text/html; charset=utf-8")
 
 
 _PAGE_FILES = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css", "favicon.png": "image/png"}
@@ -95,33 +126,13 @@ def _page_file(name: str) -> bytes:
     return files("fastapi_offline").joinpath("static", name).read_bytes()
 
 
-async def get_docs_file(call: Call) -> Reply:
-    name = call.path["name"]
+@router.get(
+    "/docs/{name}",
+    summary="What that page is made of",
+    response_class=Response,
+    responses=answers(NotFoundError, ok={200: {"content": {"*/*": {}}}}),
+)
+async def get_docs_file(name: Text) -> Response:
     if name not in _PAGE_FILES:
         raise NotFoundError(f"The description has no file {name!r}.", hint="GET /docs is its page.")
-    return Reply(_page_file(name), _PAGE_FILES[name], headers={"Cache-Control": "max-age=86400"})
-
-
-def _get(path: str, handler: Any, about: str, media_type: str, *, quiet: bool = False, **more: Any) -> Operation:
-    schema = _OBJECT if media_type == JSON else None
-    answers = {200: Answer(about, {media_type.partition(";")[0]: schema}), **more.pop("answers", {})}
-    return Operation("GET", path, handler, about, answers, tag="operations", quiet=quiet, **more)
-
-
-OPERATIONS = (
-    _get("/health/live", get_live, "The process answers", JSON, quiet=True),
-    _get(
-        "/health/ready",
-        get_ready,
-        "The state database answers, and a resource does",
-        JSON,
-        quiet=True,
-        answers={503: Answer("Not ready", {JSON: _OBJECT})},
-    ),
-    _get("/metrics", get_metrics, "Metrics for Prometheus", METRICS, quiet=True),
-    _get("/schemas", list_schemas, "The XML schemas of requests and answers", JSON),
-    _get("/schemas/{name}", get_schema_file, "One schema", DOCUMENT, problems=(NotFoundError,)),
-    _get("/openapi.json", get_openapi, "This description", JSON),
-    _get("/docs", get_docs, "This description, to read", "text/html"),
-    _get("/docs/{name}", get_docs_file, "What that page is made of", "*/*", problems=(NotFoundError,)),
-)
+    return answer(_page_file(name), _PAGE_FILES[name], headers={"Cache-Control": "max-age=86400"})

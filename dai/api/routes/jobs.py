@@ -6,12 +6,20 @@ import asyncio
 import datetime
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from dai.api.calls.call import FORM, Call
-from dai.api.calls.operations import Answer, Operation, Parameter
-from dai.api.calls.replies import JSON, FileReply, Reply, json_reply
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from dai.api.dependencies import Accept, TheBody, TheService
+from dai.api.problems import answers, header
+from dai.api.requests.body import FORM, JSON, takes
 from dai.api.requests.negotiation import DOCUMENT, best, format_of_name, media_types, not_acceptable, tabular
+from dai.api.requests.parameters import WHOLE, Asked, BlockSize, FormatName, Text, Unsaid
+from dai.api.requests.route import Route
+from dai.api.responses import JSONAnswer, KeptFile
+from dai.api.service import Service
 from dai.errors import (
     ConflictError,
     DataError,
@@ -23,21 +31,87 @@ from dai.errors import (
     NotFoundError,
     ParameterError,
     RangeError,
+    SlowRequestError,
     TooLargeError,
     UnsupportedMediaTypeError,
 )
-from dai.formats import FORMATS, Format, format_named
+from dai.formats import Format, format_named
 from dai.perform.activity import FRAGMENT
 from dai.service.jobs import MOVES, PENDING, STORED_FORM
 from dai.service.store import Job
 
+router = APIRouter(route_class=Route, prefix="/jobs", tags=["jobs"])
 T = TypeVar("T")
 MOST_WAIT = 60
 FILE_PIECE = 1 << 20
+_BODY_PROBLEMS = (
+    NotFoundError,
+    ConflictError,
+    DataError,
+    TooLargeError,
+    UnsupportedMediaTypeError,
+    SlowRequestError,
+)
 
 
-async def _control(call: Call, function: Callable[..., T], *arguments: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(call.service.control, function, *arguments)
+class Counts(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    rows: int | Unsaid = None
+    bytes: int | Unsaid = None
+    seconds: float | Unsaid = None
+
+
+class Part(Counts):
+    """What a query over several databases has one of them do."""
+
+    name: str
+    state: Literal["waiting", "running", "done", "failed", "stopped"]
+
+
+class Activity(Counts):
+    activity: str
+    element: str
+    status: str
+    blocks: int | Unsaid = None
+    error: dict[str, Any] | None = None
+    parts: list[Part] | Unsaid = None
+
+
+class JobDescription(BaseModel):
+    """A job."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    phase: str
+    activities: list[Activity] | Unsaid = None
+
+
+class JobList(BaseModel):
+    jobs: list[JobDescription]
+
+
+class Listing(Asked):
+    phase: Literal["PENDING", "QUEUED", "EXECUTING", "COMPLETED", "ERROR", "ABORTED"] | Unsaid = Field(
+        None, description="only those in this phase"
+    )
+    last: Annotated[int, Field(ge=1, le=10_000, description="only this many"), WHOLE] = 1000
+
+
+class Waiting(Asked):
+    wait: Annotated[
+        int, Field(ge=0, le=MOST_WAIT, description="seconds to hold the answer until the phase changes"), WHOLE
+    ] = 0
+
+
+class OutputForm(Asked):
+    format: FormatName | Unsaid = Field(None, description="the form of the result, in place of Accept")
+    blocksize: BlockSize | Unsaid = None
+
+
+async def _control(service: Service, function: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(service.control, function, *arguments)
 
 
 def _moment(seconds: float | None) -> str | None:
@@ -79,17 +153,23 @@ def _media_type(output: dict[str, Any]) -> str:
     return DOCUMENT if output["media_type"] == FRAGMENT else str(output["media_type"])
 
 
-async def list_jobs(call: Call) -> Reply:
-    phases = frozenset({call.query["phase"]} if "phase" in call.query else ())
-    found = await _control(call, call.service.jobs.listed, phases, call.query.get("last", 1000))
-    return json_reply({"jobs": [described(job) for job in found]})
+@router.get("", summary="The jobs, the newest first", response_model=JobList, responses=answers())
+async def list_jobs(service: TheService, asked: Annotated[Listing, Query()]) -> Response:
+    phases = frozenset({asked.phase} if asked.phase else ())
+    jobs = await _control(service, service.jobs.listed, phases, asked.last)
+    return JSONAnswer({"jobs": [described(job) for job in jobs]})
 
 
-async def get_job(call: Call) -> Reply:
+@router.get(
+    "/{job}",
+    summary="One job: phase, times, progress of its activities, results",
+    response_model=JobDescription,
+    responses=answers(NotFoundError),
+)
+async def get_job(service: TheService, job: Text, asked: Annotated[Waiting, Query()]) -> Response:
     """Waits, where asked to, until the phase changes."""
-    jobs, id = call.service.jobs, call.path["job"]
+    jobs, id, wait = service.jobs, job, asked.wait
     loop = asyncio.get_running_loop()
-    wait = call.query.get("wait", 0)
     deadline = loop.time() + wait
     changed = asyncio.Event()
 
@@ -97,30 +177,56 @@ async def get_job(call: Call) -> Reply:
         loop.call_soon_threadsafe(changed.set)
 
     with jobs.listening(id, notify):
-        job = await _control(call, jobs.get, id)
-        phase = job.phase
-        while wait and job.phase == phase and phase in MOVES and phase != PENDING and loop.time() < deadline:
+        known = await _control(service, jobs.get, id)
+        phase = known.phase
+        while wait and known.phase == phase and phase in MOVES and phase != PENDING and loop.time() < deadline:
             try:
                 async with asyncio.timeout_at(deadline):
                     await changed.wait()
             except TimeoutError:
                 pass
             changed.clear()
-            job = await _control(call, jobs.get, id)
-    return json_reply(described(job))
+            known = await _control(service, jobs.get, id)
+    return JSONAnswer(described(known))
 
 
-async def post_phase(call: Call) -> Reply:
-    asked = (await call.fields()).get("phase", "").upper()
-    jobs, id = call.service.jobs, call.path["job"]
+@router.delete(
+    "/{job}", summary="Stop a job, forget it and its results", status_code=204, responses=answers(NotFoundError)
+)
+async def delete_job(service: TheService, job: Text) -> Response:
+    await _control(service, service.jobs.delete, job)
+    return Response(status_code=204)
+
+
+def _fields(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    members = {"type": "object", "required": [name], "properties": {name: schema}}
+    return takes({FORM: members, JSON: members})
+
+
+@router.post(
+    "/{job}/phase",
+    summary="Run a pending job, or abort one",
+    response_model=JobDescription,
+    responses=answers(*_BODY_PROBLEMS, ok={200: {"headers": {"Location": header("the job")}}}),
+    openapi_extra=_fields("PHASE", {"type": "string", "enum": ["RUN", "ABORT"]}),
+)
+async def post_phase(service: TheService, job: Text, body: TheBody) -> Response:
+    asked = (await body.fields()).get("phase", "").upper()
     if asked not in ("RUN", "ABORT"):
         raise ParameterError("PHASE must be RUN or ABORT.")
-    job = await _control(call, jobs.run if asked == "RUN" else jobs.abort, id)
-    return json_reply(described(job), headers={"Location": f"/jobs/{id}"})
+    known = await _control(service, service.jobs.run if asked == "RUN" else service.jobs.abort, job)
+    return JSONAnswer(described(known), headers={"Location": f"/jobs/{job}"})
 
 
-async def post_destruction(call: Call) -> Reply:
-    text = (await call.fields()).get("destruction", "")
+@router.post(
+    "/{job}/destruction",
+    summary="Set the time at which the job and its results are destroyed",
+    response_model=JobDescription,
+    responses=answers(*_BODY_PROBLEMS),
+    openapi_extra=_fields("DESTRUCTION", {"type": "string", "format": "date-time"}),
+)
+async def post_destruction(service: TheService, job: Text, body: TheBody) -> Response:
+    text = (await body.fields()).get("destruction", "")
     try:
         when = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -131,51 +237,69 @@ async def post_destruction(call: Call) -> Reply:
         seconds = when.timestamp()
     except (OverflowError, OSError, ValueError):
         raise ParameterError("DESTRUCTION is no time that can be kept.") from None
-    return json_reply(described(await _control(call, call.service.jobs.set_destruction, call.path["job"], seconds)))
+    return JSONAnswer(described(await _control(service, service.jobs.set_destruction, job, seconds)))
 
 
-async def delete_job(call: Call) -> Reply:
-    await _control(call, call.service.jobs.delete, call.path["job"])
-    return Reply(status=204)
-
-
-async def get_output(call: Call) -> FileReply:
+@router.get(
+    "/{job}/outputs/{output}",
+    summary="One result of a completed job, in any form; supports byte ranges",
+    response_class=Response,
+    responses=answers(
+        *(NotFoundError, ConflictError, GoneError, NotAcceptableError, RangeError, LimitError, EncodingError),
+        ok={
+            200: {"description": "The result", "content": {"*/*": {}}, "headers": {"ETag": header("of this form")}},
+            206: {
+                "description": "The part that Range asked for",
+                "content": {"*/*": {}},
+                "headers": {"Content-Range": header("which part it is")},
+            },
+            304: {"description": "The result has the ETag that was sent in If-None-Match"},
+        },
+    ),
+)
+async def get_output(
+    request: Request,
+    service: TheService,
+    accept: Accept,
+    job: Text,
+    output: Text,
+    asked: Annotated[OutputForm, Query()],
+) -> Response:
     """As it is kept, or rendered once into a file beside that."""
-    service, id = call.service, call.path["job"]
-    job = await _control(call, service.jobs.get, id)
-    output = service.jobs.output(job, call.path["output"])
-    kept = service.results.path(id, output["file"])
-    accept, name = call.header(b"accept"), call.query.get("format")
-    if not output["tabular"]:
-        media_type = _media_type(output)
+    known = await _control(service, service.jobs.get, job)
+    result = service.jobs.output(known, output)
+    kept, etag = service.results.path(job, result["file"]), f"{job}-{result['file']}"
+    name = asked.format
+    if not result["tabular"]:
+        media_type = _media_type(result)
         if name is not None and format_of_name(name).media_type != media_type:
             raise not_acceptable(name, [media_type])
         if name is None and best(accept, [media_type.partition(";")[0]]) is None:
             raise not_acceptable(accept, [media_type])
-        return _file(call, kept, media_type, f"{id}-{output['file']}")
+        return _file(request, kept, media_type, etag)
     if name is None and best(accept, list(media_types().values())) is None and best(accept, [DOCUMENT]):
         name = "webrowset"
     form = tabular(accept, name)
-    blocksize = call.query.get("blocksize")
-    if form.name == STORED_FORM and blocksize is None:
-        return _file(call, kept, form.media_type, f"{id}-{output['file']}")
+    if form.name == STORED_FORM and asked.blocksize is None:
+        return _file(request, kept, form.media_type, etag)
+    blocksize = asked.blocksize if form.binary else None
     return await asyncio.get_running_loop().run_in_executor(
-        service.rendering, _rendered, call, id, output["file"], form, blocksize if form.binary else None
+        service.rendering, _rendered, request, service, job, result["file"], form, blocksize
     )
 
 
-def _file(call: Call, path: Path, media_type: str, etag: str) -> FileReply:
+def _file(request: Request, path: Path, media_type: str, etag: str) -> KeptFile:
     try:
-        return FileReply(call, path, media_type, etag)
+        return KeptFile(request, path, media_type, etag)
     except FileNotFoundError as error:
         raise GoneError("The result was destroyed.") from error
     except OSError as error:
         raise InternalError("The result cannot be read.") from error
 
 
-def _rendered(call: Call, id: str, index: int, form: Format, blocksize: int | None) -> FileReply:
+def _rendered(request: Request, service: Service, id: str, index: int, form: Format, blocksize: int | None) -> KeptFile:
     """Of blocks of a size that was asked for, the last file is kept."""
-    results = call.service.results
+    results = service.results
     variant = form.name if blocksize is None else f"{form.name}-{blocksize}"
     path, kept = results.path(id, index, variant), results.path(id, index)
     with results.rendering(results.path(id, index, form.name)):
@@ -192,116 +316,4 @@ def _rendered(call: Call, id: str, index: int, form: Format, blocksize: int | No
                     for block in form.encode(stream, blocksize):
                         writer.write(block.data)
                 writer.finish()
-        return _file(call, path, form.media_type, f"{id}-{index}-{variant}")
-
-
-_COUNTS = {"rows": {"type": "integer"}, "bytes": {"type": "integer"}, "seconds": {"type": "number"}}
-_PART = {
-    "type": "object",
-    "description": "what a query over several databases has one of them do",
-    "required": ["name", "state", "rows", "bytes", "seconds"],
-    "properties": {
-        "name": {"type": "string"},
-        "state": {"type": "string", "enum": ["waiting", "running", "done", "failed", "stopped"]},
-        **_COUNTS,
-    },
-}
-_ACTIVITY = {
-    "type": "object",
-    "required": ["activity", "element", "status"],
-    "properties": {
-        **{name: {"type": "string"} for name in ("activity", "element", "status")},
-        "blocks": {"type": "integer"},
-        **_COUNTS,
-        "error": {"type": ["object", "null"]},
-        "parts": {"type": "array", "items": _PART},
-    },
-}
-_JOB = {
-    "type": "object",
-    "required": ["id", "phase"],
-    "properties": {"activities": {"type": "array", "items": _ACTIVITY}},
-}
-_WAIT = Parameter("wait", "seconds to hold the answer until the phase changes", int, minimum=0, maximum=MOST_WAIT)
-_PHASES = ("PENDING", "QUEUED", "EXECUTING", "COMPLETED", "ERROR", "ABORTED")
-
-
-def _fields(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {
-        FORM: {"type": "object", "required": [name], "properties": {name: schema}},
-        JSON: {"type": "object", "required": [name], "properties": {name: schema}},
-    }
-
-
-_BODY_PROBLEMS = (NotFoundError, ConflictError, DataError, TooLargeError, UnsupportedMediaTypeError)
-
-OPERATIONS = (
-    Operation(
-        "GET",
-        "/jobs",
-        list_jobs,
-        "The jobs, the newest first",
-        {200: Answer("The jobs", {JSON: {"type": "object", "properties": {"jobs": {"items": _JOB}}}})},
-        parameters=(
-            Parameter("phase", "only those in this phase", words=_PHASES),
-            Parameter("last", "only this many", int, minimum=1, maximum=10_000),
-        ),
-        tag="jobs",
-    ),
-    Operation(
-        "GET",
-        "/jobs/{job}",
-        get_job,
-        "One job: phase, times, progress of its activities, results",
-        {200: Answer("The job", {JSON: _JOB})},
-        parameters=(_WAIT,),
-        problems=(NotFoundError,),
-        tag="jobs",
-    ),
-    Operation(
-        "DELETE",
-        "/jobs/{job}",
-        delete_job,
-        "Stop a job, forget it and its results",
-        {204: Answer("It is gone")},
-        problems=(NotFoundError,),
-        tag="jobs",
-    ),
-    Operation(
-        "POST",
-        "/jobs/{job}/phase",
-        post_phase,
-        "Run a pending job, or abort one",
-        {200: Answer("The job", {JSON: _JOB}, {"Location": "the job"})},
-        body=_fields("PHASE", {"type": "string", "enum": ["RUN", "ABORT"]}),
-        problems=_BODY_PROBLEMS,
-        tag="jobs",
-    ),
-    Operation(
-        "POST",
-        "/jobs/{job}/destruction",
-        post_destruction,
-        "Set the time at which the job and its results are destroyed",
-        {200: Answer("The job", {JSON: _JOB})},
-        body=_fields("DESTRUCTION", {"type": "string", "format": "date-time"}),
-        problems=_BODY_PROBLEMS,
-        tag="jobs",
-    ),
-    Operation(
-        "GET",
-        "/jobs/{job}/outputs/{output}",
-        get_output,
-        "One result of a completed job, in any form; supports byte ranges",
-        {
-            200: Answer("The result", {"*/*": None}, {"ETag": "of this form"}),
-            206: Answer("The part that Range asked for", {"*/*": None}, {"Content-Range": "which part it is"}),
-            304: Answer("The result has the ETag that was sent in If-None-Match"),
-        },
-        parameters=(
-            Parameter("format", "the form of the result, in place of Accept", words=tuple(FORMATS)),
-            Parameter("blocksize", "rows a block", int, minimum=1, maximum=1_000_000),
-        ),
-        problems=(NotFoundError, ConflictError, GoneError, NotAcceptableError, RangeError, LimitError, EncodingError),
-        tag="jobs",
-    ),
-)
+        return _file(request, path, form.media_type, f"{id}-{index}-{variant}")

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from dai.api.calls.call import Call
-from dai.api.calls.operations import Answer, Operation
-from dai.api.calls.replies import Reply
-from dai.api.problems import PROBLEM
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from dai.api.dependencies import TheService
+from dai.api.problems import PROBLEM, answers
+from dai.api.requests.parameters import Text
+from dai.api.requests.route import Route
+from dai.api.responses import answer
 from dai.errors import NotFoundError
 
+router = APIRouter(route_class=Route, tags=["operations"])
 
-async def get_problem(call: Call) -> Reply:
-    problem = call.service.problems.of(call.path["request"])
+
+@router.get(
+    "/problems/{request}",
+    summary="Why the answer with this X-Request-ID broke off: its problem, with the rows that came before",
+    response_class=Response,
+    responses=answers(NotFoundError, ok={200: {"content": {PROBLEM: {"schema": {"type": "object"}}}}}),
+)
+async def get_problem(service: TheService, request: Text) -> Response:
+    problem = service.problems.of(request)
     if problem is None:
         raise NotFoundError(
-            f"No answer to a request {call.path['request']!r} broke off, or it is long ago.",
+            f"No answer to a request {request!r} broke off, or it is long ago.",
             hint="It is the X-Request-ID of the answer.",
         )
-    return Reply(problem, PROBLEM)
-
-
-OPERATIONS = (
-    Operation(
-        "GET",
-        "/problems/{request}",
-        get_problem,
-        "Why the answer with this X-Request-ID broke off: its problem, with the rows that came before",
-        {200: Answer("The problem", {PROBLEM: {"type": "object"}})},
-        problems=(NotFoundError,),
-        tag="operations",
-    ),
-)
+    return answer(problem, PROBLEM)

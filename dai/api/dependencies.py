@@ -1,0 +1,54 @@
+"""What operations ask FastAPI for: the service, its limits, the resource that the address names, the body.
+
+All are coroutine functions: FastAPI runs others in threads.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+
+from dai.api.monitoring.access import Access
+from dai.api.requests.body import Body
+from dai.api.requests.head import listed
+from dai.api.requests.parameters import Text
+from dai.api.service import Service
+from dai.config import LimitsConfig
+from dai.service.resources import Resource
+
+
+async def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+TheService = Annotated[Service, Depends(_service)]
+
+
+async def _limits(service: TheService) -> LimitsConfig:
+    return service.config.limits
+
+
+async def _resource(service: TheService, resource: Annotated[Text, Path()]) -> Resource:
+    return service.resources.named(resource)
+
+
+async def _access(request: Request) -> Access:
+    access: Access = request.state.access
+    return access
+
+
+async def _accept(request: Request) -> str | None:
+    return listed(request, "accept")
+
+
+async def _body(request: Request, service: TheService) -> Body:
+    return Body(request, service.config.limits.receive_seconds)
+
+
+Limits = Annotated[LimitsConfig, Depends(_limits)]
+NamedResource = Annotated[Resource, Depends(_resource)]
+TheAccess = Annotated[Access, Depends(_access)]
+Accept = Annotated[str | None, Depends(_accept)]
+TheBody = Annotated[Body, Depends(_body)]

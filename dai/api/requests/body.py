@@ -1,0 +1,92 @@
+"""Bodies of requests: read as they come, within the limits on their size and on the time they take."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message
+
+from dai.api.requests.parameters import pairs
+from dai.errors import DataError, RequestError, SlowRequestError, TooLargeError
+
+BODY_STEP = 1 << 20
+"""For each such part of a body a client has the time that the limit ``receive_seconds`` says."""
+SMALL_BODY = 1 << 20
+"""Bytes of a JSON or form body at most."""
+FORM = "application/x-www-form-urlencoded"
+JSON = "application/json"
+
+
+def takes(content: Mapping[str, Mapping[str, Any] | None], *, required: bool = True) -> dict[str, Any]:
+    """For ``openapi_extra=`` of a route: the media types of its body, with their JSON schemas. No other is taken."""
+    media = {media_type: {} if schema is None else {"schema": schema} for media_type, schema in content.items()}
+    return {"requestBody": {"required": required, "content": media}}
+
+
+def content_type(request: Request) -> str:
+    """Media type of the body without parameters, in lower case; empty where it is not said."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+class Body:
+    """``seconds`` for each BODY_STEP bytes of it."""
+
+    def __init__(self, request: Request, seconds: float) -> None:
+        self._request, self._seconds = request, seconds
+
+    def size(self, limit: int) -> int:
+        """Bytes that the body has as its head says, or ``limit`` where it does not say. TooLargeError beyond that."""
+        length = self._request.headers.get("content-length", "")
+        if not length.isdigit():
+            return limit
+        if int(length) > limit:
+            raise TooLargeError(f"The body has {int(length):,} bytes; {limit:,} are allowed.")
+        return int(length)
+
+    async def read(self, limit: int = SMALL_BODY) -> bytes:
+        """The whole body. TooLargeError beyond ``limit`` bytes, SlowRequestError, ClientDisconnect."""
+        self.size(limit)
+        began = asyncio.get_running_loop().time()
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._part(began, size)
+            if message["type"] != "http.request":
+                raise ClientDisconnect
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise TooLargeError(f"The body has more than the {limit:,} bytes allowed.")
+            if not message.get("more_body"):
+                return b"".join(parts)
+
+    async def _part(self, began: float, size: int) -> Message:
+        """More of the body, of which ``size`` bytes are there."""
+        seconds = self._seconds * (1 + size // BODY_STEP)
+        try:
+            async with asyncio.timeout_at(began + seconds):
+                return await self._request.receive()
+        except TimeoutError as error:
+            raise SlowRequestError(
+                f"Of the body {size:,} bytes came in {seconds:g} seconds.", hint="Send it in smaller parts."
+            ) from error
+
+    async def fields(self) -> dict[str, str]:
+        """The body of a small form, or of a flat JSON object with text values; names in lower case."""
+        body = await self.read()
+        if content_type(self._request) in ("", FORM):
+            try:
+                return {name.lower(): value for name, value in (pairs(body) if body else ())}
+            except ValueError as error:
+                raise DataError("The form cannot be read.") from error
+        try:
+            values = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise DataError(f"The body is not JSON: {error}.") from error
+        if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+            raise RequestError("The body must be a JSON object with text values.")
+        return {name.lower(): value for name, value in values.items()}

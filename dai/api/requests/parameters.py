@@ -1,0 +1,101 @@
+"""Values in addresses and bodies: the base of their models, and what Python would read more freely than we say."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.json_schema import SkipJsonSchema
+
+from dai.errors import DataError, ParameterError
+from dai.formats import FORMATS
+from dai.plugins import nearest
+
+M = TypeVar("M", bound="Asked")
+_DIGITS = re.compile(r"[+-]?[0-9]{1,20}")
+_WORDS = {"true": True, "1": True, "false": False, "0": False}
+MOST_ROWS = 1_000_000
+
+
+class Asked(BaseModel):
+    """Query parameters, or the members of a body. What a model does not name is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, str) and not _DIGITS.fullmatch(value):
+        raise ValueError("a whole number")
+    return value
+
+
+def _flag(value: object) -> object:
+    if isinstance(value, str) and value not in _WORDS:
+        raise ValueError("true or false")
+    return _WORDS[value] if isinstance(value, str) else value
+
+
+def _printable(value: str) -> str:
+    if "\x00" in value:
+        raise ValueError("text without the character U+0000")
+    return value
+
+
+def _format(name: str) -> str:
+    if name not in FORMATS:
+        raise ValueError(", ".join(FORMATS))
+    return name
+
+
+WHOLE = BeforeValidator(_whole)
+"""Marks an integer, behind its bounds: ``Annotated[int, Field(ge=1), WHOLE]``."""
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Text = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
+Unsaid = SkipJsonSchema[None]
+"""The type of a parameter that may be left out has this beside its own."""
+FormatName = Annotated[Text, Field(json_schema_extra={"enum": list(FORMATS)}), AfterValidator(_format)]
+BlockSize = Annotated[int, Field(ge=1, le=MOST_ROWS, description="rows a block where nothing else is said"), WHOLE]
+
+
+def pairs(text: bytes) -> list[tuple[str, str]]:
+    """Of a query or a form. ValueError for what is neither."""
+    return parse_qsl(text.decode("latin-1"), keep_blank_values=True, strict_parsing=True, errors="strict")
+
+
+def members(model: type[M], body: bytes) -> M:
+    """A body of JSON. DataError where it is none, ParameterError where it does not fit."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        if wrong["type"] == "json_invalid":
+            raise DataError(f"The body is not JSON: {wrong['msg']}.") from error
+        if not wrong["loc"]:
+            raise DataError(f"The body must be a JSON object with {', '.join(map(repr, names(model)))}.") from error
+        raise misfit(dict(wrong), names(model)) from error
+
+
+def names(model: type[BaseModel]) -> list[str]:
+    return [each.alias or name for name, each in model.model_fields.items()]
+
+
+def misfit(wrong: dict[str, Any], known: list[str]) -> ParameterError:
+    """What pydantic says of a value where the names ``known`` may stand."""
+    name = ".".join(str(each) for each in wrong["loc"] if each not in ("query", "path"))
+    match wrong["type"]:
+        case "missing":
+            return ParameterError(f"The parameter {name!r} is missing.")
+        case "extra_forbidden":
+            return unknown(name, known)
+        case "value_error":
+            expected = str(wrong["ctx"]["error"])
+        case _:
+            expected = wrong["msg"]
+    return ParameterError(f"{name!r} cannot be {str(wrong['input'])[:100]!r}.", hint=f"Expected: {expected}.")
+
+
+def unknown(name: str, known: list[str]) -> ParameterError:
+    hint = nearest(name, known) if known else "It takes none."
+    return ParameterError(f"There is no parameter {name!r} here.", hint=hint)

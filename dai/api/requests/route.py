@@ -1,0 +1,70 @@
+"""The routes of the API: what is checked of every request before FastAPI looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dai.api.requests.body import content_type
+from dai.api.requests.origins import check_page
+from dai.api.requests.parameters import pairs, unknown
+from dai.errors import ParameterError, UnsupportedMediaTypeError
+
+
+class Route(APIRoute):
+    """Refuses what FastAPI lets pass: a parameter that is there twice, any where none is taken, a body of a media type
+    that is not declared (``body.takes``), and a change that a page of another origin asks for."""
+
+    always_changes = False
+    """Whether a GET changes something, too."""
+
+    @property
+    def reads(self) -> bool:
+        return (self.methods or set()) <= {"GET", "HEAD"} and not self.always_changes
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        reads, parameters = self.reads, bool(self.dependant.query_params)
+        body = (self.openapi_extra or {}).get("requestBody", {}).get("content", {})
+
+        async def checked(request: Request) -> Response:
+            if not reads:
+                check_page(dict(request.headers.raw), request.app.state.names)
+            if body:
+                _check_body(request, list(body))
+            if query := request.scope["query_string"]:
+                _check_query(query, parameters)
+            return await handle(request)
+
+        return checked
+
+
+class ChangingRoute(Route):
+    always_changes = True
+
+
+def _check_query(query: bytes, parameters: bool) -> None:
+    try:
+        names = [name for name, _ in pairs(query)]
+    except ValueError as error:
+        raise ParameterError("The query part of the address cannot be read.") from error
+    if not parameters:
+        raise unknown(names[0], [])
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ParameterError(f"The parameter {twice[0]!r} is there twice.")
+
+
+def _check_body(request: Request, media_types: list[str]) -> None:
+    """A body has one of the media types, or one with such a suffix (RFC 6839)."""
+    headers = request.headers
+    if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
+        return
+    kind = content_type(request)
+    suffix = f"application/{kind.rpartition('+')[2]}" if "+" in kind else kind
+    if {"*/*", kind, suffix}.isdisjoint(media_types):
+        said = f"is {kind[:100]}" if kind else "has no Content-Type"
+        raise UnsupportedMediaTypeError(f"The body {said}.", hint=f"Send {' or '.join(media_types)}.")
