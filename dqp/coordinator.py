@@ -224,7 +224,7 @@ class Coordinator:
                 )
             except (ChangedError, StatementError, DataError) as error:
                 alias = self.catalog.owner(error.extra.get("source"))
-                columns = error.extra["columns"] if isinstance(error, ChangedError) else ()
+                columns = error.extra.get("columns", ()) if isinstance(error, ChangedError) else ()
                 if not left or alias is None or not self.catalog.renewed(alias, version, columns):
                     raise
         raise AssertionError

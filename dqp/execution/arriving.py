@@ -1,4 +1,4 @@
-"""What other processes send to a fragment, as a stream that DuckDB reads when its turn comes."""
+"""An input of a fragment that threads fetch, as a stream that DuckDB reads when its turn comes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from functools import partial
 
 import pyarrow as pa
 
-from dai.errors import DataError, InternalError
+from dai.errors import InternalError
 from dai.streams.stream import Stream
 from dai.streams.waiting import Condition
+from dqp.errors import ChangedError
 from dqp.execution.buffer import Buffer
 from dqp.execution.execution import Execution, Measure
 
+OTHER_COLUMNS = "A source gave another number of columns than its statement has."
+
 
 class Arriving:
-    """An input that threads of the execution fetch, into a bounded buffer: what cannot wait in memory is spooled while
-    DuckDB does not read it yet. ``names``: of the columns, as they come unless given."""
+    """An input that threads of the execution fetch, a thread for each of ``fetches``, into a bounded buffer: what
+    cannot wait in memory is spooled while DuckDB does not read it yet. ``names``: of the columns; None, as they come.
+    ``thread``: what the threads are called."""
 
     def __init__(
         self,
@@ -24,6 +28,7 @@ class Arriving:
         names: Sequence[str] | None,
         execution: Execution,
         measure: Measure,
+        thread: str = "dqp-arriving",
     ) -> None:
         self._names, self._cancellation, self._measure = names, execution.cancellation, measure
         capacity = execution.options.buffer_bytes
@@ -31,33 +36,57 @@ class Arriving:
         execution.at_end(self._buffer.close)
         self._known = Condition()
         self._schema: pa.Schema | None = None
-        for each in fetches:
-            execution.start(partial(self._run, each), "dqp-arriving")
+        self._streamed = False
+        for number, each in enumerate(fetches):
+            execution.start(partial(self._run, each), f"{thread}-{number}")
 
     def _run(self, fetch: Callable[[Arriving], None]) -> None:
-        fetch(self)
+        try:
+            fetch(self)
+        except BaseException:
+            self._measure.ended("stopped" if self._cancellation.cancelled else "failed")
+            raise
         self._buffer.finish()
 
     def take(self, stream: Stream, touched: Callable[[], None] = lambda: None) -> None:
         """All rows of one producer; ``touched`` is called when the first have come."""
-        given = stream.schema
-        if self._names is not None:
-            if len(given) != len(self._names):
-                raise InternalError("A source gave another number of columns than its statement has.")
-            given = pa.schema(list(zip(self._names, given.types, strict=True)))
-        with self._known:
-            if self._schema is None:
-                self._schema = given
-                self._known.notify_all()
-            elif not self._schema.equals(given):
-                raise DataError("Two parts of one input have columns of different types: has the table been changed?")
+        schema = self._schema_of(stream.schema)
         for batch in stream:
             if batch.num_rows:
-                self._buffer.put(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
+                self._buffer.put(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
                 touched()
 
-    def stream(self) -> Stream:
-        """The rows as they arrive; waits until the first producer has begun."""
+    def _schema_of(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of all producers: that of the one that answered first."""
+        if self._names is not None:
+            if len(schema) != len(self._names):
+                raise InternalError(OTHER_COLUMNS)
+            schema = pa.schema(list(zip(self._names, schema.types, strict=True)))
+        with self._known:
+            if self._schema is None:
+                self._schema = schema
+                self._known.notify_all()
+            elif not self._schema.equals(schema):
+                raise ChangedError("Two parts of one input have columns of different types.", hint="Ask again.")
+            return self._schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Waits until a producer has begun: a source has accepted the statement."""
         with self._known, self._measure.waiting():
             self._known.wait_for(lambda: self._schema is not None, self._cancellation)
-        return Stream(self._schema, iter(self._buffer))
+            return self._schema
+
+    def whole(self, limit: int) -> pa.Table | None:
+        """All rows where they take at most ``limit`` bytes: waits for them. None where they take more; then they are
+        still there to be streamed."""
+        batches = self._buffer.whole(limit)
+        return None if batches is None else pa.Table.from_batches(batches, self.schema)
+
+    def stream(self) -> Stream:
+        """The rows as they arrive, once: raises InternalError the second time, when rows would be missing."""
+        with self._known:
+            if self._streamed:
+                raise InternalError("The rows of one input were to be read twice.")
+            self._streamed = True
+        return Stream(self.schema, iter(self._buffer))

@@ -23,7 +23,6 @@ from sqlglot import exp
 from dai.errors import DaiError, DatabaseUnavailableError, DataError, InternalError, TruncatedError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dai.streams.waiting import Condition
 from dqp.algebra.arrival import Promise
 from dqp.algebra.dialects import properties
 from dqp.algebra.keys import Members
@@ -41,8 +40,7 @@ from dqp.algebra.operators import (
 )
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import Source
-from dqp.errors import ChangedError
-from dqp.execution.buffer import Buffer
+from dqp.execution.arriving import OTHER_COLUMNS, Arriving
 from dqp.execution.execution import Execution, Measure, named
 from dqp.planning.distribution.splitting import divided
 from dqp.sql import dialects
@@ -53,7 +51,6 @@ LOST = (DatabaseUnavailableError, UnreachableError, TruncatedError)
 """Failures of a source, not of the statement: another place may answer."""
 
 T = TypeVar("T")
-_OTHER_COLUMNS = "A source gave another number of columns than its statement has."
 
 
 class Lost:
@@ -84,10 +81,10 @@ def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[
     """Where the remote subtree can run: its source, then sources in which all its tables have replicas; those that were
     lost last."""
     scans = tuple(scans_of(remote.tree))
-    found: list[Place] = []
+    able: list[Place] = []
     away = None
     try:
-        found += _places(remote.tree, catalog.sources[remote.source])
+        able += _places(remote.tree, catalog.sources[remote.source])
     except (NotPushed, *LOST) as error:  # a replica of another dialect may have answered when the plan was made
         away = error
     names: dict[str, dict[Any, tuple[str | None, str]]] = {}
@@ -98,23 +95,23 @@ def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[
         if alias in catalog.sources and all(scan.table in tables for scan in scans):
             source = catalog.sources[alias]
             try:
-                found += _places(_moved(remote.tree, alias, tables), source)
+                able += _places(_moved(remote.tree, alias, tables), source)
             except (NotPushed, *LOST):
                 continue
-    if not found:
+    if not able:
         assert away is not None
         raise away
     if lost is not None:
-        found.sort(key=lambda each: lost.count(each.source.alias))
-    return tuple(found)
+        able.sort(key=lambda each: lost.count(each.source.alias))
+    return tuple(able)
 
 
 def _places(tree: Operator, source: Source) -> Iterator[Place]:
     """The source; once more for its statement without the keys that it brings along, should they be refused."""
-    made = _statement(tree, source)
-    if not made.tables or source.takes_tables():
-        yield Place(source, made, tree)
-    if made.tables:
+    statement = _statement(tree, source)
+    if not statement.tables or source.takes_tables():
+        yield Place(source, statement, tree)
+    if statement.tables:
         yield Place(source, _statement(rewritten(tree, _without_tables), source), tree)
 
 
@@ -153,13 +150,13 @@ def _moved(tree: Operator, alias: str, tables: dict[Any, tuple[str | None, str]]
     if isinstance(tree, Scan):
         schema, name = tables[tree.table]
         return replace(tree, table=replace(tree.table, source=alias, schema=schema, name=name))
-    made = tree.with_inputs(*(_moved(each, alias, tables) for each in tree.inputs))
-    if any(each.find(Nested) for each in made.expressions):
-        made = made.with_expressions(lambda each: each.transform(change))
-    return made
+    moved = tree.with_inputs(*(_moved(each, alias, tables) for each in tree.inputs))
+    if any(each.find(Nested) for each in moved.expressions):
+        moved = moved.with_expressions(lambda each: each.transform(change))
+    return moved
 
 
-class Reading:
+class Reading(Arriving):
     """The rows of one remote subtree, being fetched. ``columns`` are (identifier, DuckDB type) as the statement says:
     what arrives can be cast to that type without loss.
 
@@ -168,75 +165,22 @@ class Reading:
 
     def __init__(self, remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -> None:
         self.remote, self._catalog, self._execution, self._lost = remote, catalog, execution, lost
-        self._measure = execution.measure(remote, remote.source)
+        measure = execution.measure(remote, remote.source)
         options = execution.options
-        divisions = divided(remote, options.split_rows, options.splits)
-        self._parts = [places(each, catalog, lost) for each in divisions]
-        self.columns = self._parts[0][0].statement.columns
-        self._names = [each for each, _ in self.columns]
-        self._cancellation = execution.cancellation
-        self._buffer = Buffer(
-            options.buffer_bytes, len(self._parts), execution.directory, self._cancellation, self._measure
-        )
-        execution.at_end(self._buffer.close)
-        self._schema: pa.Schema | None = None
-        self._streamed = False
-        self._known = Condition()
+        parts = [places(each, catalog, lost) for each in divided(remote, options.split_rows, options.splits)]
+        self.columns = parts[0][0].statement.columns
         self._slots = execution.slots(remote.source)
-        for number, part in enumerate(self._parts):
-            execution.start(partial(self._fetch, part), f"dqp-{remote.source}-{number}")
+        fetches = [partial(self._fetch, part) for part in parts]
+        super().__init__(fetches, [each for each, _ in self.columns], execution, measure, f"dqp-{remote.source}")
 
-    def _fetch(self, part: tuple[Place, ...]) -> None:
+    def _fetch(self, part: tuple[Place, ...], _: Arriving) -> None:
         asked = [Asked.of(each, partial(self._take, each)) for each in part]
-        try:
-            with self._slots(self._cancellation):
-                first_of(asked, self._measure, self._cancellation, self._lost)
-        except BaseException:
-            self._measure.ended("stopped" if self._cancellation.cancelled else "failed")
-            raise
-        self._buffer.finish()
+        with self._slots(self._cancellation):
+            first_of(asked, self._measure, self._cancellation, self._lost)
 
     def _take(self, place: Place, touched: Callable[[], None]) -> None:
         with _opened(place, self._catalog, self._execution) as stream:
-            schema = self._schema_of(stream.schema)
-            for batch in stream:
-                if batch.num_rows:
-                    self._buffer.put(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-                    touched()
-
-    def _schema_of(self, given: pa.Schema) -> pa.Schema:
-        """The schema of all parts: that of the one that answered first."""
-        types = list(given.types)
-        with self._known:
-            if self._schema is None:
-                if len(types) != len(self._names):
-                    raise InternalError(_OTHER_COLUMNS)
-                self._schema = pa.schema(list(zip(self._names, types, strict=True)))
-                self._known.notify_all()
-            elif list(self._schema.types) != types:
-                raise ChangedError("Two parts of one scan have columns of different types.", hint="Ask again.")
-            return self._schema
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Waits until a source has accepted the statement."""
-        with self._known, self._measure.waiting():
-            self._known.wait_for(lambda: self._schema is not None, self._cancellation)
-            return self._schema
-
-    def whole(self, limit: int) -> pa.Table | None:
-        """All rows where they take at most ``limit`` bytes: waits for them. None where they take more; then they are
-        still there to be streamed."""
-        batches = self._buffer.whole(limit)
-        return None if batches is None else pa.Table.from_batches(batches, self.schema)
-
-    def stream(self) -> Stream:
-        """The rows as they arrive, once: raises InternalError the second time, when rows would be missing."""
-        with self._known:
-            if self._streamed:
-                raise InternalError("The rows of one input were to be read twice.")
-            self._streamed = True
-        return Stream(self.schema, self._buffer)
+            self.take(stream, touched)
 
 
 def _opened(place: Place, catalog: Catalog, execution: Execution) -> Stream:
@@ -329,8 +273,7 @@ def direct(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -
     def opened(place: Place, _: Callable[[], None]) -> Stream:
         return _renamed(_opened(place, catalog, execution), place, cancellation, lost)
 
-    found = places(remote, catalog, lost)
-    asked = [Asked.of(each, partial(opened, each)) for each in found]
+    asked = [Asked.of(each, partial(opened, each)) for each in places(remote, catalog, lost)]
     return first_of(asked, measure, cancellation, lost), measure
 
 
@@ -353,7 +296,7 @@ def _renamed(stream: Stream, place: Place, cancellation: Cancellation, lost: Los
     alias, names = place.source.alias, [each for each, _ in place.statement.columns]
     if len(names) != len(stream.schema.types):
         stream.close()
-        raise named(InternalError(_OTHER_COLUMNS), alias)
+        raise named(InternalError(OTHER_COLUMNS), alias)
     schema = pa.schema(list(zip(names, stream.schema.types, strict=True)))
 
     def batches() -> Iterator[pa.RecordBatch]:
