@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -23,7 +23,7 @@ from dqp.execution.service_calls import Operation, calling
 
 Columns = tuple[tuple[str, str], ...]
 """(identifier, DuckDB type)."""
-Leaf = Remote | Receive | pa.Table
+Leaf: TypeAlias = Remote | Receive | pa.Table
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Called:
 
 @dataclass(frozen=True)
 class Body:
-    """A query over inputs by name: ``Tuples``, ``Called`` and what is fetched; ``repeated`` are those it reads more than
-    once. ``remarks``, for people: what is computed once."""
+    """A query over inputs by name: ``Tuples``, ``Called`` and what is fetched; ``repeated`` are those it reads more
+    than once. ``remarks``, for people: what is computed once."""
 
     sql: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -73,9 +73,7 @@ def body_of(
         operation = operation_of(path + name, call)
         kept = tuple((each, column(each)) for each in call.input.columns)
         arguments = tuple((f"argument {at}", each) for at, each in enumerate(call.arguments, 1))
-        below = body_of(
-            Project(call.input, (*kept, *arguments)), catalog, input_of, operation_of, f"{path}{name}/"
-        )
+        below = body_of(Project(call.input, (*kept, *arguments)), catalog, input_of, operation_of, f"{path}{name}/")
         inputs[name] = Called(operation, below, len(kept), call.identifier)
         remarks += below.remarks
     return Body(sql, inputs, frozenset(filter(leaves.several, inputs)), remarks)
@@ -114,7 +112,7 @@ class FragmentRunner:
         self._keys = keys or {}
 
     def run(self, body: Body, names: Any = None, types: Any = None, path: str = "") -> Stream:
-        """The rows, once everything that they are made of has begun. Raises what ``Engine.run`` and the inputs raise."""
+        """The rows, once all that they are made of has begun. Raises what ``Engine.run`` and the inputs raise."""
         measure = self._execution.measure(self._keys.get(path, path), self._where)
         with ExitStack() as calls:  # an input may fail when the rows of a call are on their way
             sql, inputs = self._opened(body, path, calls)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 from sqlglot import exp
 
 from dqp.algebra.operators import Call, Inline, Operator, Receive, Remote, Verbatim, plans_in, walk_deep
-from dqp.algebra.types import TEXT, duckdb_type
+from dqp.algebra.types import duckdb_type
 from dqp.catalog.catalog import Catalog
 from dqp.planning.common_subtrees import Sharing
 from dqp.sql import dialects
@@ -123,16 +123,14 @@ def _reads_once(verbatim: Verbatim) -> bool:
     return len(list(query.find_all(exp.Query))) == 1 and len(list(query.find_all(exp.Table))) == 1
 
 
-def read_as(name: str, columns: Sequence[str], schema: pa.Schema, types: Mapping[str, str]) -> str:
-    """What reads an input in the types that its statement promised."""
+def read_as(name: str, columns: Iterable[tuple[str, str]], schema: pa.Schema) -> str:
+    """What reads an input in the types that its statement promised: ``columns`` are (identifier, DuckDB type)."""
     items = []
-    for at, identifier in enumerate(columns):
-        text = quoted(identifier)
-        given = schema.field(at).type
-        have, want = duckdb_type(given), types.get(identifier)
-        same = want is None or want.replace(" ", "").upper() == have.replace(" ", "").upper()
-        same = same and not pa.types.is_null(given)  # which DuckDB would take for a type of its own
-        items.append(text if same else f"CAST({text} AS {want or TEXT}) AS {text}")
+    for identifier, want in columns:
+        text, arrived = quoted(identifier), schema.field(identifier).type
+        same = want.replace(" ", "").upper() == duckdb_type(arrived).replace(" ", "").upper()
+        same = same and not pa.types.is_null(arrived)  # which DuckDB would take for a type of its own
+        items.append(text if same else f"CAST({text} AS {want}) AS {text}")
     return f"SELECT {', '.join(items)} FROM {quoted(name)}"
 
 
@@ -146,10 +144,13 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def over(body: str, tables: Iterable[tuple[str, str]], several: Callable[[str], bool]) -> str:
-    """The query ``body`` over inputs: (name, what reads it). A stream can be read once, so what is read ``several``
-    times is materialised."""
-    heads = [f"{quoted(table_of(name))} AS {'MATERIALIZED ' if several(name) else ''}({text})" for name, text in tables]
+def over(body: str, tables: Mapping[str, str], repeated: Container[str]) -> str:
+    """The query ``body`` over inputs: by name, what reads it. A stream can be read once, so what is ``repeated`` is
+    materialised."""
+    heads = [
+        f"{quoted(table_of(name))} AS {'MATERIALIZED ' if name in repeated else ''}({text})"
+        for name, text in tables.items()
+    ]
     return f"WITH {', '.join(heads)} {body}" if heads else body
 
 

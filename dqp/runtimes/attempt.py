@@ -19,14 +19,14 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dai.streams.waiting import Condition
 from dqp.algebra.arrival import Promise
-from dqp.algebra.operators import Call, Operator, Project, Receive, Remote, column
+from dqp.algebra.operators import Call, Receive, Remote
 from dqp.algebra.types import arrow_type
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import ServiceSource
 from dqp.errors import EvaluatorLostError
 from dqp.execution.execution import Execution
 from dqp.execution.fetch import LOST, Lost, Place, places, probe
-from dqp.execution.leaves import Leaves
+from dqp.execution.fragment import Body, Columns, Leaf, Tuples, body_of
 from dqp.execution.service_calls import Operation
 from dqp.planning.distribution.partition import Fragment, Plan
 from dqp.planning.distribution.placement import places_of
@@ -34,7 +34,7 @@ from dqp.planning.distribution.splitting import parts
 from dqp.runtimes.flight.client import fetch
 from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
 from dqp.runtimes.local import Readings
-from dqp.runtimes.wire import Body, Called, Columns, Input, Received, RemoteInput, Task, Tuples
+from dqp.runtimes.wire import Input, Received, RemoteInput, Task
 
 EMBEDDED_BYTES = 256 << 10
 """Tuples at hand up to this size travel with a task; larger ones are fetched from the coordinator's port."""
@@ -205,7 +205,7 @@ class Attempt:
             name=name,
             token=self._token,
             coordinator=self._runtime.port.address,
-            body=self._body(fragment.tree, fragment, instance, ""),
+            body=self._body(fragment, instance),
             partitions=partitions,
             copies=fragment.readers,
             broadcast=output is not None and output.kind == "broadcast",
@@ -215,24 +215,24 @@ class Attempt:
             profiled=self._execution.profiled,
         )
 
-    def _body(self, tree: Operator, fragment: Fragment, instance: int, prefix: str) -> Body:
-        leaves = Leaves(tree, self._runtime.catalog)
-        sql = leaves.sql()
+    def _body(self, fragment: Fragment, instance: int) -> Body:
         task = fragment.task(instance)
-        inputs: dict[str, Input] = {name: self._tuples(data, None) for name, data in leaves.tables.items()}
-        for name, remote in leaves.remotes.items():
-            inputs[name] = self._remote(remote, fragment, instance)
-            read_there = isinstance(inputs[name], RemoteInput)
-            self._keys[task, prefix + name] = remote if read_there else ("read here", remote)
-        for name, receive in leaves.receives.items():
-            inputs[name] = self._received(receive, instance)
-            self._keys[task, prefix + name] = self._plan.fragments[receive.fragment].exchange
-        for name, call in leaves.calls.items():
-            inputs[name] = self._called(call, fragment, instance, f"{prefix}{name}/")
-            self._keys[task, prefix + name] = call
-            self._keys[task, f"{prefix}{name}/"] = ("below", call)
-        repeated = (*leaves.remotes, *leaves.receives, *leaves.calls)
-        return Body(sql, inputs, frozenset(filter(leaves.several, repeated)))
+
+        def input_of(path: str, leaf: Leaf) -> Input:
+            if isinstance(leaf, Remote):
+                fetched = self._remote(leaf, fragment, instance)
+                self._keys[task, path] = leaf if isinstance(fetched, RemoteInput) else ("read here", leaf)
+                return fetched
+            if isinstance(leaf, Receive):
+                self._keys[task, path] = self._plan.fragments[leaf.fragment].exchange
+                return self._received(leaf, instance)
+            return self._tuples(leaf, None)
+
+        def operation_of(path: str, call: Call) -> Operation:
+            self._keys[task, path], self._keys[task, f"{path}/"] = call, ("below", call)
+            return self._runtime.operation(call.function)
+
+        return body_of(fragment.tree, self._runtime.catalog, input_of, operation_of)
 
     def _received(self, receive: Receive, instance: int) -> Received:
         producer = self._plan.fragments[receive.fragment]
@@ -247,13 +247,6 @@ class Attempt:
                 for number, place in enumerate(self._places[producer.id])
             )
         )
-
-    def _called(self, call: Call, fragment: Fragment, instance: int, prefix: str) -> Called:
-        operation = self._runtime.operation(call.function)
-        given = tuple((each, column(each)) for each in call.input.columns)
-        arguments = tuple((f"argument {at}", each) for at, each in enumerate(call.arguments, 1))
-        below = self._body(Project(call.input, (*given, *arguments)), fragment, instance, prefix)
-        return Called(operation, below, len(given), call.identifier)
 
     def _remote(self, remote: Remote, fragment: Fragment, instance: int) -> Input:
         if remote in self._at_hand:

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from dai.errors import BusyError, DaiError, InternalError
+from dai.errors import BusyError, DaiError
 from dai.streams.stream import Stream
 from dqp.algebra.constants import literal
 from dqp.algebra.operators import (
@@ -125,11 +125,6 @@ class Distributed(Local):
     @property
     def catalog(self) -> Catalog:
         return self._catalog
-
-    def operation(self, name: str) -> Operation:
-        if name not in self._operations:
-            raise InternalError(f"There is no operation {name!r}.")
-        return self._operations[name]
 
     @contextmanager
     def loaded(self, evaluator: Evaluator, tasks: int) -> Iterator[None]:

@@ -22,10 +22,11 @@ from dqp.catalog.heartbeat import AFTER, Heartbeat
 from dqp.catalog.sources import ServiceSource
 from dqp.errors import EvaluatorLostError
 from dqp.execution.engine import Engine
+from dqp.execution.fragment import Body, Called
 from dqp.runtimes.flight.client import health
 from dqp.runtimes.flight.server import FlightPort, is_loopback
 from dqp.runtimes.task import TaskRun
-from dqp.runtimes.wire import Body, Called, Received, RemoteInput, Task
+from dqp.runtimes.wire import Received, RemoteInput, Task
 from dqp.settings import EvaluatorSettings
 
 BEAT = 1.0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,13 +12,14 @@ from sqlglot import exp
 
 from dai.errors import DaiError, InternalError
 from dai.streams.stream import Stream
-from dqp.algebra.operators import Call, Operator, Project, Remote, column
+from dqp.algebra.operators import Call, Operator, Project, Remote
 from dqp.catalog.catalog import Catalog
 from dqp.execution.engine import Engine, arrow_field
-from dqp.execution.execution import Execution, ExecutionOptions, Measure
+from dqp.execution.execution import Execution, ExecutionOptions
 from dqp.execution.fetch import LOST, Lost, Reading, direct, places
-from dqp.execution.leaves import Leaves, asked, over, quoted, read_as, remotes, restored
-from dqp.execution.service_calls import Operation, calling
+from dqp.execution.fragment import Begun, FragmentRunner, Leaf, Tuples, body_of
+from dqp.execution.leaves import asked, quoted, read_as, remotes
+from dqp.execution.service_calls import Operation
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.parallel import in_parts
@@ -155,7 +155,7 @@ class Local(Runtime):
             tree = adapt(tree, own, readings.read, execution.options.inline_bytes)
             execution.remarks = tuple(own.remarks)
         execution.placement = Placement.here(tree)
-        return self._fragment(tree, names, types, execution, readings, ROOT)
+        return self._fragment(tree, names, types, execution, readings)
 
     def _parted(self, tree: Operator, context: Context, options: ExecutionOptions) -> tuple[Operator, Context]:
         """The tree with large aggregates made in parts, and a context of its own: a plan may be run by several threads
@@ -182,7 +182,7 @@ class Local(Runtime):
             field, cast = arrow_field(name, type)
             have = stream.schema.field(index).type
             if have != field.type and (cast or not _widens(have, field.type)):
-                inner = read_as("t", remote.columns, stream.schema, dict(zip(columns, types, strict=True)))
+                inner = read_as("t", zip(columns, types, strict=True), stream.schema)
                 items = ", ".join(quoted(each) for each in columns)
                 return self._engine.run(
                     f"SELECT {items} FROM ({inner})", {"t": stream}, execution, names=names, types=types
@@ -200,52 +200,29 @@ class Local(Runtime):
         return stream.map(renamed, schema)
 
     def _fragment(
-        self,
-        tree: Operator,
-        names: Sequence[str] | None,
-        types: Sequence[str] | None,
-        execution: Execution,
-        readings: Readings,
-        key: object,
+        self, tree: Operator, names: Sequence[str], types: Sequence[str], execution: Execution, readings: Readings
     ) -> Stream:
-        leaves = Leaves(tree, self._catalog)
-        body = leaves.sql()
-        execution.remarks += leaves.remarks
-        inputs: dict[str, Stream | pa.Table] = dict(leaves.tables)
-        begun = {name: readings.take(remote) for name, remote in leaves.remotes.items()}
-        measure: Measure = execution.measure(key, HERE)
-        with ExitStack() as opened:  # a source may refuse its statement when the rows of a call are on their way
-            called = {}
-            for name, call in leaves.calls.items():
-                inputs[name] = called[name] = self._called(call, execution, readings)
-                opened.callback(called[name].close)
-            tables = []
-            for name, reading in begun.items():
-                inputs[name] = reading.stream()
-                types_of = dict(reading.columns)
-                tables.append((name, read_as(name, leaves.remotes[name].columns, reading.schema, types_of)))
-            tables += [(name, restored(name, called[name].schema)) for name in leaves.calls]
-            sql = over(body, tables, leaves.several)
-            measure.sent(HERE, sql)
-            found = self._engine.run(sql, inputs, execution, names=names, types=types, measure=measure)
-            opened.pop_all()
-        return measure.stream(found)
+        keys: dict[str, Hashable] = {"": ROOT}
 
-    def _called(self, call: Call, execution: Execution, readings: Readings) -> Stream:
-        """The rows below an operation call, with its results."""
-        if call.function not in self._operations:
-            raise InternalError(f"There is no operation {call.function!r}.")
-        operation = self._operations[call.function]
-        arguments = [(f"argument {at}", each) for at, each in enumerate(call.arguments, 1)]
-        given = tuple((each, column(each)) for each in call.input.columns)
-        with ExitStack() as opened:
-            below = self._fragment(
-                Project(call.input, (*given, *arguments)), None, None, execution, readings, ("below", call)
-            )
-            opened.callback(below.close)
-            made = calling(operation, below, len(given), call.identifier, execution, call)
-            opened.pop_all()
-        return made
+        def input_of(path: str, leaf: Leaf) -> Tuples | Remote:
+            return leaf if isinstance(leaf, Remote) else Tuples(leaf)
+
+        def operation_of(path: str, call: Call) -> Operation:
+            keys[path], keys[f"{path}/"] = call, ("below", call)
+            return self.operation(call.function)
+
+        def begin(path: str, remote: Remote) -> Begun:
+            reading = readings.take(remote)
+            return Begun(reading, reading.columns)
+
+        body = body_of(tree, self._catalog, input_of, operation_of)
+        execution.remarks += body.remarks
+        return FragmentRunner(self._engine, execution, begin, HERE, keys).run(body, names, types)
+
+    def operation(self, name: str) -> Operation:
+        if name not in self._operations:
+            raise InternalError(f"There is no operation {name!r}.")
+        return self._operations[name]
 
 
 class Readings:

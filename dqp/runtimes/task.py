@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,12 +21,11 @@ from dqp.execution.exchange.exchange import BLOCK_BYTES, distribute
 from dqp.execution.exchange.outbox import Outbox
 from dqp.execution.execution import Execution, ExecutionOptions, Measure, Measurement, figures_of
 from dqp.execution.fetch import Asked, Lost, brought, checked, first_of
-from dqp.execution.leaves import over, read_as, restored
+from dqp.execution.fragment import Begun, FragmentRunner
 from dqp.execution.profile import bounded
-from dqp.execution.service_calls import calling
 from dqp.runtimes.flight.client import fetch
 from dqp.runtimes.flight.server import FlightPort
-from dqp.runtimes.wire import Body, Called, Received, RemoteInput, Task, Tuples
+from dqp.runtimes.wire import Received, RemoteInput, Task
 from dqp.settings import EvaluatorSettings
 
 log = logging.getLogger("dqp.runtimes.task")
@@ -126,86 +126,39 @@ class TaskRun:
         self._execution.fail(ClosedError("All readers of this fragment have left."))
 
     def _stream(self) -> Stream:
-        task = self._task
-        engine, measure = self._evaluator.engine, self._measure
-        with ExitStack() as calls:
-            sql, inputs = self._opened(task.body, "", calls)
-            if task.bucket is not None:
-                sql = f'SELECT *, {task.bucket} AS "{BUCKET}" FROM (\n{sql}\n)'
-            measure.sent("", sql)
-            found = engine.run(sql, inputs, self._execution, names=task.names, types=task.types, measure=measure)
-            calls.pop_all()
-        return measure.stream(found)
+        task, body = self._task, self._task.body
+        if task.bucket is not None:
+            body = replace(body, sql=f'SELECT *, {task.bucket} AS "{BUCKET}" FROM (\n{body.sql}\n)')
+        runner = FragmentRunner(self._evaluator.engine, self._execution, self._begun)
+        return runner.run(body, task.names, task.types)
 
-    def _opened(self, body: Body, prefix: str, calls: ExitStack) -> tuple[str, dict[str, Stream | pa.Table]]:
-        """The SQL and what it reads. Everything is begun before anything is waited for. ``calls`` closes what begins
-        to run here."""
-        inputs: dict[str, Stream | pa.Table] = {}
-        tables: list[tuple[str, str]] = []
-        arriving: dict[str, Arriving] = {}
-        for name, each in body.inputs.items():
-            if isinstance(each, RemoteInput | Received):
-                arriving[name] = self._arriving(each, prefix + name)
-        for name, each in body.inputs.items():
-            if isinstance(each, Called):
-                inputs[name] = stream = self._called(each, prefix + name)
-                calls.callback(stream.close)
-                tables.append((name, restored(name, stream.schema)))
-                continue
-            if isinstance(each, Tuples):
-                inputs[name] = each.data
-            elif isinstance(each, Received) and each.whole:
-                inputs[name] = arriving[name].stream().table()
-            else:
-                inputs[name] = arriving[name].stream()
-            schema = inputs[name].schema
-            if each.columns is not None:
-                types = dict(each.columns)
-                tables.append((name, read_as(name, [one for one, _ in each.columns], schema, types)))
-            elif isinstance(each, Received) and not each.whole:
-                tables.append((name, restored(name, schema)))
-        return over(body.sql, tables, body.repeated.__contains__), inputs
-
-    def _arriving(self, given: RemoteInput | Received, key: str) -> Arriving:
-        measure = self._execution.measure(key)
-        if isinstance(given, RemoteInput):
-            names = [name for name, _ in given.columns]
-            return Arriving([partial(self._ask, given, measure)], names, self._execution, measure)
-        names_of = None if given.columns is None else [name for name, _ in given.columns]
-        fetches = [partial(self._fetch, address, ticket) for address, ticket in given.tickets]
-        return Arriving(fetches, names_of, self._execution, measure)
+    def _begun(self, path: str, fetched: RemoteInput | Received) -> Begun:
+        measure = self._execution.measure(path)
+        names = None if fetched.columns is None else [name for name, _ in fetched.columns]
+        if isinstance(fetched, RemoteInput):
+            arriving = Arriving([partial(self._ask, fetched, measure)], names, self._execution, measure)
+            return Begun(arriving, fetched.columns)
+        fetches = [partial(self._fetch, address, ticket) for address, ticket in fetched.tickets]
+        return Begun(Arriving(fetches, names, self._execution, measure), fetched.columns, fetched.whole)
 
     def _fetch(self, address: str, ticket: Any, arriving: Arriving) -> None:
         with fetch(address, ticket, cancellation=self._execution.cancellation, timeout=STARTED) as stream:
             arriving.take(stream)
 
-    def _ask(self, given: RemoteInput, measure: Measure, arriving: Arriving) -> None:
+    def _ask(self, remote: RemoteInput, measure: Measure, arriving: Arriving) -> None:
         asked = []
-        for number, (alias, _, sql) in enumerate(given.places):
-            brings = number < given.bringing and bool(given.tables)
-            asked.append(Asked(alias, sql, partial(self._take, given, number, arriving), brings))
+        for number, (alias, _, sql) in enumerate(remote.places):
+            brings = number < remote.bringing and bool(remote.tables)
+            asked.append(Asked(alias, sql, partial(self._take, remote, number, arriving), brings))
         first_of(asked, measure, self._execution.cancellation, Lost())
 
-    def _take(self, given: RemoteInput, number: int, arriving: Arriving, touched: Callable[[], None]) -> None:
-        alias, address, sql = given.places[number]
-        tables = given.tables if number < given.bringing else {}
+    def _take(self, remote: RemoteInput, number: int, arriving: Arriving, touched: Callable[[], None]) -> None:
+        alias, address, sql = remote.places[number]
+        tables = remote.tables if number < remote.bringing else {}
         source = self._evaluator.source(alias, address)
         stream = source.query(sql, cancellation=self._execution.cancellation, **brought(tables))
-        with checked(stream, given.promise):
+        with checked(stream, remote.promise):
             arriving.take(stream, touched)
-
-    def _called(self, given: Called, key: str) -> Stream:
-        """The rows below an operation call, with its results."""
-        execution, operation = self._execution, given.operation
-        measure = execution.measure(key + "/")
-        with ExitStack() as calls:
-            sql, inputs = self._opened(given.below, key + "/", calls)
-            measure.sent("", sql)
-            below = measure.stream(self._evaluator.engine.run(sql, inputs, execution, measure=measure))
-            calls.callback(below.close)
-            made = calling(operation, below, given.kept, given.identifier, execution, key)
-            calls.pop_all()
-        return made
 
     @property
     def failed(self) -> bool:

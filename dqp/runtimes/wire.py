@@ -16,11 +16,9 @@ import pyarrow as pa
 
 from dai.errors import DataError
 from dqp.algebra.arrival import Promise
+from dqp.execution.fragment import Body, Called, Columns, Tuples
 from dqp.execution.service_calls import Operation
 from dqp.runtimes.flight.server import Ticket
-
-Columns = tuple[tuple[str, str], ...]
-"""(identifier, DuckDB type)."""
 
 
 @dataclass(frozen=True)
@@ -47,35 +45,7 @@ class Received:
     whole: bool = False
 
 
-@dataclass(frozen=True)
-class Tuples:
-    """Rows that travel with the task. ``columns``: what they are cast to; None, as they are."""
-
-    data: pa.Table
-    columns: Columns | None = None
-
-
-@dataclass(frozen=True)
-class Called:
-    """The first ``kept`` columns of ``below``, and the results of an operation as the column ``identifier``: its
-    arguments are the columns behind them."""
-
-    operation: Operation
-    below: Body
-    kept: int
-    identifier: str
-
-
 Input = RemoteInput | Received | Tuples | Called
-
-
-@dataclass(frozen=True)
-class Body:
-    """A query over inputs by name; ``repeated`` are those it reads more than once."""
-
-    sql: str
-    inputs: Mapping[str, Input] = field(default_factory=dict)
-    repeated: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

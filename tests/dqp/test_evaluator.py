@@ -16,11 +16,12 @@ from dai.service.resources import ROLES
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.errors import EvaluatorLostError, OperationError
+from dqp.execution.fragment import Body, Called, Tuples
 from dqp.execution.service_calls import Operation
 from dqp.runtimes.evaluator import Evaluator, _within
 from dqp.runtimes.flight.client import fetch, health
 from dqp.runtimes.flight.server import FlightPort, Ticket
-from dqp.runtimes.wire import Body, Called, Input, Received, RemoteInput, Task, Tuples
+from dqp.runtimes.wire import Input, Received, RemoteInput, Task
 from dqp.settings import LOOPBACK, EvaluatorSettings
 from tests.processes import until
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from dai.errors import ConfigurationError
+from dqp.execution.fragment import Body
 from dqp.runtimes import RUNTIMES
 from dqp.runtimes.ray import Actor
-from dqp.runtimes.wire import Body, Task, encoded
+from dqp.runtimes.wire import Task, encoded
 from dqp.settings import EvaluatorSettings, load
 from tests.clusters import ALONE
 from tests.servers import free_port

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dai.errors import DataError
+from dqp.execution.fragment import Body, Called, Tuples
 from dqp.execution.service_calls import Operation
 from dqp.runtimes.flight.server import Ticket
-from dqp.runtimes.wire import Body, Called, Received, RemoteInput, Task, Tuples, decoded, encoded
+from dqp.runtimes.wire import Received, RemoteInput, Task, decoded, encoded
 
 OPERATION = Operation(
     name="root", types=(pa.int64(), pa.decimal128(12, 2)), result=pa.float64(), url="http://127.0.0.1:1/x", batch=7
