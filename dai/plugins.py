@@ -1,4 +1,4 @@
-"""Plain visible tables of name to ``module:Class``, loaded when a name is first used.
+"""Plain visible tables of name to ``module:Class``, loaded when a name is first used, or to what stands there itself.
 
 Packages outside this one join through entry points of the table's group.
 """
@@ -32,17 +32,18 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 class Table(Mapping[str, Any]):
-    """Names to classes. ``extras`` names the optional extra that a module's missing dependency belongs to."""
+    """Names to classes. The table's own come first. ``extras`` names the optional extra that a module's
+    missing dependency belongs to."""
 
-    def __init__(self, kind: str, group: str, entries: dict[str, str], extras: dict[str, str] | None = None) -> None:
+    def __init__(self, kind: str, group: str, entries: Mapping[str, Any], extras: dict[str, str] | None = None) -> None:
         self.kind, self.group = kind, group
         self._own, self._extras = entries, extras or {}
         self._loaded: dict[str, Any] = {}
 
     @cached_property
-    def _entries(self) -> dict[str, str]:
+    def _entries(self) -> dict[str, Any]:
         outside = {point.name: point.value for point in entry_points(group=self.group)}
-        return {**outside, **self._own}
+        return {**self._own, **{name: value for name, value in outside.items() if name not in self._own}}
 
     def __getitem__(self, name: str) -> Any:
         """The class of that name.
@@ -50,7 +51,10 @@ class Table(Mapping[str, Any]):
         Raises KeyError for an unknown name, MissingDependencyError where its module needs a package that is not there.
         """
         if name not in self._loaded:
-            module, _, attribute = self._entries[name].partition(":")
+            entry = self._entries[name]
+            if not isinstance(entry, str):
+                return entry
+            module, _, attribute = entry.partition(":")
             try:
                 self._loaded[name] = getattr(import_module(module), attribute)
             except ModuleNotFoundError as error:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import dai
+from dai import formats
 from dai.client import Resource, activity, document, element
-from dai.client.results.result import MEDIA_TYPES
 from perf.harness import Report, legend_below, measured, median, shown
 from perf.world import World
 
@@ -90,7 +90,7 @@ def _call(
     compressed = _compressed(case.sql)
 
     def call() -> None:
-        if form in MEDIA_TYPES:
+        if form in formats.FORMATS:
             result = resource.query(case.sql, format=form)
         else:
             result = resource.perform(compressed, "document")

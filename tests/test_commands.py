@@ -19,11 +19,11 @@ import pytest
 from dai.__main__ import main, parser
 from dai.client import connect
 from dai.client.documents import input_streams
-from dai.client.results.result import MEDIA_TYPES
 from dai.client.testing import Scripted, ScriptedServer
 from dai.commands import FAILED, INTERRUPTED, OK, USAGE
 from dai.commands.table import cut, lines, width
 from dai.errors import ConfigurationError, DaiError, MissingDependencyError
+from dai.formats import media_type
 from tests.client.replies import DATA, arrow, problem, said
 from tests.processes import ServiceProcess
 
@@ -78,9 +78,9 @@ def test_in_a_pipe_csv(capsysbinary) -> None:
 @pytest.mark.parametrize(("suffix", "form"), [("xml", "webrowset"), ("parquet", "parquet"), ("jsonl", "json")])
 def test_into_a_file(tmp_path: Path, capsys, suffix: str, form: str) -> None:
     path = tmp_path / f"result.{suffix}"
-    with ScriptedServer(DATA, Scripted(body=b"data", headers={"Content-Type": MEDIA_TYPES[form]})) as server:
+    with ScriptedServer(DATA, Scripted(body=b"data", headers={"Content-Type": media_type(form)})) as server:
         assert main(["query", f"{server.url}/data", "select 1", "--output", str(path), "--blocksize", "7"]) == OK
-        assert server.requests[-1].headers["accept"] == MEDIA_TYPES[form]
+        assert server.requests[-1].headers["accept"] == media_type(form)
         assert json.loads(server.requests[-1].body)["blocksize"] == 7
     assert path.read_bytes() == b"data"
     assert capsys.readouterr().err.endswith("4 bytes\n")

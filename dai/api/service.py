@@ -17,12 +17,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from dai.api.monitoring.metrics import Metrics
 from dai.api.monitoring.problems import Problems
-from dai.api.requests.negotiation import media_types
 from dai.api.scheduling.admission import Admission
 from dai.api.scheduling.turns import Small, Turns
 from dai.api.work import Work
 from dai.config import Config
 from dai.errors import CancelledError, DaiError, DatabaseUnavailableError
+from dai.formats import FORMATS
 from dai.perform.parser import query
 from dai.service.jobs import Jobs
 from dai.service.resources import Resource, Resources
@@ -104,7 +104,8 @@ class Service:
             log.warning("jobs were interrupted by the last stop", extra={"jobs": interrupted})
         # what the first request would wait for: formats, activities, and pandas, which the first conversion of a
         # Python list imports where it is installed
-        media_types()
+        for each in FORMATS.values():
+            each.codec  # noqa: B018
         query("select 1")
         pa.array([None, 1])
         self._stop_until: float | None = None

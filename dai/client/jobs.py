@@ -11,8 +11,9 @@ from dai.client.http.problems import from_problem
 from dai.client.http.resume import Resumed, resumable
 from dai.client.http.transport import Transport
 from dai.client.progress import Asked
-from dai.client.results.result import Result, form_of, media_type
+from dai.client.results.result import Result
 from dai.errors import CancelledError, ConflictError, DaiError, LimitError, NotFoundError, RequestError
+from dai.formats import form_of, media_type
 from dai.plugins import nearest
 
 FINISHED = frozenset({"COMPLETED", "ERROR", "ABORTED"})

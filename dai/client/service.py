@@ -13,9 +13,10 @@ from dai.client.http.transport import Options, Reply, Transport
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Asked
 from dai.client.results.response import Response
-from dai.client.results.result import Result, form_of, media_type
+from dai.client.results.result import Result
 from dai.client.session import Session
 from dai.errors import DataError, NotFoundError
+from dai.formats import form_of, media_type
 from dai.plugins import nearest
 from dai.streams.cancellation import Cancellation
 

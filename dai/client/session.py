@@ -14,8 +14,9 @@ from dai.client.http.body import PIECE, filled
 from dai.client.http.problems import from_reply
 from dai.client.http.transport import Reply, Transport
 from dai.client.progress import Asked
-from dai.client.results.result import Result, media_type
+from dai.client.results.result import Result
 from dai.errors import BackPressureError, DaiError, DataError
+from dai.formats import format_named, media_type
 
 if TYPE_CHECKING:
     from dai.client.results.response import Response
@@ -212,7 +213,6 @@ def _blocks(batches: Any, format: str, blocksize: int | None) -> Iterator[bytes 
         return
     import pyarrow as pa
 
-    from dai.formats import format_named
     from dai.streams.stream import Stream
 
     if isinstance(batches, pa.Table | pa.RecordBatch | pa.RecordBatchReader):

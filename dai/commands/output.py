@@ -11,12 +11,11 @@ from dai.client.results.files import meant
 from dai.client.results.result import Result, first_rows, shown
 from dai.commands import SERVER, table
 from dai.errors import NotAcceptableError, RequestError
+from dai.formats import FORMATS, format_named
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMATS = ("table", "webrowset", "csv", "arrow", "parquet", "json")
-BINARY = frozenset({"arrow", "parquet"})
 SHOWN, COUNTED = 40, 100_000
 
 
@@ -28,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """--format, --output, --blocksize."""
     parser.add_argument(
         "--format",
-        choices=FORMATS,
+        choices=("table", *FORMATS),
         help="form of the result; without it: what the name of --output says, a table on a terminal, CSV in a pipe",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to this file; it appears when it is whole")
@@ -53,12 +52,12 @@ def chosen(form: str | None, output: Path | None) -> str:
         try:
             form, _ = meant(output)
         except NotAcceptableError as error:
-            raise UsageError(error.detail, hint=f"{error.hint} Or add --format {'|'.join(FORMATS[1:])}.") from error
+            raise UsageError(error.detail, hint=f"{error.hint} Or add --format {'|'.join(FORMATS)}.") from error
         if form is None:
-            raise UsageError(f"{output.name!r} does not say its format.", hint=f"Add --format {'|'.join(FORMATS[1:])}.")
+            raise UsageError(f"{output.name!r} does not say its format.", hint=f"Add --format {'|'.join(FORMATS)}.")
     if form is None:
         form = "table" if sys.stdout.isatty() else "csv"
-    if form in BINARY and output is None and sys.stdout.isatty():
+    if form != "table" and format_named(form).binary and output is None and sys.stdout.isatty():
         raise UsageError(f"{form} is binary and would spoil the terminal.", hint="Add --output FILE, or pipe it.")
     if form == "table" and output is not None:
         raise UsageError("A table shows the first rows only.", hint="Choose another --format for a file.")

@@ -2,58 +2,131 @@
 
 An encoder takes batches and yields ``Block`` s; the concatenation of the blocks is the document, and for text
 formats it does not depend on the block size. A decoder takes any iterable of byte chunks and gives a ``Stream``.
-Neither holds more than one block. Adding a format is one module and one line here; the conformance tests run over
-the table.
+Neither holds more than one block. Adding a format is one module and one line here: negotiation, the client, the
+suffixes of files and the conformance tests go by the table. A package from elsewhere names a ``Format`` of its own as
+an entry point of the group ``dai.formats``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar, Protocol, runtime_checkable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dai.errors import NotAcceptableError
-from dai.plugins import Table
-from dai.streams.stream import Encoder, Stream
+from dai.plugins import Table, nearest
+
+if TYPE_CHECKING:
+    from dai.streams.stream import Block, Stream
 
 PIECE_BYTES = 1 << 22
 """A block larger than this may leave a synchronous response in pieces of about this many bytes."""
 
 
-@runtime_checkable
-class Format(Encoder, Protocol):
+class Codec(Protocol):
     """Stateless; one instance serves all requests.
 
     ``encode`` takes over ``stream`` (closing its generator closes it) and yields blocks of exactly ``blocksize`` rows,
     the last one shorter, or of a size it thinks best (None). A stream without rows gives one block: a whole, empty
     document. Raises EncodingError naming column and row for a value that cannot travel.
     ``decode`` reads what anybody else's encoder may have written, raises DataError saying where it stopped, and
-    TruncatedError where the bytes end before the document does. Encoder options are keyword arguments with defaults.
+    TruncatedError where the bytes end before the document does. Options are keyword arguments with defaults.
     """
 
-    suffix: ClassVar[str]
+    def encode(self, stream: Stream, blocksize: int | None = None, **options: Any) -> Iterator[Block]: ...
 
-    def decode(self, chunks: Iterable[bytes]) -> Stream: ...
+    def decode(self, chunks: Iterable[bytes], **options: Any) -> Stream: ...
 
 
-FORMATS = Table(
-    "format",
-    "dai.formats",
-    {
-        "webrowset": "dai.formats.webrowset:WebRowSet",
-        "csv": "dai.formats.csv:Csv",
-        "arrow": "dai.formats.arrow:Arrow",
-        "parquet": "dai.formats.parquet:Parquet",
-        "json": "dai.formats.json:JsonLines",
-    },
+@dataclass(frozen=True)
+class Format:
+    """A format as everybody sees it; its codec is loaded when it is first needed, so that a client that saves a result
+    as it comes loads nothing. ``suffixes`` of files; ``signature``: how documents begin, four bytes at most (behind a
+    byte order mark and space where they are text); ``aliases``: media types that stand for it in ``Accept``."""
+
+    name: str
+    media_type: str
+    suffixes: tuple[str, ...]
+    code: str
+    """``module:Class`` of the codec."""
+    binary: bool = False
+    signature: bytes = b""
+    aliases: tuple[str, ...] = ()
+
+    @cached_property
+    def codec(self) -> Codec:
+        module, _, attribute = self.code.partition(":")
+        codec: Codec = getattr(import_module(module), attribute)()
+        return codec
+
+    def encode(self, stream: Stream, blocksize: int | None = None, **options: Any) -> Iterator[Block]:
+        return self.codec.encode(stream, blocksize, **options)
+
+    def decode(self, chunks: Iterable[bytes], **options: Any) -> Stream:
+        return self.codec.decode(chunks, **options)
+
+
+_OWN = (
+    Format(
+        "arrow",
+        "application/vnd.apache.arrow.stream",
+        (".arrows", ".arrow"),
+        "dai.formats.arrow:Arrow",
+        binary=True,
+        signature=b"\xff\xff\xff\xff",
+    ),
+    Format("webrowset", "application/vnd.webrowset+xml", (".xml",), "dai.formats.webrowset:WebRowSet", signature=b"<"),
+    Format("csv", "text/csv", (".csv",), "dai.formats.csv:Csv"),
+    Format(
+        "parquet",
+        "application/vnd.apache.parquet",
+        (".parquet",),
+        "dai.formats.parquet:Parquet",
+        binary=True,
+        signature=b"PAR1",
+    ),
+    Format(
+        "json",
+        "application/x-ndjson",
+        (".jsonl", ".json", ".ndjson"),
+        "dai.formats.json:JsonLines",
+        signature=b"{",
+        aliases=("application/ndjson", "application/jsonl"),
+    ),
 )
-
-_instances: dict[str, Format] = {}
+FORMATS = Table("format", "dai.formats", {each.name: each for each in _OWN})
+"""In the order in which they are offered where several are as welcome: Arrow is what most clients want."""
+UNSIGNED = "csv"
+"""What bytes are taken for that begin like none of the others."""
 
 
 def format_named(name: str) -> Format:
-    """The format of that name; NotAcceptableError names the known ones."""
+    """The format of that name; NotAcceptableError suggests the nearest known one."""
     if name not in FORMATS:
-        raise NotAcceptableError(f"There is no format {name!r}.", hint=f"Known: {', '.join(FORMATS)}.")
-    if name not in _instances:
-        _instances[name] = FORMATS[name]()
-    return _instances[name]
+        raise NotAcceptableError(f"There is no format {name!r}.", hint=nearest(name, list(FORMATS)))
+    known: Format = FORMATS[name]
+    return known
+
+
+def media_type(name: str) -> str:
+    """Of the format of that name; NotAcceptableError as of ``format_named``."""
+    return format_named(name).media_type
+
+
+def form_of(media_type: str) -> str | None:
+    """The name of the format of a media type; None where it is no format's."""
+    return next((each.name for each in FORMATS.values() if media_type in (each.media_type, *each.aliases)), None)
+
+
+def suffixes() -> dict[str, str]:
+    """The names of the formats by the suffixes of files."""
+    return {suffix: each.name for each in FORMATS.values() for suffix in each.suffixes}
+
+
+def recognised(first: bytes) -> str:
+    """The name of the format of a document that begins so."""
+    text = first.lstrip(b"\xef\xbb\xbf \t\r\n")
+    signed = (each for each in FORMATS.values() if each.signature)
+    return next((each.name for each in signed if (first if each.binary else text).startswith(each.signature)), UNSIGNED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,11 +22,6 @@ class Arrow:
     The schema message is in the first block and the end-of-stream marker in the last, so that a stream that was cut is
     noticed (the specification lets a writer leave the marker out; we do not take such a stream for whole).
     """
-
-    name: ClassVar[str] = "arrow"
-    media_type: ClassVar[str] = "application/vnd.apache.arrow.stream"
-    suffix: ClassVar[str] = ".arrows"
-    binary: ClassVar[bool] = True
 
     def encode(
         self, stream: Stream, blocksize: int | None = None, *, compression: str | None = None, pieces: bool = False

@@ -15,7 +15,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,11 +38,6 @@ _RECORD_BYTES = 1 << 28
 
 class Csv:
     """Comma-separated values; see the module for what is written and what is read."""
-
-    name: ClassVar[str] = "csv"
-    media_type: ClassVar[str] = "text/csv"
-    suffix: ClassVar[str] = ".csv"
-    binary: ClassVar[bool] = False
 
     def encode(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import tempfile
 from collections.abc import Iterable, Iterator
-from typing import IO, ClassVar
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,11 +39,6 @@ _PLACEHOLDER = "dai.rows"
 
 class Parquet:
     """A Parquet file in blocks; see the module for what keeps the types."""
-
-    name: ClassVar[str] = "parquet"
-    media_type: ClassVar[str] = "application/vnd.apache.parquet"
-    suffix: ClassVar[str] = ".parquet"
-    binary: ClassVar[bool] = True
 
     def encode(
         self, stream: Stream, blocksize: int | None = None, *, compression: str = "zstd", pieces: bool = False

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -187,9 +187,14 @@ def _joined(blocks: Iterable[Block], size: int) -> Iterator[Block]:
 class Encoder(Protocol):
     """The half of a format (``dai.formats.Format``) that turns tuples into blocks of bytes."""
 
-    name: ClassVar[str]
-    media_type: ClassVar[str]
-    binary: ClassVar[bool]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def media_type(self) -> str: ...
+
+    @property
+    def binary(self) -> bool: ...
 
     def encode(self, stream: Stream, blocksize: int | None = None, **options: Any) -> Iterator[Block]: ...
 

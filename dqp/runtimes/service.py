@@ -12,8 +12,9 @@ import pyarrow as pa
 from dai.client import Options, parted
 from dai.client import Service as Client
 from dai.client.documents import activity, document, element
-from dai.client.results.result import Result, media_type
+from dai.client.results.result import Result
 from dai.errors import BusyError, ConfigurationError, DaiError, NotFoundError, TruncatedError, UnreachableError
+from dai.formats import media_type
 from dai.streams.cancellation import Cancellation
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.heartbeat import Heartbeat

@@ -5,8 +5,8 @@ import json
 
 import pyarrow as pa
 
-from dai.client.results.result import MEDIA_TYPES
 from dai.client.testing import Scripted
+from dai.formats import media_type
 
 TABLE = pa.table({"id": pa.array(range(25), pa.int32()), "name": [f"<b>{n}&" if n % 5 else None for n in range(25)]})
 
@@ -23,7 +23,7 @@ def pieces(data: bytes, size: int) -> list[bytes]:
 
 
 def arrow(size: int = 100, **more) -> Scripted:
-    return Scripted(body=pieces(arrow_bytes(), size), headers={"Content-Type": MEDIA_TYPES["arrow"]}, **more)
+    return Scripted(body=pieces(arrow_bytes(), size), headers={"Content-Type": media_type("arrow")}, **more)
 
 
 def said(document: object, status: int = 200, **headers: str) -> Scripted:

@@ -15,7 +15,6 @@ from pyarrow import parquet
 import dai
 from dai.api.server.serve import Background, background
 from dai.client import Options, Resource, activity, document, element
-from dai.client.results.result import MEDIA_TYPES
 from dai.config import parse
 from dai.errors import (
     BackPressureError,
@@ -30,6 +29,7 @@ from dai.errors import (
     ParameterError,
     StatementError,
 )
+from dai.formats import FORMATS
 from tests.processes import until
 
 SERIES = "select n, 'row ' || n as name from generate_series(1, ?) n"
@@ -78,7 +78,7 @@ def query_document(sql: str, blocksize: int | None = None) -> bytes:
     return document(*steps)
 
 
-@pytest.mark.parametrize("form", sorted(MEDIA_TYPES))
+@pytest.mark.parametrize("form", sorted(FORMATS))
 def test_a_query_in_every_form(lab: Resource, form: str) -> None:
     table = lab.query("select id, name, price, day from shelf order by id", format=form).arrow()
     assert table.column_names == ["id", "name", "price", "day"]

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from dai.client import Job, Options, Service
-from dai.client.results.result import MEDIA_TYPES
 from dai.client.service import Resource
 from dai.client.testing import Request, Scripted, ScriptedServer
 from dai.errors import CancelledError, LimitError, NotFoundError, RequestError, StatementError, TruncatedError
+from dai.formats import media_type
 from tests.client.replies import TABLE, arrow, arrow_bytes, problem, said
 
 RUNNING = said({"id": "17", "phase": "EXECUTING", "progress": [{"activity": "q", "rows": 5}]})
@@ -102,7 +102,7 @@ def test_a_result_that_is_no_table_comes_as_it_is() -> None:
     count = Scripted(body=b'<resultStream updateCount="7"/>', headers={"Content-Type": "application/xml"})
     with ScriptedServer(DONE, count, DONE, count) as server:
         assert job_of(server).result().text() == '<resultStream updateCount="7"/>'
-        assert server.requests[-1].headers["accept"] == f"{MEDIA_TYPES['arrow']}, */*;q=0.1"
+        assert server.requests[-1].headers["accept"] == f"{media_type('arrow')}, */*;q=0.1"
         job_of(server).result(format="csv")
         assert server.requests[-1].headers["accept"] == "text/csv"
 
@@ -129,7 +129,7 @@ class Losing:
             return DONE
         self.asked += 1
         start = 0
-        headers = {"Content-Type": MEDIA_TYPES["arrow"], "ETag": '"1"', "Accept-Ranges": "bytes"}
+        headers = {"Content-Type": media_type("arrow"), "ETag": '"1"', "Accept-Ranges": "bytes"}
         if wanted := request.headers.get("range"):
             assert request.headers["if-range"] == '"1"'
             if self.changes:

@@ -12,9 +12,9 @@ import dai
 from dai.client import Resource, Service, activity, document, element, parted
 from dai.client.documents import as_bytes
 from dai.client.http.problems import from_problem
-from dai.client.results.result import MEDIA_TYPES
 from dai.client.testing import Request, Scripted, ScriptedServer
 from dai.errors import DataError, NotAcceptableError, NotFoundError, RequestError
+from dai.formats import media_type
 from dai.perform.parser import parse
 from tests.client.replies import DATA, TABLE, arrow, problem, said
 
@@ -82,14 +82,14 @@ def test_a_query_is_sent_as_it_was_meant() -> None:
         assert resource.query("select ?", *values, blocksize=5).arrow().equals(TABLE)
         request = server.requests[-1]
         assert (request.method, request.target) == ("POST", "/resources/data/query")
-        assert request.headers["accept"] == MEDIA_TYPES["arrow"]
+        assert request.headers["accept"] == media_type("arrow")
         assert json.loads(request.body) == {
             "sql": "select ?",
             "blocksize": 5,
             "parameters": [1, 2.5, None, True, "ä'", "2026-11-21", "1.10", "00000000-0000-0000-0000-000000000007"],
         }
         resource.query("select 1", format="webrowset").close()
-        assert server.requests[-1].headers["accept"] == MEDIA_TYPES["webrowset"]
+        assert server.requests[-1].headers["accept"] == media_type("webrowset")
         with pytest.raises(NotAcceptableError, match="Did you mean 'webrowset'"):
             resource.query("select 1", format="webrowsets")
         with pytest.raises(DataError, match="Binary"):
@@ -138,7 +138,7 @@ def test_performing_asks_for_what_is_wanted() -> None:
         assert server.requests[-1].headers["accept"] == "application/xml"
         result = resource.perform(b"<perform/>", "a&b", format="arrow", blocksize=7)
         assert server.requests[-1].target == "/resources/data/perform?output=a%26b&blocksize=7"
-        assert server.requests[-1].headers["accept"] == MEDIA_TYPES["arrow"]
+        assert server.requests[-1].headers["accept"] == media_type("arrow")
         assert result.arrow().equals(TABLE)
 
 

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 
 from dai.client import Service, Session
-from dai.client.results.result import MEDIA_TYPES
 from dai.client.service import Resource
 from dai.client.testing import Request, Scripted, ScriptedServer
 from dai.errors import BackPressureError, BusyError, ConflictError, DataError, StatementError
+from dai.formats import media_type
 from tests.client.replies import TABLE, arrow_bytes, pieces, problem, said
 
 
@@ -16,7 +16,7 @@ class Streams:
 
     def __init__(self, blocks: list[bytes] | None = None) -> None:
         self.blocks = blocks or []
-        self.media_type = MEDIA_TYPES["arrow"]
+        self.media_type = media_type("arrow")
         self.last = False
         self.ended = False
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from dai.errors import DaiError, DataError, EncodingError, TruncatedError
-from dai.formats import FORMATS, Format, format_named
+from dai.formats import FORMATS, Format, form_of, format_named, recognised, suffixes
 from dai.streams.stream import Block, Stream
 from tests.formats.tables import EVERY_TYPE, every_type, mixed, same, tables
 
@@ -63,12 +63,15 @@ def strings_in(value: object) -> Iterator[str]:
             yield from strings_in(each)
 
 
-def test_the_class_says_what_it_is(format: Format) -> None:
-    assert isinstance(format, Format)
-    assert format.media_type.count("/") == 1
-    assert format.suffix.startswith(".")
-    assert isinstance(format.binary, bool)
-    assert type(format).__doc__
+def test_the_table_says_what_it_is(format: Format) -> None:
+    assert FORMATS[format.name] is format
+    assert form_of(format.media_type) == format.name
+    assert {suffixes()[each] for each in format.suffixes} == {format.name}
+    assert type(format.codec).__doc__
+
+
+def test_the_first_bytes_say_what_it_is(format: Format) -> None:
+    assert recognised(document(format, pa.table({"a": [1]}))) == format.name
 
 
 @pytest.mark.parametrize("type_", EVERY_TYPE)

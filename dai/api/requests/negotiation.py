@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from dai.errors import NotAcceptableError, ParameterError
-from dai.formats import FORMATS, Format, format_named
+from dai.formats import FORMATS, Format, form_of, format_named
 from dai.formats.compression import quality
 from dai.plugins import nearest
 
 DOCUMENT = "application/xml"
 _JSON = ("application/json", "application/problem+json")
-_ALIASES = {
-    "text/xml": DOCUMENT,
-    "application/vnd.apache.arrow.file": "",
-    "application/ndjson": "application/x-ndjson",
-    "application/jsonl": "application/x-ndjson",
-}
+_ALIASES = {"text/xml": DOCUMENT} | {alias: each.media_type for each in FORMATS.values() for alias in each.aliases}
 
 
 @lru_cache(1024)
@@ -54,23 +49,22 @@ def accepts_xml(accept: str | None) -> bool:
     return 0 < weights.get(DOCUMENT, 0.0) >= max(weights.get(each, 0.0) for each in _JSON)
 
 
-@cache
 def media_types() -> dict[str, str]:
-    """Of the formats by name, Arrow first: what most clients want where they say nothing."""
-    names = ["arrow", *(name for name in FORMATS if name != "arrow")]
-    return {name: format_named(name).media_type for name in names}
+    """Of the formats by name, the first the one that is answered where the client says nothing."""
+    return {each.name: each.media_type for each in FORMATS.values()}
 
 
 @lru_cache(256)
 def tabular(accept: str | None, name: str | None) -> Format:
-    """The format for tuples, of ``?format=`` or else of Accept, Arrow by default. NotAcceptableError lists them all."""
+    """The format for tuples, of ``?format=`` or else of Accept; the first of FORMATS by default. NotAcceptableError
+    lists them all."""
     if name is not None:
         return format_of_name(name)
-    known = media_types()
-    chosen = best(accept, list(known.values()))
+    offers = list(media_types().values())
+    chosen = form_of(best(accept, offers) or "")
     if chosen is None:
-        raise not_acceptable(accept, list(known.values()))
-    return next(format_named(name) for name, media_type in known.items() if media_type == chosen)
+        raise not_acceptable(accept, offers)
+    return format_named(chosen)
 
 
 def format_of_name(name: str) -> Format:

@@ -293,13 +293,7 @@ _INVALID = Parameter(
     words=("refuse", "replace"),
 )
 _PHASE = Parameter("phase", "makes a job; PENDING waits for PHASE=RUN", words=("RUN", "PENDING"))
-_TABULAR: dict[str, Any] = {
-    "application/vnd.apache.arrow.stream": None,
-    "text/csv": None,
-    "application/vnd.webrowset+xml": None,
-    "application/vnd.apache.parquet": None,
-    "application/x-ndjson": None,
-}
+_TABULAR: dict[str, Any] = dict.fromkeys(media_types().values())
 _ACCEPTED = Answer(
     "Goes on as a job; the body is a response document with status PROCESSING",
     {DOCUMENT: None},

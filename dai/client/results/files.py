@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dai.errors import NotAcceptableError
+from dai.formats import suffixes
 
-SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".arrows": "arrow"}
-SUFFIXES |= {".json": "json", ".jsonl": "json", ".ndjson": "json", ".xml": "webrowset"}
-"""Of the formats of ``dai.formats``, here so that asking for one does not load them all."""
 IDENTITY = "identity"
 CODINGS = {".gz": "gzip", ".zst": "zstd"}
 
@@ -25,18 +23,11 @@ def meant(path: str | os.PathLike[str], form: str | None = None) -> tuple[str | 
     coding = CODINGS.get(Path(name).suffix.lower(), IDENTITY)
     suffix = Path(Path(name).stem if coding != IDENTITY else name).suffix.lower()
     if form is None and suffix:
-        form = SUFFIXES.get(suffix) or _of_others(suffix)
+        form = suffixes().get(suffix)
     if form is None and (suffix or coding != IDENTITY):
-        known = f"Known: {', '.join(SUFFIXES)}; each with {' or '.join(CODINGS)} behind it, too"
+        known = f"Known: {', '.join(suffixes())}; each with {' or '.join(CODINGS)} behind it, too"
         raise NotAcceptableError(f"{name!r} does not say its format.", hint=f"{known}.")
     return form, coding
-
-
-def _of_others(suffix: str) -> str | None:
-    """A format that is none of ours."""
-    from dai.formats import FORMATS
-
-    return next((name for name in FORMATS if FORMATS[name].suffix == suffix), None)
 
 
 def written(path: str | os.PathLike[str], chunks: Iterable[Any], coding: str) -> int:

@@ -11,34 +11,14 @@ from dai.client.http.body import PIECE
 from dai.client.progress import Asked, Meter
 from dai.client.results.files import IDENTITY, meant, written
 from dai.errors import NotAcceptableError, RequestError
-from dai.plugins import nearest
+from dai.formats import format_named, recognised
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dai.streams.stream import Stream
 
-MEDIA_TYPES = {
-    "webrowset": "application/vnd.webrowset+xml",
-    "csv": "text/csv",
-    "arrow": "application/vnd.apache.arrow.stream",
-    "parquet": "application/vnd.apache.parquet",
-    "json": "application/x-ndjson",
-}
-"""Of ``dai.formats``, here so that asking for a form does not load it."""
 SHOWN_ROWS, SHOWN_COLUMNS, SHOWN_CHARACTERS = 10, 20, 60
-
-
-def media_type(form: str) -> str:
-    """The media type of a form; NotAcceptableError suggests the nearest known one."""
-    if form not in MEDIA_TYPES:
-        raise NotAcceptableError(f"There is no format {form!r}.", hint=nearest(form, list(MEDIA_TYPES)))
-    return MEDIA_TYPES[form]
-
-
-def form_of(kind: str) -> str | None:
-    """The form of a media type; None where the bytes have to tell."""
-    return next((form for form, known in MEDIA_TYPES.items() if known == kind), None)
 
 
 class Source(Protocol):
@@ -86,7 +66,7 @@ class Result:
 
     @property
     def form(self) -> str:
-        """webrowset, csv, arrow, parquet or json. Where nobody said which, the first bytes tell."""
+        """The name of its format. Where nobody said which, the first bytes tell."""
         if self._form is None:
             self._source, self._form = _sniffed(self._source)
         return self._form
@@ -203,8 +183,6 @@ class Result:
         """The bytes in ``form``; as they come where that is theirs and nobody has begun to read tuples."""
         if self._stream is None and self._table is None and form in (None, self.form):
             return self.chunks()
-        from dai.formats import format_named
-
         blocks = format_named(form or self.form).encode(self.stream())
         return (block.data for block in blocks)
 
@@ -253,8 +231,6 @@ class Result:
 
             stream = read_stream(self._source)
         else:
-            from dai.formats import format_named
-
             stream = format_named(self.form).decode(iter(self._source.read1, b""))
         return stream.rebatch(self._blocksize) if self._blocksize else stream
 
@@ -364,15 +340,4 @@ def _sniffed(source: Source) -> tuple[Source, str]:
     first = b""
     while len(first.lstrip()) < 4 and (piece := source.read1()):
         first += piece
-    start = first.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if first.startswith(b"\xff\xff\xff\xff"):
-        form = "arrow"
-    elif first.startswith(b"PAR1"):
-        form = "parquet"
-    elif start.startswith(b"<"):
-        form = "webrowset"
-    elif start.startswith(b"{"):
-        form = "json"
-    else:
-        form = "csv"
-    return _Replayed(first, source), form
+    return _Replayed(first, source), recognised(first)

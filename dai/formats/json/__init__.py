@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -47,11 +47,6 @@ _ROW_BYTES = 1 << 28
 
 class JsonLines:
     """One JSON object a row; see the module for how each type is written."""
-
-    name: ClassVar[str] = "json"
-    media_type: ClassVar[str] = "application/x-ndjson"
-    suffix: ClassVar[str] = ".jsonl"
-    binary: ClassVar[bool] = False
 
     def encode(self, stream: Stream, blocksize: int | None = None, *, pieces: bool = False) -> Iterator[Block]:
         """Blocks are slices of the text of whole batches, so their size costs nothing.

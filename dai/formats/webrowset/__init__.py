@@ -8,7 +8,6 @@ of a type is in ``webrowset_types``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 from dai.formats.webrowset import decode as webrowset_decode
 from dai.formats.webrowset import encode as webrowset_encode
@@ -17,11 +16,6 @@ from dai.streams.stream import Block, Stream
 
 class WebRowSet:
     """Rows as XML, each value with a tag; types of java.sql; see schemas/webrowset.xsd."""
-
-    name: ClassVar[str] = "webrowset"
-    media_type: ClassVar[str] = "application/vnd.webrowset+xml"
-    suffix: ClassVar[str] = ".xml"
-    binary: ClassVar[bool] = False
 
     def encode(
         self,
