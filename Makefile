@@ -7,18 +7,24 @@ export PYTHON
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 
-.PHONY: help demo test check format fuzz bench clean
+# Tests run in so many processes, each with database servers of its own.
+WORKERS ?= 2
+
+.PHONY: help demo test test-fast check format fuzz bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
 demo: $(VENV)/.installed-demo ## a data service with demo data, asked in every way (no database needed)
 	$(BIN)/python -m examples.demo
 
 test: $(VENV)/.installed-test check ## every check, then every test, on real PostgreSQL and MariaDB, and MySQL where it can be had
 	@scripts/mysql-server var/mysql || [ $$? = 3 ]
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(WORKERS) --durations=30
+
+test-fast: $(VENV)/.installed-test ## the tests that need no server
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not server"
 
 check: $(VENV)/.installed-test ## format, lint, types, import contracts, structure, generated files
 	scripts/check $(BIN)

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
+from tests.scheduling import Files, in_order, needs_server
 from tests.servers import Server
 from tests.servers.mariadb import MariaServer, MySQLServer
 from tests.servers.postgresql import PostgresServer
@@ -45,6 +47,18 @@ def mysql() -> Iterator[MySQLServer]:
     """A MySQL server, for tests that ask for it where there is one (`MySQLServer.found`)."""
     with MySQLServer() as server:
         yield server
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = in_order(items)
+    for each in items:
+        if needs_server(each):
+            each.add_marker("server")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Files:
+    return Files(config, log)
 
 
 def pytest_report_header() -> str:

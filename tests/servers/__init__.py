@@ -41,6 +41,11 @@ STOP_SECONDS = 30.0
 # finds its port still free.
 PORTS = range(20_000, 32_000)
 
+# Test processes that run side by side (pytest-xdist names and counts them) share out the ports: what is stopped in one
+# finds its port free when it starts again.
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
 _given: set[int] = set()
 
 # Ends the server once standard input closes, which the kernel does when the starting process is gone.
@@ -251,7 +256,7 @@ class Server(ABC):
 
 def free_port() -> int:
     """Never the same twice in a process: what stopped may start again at its own."""
-    for port in random.SystemRandom().sample(sorted(set(PORTS) - _given), 200):
+    for port in random.SystemRandom().sample(sorted(set(PORTS[_worker::_workers]) - _given), 200):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

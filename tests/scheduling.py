@@ -1,0 +1,68 @@
+"""In which order the files of tests run, and which of them one process runs, where pytest-xdist runs several.
+
+A file's tests run in one process, so that what is shared in a module is loaded once. The files of ``TOGETHER`` run one
+after the other in one process: they kill servers that they share, fill the machine with processes or measure memory,
+and are not to do so beside each other. The longest come first, so that no process is left with one at the end.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+TOGETHER = ("tests/faults/",)
+LONGEST = (
+    "tests/faults/",
+    "tests/dqp/test_ray_runtime.py",
+    "tests/dqp/test_service_runtime.py",
+    "tests/dqp/test_generated.py",
+    "tests/dqp/dialects/test_whitelists.py",
+    "tests/drivers/test_conformance.py",
+    "tests/dqp/test_changed_tables.py",
+    "tests/api/test_statuses.py",
+    "tests/dqp/test_turns.py",
+    "tests/test_readme.py",
+)
+SERVERS = {"postgres", "mariadb", "mysql"}
+STARTS = re.compile(
+    r"\b(?:PostgresServer|MariaServer|MySQLServer|ServiceProcess|Popen)\(|from tests\.(?:clusters|faults)\b"
+)
+
+
+def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    return sorted(items, key=lambda item: _rank(item.nodeid))
+
+
+def _rank(nodeid: str) -> int:
+    return next((at for at, name in enumerate(LONGEST) if nodeid.startswith(name)), len(LONGEST))
+
+
+def needs_server(item: pytest.Item) -> bool:
+    """Whether the test has a fixture of a database server, asks for one by the name in a parameter, or stands in a file
+    that starts servers or processes of its own."""
+    if _starts_processes(item.path):
+        return True
+    names = item.fixturenames if isinstance(item, pytest.Function) else ()
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    by_name = "request" in names and any(str(each).startswith(tuple(SERVERS)) for each in parameters)
+    return by_name or not SERVERS.isdisjoint(names)
+
+
+@cache
+def _starts_processes(path: Path) -> bool:
+    return "faults" in path.parts or STARTS.search(path.read_text()) is not None
+
+
+class Files(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out a file at a time, in the order of collection."""
+
+    def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((name for name in TOGETHER if nodeid.startswith(name)), nodeid.split("::", 1)[0])
