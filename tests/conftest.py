@@ -9,12 +9,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
-from xdist.remote import Producer
 
-from tests.scheduling import Files, in_order, needs_server
+from tests.scheduling import by_file, in_order, needs_server
 from tests.servers import Server
 from tests.servers.mariadb import MariaServer, MySQLServer
 from tests.servers.postgresql import PostgresServer
@@ -57,8 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Files:
-    return Files(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return by_file(config, log)
 
 
 def pytest_report_header() -> str:

@@ -9,10 +9,9 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
-from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = ("tests/faults/",)
 LONGEST = (
@@ -57,12 +56,13 @@ def _starts_processes(path: Path) -> bool:
     return "faults" in path.parts or STARTS.search(path.read_text()) is not None
 
 
-class Files(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out a file at a time, in the order of collection."""
+def by_file(config: pytest.Config, log: Any) -> Any:
+    """A scheduler that hands out a file at a time, in the order of collection."""
+    from xdist.scheduler import LoadScopeScheduling
 
-    def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
-        config.option.loadscopereorder = False
-        super().__init__(config, log)
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return next((name for name in TOGETHER if nodeid.startswith(name)), nodeid.split("::", 1)[0])
 
-    def _split_scope(self, nodeid: str) -> str:
-        return next((name for name in TOGETHER if nodeid.startswith(name)), nodeid.split("::", 1)[0])
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
