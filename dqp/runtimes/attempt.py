@@ -25,7 +25,7 @@ from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import ServiceSource
 from dqp.errors import EvaluatorLostError
 from dqp.execution.execution import Execution
-from dqp.execution.fetch import LOST, Lost, Place, places, probe
+from dqp.execution.fetch import LOST, Place, places, probe
 from dqp.execution.fragment import Body, Columns, Leaf, Tuples, body_of
 from dqp.execution.service_calls import Operation
 from dqp.planning.distribution.partition import Fragment, Plan
@@ -90,10 +90,9 @@ class Attempt:
         execution: Execution,
         readings: Readings,
         at_hand: Mapping[Remote, pa.Table],
-        lost: Lost,
     ) -> None:
         self._runtime, self._plan, self._evaluators, self._execution = runtime, plan, evaluators, execution
-        self._readings, self._at_hand, self._lost = readings, at_hand, lost
+        self._readings, self._at_hand, self._lost = readings, at_hand, readings.lost
         self._query, self._token = uuid.uuid4().hex, new_token()
         self._cancellation = execution.cancellation
         self._keys: dict[tuple[str, str], Hashable] = {}

@@ -49,8 +49,8 @@ from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import ServiceSource
 from dqp.errors import EvaluatorLostError
 from dqp.execution.engine import arrow_field
-from dqp.execution.execution import Execution, ExecutionOptions, Slots
-from dqp.execution.fetch import LOST, Lost
+from dqp.execution.execution import Execution, Slots
+from dqp.execution.fetch import LOST
 from dqp.execution.leaves import asked, remotes
 from dqp.execution.service_calls import Operation
 from dqp.planning.context import Context
@@ -59,12 +59,12 @@ from dqp.planning.distribution.partition import Plan, cut
 from dqp.planning.distribution.placement import Placement, named_places
 from dqp.planning.distribution.splitting import divided, parts
 from dqp.planning.distribution.spreading import DEFAULT, Thresholds
-from dqp.planning.semijoins.adaptive import adapt, foreseen
+from dqp.planning.semijoins.adaptive import foreseen
 from dqp.planning.semijoins.program import leaf_of
 from dqp.runtimes.attempt import Attempt, Evaluator
 from dqp.runtimes.flight.client import health
 from dqp.runtimes.flight.server import FlightPort
-from dqp.runtimes.local import Local, Readings, alone
+from dqp.runtimes.local import FORESEEN, Local, Query, Readings
 from dqp.settings import FederationSettings
 from dqp.sql.dialects import NotPushed
 
@@ -146,20 +146,20 @@ class Distributed(Local):
 
     # --- attempts ---
 
-    def _retries(self, error: DaiError, tree: Operator, execution: Execution, lost: Lost) -> bool:
+    def _retries(self, error: DaiError, query: Query) -> bool:
         if isinstance(error, LOST):
             source = error.extra.get("source")
-            if source is not None and not lost.count(str(source)):
-                lost.add(str(source))
-            return super()._retries(error, tree, execution, lost)
+            if source is not None and not query.lost.count(str(source)):
+                query.lost.add(str(source))
+            return super()._retries(error, query)
         if isinstance(error, BusyError):
-            return execution.attempt == 1 and "evaluator" in error.extra
+            return query.execution.attempt == 1 and "evaluator" in error.extra
         if not isinstance(error, EvaluatorLostError):
             return False
         for each in self.evaluators():
             if each.name == error.extra.get("evaluator"):
                 self._lost(each)
-        return execution.attempt < ATTEMPTS
+        return query.execution.attempt < ATTEMPTS
 
     def _lost(self, evaluator: Evaluator) -> None:
         evaluator.forget()
@@ -196,66 +196,53 @@ class Distributed(Local):
             found = list(pool.map(asked, evaluators))
         return [(each, address) for each, address in zip(evaluators, found, strict=True) if address is not None]
 
-    def placed(self, tree: Operator, context: Context) -> Placement:
-        options = ExecutionOptions()
-        tree, own = self._parted(tree, context, options)
-        only = alone(tree)
-        if only is not None:
-            return Placement.here(only)
-        remarks = list(foreseen(tree, own, options.inline_bytes))
+    def _placed(self, tree: Operator, context: Context) -> Placement:
+        remarks = list(foreseen(tree, context, FORESEEN.inline_bytes))
         try:
             names = [each.name for each, _ in self._alive(again=True)]
         except EvaluatorLostError:
             names = []
         remarks += [f"{each.name} does not answer" for each in self.evaluators() if each.name not in names]
         names = names or [f"{each.name} does not answer" for each in self.evaluators()]
-        plan = cut(tree, own, len(names), thresholds=self._thresholds, seconds=self._seconds)
-        for key, remote in skewable(plan, own, self._least):
+        plan = cut(tree, context, len(names), thresholds=self._thresholds, seconds=self._seconds)
+        for key, remote in skewable(plan, context, self._least):
             remarks.append(f"{remote.source} is asked first which values of {key} most rows have: these are dealt out")
-        parts = {each: self._divided(each, plan, options) for each in remotes(plan.tree)}
+        parts = {each: self._divided(each, plan) for each in remotes(plan.tree)}
         return Placement(plan, named_places(plan, names), parts, tuple(remarks))
 
-    def _divided(self, remote: Remote, plan: Plan, options: ExecutionOptions) -> tuple[Remote, ...]:
+    def _divided(self, remote: Remote, plan: Plan) -> tuple[Remote, ...]:
         """The parts in which evaluators read a subtree, or this process where they cannot."""
         for each in plan.fragments:
             if remote in each.parted:
                 return parts(remote, each.instances)
         if isinstance(self._catalog.sources[remote.source], ServiceSource):
             return (remote,)
-        return divided(remote, options.split_rows, options.splits)
+        return divided(remote, FORESEEN.split_rows, FORESEEN.splits)
 
     # --- one attempt ---
 
-    def _opened(
-        self,
-        tree: Operator,
-        names: Sequence[str],
-        types: Sequence[str],
-        execution: Execution,
-        context: Context | None,
-        lost: Lost,
-    ) -> Stream:
-        context = context or Context(self._catalog, Estimator(), Names(identifiers(tree)))
-        tree, own = self._parted(tree, context, execution.options)
-        only = alone(tree)
-        if only is not None:
-            return self._through(only, tree.columns, names, types, execution, lost)
+    def _opened(self, query: Query) -> Stream:
+        context = query.context or Context(self._catalog, Estimator(), Names(identifiers(query.tree)))
+        return super()._opened(replace(query, context=context))
+
+    def _admit(self, execution: Execution) -> None:
         turn = ExitStack()
         turn.enter_context(self._turns(execution.cancellation))
         execution.at_end(turn.close)
+
+    def _begun(self, query: Query, readings: Readings) -> Stream:
+        execution, context = query.execution, query.context
+        assert context is not None
         evaluators = self._alive(again=execution.attempt > 1)
-        readings = Readings(self._catalog, execution, lost)
-        tree = adapt(tree, own, readings.read, execution.options.inline_bytes)
-        execution.remarks = tuple(own.remarks)
         at_hand = {
             remote: table
             for remote, reading in readings.begun.items()
             if (table := reading.whole(execution.options.inline_bytes)) is not None
         }
-        plan = self._cut(tree, own, len(evaluators), execution, readings, at_hand)
+        plan = self._cut(query.tree, context, len(evaluators), execution, readings, at_hand)
         execution.placement = Placement(plan, named_places(plan, [each.name for each, _ in evaluators]))
-        attempt = Attempt(self, plan, evaluators, execution, readings, at_hand, lost)
-        return _renamed(attempt.start(names, types), names, types)
+        attempt = Attempt(self, plan, evaluators, execution, readings, at_hand)
+        return _renamed(attempt.start(query.names, query.types), query.names, query.types)
 
     def _cut(
         self,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +31,20 @@ from dqp.settings import FederationSettings
 
 ROOT = Plan.name(0)
 """Key of the measurement of the fragment that gives the answer."""
+FORESEEN = ExecutionOptions()
+"""For plans that are shown and do not run."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """What ``Runtime.run`` is to run, and which sources it has lost."""
+
+    tree: Operator
+    names: Sequence[str]
+    types: Sequence[str]
+    context: Context | None
+    execution: Execution
+    lost: Lost
 
 
 class Local(Runtime):
@@ -62,10 +75,9 @@ class Local(Runtime):
         *,
         batch_rows: int | None = None,
     ) -> Stream:
-        lost = Lost()
-        opened = partial(self._opened, tree, names, types, execution, context, lost)
+        query = Query(tree, names, types, context, execution, Lost())
         try:
-            stream = self._first(opened, tree, execution, lost)
+            stream = self._first(query)
         except BaseException:
             execution.stop()
             raise
@@ -76,21 +88,23 @@ class Local(Runtime):
             finally:
                 execution.stop()
 
-        found = Stream(stream.schema, self._handed(stream, opened, tree, execution, lost), close)
-        return found if batch_rows is None else found.rebatch(batch_rows)
+        answer = Stream(stream.schema, self._handed(stream, query), close)
+        return answer if batch_rows is None else answer.rebatch(batch_rows)
 
     def fetch(self, remote: Remote, execution: Execution) -> pa.Table:
         stream, measure = direct(remote, self._catalog, execution, Lost())
         return measure.stream(stream).table()
 
     def placed(self, tree: Operator, context: Context) -> Placement:
-        options = ExecutionOptions()
-        tree, own = self._parted(tree, context, options)
+        tree, own = self._parted(tree, context, FORESEEN)
         only = alone(tree)
-        if only is not None:
-            return Placement.here(only)
-        parts = {each: divided(each, options.split_rows, options.splits) for each in remotes(tree)}
-        return replace(Placement.here(tree), parts=parts, remarks=tuple(foreseen(tree, own, options.inline_bytes)))
+        return Placement.here(only) if only is not None else self._placed(tree, own)
+
+    def _placed(self, tree: Operator, context: Context) -> Placement:
+        """Where a tree of several leaves would run."""
+        parts = {each: divided(each, FORESEEN.split_rows, FORESEEN.splits) for each in remotes(tree)}
+        remarks = tuple(foreseen(tree, context, FORESEEN.inline_bytes))
+        return replace(Placement.here(tree), parts=parts, remarks=remarks)
 
     def close(self) -> None:
         if self._own:
@@ -98,18 +112,16 @@ class Local(Runtime):
 
     # --- attempts ---
 
-    def _first(self, opened: partial[Stream], tree: Operator, execution: Execution, lost: Lost) -> Stream:
+    def _first(self, query: Query) -> Stream:
         while True:
             try:
-                return opened()
+                return self._opened(query)
             except DaiError as error:
-                if not self._retries(error, tree, execution, lost):
+                if not self._retries(error, query):
                     raise
-                execution.again()
+                query.execution.again()
 
-    def _handed(
-        self, stream: Stream, opened: partial[Stream], tree: Operator, execution: Execution, lost: Lost
-    ) -> Iterator[pa.RecordBatch]:
+    def _handed(self, stream: Stream, query: Query) -> Iterator[pa.RecordBatch]:
         handed = False
         while True:
             try:
@@ -119,43 +131,41 @@ class Local(Runtime):
                         handed = handed or batch.num_rows > 0
                 return
             except DaiError as error:
-                if handed or not self._retries(error, tree, execution, lost):
+                if handed or not self._retries(error, query):
                     raise
-            execution.again()
-            stream = self._first(opened, tree, execution, lost)
+            query.execution.again()
+            stream = self._first(query)
 
-    def _retries(self, error: DaiError, tree: Operator, execution: Execution, lost: Lost) -> bool:
-        """Whether another attempt may succeed after this failure of one."""
-        return isinstance(error, LOST) and self._elsewhere(tree, lost)
-
-    def _elsewhere(self, tree: Operator, lost: Lost) -> bool:
-        """Whether every remote subtree has a place that was not lost yet, and one was."""
-        found = [[lost.count(each.source.alias) for each in places(leaf, self._catalog)] for leaf in remotes(tree)]
-        return any(any(each) for each in found) and all(0 in each for each in found)
+    def _retries(self, error: DaiError, query: Query) -> bool:
+        """Whether another attempt may succeed after this failure of one: a source was lost, and every remote subtree
+        has a place that was not lost yet."""
+        if not isinstance(error, LOST):
+            return False
+        losses = [
+            [query.lost.count(place.source.alias) for place in places(leaf, self._catalog)]
+            for leaf in remotes(query.tree)
+        ]
+        return any(any(each) for each in losses) and all(0 in each for each in losses)
 
     # --- one attempt ---
 
-    def _opened(
-        self,
-        tree: Operator,
-        names: Sequence[str],
-        types: Sequence[str],
-        execution: Execution,
-        context: Context | None,
-        lost: Lost,
-    ) -> Stream:
-        own = None
+    def _opened(self, query: Query) -> Stream:
+        execution, context = query.execution, query.context
         if context is not None:
-            tree, own = self._parted(tree, context, execution.options)
-        only = alone(tree)
+            tree, context = self._parted(query.tree, context, execution.options)
+            query = replace(query, tree=tree, context=context)
+        only = alone(query.tree)
         if only is not None:
-            return self._through(only, tree.columns, names, types, execution, lost)
-        readings = Readings(self._catalog, execution, lost)
-        if own is not None:
-            tree = adapt(tree, own, readings.read, execution.options.inline_bytes)
-            execution.remarks = tuple(own.remarks)
-        execution.placement = Placement.here(tree)
-        return self._fragment(tree, names, types, execution, readings)
+            return self._through(only, query)
+        self._admit(execution)
+        readings = Readings(self._catalog, execution, query.lost)
+        if context is not None:
+            query = replace(query, tree=adapt(query.tree, context, readings.read, execution.options.inline_bytes))
+            execution.remarks = tuple(context.remarks)
+        return self._begun(query, readings)
+
+    def _admit(self, execution: Execution) -> None:
+        """Waits where so many queries run that this one has to."""
 
     def _parted(self, tree: Operator, context: Context, options: ExecutionOptions) -> tuple[Operator, Context]:
         """The tree with large aggregates made in parts, and a context of its own: a plan may be run by several threads
@@ -163,18 +173,11 @@ class Local(Runtime):
         own = replace(context, estimator=Estimator(), types=dict(context.types), remarks=[])
         return (in_parts(tree, own, options.split_rows) if options.splits > 1 else tree), own
 
-    def _through(
-        self,
-        remote: Remote,
-        columns: Sequence[str],
-        names: Sequence[str],
-        types: Sequence[str],
-        execution: Execution,
-        lost: Lost,
-    ) -> Stream:
+    def _through(self, remote: Remote, query: Query) -> Stream:
         """The rows of one statement, by DuckDB only where their types are not those of the answer."""
+        columns, names, types, execution = query.tree.columns, query.names, query.types, query.execution
         execution.placement = Placement.here(remote)
-        stream, measure = direct(remote, self._catalog, execution, lost)
+        stream, measure = direct(remote, self._catalog, execution, query.lost)
         stream = measure.stream(stream)
         at = [stream.schema.get_field_index(each) for each in columns]
         fields = []
@@ -199,9 +202,10 @@ class Local(Runtime):
 
         return stream.map(renamed, schema)
 
-    def _fragment(
-        self, tree: Operator, names: Sequence[str], types: Sequence[str], execution: Execution, readings: Readings
-    ) -> Stream:
+    def _begun(self, query: Query, readings: Readings) -> Stream:
+        """The rows of a tree of several leaves, planned again with what was learnt."""
+        execution = query.execution
+        execution.placement = Placement.here(query.tree)
         keys: dict[str, Hashable] = {"": ROOT}
 
         def input_of(path: str, leaf: Leaf) -> Tuples | Remote:
@@ -215,9 +219,9 @@ class Local(Runtime):
             reading = readings.take(remote)
             return Begun(reading, reading.columns)
 
-        body = body_of(tree, self._catalog, input_of, operation_of)
+        body = body_of(query.tree, self._catalog, input_of, operation_of)
         execution.remarks += body.remarks
-        return FragmentRunner(self._engine, execution, begin, HERE, keys).run(body, names, types)
+        return FragmentRunner(self._engine, execution, begin, HERE, keys).run(body, query.names, query.types)
 
     def operation(self, name: str) -> Operation:
         if name not in self._operations:
@@ -229,8 +233,7 @@ class Readings:
     """The remote subtrees of one attempt, each fetched once; those with equal statements together."""
 
     def __init__(self, catalog: Catalog, execution: Execution, lost: Lost) -> None:
-        self._catalog, self._execution, self._lost = catalog, execution, lost
-        self._asked: dict[Remote, object] = {}
+        self._catalog, self._execution, self.lost = catalog, execution, lost
         self._taken: set[Remote] = set()
         self.begun: dict[Remote, Reading | Renamed] = {}
 
@@ -243,27 +246,22 @@ class Readings:
 
     def take(self, remote: Remote) -> Reading | Renamed:
         """As ``read``, to be streamed: where somebody else has taken the rows, they are fetched again."""
-        found = self.read(remote)
-        if found.remote in self._taken:
+        reading = self.read(remote)
+        if reading.remote in self._taken:
             return self._begin(remote)
-        self._taken.add(found.remote)
-        return found
+        self._taken.add(reading.remote)
+        return reading
 
     def _begin(self, remote: Remote) -> Reading:
-        return Reading(remote, self._catalog, self._execution, self._lost)
+        return Reading(remote, self._catalog, self._execution, self.lost)
 
     def _same(self, remote: Remote) -> Reading | None:
         """What was begun with an equal statement."""
-        others = [each for each in self.begun.values() if isinstance(each, Reading)]
-        for each in others:
-            if each.remote.source == remote.source and self._statement(each.remote) == self._statement(remote):
+        same_source = (each for each in self.begun.values() if each.remote.source == remote.source)
+        for each in same_source:
+            if isinstance(each, Reading) and asked(each.remote, self._catalog) == asked(remote, self._catalog):
                 return each
         return None
-
-    def _statement(self, remote: Remote) -> object:
-        if remote not in self._asked:
-            self._asked[remote] = asked(remote, self._catalog)
-        return self._asked[remote]
 
 
 class Renamed:
@@ -279,8 +277,8 @@ class Renamed:
         return pa.schema(list(zip(self._names, self._reading.schema.types, strict=True)))
 
     def whole(self, limit: int) -> pa.Table | None:
-        found = self._reading.whole(limit)
-        return None if found is None else found.rename_columns(self._names)
+        table = self._reading.whole(limit)
+        return None if table is None else table.rename_columns(self._names)
 
     def stream(self) -> Stream:
         stream, schema = self._reading.stream(), self.schema
