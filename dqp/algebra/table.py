@@ -116,7 +116,7 @@ def named(columns: Sequence[ColumnInfo]) -> dict[str, ColumnInfo]:
     return found
 
 
-def meant(info: TableInfo, dialect: str) -> TableInfo:
+def with_federation_types(info: TableInfo, dialect: str) -> TableInfo:
     """The table with the types that the federation takes its columns for: a number that no DECIMAL holds (of more than
     38 digits, or ``numeric`` of PostgreSQL without a precision, as are sums and averages in views) arrives as a text,
     which is no number to SQL. What is unique in the source is a key here only where no two of its values become one."""

@@ -1,5 +1,6 @@
-"""SQL text to operators: one module a clause.
+"""Binding: makes operators of SQL text, with every name resolved. One module binds one clause.
 
-``binder`` begins and calls the others; ``scope`` says which names an expression sees; ``verbatim`` leaves to DuckDB
-what the operators have no form for. It imports ``dqp.catalog`` and ``dqp.algebra``.
+``binder`` starts and calls the others; ``parameters`` puts values into the text; ``scope`` resolves names;
+``verbatim`` leaves to DuckDB what the operators have no form for. The package imports ``dqp.catalog``,
+``dqp.algebra`` and below. A new clause is a new module; a new kind of expression is a method in ``expressions``.
 """

@@ -1,10 +1,10 @@
-"""SQL to operators.
+"""Binds a whole statement: ``bind`` makes a tree of operators from SQL text.
 
-DuckDB itself says whether a query holds and what its columns are called (``Catalog.describe``: the shadow); what stays
-to be done here is to find out what each name stands for and to say the query in operators. What they do not cover is
-no error: the smallest query expression around it that stands alone becomes a ``Verbatim`` (``verbatim``).
+DuckDB checks the query and names its columns (``Catalog.describe``, the validator). The binder resolves each name and
+expresses the query in operators. A part that the operators do not cover is no error: the smallest query expression
+around it that can run alone becomes a ``Verbatim``.
 
-``bind`` is exact: the rendered tree means what the query means. Rules make it fast.
+``bind`` is exact: the rendered tree means what the query means. The rules make it fast.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from dqp.algebra.operators import Names, Operator, SetOperation, Sort, column
 from dqp.binding.expressions import IN_LIST, Expressions
 from dqp.binding.from_clause import values
 from dqp.binding.parameters import Parameters, Statement, read, tokens
-from dqp.binding.scope import Output, Relation, Scope, Unmodelled, folded
-from dqp.binding.select import Select, is_constant, limits, only, ordered, position_of
+from dqp.binding.scope import Output, Relation, Scope, Unmodelled, folded, only
+from dqp.binding.select import Select, is_constant, limits, ordered, position_of
 from dqp.binding.statement import Binder, Cte, Ctes, Shape
 from dqp.binding.verbatim import verbatim
 from dqp.catalog.catalog import Catalog
@@ -38,7 +38,7 @@ from dqp.catalog.catalog import Catalog
 DEEPEST = 60
 """Lists in lists in a column of an answer: Arrow takes 64 levels of anything."""
 MOST_READ = 2_000
-"""Names in FROM, of a name of WITH or a view those in its query as often as it is read."""
+"""Names in FROM. Each use of a view or of a name of WITH counts the names in its query again."""
 _SET = frozenset("with_ this expression distinct order limit offset".split())
 _SUBQUERY = frozenset("with_ this alias order limit offset".split())
 _KINDS: dict[type[exp.Expression], Any] = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
@@ -54,7 +54,7 @@ class Bound:
     types: tuple[str, ...]
     statement: str
     placed: Callable[[StatementError], StatementError]
-    """An error of a place in what was bound, as one of a place in what was sent."""
+    """Translates the position of an error in the bound text to the position in the text that the user sent."""
     form: str | None = None
 
 
@@ -70,7 +70,7 @@ def bind(sql: str, catalog: Catalog, parameters: Parameters = ()) -> Bound:
         try:
             return _bound(statement, catalog)
         except StatementError as error:
-            # A constant becomes what it is compared with, a value of a table does not: texts as dates, for one.
+            # DuckDB casts a constant to the type it is compared with, a text to a date for example, but no column.
             try:
                 statement = read(sql, parameters, None)
             except LimitError:
@@ -97,26 +97,26 @@ def _not_too_deep(shape: Shape) -> None:
     for number, (_, type) in enumerate(shape, 1):
         if (depth := type[len(type.rstrip("[]")) :].count("[]")) > DEEPEST:
             raise LimitError(
-                f"Column {number} of the answer has lists in lists, {depth} levels deep; {DEEPEST} can travel.",
+                f"Column {number} of the answer has lists in lists, {depth} levels deep; the limit is {DEEPEST}.",
                 hint="Take the lists apart with unnest, or CAST the column AS VARCHAR.",
             )
 
 
-def _nothing_telling(found: tuple[Token, ...], sql: str) -> None:
-    for token, following in pairwise(found):
+def _nothing_telling(sql_tokens: tuple[Token, ...], sql: str) -> None:
+    for token, following in pairwise(sql_tokens):
         if following.token_type == TokenType.L_PAREN and token.text.lower() in TELLING:
             raise StatementError(
-                f"The function {token.text} is not allowed here: it tells about the server.",
+                f"The function {token.text} is not allowed: it reports on the server.",
                 sql=sql,
                 position=token.start + 1,
             )
 
 
-def _parsed(found: tuple[Token, ...], sql: str) -> exp.Expression:
+def _parsed(sql_tokens: tuple[Token, ...], sql: str) -> exp.Expression:
     """The syntax tree of one query that DuckDB has accepted."""
-    text = _marked(found, sql)
+    text = _marked(sql_tokens, sql)
     try:
-        made = _Dialect().parser().parse(list(found) if text is sql else tokens(text), text)
+        queries = _Dialect().parser().parse(list(sql_tokens) if text is sql else tokens(text), text)
     except ParseError as error:
         problem = error.errors[0] if error.errors else {}
         position = None
@@ -126,11 +126,11 @@ def _parsed(found: tuple[Token, ...], sql: str) -> exp.Expression:
                 problem.get("col", 1) - len(problem.get("highlight") or "") + 1, 1
             )
         raise StatementError(
-            "DuckDB knows this syntax, the federation does not (yet).", sql=sql, position=position
+            "The federation does not support this syntax yet.", sql=sql, position=position, hint="Write it another way."
         ) from error
-    if len(made) != 1 or not isinstance(made[0], exp.Query | exp.Values | exp.Pivot):
+    if len(queries) != 1 or not isinstance(queries[0], exp.Query | exp.Values | exp.Pivot):
         raise NotAQueryError("This is not a query; nothing was run.", sql=sql, position=1, hint="Send one SELECT.")
-    query = balanced(made[0])  # type: ignore[arg-type]
+    query = balanced(queries[0])  # type: ignore[arg-type]
     if text is not sql:
         _without_places(query)
     return query
@@ -141,21 +141,25 @@ def _without_places(query: exp.Expression) -> None:
         each.meta.clear()
 
 
-def _marked(found: tuple[Token, ...], sql: str) -> str:
-    """The text with a mark in every ``IN […]``, and parentheses around ``DATE '…'`` before ``::``: sqlglot would take
-    the cast for that of the text."""
+def _marked(sql_tokens: tuple[Token, ...], sql: str) -> str:
+    """The text with a mark in every ``IN […]``, and parentheses around ``DATE '…'`` before ``::``: without them sqlglot
+    casts the text, not the date."""
     marks: list[tuple[int, int, str]] = []
-    for index, token in enumerate(found[:-2]):
-        kinds = [each.token_type for each in found[index + 1 : index + 3]]
+    for index, token in enumerate(sql_tokens[:-2]):
+        kinds = [each.token_type for each in sql_tokens[index + 1 : index + 3]]
         if kinds == [TokenType.STRING, TokenType.DCOLON] and token.token_type in DuckDB.Parser.TYPE_TOKENS:
-            marks += [(token.start, 0, "("), (found[index + 1].end + 1, 0, ")")]
-    for index, (token, following) in enumerate(pairwise(found)):
-        if token.token_type == TokenType.IN and following.token_type == TokenType.L_BRACKET and not _loop(found, index):
+            marks += [(token.start, 0, "("), (sql_tokens[index + 1].end + 1, 0, ")")]
+    for index, (token, following) in enumerate(pairwise(sql_tokens)):
+        if (
+            token.token_type == TokenType.IN
+            and following.token_type == TokenType.L_BRACKET
+            and not _loop(sql_tokens, index)
+        ):
             depth = 0
-            for each in found[index + 1 :]:
+            for each in sql_tokens[index + 1 :]:
                 depth += (each.token_type == TokenType.L_BRACKET) - (each.token_type == TokenType.R_BRACKET)
                 if depth == 0:
-                    comma = "" if each is found[index + 2] else ", "
+                    comma = "" if each is sql_tokens[index + 2] else ", "
                     marks += [(following.start, 1, f"({IN_LIST}{comma}"), (each.start, 1, ")")]
                     break
     for start, length, text in sorted(marks, reverse=True):
@@ -163,15 +167,16 @@ def _marked(found: tuple[Token, ...], sql: str) -> str:
     return sql
 
 
-def _loop(found: tuple[Token, ...], index: int) -> bool:
-    """Whether the IN at ``index`` is that of a list comprehension, ``x FOR x IN …`` or ``x FOR x, i IN …``."""
+def _loop(sql_tokens: tuple[Token, ...], index: int) -> bool:
+    """Whether the IN at ``index`` belongs to a list comprehension, ``x FOR x IN …`` or ``x FOR x, i IN …``."""
     return any(
-        each.token_type == TokenType.FOR for each in (*found[index - 2 : index - 1], *found[index - 4 : index - 3])
+        each.token_type == TokenType.FOR
+        for each in (*sql_tokens[index - 2 : index - 1], *sql_tokens[index - 4 : index - 3])
     )
 
 
 class _Dialect(DuckDB):
-    """DuckDB's SQL read to the letter: paths into JSON stay as they are written."""
+    """DuckDB's SQL, where paths into JSON stay as they are written."""
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
         return path
@@ -185,7 +190,7 @@ def _parsed_view(sql: str) -> exp.Expression:
 
 
 class StatementBinder(Binder):
-    """Binds one statement, and keeps the moment that it takes for now."""
+    """Binds one statement. ``now()`` is the moment when the binder was created."""
 
     def __init__(self, catalog: Catalog, lists: Mapping[str, pa.Table] | None = None) -> None:
         self.catalog = catalog
@@ -199,8 +204,8 @@ class StatementBinder(Binder):
         self._read += 1
         if self._read > MOST_READ:
             raise LimitError(
-                f"The query reads more than {MOST_READ:,} tables and queries; those in WITH and in views count each "
-                "time that they are named.",
+                f"The query reads more than {MOST_READ:,} tables and queries. A view or a name of WITH "
+                "counts each time that the query names it.",
                 hint="Run a part that is used often first, and upload its answer as a table.",
             )
 
@@ -234,7 +239,7 @@ class StatementBinder(Binder):
         if all(each is not None for each, _ in output.columns):
             return output
         shape = self.catalog.describe(sql)
-        columns = tuple((each, made) for (each, _), (_, made) in zip(shape, output.columns, strict=True))
+        columns = tuple((each, identifier) for (each, _), (_, identifier) in zip(shape, output.columns, strict=True))
         return Output(output.tree, columns)
 
     def _query(self, node: exp.Expression, outer: Scope | None, ctes: Ctes) -> Output:
@@ -259,11 +264,11 @@ class StatementBinder(Binder):
         for each in clause.expressions:
             if not isinstance(each.this, exp.Query | exp.Values) or each.args.get("key_expressions"):
                 raise Unmodelled("WITH")
-            made = Cte(each, dict(known))
-            if made.volatile():
-                # Read twice, it would be run twice.
+            cte = Cte(each, dict(known))
+            if cte.volatile():
+                # A query that is read twice runs twice, with two different results.
                 raise Unmodelled("volatile function in WITH")
-            known[folded(each.alias)] = made
+            known[folded(each.alias)] = cte
         return known
 
     def _parenthesised(self, node: exp.Subquery, outer: Scope | None, ctes: Ctes) -> Output:
@@ -278,14 +283,14 @@ class StatementBinder(Binder):
             raise Unmodelled("sides of different width")
         names = tuple(self.names.new(name or identifier) for name, identifier in left.columns)
         tree = SetOperation(left.tree, right.tree, _KINDS[type(node)], not node.args.get("distinct"), names)
-        columns = tuple((name, made) for (name, _), made in zip(left.columns, names, strict=True))
-        others = tuple((name, made) for (name, _), made in zip(right.columns, names, strict=True))
+        columns = tuple((name, identifier) for (name, _), identifier in zip(left.columns, names, strict=True))
+        others = tuple((name, identifier) for (name, _), identifier in zip(right.columns, names, strict=True))
         return self._sorted(node, Output(tree, columns), (*columns, *others), ctes)
 
     def _sorted(
         self, node: exp.Expression, output: Output, known: tuple[tuple[str | None, str], ...], ctes: Ctes
     ) -> Output:
-        """ORDER BY, LIMIT and OFFSET behind a set operation or parentheses; ``known`` are the names they may use."""
+        """ORDER BY, LIMIT and OFFSET after a set operation or parentheses; ``known``: the columns they may name."""
         keys: list[exp.Expression] = []
         scope = Scope()
         for name, identifier in known:

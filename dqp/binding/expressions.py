@@ -1,7 +1,8 @@
-"""Expressions of one SELECT: names become identifiers, subqueries become plans, sugar becomes what the rules know.
+"""Binds the expressions of one SELECT: names become identifiers, subqueries become plans, and short forms (BETWEEN,
+COUNT(*), ANY of a list) become the forms that the rules know.
 
-A bound expression is always made anew; the parsed one stays as it was written, for a Verbatim. Aggregates and window
-functions are collected and stand in the bound expression as columns of their own.
+A bound expression is always a new one; the parsed one stays unchanged, for a Verbatim. Aggregates and window functions
+are collected, and the bound expression has columns in their place.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dqp.algebra.operators import Names, Nested, column
 from dqp.binding.scope import Output, Scope, Unmodelled, folded
 
 IN_LIST = "__in_list"
-"""Marks ``x IN [a, b]``, which the parser takes for ``x IN (a, b)``: a list never makes the answer NULL."""
+"""Marks ``x IN [a, b]``, which the parser takes for ``x IN (a, b)``. With a list the answer is never NULL."""
 
 _OPPOSITE: dict[type[exp.Expression], type[exp.Expression]] = {
     exp.EQ: exp.NEQ,
@@ -38,7 +39,7 @@ _COMPARISONS: dict[type[exp.Expression], str] = {
     exp.GTE: ">=",
 }
 _SETS = (("any", exp.EQ), ("all", exp.NEQ))
-"""What IN and NOT IN say of a list too."""
+"""Comparisons with ANY or ALL of a list that are IN or NOT IN."""
 _KEPT = (exp.Literal, exp.DataType, exp.Var, exp.Null, exp.Boolean, exp.Identifier, exp.JSONPath)
 _BARE = (exp.Column, exp.Literal, exp.Func, exp.Paren, exp.Null, exp.Boolean, Nested)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not)
@@ -131,12 +132,12 @@ class Expressions:
                 arguments[name] = [self.bind(each) if isinstance(each, exp.Expression) else each for each in value]
             else:
                 arguments[name] = value
-        made = node.__class__(**arguments)
+        rebuilt = node.__class__(**arguments)
         if node._type is not None:
-            made._type = node._type
+            rebuilt._type = node._type
         if isinstance(node, exp.Anonymous):
-            made._meta = node._meta  # where it stands in the SQL
-        return made
+            rebuilt._meta = node._meta  # where it stands in the SQL
+        return rebuilt
 
     # --- names ---
 
@@ -149,17 +150,17 @@ class Expressions:
             return _fields(exp.Identifier(this=node.parts[0].name, quoted=True), node.parts[1:])
         scope: Scope | None = self.scope
         while scope is not None:
-            found = scope.find(parts)
-            if found is not None:
+            match = scope.find(parts)
+            if match is not None:
                 if scope.sibling:
                     raise Unmodelled("lateral join")
-                value, remaining = found
+                value, remaining = match
                 if remaining and _is_outside(scope.parent, parts):
                     raise Unmodelled("a field, or a column of a query around this one")
                 return _fields(value, node.parts[len(parts) - len(remaining) :]) if remaining else value
             if parts[0] in scope.aliases:
                 return self._alias(scope, node, parts)
-            if scope.names_relation(parts[0]) or scope.made_up():
+            if scope.names_relation(parts[0]) or scope.has_unknown_names():
                 raise Unmodelled("a whole row, or a name that DuckDB makes up")
             scope = scope.parent
         if node.name.lower() == "rowid":
@@ -182,12 +183,12 @@ class Expressions:
         return _fields(self.bind(node.this), [node.expression])
 
     def _lambda(self, node: exp.Expression) -> exp.Expression:
-        given = [folded(each.name) for each in node.expressions]
-        self._locals += given
+        parameters = [folded(each.name) for each in node.expressions]
+        self._locals += parameters
         try:
             return self._rebuilt(node)
         finally:
-            del self._locals[len(self._locals) - len(given) :]
+            del self._locals[len(self._locals) - len(parameters) :]
 
     def _comprehension(self, node: exp.Expression) -> exp.Expression:
         names = node.expression.expressions if isinstance(node.expression, exp.Tuple) else [node.expression]
@@ -250,8 +251,8 @@ class Expressions:
             if isinstance(query, exp.Query):
                 return self._nested(kind, query, this=this, operator=_COMPARISONS[type(node)])
             if isinstance(query, exp.Array) and _plain(query.expressions) and (kind, type(node)) in _SETS:
-                found = exp.In(this=this, expressions=[self.bind(each) for each in query.expressions])
-                return found if kind == "any" else exp.Not(this=found)
+                membership = exp.In(this=this, expressions=[self.bind(each) for each in query.expressions])
+                return membership if kind == "any" else exp.Not(this=membership)
             quantified = right.__class__(this=exp.Paren(this=self.bind(query)))
             return node.__class__(this=this, expression=quantified)
         return self._rebuilt(node)
@@ -261,7 +262,7 @@ class Expressions:
             return self._nested("array", node.expressions[0])
         return self._rebuilt(node)
 
-    # --- sugar ---
+    # --- short forms ---
 
     def _paren(self, node: exp.Expression) -> exp.Expression:
         bound = self.bind(node.this)
@@ -312,7 +313,7 @@ class Expressions:
         return self._aggregate(node)
 
     def _aggregate(self, node: exp.Expression) -> exp.Expression:
-        """A column that stands for the aggregate, whose arguments are over the rows that are grouped."""
+        """A column in place of the aggregate; the aggregate's arguments refer to the rows before grouping."""
         return self._collected(self._arguments(node))
 
     def _arguments(self, node: exp.Expression) -> exp.Expression:
@@ -336,8 +337,10 @@ class Expressions:
     def _function(self, node: exp.Expression) -> exp.Expression:
         """The function under FILTER, WITHIN GROUP and IGNORE NULLS, with its arguments bound."""
         if isinstance(node, _WRAPPERS):
-            made = {name: self.bind(each) for name, each in node.args.items() if name != "this" and each is not None}
-            return node.__class__(this=self._function(node.this), **made)
+            modifiers = {
+                name: self.bind(each) for name, each in node.args.items() if name != "this" and each is not None
+            }
+            return node.__class__(this=self._function(node.this), **modifiers)
         if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
             return node.copy()
         return self._rebuilt(node)
@@ -357,21 +360,21 @@ class Expressions:
         if self._in_aggregate:
             raise Unmodelled("window function in an aggregate")
         definition = self._definition(node)
-        made: dict[str, Any] = {"this": self._function(node.this), "over": node.args.get("over")}
+        arguments: dict[str, Any] = {"this": self._function(node.this), "over": node.args.get("over")}
         for name in ("partition_by", "order", "spec"):
             value = definition.get(name)
             if isinstance(value, list):
-                made[name] = [self.bind(each) for each in value]
+                arguments[name] = [self.bind(each) for each in value]
             elif value is not None:
-                made[name] = self.bind(value)
-        bound = exp.Window(**made)
+                arguments[name] = self.bind(value)
+        bound = exp.Window(**arguments)
         identifier = self.windows.get(bound)
         if identifier is None:
             identifier = self.windows[bound] = self.names.new("window")
         return column(identifier)
 
     def _definition(self, node: exp.Expression, above: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Partition, order and frame of a window, those of the named window it refers to included."""
+        """Partition, order and frame of a window, with those of the named window that it refers to."""
         own = {name: node.args[name] for name in ("partition_by", "order", "spec") if node.args.get(name)}
         if node.args.get("first") is not None:
             raise Unmodelled("KEEP")
@@ -385,7 +388,7 @@ class Expressions:
 
 
 def _is_outside(scope: Scope | None, parts: tuple[str, ...]) -> bool:
-    """Whether it is a relation's name and a column of it in a query around."""
+    """Whether ``parts`` are a relation of a query around, and a column of it."""
     while scope is not None:
         if scope.qualified(parts) is not None:
             return True
@@ -400,17 +403,17 @@ def _fields(value: exp.Expression, fields: Any) -> exp.Expression:
 
 
 def _bare(node: exp.Expression) -> bool:
-    """Fit to stand anywhere without parentheses. Some operators are functions to the parser: AND, for one."""
+    """Whether it needs no parentheses anywhere. The parser takes some operators, such as AND, for functions."""
     return isinstance(node, _BARE) and not isinstance(node, exp.Binary)
 
 
 def _operand(node: exp.Expression) -> exp.Expression:
-    """Fit to stand beside an operator that binds more tightly than those of conditions."""
+    """The expression as an operand of an operator that binds more tightly than those of conditions."""
     return exp.Paren(this=node) if isinstance(node, exp.Connector | exp.Not | exp.Predicate) else node
 
 
 def _quantified(node: exp.Expression) -> exp.Expression:
-    """ALL and SOME of a list, or of a query in two parentheses, which sqlglot takes for a function."""
+    """ALL and SOME of a list, or of a query in two parentheses: sqlglot takes them for functions."""
     if isinstance(node, exp.Anonymous) and len(node.expressions) == 1 and node.name.upper() in ("ALL", "SOME"):
         kind = exp.All if node.name.upper() == "ALL" else exp.Any
         return kind(this=exp.Paren(this=node.expressions[0]))

@@ -1,4 +1,4 @@
-"""FROM: tables, views, uploaded tables, common table expressions, derived tables, VALUES, and how they are joined."""
+"""Binds FROM: tables, views, uploaded tables, common table expressions, derived tables, VALUES, and their joins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dai.errors import NotFoundError, StatementError
 from dqp.algebra.constants import value
 from dqp.algebra.operators import Inline, Join, JoinKind, Operator, Scan
 from dqp.binding.expressions import Expressions
-from dqp.binding.scope import Merged, Output, Relation, Scope, Unmodelled, folded
+from dqp.binding.scope import Merged, Output, Relation, Scope, Unmodelled, folded, only
 from dqp.binding.statement import Binder, Ctes
 from dqp.binding.verbatim import described, table_of, verbatim
 
@@ -40,13 +40,13 @@ def from_clause(binder: Binder, node: exp.Select, outer: Scope | None, ctes: Cte
     clause = node.args.get("from_")
     if clause is None:
         return Inline(binder.names.new("one_row"), (), pa.table({"one": [1]})), Scope()
-    # Of FROM … JOIN … without a SELECT before it, sqlglot hangs the joins on the first table.
+    # In FROM … JOIN … without a SELECT, sqlglot puts the joins into the first table.
     return _From(binder, outer, ctes).chain(clause.this, [*_joins(clause.this), *_joins(node)], [])
 
 
 def values(binder: Binder, node: exp.Values, ctes: Ctes) -> Output:
     """A VALUES list in the types that DuckDB gives it."""
-    _known(node, frozenset(("expressions", "alias", "joins", "with_")))
+    only(node, frozenset(("expressions", "alias", "joins", "with_")))
     query = node.copy()
     query.set("with_", None)
     query.set("alias", None)
@@ -56,7 +56,7 @@ def values(binder: Binder, node: exp.Values, ctes: Ctes) -> Output:
     if data is None:
         return verbatim(binder, query, ctes, shape)
     names = [(name, binder.names.new(name)) for name, _ in shape]
-    items = tuple((made, name) for name, made in names)
+    items = tuple((identifier, name) for name, identifier in names)
     return Output(Inline(binder.names.new("values"), items, data), tuple(names))
 
 
@@ -84,7 +84,7 @@ def _data(node: exp.Values, shape: tuple[tuple[str, str], ...]) -> pa.Table | No
 
 
 def _has_fields(tree: Operator) -> bool:
-    """Whether a column may be something that has fields, as far as is known without asking."""
+    """Whether a column may have fields; True where only DuckDB knows."""
     return not isinstance(tree, Scan) or any(each.type.startswith(_FIELDS) for each in tree.table.columns)
 
 
@@ -93,14 +93,12 @@ class _From:
         self.binder, self.outer, self.ctes, self.names = binder, outer, ctes, binder.names
 
     def chain(self, first: exp.Expression, joins: Iterable[exp.Expression], left: list[Scope]) -> Member:
-        """Members joined one after the other. A comma binds less tightly than JOIN. ``left``: the scopes of what
-        stands to the left of the first member."""
+        """Joins the members one after the other. A comma binds less tightly than JOIN. ``left``: the scopes of the
+        members to the left of the first one."""
         done: list[Member] = []
         current = self.member(first, left)
         for join in joins:
-            for name, given in join.args.items():
-                if given and name not in _JOIN:
-                    raise Unmodelled(name)
+            only(join, _JOIN)
             before = [*left, *(scope for _, scope in done), current[1]]
             right = self.chain(join.this, join.this.args.get("joins") or (), before)
             if any(join.args.get(name) for name in _JOIN - {"this"}):
@@ -115,7 +113,7 @@ class _From:
 
     def member(self, node: exp.Expression, left: list[Scope]) -> Member:
         if isinstance(node, exp.Table):
-            _known(node, _TABLE)
+            only(node, _TABLE)
             if isinstance(node.this, exp.Func):
                 return self.rows_of_function(node, node.this)
             output, path = self.table(node)
@@ -124,12 +122,12 @@ class _From:
             if isinstance(inner, exp.Table) or (isinstance(inner, exp.Subquery) and (inner.alias or _joins(inner))):
                 if node.alias or isinstance(node.args.get("alias"), exp.TableAlias):
                     raise Unmodelled("alias of a join")
-                _known(node, _DERIVED)
+                only(node, _DERIVED)
                 return self.chain(inner, _joins(inner), left)
-            _known(node, _DERIVED | {"with_"})
+            only(node, _DERIVED | {"with_"})
             output, path = self.binder.query(inner, self.siblings(left), self.ctes), ()
         elif isinstance(node, exp.Values):
-            _known(node, frozenset(("expressions", "alias", "joins")))
+            only(node, frozenset(("expressions", "alias", "joins")))
             output, path = values(self.binder, node, self.ctes), ()
         elif isinstance(node, exp.Unnest):
             return self.rows_of_function(node, node)
@@ -171,7 +169,7 @@ class _From:
         name = _function_name(function)
         relation = Relation(node.alias or name, output.columns)
         if len(relation.columns) == 1:
-            # An alias names the one column too, which keeps the function's name beside it.
+            # An alias also names the only column; the function's name stays valid for it.
             relation.index.setdefault(name, relation.columns[0][1])
         return output.tree, Scope([relation])
 
@@ -210,7 +208,7 @@ class _From:
         return bound
 
     def common(self, left: Scope, right: Scope) -> list[str]:
-        if left.made_up() or right.made_up():
+        if left.has_unknown_names() or right.has_unknown_names():
             raise Unmodelled("NATURAL JOIN of names that DuckDB makes up")
         theirs = {folded(name or "") for name, _ in right.visible()}
         return [name for name, _ in left.visible() if name is not None and folded(name) in theirs]
@@ -218,7 +216,7 @@ class _From:
     def using(
         self, left: Scope, right: Scope, names: Sequence[str], kind: JoinKind
     ) -> tuple[exp.Expression, dict[str, Merged]]:
-        """The condition of USING, and what its columns stand for behind the join."""
+        """The condition of USING, and the value of each of its columns after the join."""
         condition: exp.Expression | None = None
         merged: dict[str, Merged] = {}
         for name in names:
@@ -247,11 +245,11 @@ def _both(left: Scope, right: Scope) -> Scope:
 
 
 def _unwrapped(node: Any) -> Any:
-    """A member of FROM without parentheses that say nothing."""
+    """A member of FROM without redundant parentheses."""
     while (
         isinstance(node, exp.Subquery)
         and isinstance(node.this, exp.Subquery | exp.Table)
-        and not any(given for name, given in node.args.items() if name != "this")
+        and not any(value for name, value in node.args.items() if name != "this")
     ):
         node = node.this
     return node
@@ -262,20 +260,16 @@ def _joins(node: exp.Expression) -> Sequence[exp.Expression]:
     return found
 
 
-def _known(node: exp.Expression, names: frozenset[str]) -> None:
-    for name, given in node.args.items():
-        if given and name not in names:
-            raise Unmodelled(name)
-
-
 def renamed(columns: Iterable[tuple[str | None, str]], alias: exp.Expression | None) -> list[tuple[str | None, str]]:
-    """Columns under the names of an alias with a column list, which may be shorter."""
-    given = [each.name for each in alias.args.get("columns") or ()] if alias is not None else []
+    """The columns with the names of an alias's column list, which may be shorter than they are."""
+    aliases = [each.name for each in alias.args.get("columns") or ()] if alias is not None else []
     known = list(columns)
-    if len(given) > len(known):
+    if len(aliases) > len(known):
         raise Unmodelled("more names than columns")
-    named: list[tuple[str | None, str]] = [(name, made) for name, (_, made) in zip(given, known, strict=False)]
-    return [*named, *known[len(given) :]]
+    named: list[tuple[str | None, str]] = [
+        (name, identifier) for name, (_, identifier) in zip(aliases, known, strict=False)
+    ]
+    return [*named, *known[len(aliases) :]]
 
 
 def _function_name(node: exp.Expr) -> str:

@@ -1,8 +1,8 @@
-"""A statement as it was sent, with the values of its parameters in place.
+"""Reads a statement and puts the values of its parameters in place.
 
-Values become typed literals of DuckDB's SQL, so that everything behind sees constants. Positions in the text with the
-literals are brought back to the text that the user wrote. A long list behind IN becomes a table instead, which the
-binder knows by its name: thousands of constants would take longer to plan than the query takes.
+Values become typed literals of DuckDB's SQL, so that all later stages see constants. ``Statement`` translates positions
+in the text with literals to positions in the text that the user wrote. A long list after IN becomes a table, which the
+binder knows by its name: planning thousands of constants would take longer than running the query.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EXPLAIN = re.compile(
     re.I | re.S,
 )
 FORMS = ("text", "json", "svg")
-"""Of a plan."""
+"""The formats of a plan."""
 _ENDS = frozenset(
     {
         TokenType.VAR,
@@ -47,7 +47,7 @@ _ENDS = frozenset(
         TokenType.R_BRACE,
     }
 )
-"""Tokens that end an operand: a colon after one begins no parameter, it is part of a slice, a struct or a lambda."""
+"""Tokens that end an operand. A colon after one belongs to a slice, a struct or a lambda and starts no parameter."""
 _NAME = re.compile(r"\w+")
 
 
@@ -62,8 +62,8 @@ _DOLLARS = re.compile(
     r"""|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z)|(?P<parameter>(?<![\w$])\$(?=\w+(?![\w$])))""",
     re.S,
 )
-"""What may hold a dollar that begins no parameter, or one that begins one: sqlglot takes ``$a,$`` for the begin of a
-string in dollars, so that it is shown ``?a,?b``, which is as long."""
+"""A part of the text that may contain ``$`` without a parameter, or the ``$`` of a parameter. sqlglot takes ``$a,$``
+for the start of a dollar-quoted string, so it gets ``?a,?b``, which has the same length."""
 _WRITTEN = re.compile(
     r"""(?<!\w)[eE]'(?:[^'\\]|\\.|'')*+'|'(?:[^']|'')*+'|"(?:[^"]|"")*+"|`(?:[^`]|``)*+`|--[^\n]*|/\*.*?\*/"""
     r"""|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"""
@@ -71,12 +71,13 @@ _WRITTEN = re.compile(
     r"""\s*+\)""",
     re.S | re.I,
 )
-"""What may hold a word IN that is none, or a list of whole numbers or of texts behind one."""
+"""A part of the text that may contain the word IN without being IN, or an IN with its list of whole numbers or
+texts."""
 _LARGEST = 2**127
 _SPELLED = frozenset({int, float, str, bool, bytes, type(None), Decimal, date, datetime})
-"""Whose repr says all of a value."""
+"""Types whose repr tells all different values apart."""
 MOST_TOKENS = 30_000
-"""Words, values, signs and comments. DuckDB's parser takes some 5 KB for each, and holds Python's lock."""
+"""Words, values, signs and comments. DuckDB's parser needs some 5 KB for each, and holds Python's lock."""
 DEEPEST = 500
 """Parentheses and brackets that are open at once, and names in a chain of dots."""
 MOST_LITERALS = 500
@@ -99,14 +100,14 @@ class Statement:
     kind: str
     tokens: tuple[Token, ...]
     edits: tuple[tuple[int, int, int], ...] = ()
-    """(start and end in ``written``, length of what stands there in ``text``), in order."""
+    """(start and end in ``written``, length of the replacement in ``text``), in order."""
     lists: Mapping[str, pa.Table] = field(default_factory=dict)
     """Long lists, by the names under which ``text`` reads them."""
     form: str | None = None
-    """Of the plan that an EXPLAIN gives: one of FORMS."""
+    """Format of the plan that EXPLAIN returns: one of FORMS."""
 
     def place(self, position: int | None) -> int | None:
-        """The 1-based position in ``written`` of one in ``text``."""
+        """The 1-based position in ``written`` for one in ``text``."""
         if position is None:
             return None
         shift = 0
@@ -125,7 +126,8 @@ class Statement:
 
 
 def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
-    """Raises StatementError for what has no end: a string, a comment; LimitError for what is too long or too deep."""
+    """Raises StatementError for a string, name or comment without an end, LimitError for a text that is too long or too
+    deeply nested."""
     _bounded(sql)
     try:
         return list(_Names().tokenize(_DOLLARS.sub(lambda each: "?" if each["parameter"] else each[0], sql)))
@@ -139,7 +141,7 @@ def tokens(sql: str, written: str | None = None, shift: int = 0) -> list[Token]:
 
 
 def _bounded(sql: str) -> None:
-    """LimitError for a statement that no parser should be given. It is read no further than to its limit."""
+    """Raises LimitError for a statement that is too large for a parser; reads no further than to the limit."""
     if len(sql) <= MOST_TOKENS and all(sql.count(each) <= DEEPEST // 4 for each in "([{."):
         return
     depth = dots = 0
@@ -156,17 +158,17 @@ def _bounded(sql: str) -> None:
         if count > MOST_TOKENS:
             raise LimitError(
                 f"The query has more than {MOST_TOKENS:,} words, values, signs and comments.",
-                hint="Give a long list of values as one parameter (id IN $ids), or upload it as a table and join that.",
+                hint="Pass a long list as one parameter (id IN $ids), or upload it as a table and join that.",
             )
 
 
 def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS) -> Statement:
-    """The statement with its parameters in place. ``most``: values of a list that are written as literals, None for any
-    number of them. Raises StatementError, NotAQueryError, ParameterError."""
+    """The statement with its parameters in place. ``most``: values of a list that become literals, None for any number.
+    Raises StatementError, NotAQueryError, ParameterError."""
     try:
         sql.encode()
     except UnicodeEncodeError as error:
-        detail = f"The statement is no valid text: character {error.start + 1:,} stands for nothing."
+        detail = f"The statement is not valid Unicode: character {error.start + 1:,} is half a surrogate pair."
         raise StatementError(detail, hint="Send it as UTF-8.") from error
     prefix = _EXPLAIN.match(sql)
     kind = "query" if prefix is None else "explain analyze" if prefix["analyze"] else "explain"
@@ -176,26 +178,26 @@ def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS
     start = prefix.end() if prefix else 0
     written, lists = sql, dict[str, pa.Table]()
     try:
-        found = tokens(sql[start:], written, start)
+        sql_tokens = tokens(sql[start:], written, start)
     except LimitError:
         if most is None:
             raise
         sql = _WRITTEN.sub(partial(_as_table, lists, most), sql)
-        found = tokens(sql[start:], written, start)
-    while found and found[-1].token_type == TokenType.SEMICOLON:
-        found.pop()
-    if not found:
+        sql_tokens = tokens(sql[start:], written, start)
+    while sql_tokens and sql_tokens[-1].token_type == TokenType.SEMICOLON:
+        sql_tokens.pop()
+    if not sql_tokens:
         raise NotAQueryError("The statement is empty.")
-    end = start + found[-1].end + 1
-    second = next((each for each in found if each.token_type == TokenType.SEMICOLON), None)
+    end = start + sql_tokens[-1].end + 1
+    second = next((each for each in sql_tokens if each.token_type == TokenType.SEMICOLON), None)
     if second is not None:
         raise NotAQueryError(
             "This is more than one statement; nothing was run.", sql=written, position=start + second.start + 1
         )
-    replaced = _replaced(found, sql[start:], parameters, lists, most)
+    replaced = _replaced(sql_tokens, sql[start:], parameters, lists, most)
     edits = [(start + first, start + last, text) for first, last, text in replaced]
     if not edits and not start and end == len(sql):
-        return Statement(written, sql, kind, tuple(found), lists=lists, form=form)
+        return Statement(written, sql, kind, tuple(sql_tokens), lists=lists, form=form)
     parts, at = [], start
     for first, last, text in edits:
         parts += [sql[at:first], text]
@@ -203,23 +205,23 @@ def read(sql: str, parameters: Parameters = (), most: int | None = MOST_LITERALS
     text = "".join([*parts, sql[at:end]])
     lengths = [(first, last, len(each)) for first, last, each in edits]
     known = ((0, start, 0), *lengths) if start else tuple(lengths)
-    return Statement(written, text, kind, tuple(tokens(text)) if edits else tuple(found), known, lists, form)
+    return Statement(written, text, kind, tuple(tokens(text)) if edits else tuple(sql_tokens), known, lists, form)
 
 
-def _as_table(lists: dict[str, pa.Table], most: int, found: re.Match[str]) -> str:
-    """A long list that is written behind IN as one that came as a parameter. No position changes."""
+def _as_table(lists: dict[str, pa.Table], most: int, match: re.Match[str]) -> str:
+    """The replacement for a long list after IN, as for a list that is a parameter. It is as long as the list was."""
     values: list[Any] = []
-    if found["numbers"]:
-        values = [int(each) for each in found["numbers"].split(",")]
-    elif found["texts"]:
-        values = [each.replace("''", "'") for each in re.findall(r"'((?:[^']|'')*+)'", found["texts"])]
+    if match["numbers"]:
+        values = [int(each) for each in match["numbers"].split(",")]
+    elif match["texts"]:
+        values = [each.replace("''", "'") for each in re.findall(r"'((?:[^']|'')*+)'", match["texts"])]
     text = _listed(values, lists, most, True)
-    first = found.start("numbers" if found["numbers"] else "texts") - found.start()
-    return found[0] if text is None else f"{found[0][:first]}{text})".ljust(len(found[0]))
+    first = match.start("numbers" if match["numbers"] else "texts") - match.start()
+    return match[0] if text is None else f"{match[0][:first]}{text})".ljust(len(match[0]))
 
 
 def _replaced(
-    found: list[Token], sql: str, parameters: Parameters, lists: dict[str, pa.Table], most: int | None
+    sql_tokens: list[Token], sql: str, parameters: Parameters, lists: dict[str, pa.Table], most: int | None
 ) -> list[tuple[int, int, str]]:
     """(start, end, literal) of every parameter. Long lists go into ``lists``."""
     named = parameters if isinstance(parameters, Mapping) else None
@@ -227,8 +229,8 @@ def _replaced(
     edits: list[tuple[int, int, str]] = []
     used: set[str | int] = set()
     question = 0
-    for index, token in enumerate(found):
-        following = found[index + 1] if index + 1 < len(found) else None
+    for index, token in enumerate(sql_tokens):
+        following = sql_tokens[index + 1] if index + 1 < len(sql_tokens) else None
         adjacent = following is not None and following.start == token.end + 1 and _NAME.fullmatch(following.text)
         key: str | int
         first = sql[token.start]
@@ -239,7 +241,7 @@ def _replaced(
             continue
         elif token.token_type == TokenType.PLACEHOLDER and first == "$":
             key, end = int(following.text) - 1 if following.text.isdigit() else following.text, following.end + 1
-        elif token.token_type == TokenType.COLON and (index == 0 or found[index - 1].token_type not in _ENDS):
+        elif token.token_type == TokenType.COLON and (index == 0 or sql_tokens[index - 1].token_type not in _ENDS):
             key, end = following.text, following.end + 1
         else:
             continue
@@ -254,8 +256,8 @@ def _replaced(
         used.add(key)
         value = named[str(key)] if named is not None else positional[int(key)]
         name = f"{shown} (number {key + 1})" if shown == "?" and isinstance(key, int) else shown
-        before = [each.token_type for each in found[max(index - 2, 0) : index]]
-        enclosed = before == [TokenType.IN, TokenType.L_PAREN] and _closes(found, end)
+        before = [each.token_type for each in sql_tokens[max(index - 2, 0) : index]]
+        enclosed = before == [TokenType.IN, TokenType.L_PAREN] and _closes(sql_tokens, end)
         after_in = before[-1:] == [TokenType.IN]
         value = _members(_plain(value)) if after_in else value
         text = _listed(value, lists, most, enclosed) if after_in or enclosed else None
@@ -263,37 +265,39 @@ def _replaced(
     surplus: list[str | int] = [each for each in named or range(len(positional)) if each not in used]
     if surplus:
         names = ", ".join(f"${each}" if isinstance(each, str) else str(each + 1) for each in surplus)
-        raise ParameterError(f"The statement has no place for the value of parameter {names}.")
+        raise ParameterError(
+            f"The statement does not use parameter {names}.", hint="Leave the value out, or write the parameter."
+        )
     return edits
 
 
 def _members(value: Any) -> Any:
-    """A list without its NULLs: to DuckDB ``IN`` with a list asks what the list contains, which is never NULL."""
+    """A list without its NULLs: in DuckDB, ``IN`` with a list means ``contains``, which never matches NULL."""
     if not isinstance(value, list):
         return value
     plain = value if _SPELLED.issuperset(map(type, value)) else map(_plain, value)
     return [each for each in plain if each is not None]
 
 
-def _closes(found: list[Token], end: int) -> bool:
+def _closes(sql_tokens: list[Token], end: int) -> bool:
     return (
-        any(each.start >= end and each.token_type == TokenType.R_PAREN for each in found)
-        and next(each for each in found if each.start >= end).token_type == TokenType.R_PAREN
+        any(each.start >= end and each.token_type == TokenType.R_PAREN for each in sql_tokens)
+        and next(each for each in sql_tokens if each.start >= end).token_type == TokenType.R_PAREN
     )
 
 
 def _missing(shown: str, key: str | int, named: Mapping[str, Any] | None, count: int) -> ParameterError:
     if isinstance(key, int):
-        given = (
+        available = (
             "only names are" if named else f"{count or 'no'} positional {'value is' if count == 1 else 'values are'}"
         )
         in_order = "Give one value for each, in order (in a document an sqlParameter)."
         hint = "Write $ and its name in the SQL." if named else in_order
-        return ParameterError(f"Parameter {shown} is number {key + 1}, but {given} given.", hint=hint)
+        return ParameterError(f"Parameter {shown} is number {key + 1}, but {available} given.", hint=hint)
     known = ", ".join(map(str, named)) if named else "no named values"
-    told = f"Give it one: sql(…, {key}=…), -p {key}=… of a command, or a variable {key} beside %%dqp."
-    near = nearest(key, list(map(str, named))) if named else ""
-    hint = near if near.startswith("Did") else told
+    how_to_set = f"Give it one: sql(…, {key}=…), -p {key}=… of a command, or a variable {key} beside %%dqp."
+    suggestion = nearest(key, list(map(str, named))) if named else ""
+    hint = suggestion if suggestion.startswith("Did") else how_to_set
     return ParameterError(f"Parameter {shown} has no value; given: {known}.", hint=hint)
 
 
@@ -337,7 +341,7 @@ def _plain(value: Any) -> Any:
         if package == "numpy" and kind in ("M", "m"):
             value = value.astype(f"{'datetime64' if kind == 'M' else 'timedelta64'}[us]")
         listed = value.tolist()
-        # Among texts and objects of pandas, NaN is the mark of what is missing.
+        # In a pandas column of texts or objects, NaN marks a missing value.
         missing = package == "pandas" and kind == "O" and isinstance(listed, list)
         return [None if isinstance(each, float) and each != each else each for each in listed] if missing else listed
     if type(value).__name__ in ("NaTType", "NAType"):
@@ -346,8 +350,7 @@ def _plain(value: Any) -> Any:
 
 
 def spelled(parameters: Parameters) -> str:
-    """A text that is the same for the same values only. That of a long array is not: NumPy and pandas leave out the
-    middle of it."""
+    """A text that differs for different values. (``repr`` of a long NumPy or pandas array leaves out its middle.)"""
     if isinstance(parameters, Mapping):
         return repr({name: _whole(each) for name, each in parameters.items()})
     return repr([_whole(each) for each in parameters])
@@ -397,7 +400,7 @@ def literal(value: Any, name: str = "") -> str:
         return f"CAST('{value}' AS UUID)"
     if isinstance(value, list):
         return "[" + ", ".join(literal(_plain(each), name) for each in value) + "]"
-    raise ParameterError(f"The value of parameter {name} is a {type(value).__name__}, which SQL has no type for.")
+    raise ParameterError(f"The value of parameter {name} is a {type(value).__name__}; SQL has no type for it.")
 
 
 def _decimal(value: Decimal, name: str) -> str:
@@ -408,7 +411,7 @@ def _decimal(value: Decimal, name: str) -> str:
     digits = len(whole.lstrip("0")) + len(fraction)
     if digits > 38:
         raise ParameterError(f"The value of parameter {name} has more than 38 digits.")
-    # As DuckDB has it of a constant: a zero before the point is a digit.
+    # As for a constant in DuckDB, a zero before the point counts as a digit.
     precision = digits if whole.strip("0") else min(digits + 1, 38)
     return f"CAST('{text}' AS DECIMAL({precision}, {len(fraction)}))"
 
@@ -417,6 +420,6 @@ def _string(value: str, name: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise ParameterError(f"The value of parameter {name} is no valid text.") from error
+        raise ParameterError(f"The value of parameter {name} is not valid Unicode text.") from error
     parts = ["'" + part.replace("'", "''") + "'" for part in str(value).split("\0")]
     return parts[0] if len(parts) == 1 else "(" + " || chr(0) || ".join(parts) + ")"

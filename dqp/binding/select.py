@@ -1,4 +1,4 @@
-"""One SELECT as operators: its list, grouping, windows, order, in the order in which DuckDB makes them."""
+"""Binds one SELECT: its list, grouping, windows and order, in the order in which DuckDB computes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlglot import exp
 from dqp.algebra.operators import Aggregate, Distinct, Filter, Item, Nested, Project, Sort, column, free, substituted
 from dqp.binding.expressions import Expressions
 from dqp.binding.from_clause import from_clause
-from dqp.binding.scope import Output, Scope, Unmodelled, folded
+from dqp.binding.scope import Output, Scope, Unmodelled, folded, only
 from dqp.binding.statement import Binder, Ctes
 
 _SELECT = frozenset(
@@ -18,15 +18,8 @@ _SELECT = frozenset(
 )
 
 
-def only(node: exp.Expression, known: frozenset[str]) -> None:
-    """Unmodelled for a part of the node that is not ``known``."""
-    for name, value in node.args.items():
-        if value and name not in known:
-            raise Unmodelled(name)
-
-
 def limits(node: exp.Expression) -> tuple[int | None, int]:
-    """LIMIT and OFFSET where they are numbers."""
+    """LIMIT and OFFSET. Raises Unmodelled where they are not whole numbers."""
     limit, offset = node.args.get("limit"), node.args.get("offset")
     count = None
     if limit is not None:
@@ -46,7 +39,7 @@ def _whole(node: exp.Expression) -> int:
 
 
 def position_of(node: exp.Expression, count: int) -> int | None:
-    """The place from 0 that a whole number in ORDER BY or GROUP BY means, of ``count``; None for anything else."""
+    """The position, from 0, that a whole number in ORDER BY or GROUP BY means; None for any other expression."""
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
         position = int(node.name)
         if not 1 <= position <= count:
@@ -61,12 +54,12 @@ def is_constant(node: exp.Expression) -> bool:
 
 
 def ordered(like: exp.Expression, value: exp.Expression) -> exp.Expression:
-    """``value`` in the direction of ``like``."""
+    """``value`` as a sort key with the direction of ``like``."""
     return exp.Ordered(this=value, desc=bool(like.args.get("desc")), nulls_first=bool(like.args.get("nulls_first")))
 
 
 class Select:
-    """One SELECT on its way to operators."""
+    """Binds one SELECT; ``bound`` gives its tree."""
 
     def __init__(self, binder: Binder, node: exp.Select, outer: Scope | None, ctes: Ctes) -> None:
         only(node, _SELECT)
@@ -80,7 +73,7 @@ class Select:
         windows = {folded(each.name): each for each in node.args.get("windows") or ()}
         self.bind = Expressions(self.scope, self.names, self._subquery, binder.moment, windows)
         self.outputs: list[tuple[str | None, exp.Expression | int]] = []
-        """Name, and the bound column that a star stands for or the number of the item."""
+        """Of each output its name, and its bound column (from a star) or the number of its item."""
 
     def _subquery(self, query: exp.Expression, scope: Scope) -> Output:
         return self.binder.query(query, scope, self.ctes)
@@ -165,9 +158,9 @@ class Select:
         for name in ("grouping_sets", "rollup", "cube"):
             parts += group.args.get(name) or []
         for part in parts:
-            found = self._sets(part)
+            new_sets = self._sets(part)
             several = several or isinstance(part, exp.GroupingSets | exp.Rollup | exp.Cube)
-            sets = [[*one, *other] for one in sets for other in found]
+            sets = [[*one, *other] for one in sets for other in new_sets]
         keys = list(dict.fromkeys(key for one in sets for key in one))
         if self.bind.aggregates or self.bind.windows:
             raise Unmodelled("aggregate in GROUP BY")
@@ -185,14 +178,14 @@ class Select:
         return list(dict.fromkeys(keys))
 
     def _with_columns_of(self, having: exp.Expression, keys: list[exp.Expression]) -> list[exp.Expression]:
-        """The keys of GROUP BY ALL beside a HAVING: in DuckDB, the columns outside its aggregates are keys as well."""
-        made = {folded(each.alias) for each in self.node.expressions if isinstance(each, exp.Alias)}
+        """The keys of GROUP BY ALL with a HAVING: in DuckDB, the columns of HAVING outside aggregates are keys too."""
+        aliases = {folded(each.alias) for each in self.node.expressions if isinstance(each, exp.Alias)}
         named = {folded(each.name) for each in self.node.args["having"].find_all(exp.Column) if not each.table}
-        if having.find(Nested) or made & named:  # an alias goes before a column here
+        if having.find(Nested) or aliases & named:  # an alias goes before a column here
             raise Unmodelled("subquery or alias in HAVING with GROUP BY ALL")
         rows = self.scope.identifiers()
-        found = [column(each.name) for each in having.find_all(exp.Column, bfs=False) if each.name in rows]
-        return list(dict.fromkeys([*keys, *found]))
+        columns = [column(each.name) for each in having.find_all(exp.Column, bfs=False) if each.name in rows]
+        return list(dict.fromkeys([*keys, *columns]))
 
     def _sets(self, node: exp.Expression) -> list[list[exp.Expression]]:
         """The grouping sets that a member of GROUP BY stands for."""
@@ -219,7 +212,8 @@ class Select:
     def _aggregated(
         self, group: list[exp.Expression], sets: list[list[exp.Expression]] | None
     ) -> Callable[[exp.Expression], exp.Expression]:
-        """Puts the Aggregate over the tree; gives the change of an expression over rows to one over groups."""
+        """Puts the Aggregate over the tree. Returns a function that changes an expression over rows to one over
+        groups."""
         keys: list[Item] = []
         known: dict[exp.Expression, str] = {}
         for key in group:
@@ -227,12 +221,12 @@ class Select:
             known[key] = key.name if plain else self.names.new(key.name if isinstance(key, exp.Column) else "key")
             keys.append((known[key], key))
         gone = self.scope.identifiers() - {key.name for key in group if isinstance(key, exp.Column) and sets is None}
-        renamed = {key.name: column(made) for key, made in known.items() if isinstance(key, exp.Column)}
+        renamed = {key.name: column(identifier) for key, identifier in known.items() if isinstance(key, exp.Column)}
 
         def over(node: exp.Expression) -> exp.Expression:
-            made = known.get(node) if known else None
-            if made is not None:
-                return column(made)
+            identifier = known.get(node) if known else None
+            if identifier is not None:
+                return column(identifier)
             if isinstance(node, exp.Column):
                 if node.name in gone:
                     raise Unmodelled("column that is no key")
@@ -260,8 +254,8 @@ class Select:
             return Nested(**{**changed.args, "this": over(operand)}) if operand is not None else changed
 
         aggregates = tuple(
-            (made, over(each) if isinstance(each, exp.Grouping | exp.GroupingId) else each)
-            for each, made in self.bind.aggregates.items()
+            (identifier, over(each) if isinstance(each, exp.Grouping | exp.GroupingId) else each)
+            for each, identifier in self.bind.aggregates.items()
         )
         if not keys and not aggregates:
             raise Unmodelled("groups without anything")
@@ -272,7 +266,7 @@ class Select:
     # --- order and projection ---
 
     def _order(self, values: list[exp.Expression]) -> list[tuple[exp.Expression | int, exp.Expression]]:
-        """(the number of an output or an expression, the key as it was written) of each key."""
+        """For each key: the number of an output or an expression, and the key as it is written."""
         order = self.node.args.get("order")
         keys: list[tuple[exp.Expression | int, exp.Expression]] = []
         if order is None:
@@ -318,9 +312,9 @@ class Select:
             values = [substituted(each, windows) for each in values]
         items: list[Item] = []
         taken: set[str] = set()
-        given = frozenset(self.tree.columns)
+        tree_columns = frozenset(self.tree.columns)
         for (name, _), value in zip(self.outputs, values, strict=True):
-            passes = isinstance(value, exp.Column) and value.name in given - taken
+            passes = isinstance(value, exp.Column) and value.name in tree_columns - taken
             identifier = value.name if passes else self.names.new(name or "column")
             taken.add(identifier)
             items.append((identifier, value))
@@ -335,17 +329,17 @@ class Select:
             sorting = [ordered(like, column(items[key][0])) for key, like in keys if isinstance(key, int)]
             if sorting or limit is not None or offset:
                 self.tree = Sort(self.tree, tuple(sorting), limit, offset)
-        columns = tuple((name, made) for (name, _), (made, _) in zip(self.outputs, items, strict=True))
+        columns = tuple((name, identifier) for (name, _), (identifier, _) in zip(self.outputs, items, strict=True))
         return Output(self.tree, columns)
 
 
 def _varies(node: exp.Expression) -> bool:
-    """Whether an expression may differ from row to row: others are no keys of an order."""
+    """Whether an expression may differ from row to row. Only such an expression can be a sort key."""
     return node.find(exp.Column, Nested, exp.Window) is not None
 
 
 def _name(node: exp.Expression) -> str | None:
-    """The name of a select item, as far as it is not one that DuckDB makes up."""
+    """The name of a select item, None where DuckDB invents it."""
     if isinstance(node, exp.Alias):
         return str(node.alias)
     return node.name if isinstance(node, exp.Column) else None

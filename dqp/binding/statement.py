@@ -1,5 +1,4 @@
-"""What the clauses of a statement share while it is bound: its names, its common table expressions, the way to
-subqueries."""
+"""Defines ``Binder``, the interface between the modules of the clauses: names, common table expressions, subqueries."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ Shape = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Cte:
-    """A common table expression and those it sees."""
+    """A common table expression, and the ones that it may use."""
 
     node: exp.Expression
     ctes: Ctes = field(repr=False)
@@ -34,8 +33,8 @@ Ctes = Mapping[str, Cte]
 
 
 class Binder(ABC):
-    """One statement: its clauses are bound by modules of their own, which come back here for what is nested in them.
-    ``names`` gives identifiers; ``lists`` are the tables of parameters that came with the statement."""
+    """Binds one statement. The modules of the clauses call it for nested queries. ``names`` creates identifiers;
+    ``lists`` are the long lists among the statement's parameters."""
 
     catalog: Catalog
     lists: Mapping[str, pa.Table]
@@ -43,17 +42,18 @@ class Binder(ABC):
 
     @abstractmethod
     def reads(self) -> None:
-        """Counts a name in FROM. LimitError for one too many: queries that read others twice grow without an end."""
+        """Counts a name in FROM. Raises LimitError beyond the limit, because queries that read others twice grow
+        without bound."""
 
     @abstractmethod
     def moment(self, kind: str) -> exp.Expression:
-        """The literal of a function of the moment."""
+        """The literal for a function such as ``now()``; ``kind`` is its DuckDB type."""
 
     @abstractmethod
     def query(self, node: exp.Expression, outer: Scope | None, ctes: Ctes) -> Output:
-        """A query expression; ``outer`` is the scope of the query around it. Raises Unmodelled for one that the
-        operators do not cover and that does not stand alone."""
+        """Binds a query expression; ``outer`` is the scope of the query around it. Raises Unmodelled for one that the
+        operators do not cover and that cannot run alone."""
 
     @abstractmethod
     def view(self, name: str) -> Output | None:
-        """A view of the catalog by its name."""
+        """Binds the catalog's view of that name; None if there is none."""

@@ -1,7 +1,7 @@
-"""Verbatim queries: query expressions that are taken as they are written.
+"""Makes verbatim queries: query expressions that DuckDB runs as they are written, because no operator covers them.
 
-The text keeps everything but its tables, which are read through placeholders: a base table is scanned for the columns
-whose names appear in the text, or for all where a star, a whole row or the like makes it doubtful.
+Placeholders replace the tables in the text. A table is read for the columns whose names appear in the text, or for all
+of them where the text may use others too (a star, a whole row or the like).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dqp.sql.render_duckdb import query_sql
 
 
 def described(catalog: Catalog, query: exp.Expression) -> Shape:
-    """Names and types of a query expression that stands alone. Raises Unmodelled for one that does not."""
+    """Names and types of a query expression's columns. Raises Unmodelled for one that cannot run alone."""
     try:
         return catalog.describe(query_sql(_unmarked(query.copy()), comments=False))
     except StatementError as error:
@@ -31,15 +31,15 @@ def described(catalog: Catalog, query: exp.Expression) -> Shape:
 
 
 def verbatim(binder: Binder, node: exp.Expression, ctes: Ctes, shape: Shape | None = None) -> Output:
-    """A query expression as a Verbatim. ``shape`` is known for a whole statement. Raises Unmodelled for one that uses
-    names of the queries around it."""
+    """A query expression as a Verbatim. ``shape``: its columns, where they are known. Raises Unmodelled for one that
+    uses names of the queries around it."""
     closed = _closed(node, ctes)
-    found = described(binder.catalog, closed) if shape is None else shape
-    columns = tuple((name, binder.names.new(name)) for name, _ in found)
-    return Output(_made(binder, closed, tuple((each, name) for name, each in columns)), columns)
+    shape = described(binder.catalog, closed) if shape is None else shape
+    columns = tuple((name, binder.names.new(name)) for name, _ in shape)
+    return Output(_operator(binder, closed, tuple((each, name) for name, each in columns)), columns)
 
 
-def _made(binder: Binder, closed: exp.Expression, given: tuple[tuple[str, str], ...]) -> Verbatim:
+def _operator(binder: Binder, closed: exp.Expression, items: tuple[tuple[str, str], ...]) -> Verbatim:
     """The Verbatim of a query expression with all its common table expressions; ``closed`` is changed."""
     if isinstance(closed, exp.Table):
         raise Unmodelled("a table alone")
@@ -54,7 +54,7 @@ def _made(binder: Binder, closed: exp.Expression, given: tuple[tuple[str, str], 
     for name, output in calling:
         parts.append(output.tree)
         names.append(name)
-        exposed.append(tuple((each, made) for each, made in output.columns if each is not None))
+        exposed.append(tuple((each, identifier) for each, identifier in output.columns if each is not None))
     for (table, output), alias in zip(tables, aliases, strict=True):
         known = [(name, identifier) for name, identifier in output.columns if name is not None]
         kept = [each for each in known if words is None or folded(each[0]) in words] or known[:1]
@@ -66,11 +66,11 @@ def _made(binder: Binder, closed: exp.Expression, given: tuple[tuple[str, str], 
         parts.append(_narrowed(output.tree, [identifier for _, identifier in kept]))
         names.append(name)
         exposed.append(tuple(kept))
-    return Verbatim(closed, tuple(parts), tuple(names), tuple(exposed), given)
+    return Verbatim(closed, tuple(parts), tuple(names), tuple(exposed), items)
 
 
 def _narrowed(tree: Operator, columns: list[str]) -> Operator:
-    """The tree with these columns alone, where it is a table."""
+    """The tree with only these columns, if it is a table."""
     if isinstance(tree, Scan):
         return Scan(tree.table, tuple(each for each in tree.items if each[0] in columns))
     if isinstance(tree, Inline):
@@ -79,9 +79,9 @@ def _narrowed(tree: Operator, columns: list[str]) -> Operator:
 
 
 def table_of(binder: Binder, node: exp.Table) -> Output:
-    """What a table's name stands for but a common table expression: an uploaded table, a view, a table of a source.
+    """The uploaded table, the view or the source's table of that name; not a common table expression.
 
-    NotFoundError where there is none."""
+    Raises NotFoundError if there is none."""
     catalog, names = binder.catalog, binder.names
     name, schema, alias = node.name, node.db, node.catalog
     if not alias and schema in ("", "main"):
@@ -90,7 +90,9 @@ def table_of(binder: Binder, node: exp.Table) -> Output:
             data = catalog.inline(name)
         if data is not None:
             items = tuple((names.new(each), each) for each in data.column_names)
-            return Output(Inline(names.new(shown(name)), items, data), tuple((each, made) for made, each in items))
+            return Output(
+                Inline(names.new(shown(name)), items, data), tuple((each, identifier) for identifier, each in items)
+            )
         output = binder.view(name)
         if output is not None:
             return output
@@ -100,11 +102,11 @@ def table_of(binder: Binder, node: exp.Table) -> Output:
     else:
         table = catalog.table(schema, name)
     items = tuple((names.new(each.name), each.name) for each in table.columns)
-    return Output(Scan(table, items), tuple((each, made) for made, each in items))
+    return Output(Scan(table, items), tuple((each, identifier) for identifier, each in items))
 
 
 def _closed(node: exp.Expression, ctes: Ctes) -> exp.Expression:
-    """A copy of the query expression that defines every common table expression it uses."""
+    """A copy of the query expression, with a definition of every common table expression that it uses."""
     needed: dict[str, Cte] = {}
 
     def need(query: exp.Expression, known: Ctes) -> None:
@@ -152,18 +154,17 @@ def _defined(table: exp.Expression, within: exp.Expression) -> bool:
 
 
 def _tables(binder: Binder, query: exp.Expression, known: frozenset[str]) -> Iterator[tuple[exp.Table, Output]]:
-    """Every table in the text that is neither ``known`` nor one of its own common table expressions, and what it stands
-    for."""
+    """Every table in the text with its bound query, but those ``known`` and the text's own common table expressions."""
     for table in list(query.find_all(exp.Table)):
         if table.name in known:
             continue
         function = table.this
         if isinstance(function, exp.Func):
             if not isinstance(function, exp.GenerateSeries) and function.name.lower() not in TABLE_FUNCTIONS:
-                raise StatementError(f"The table function {function.name or function.key} is not offered here.")
+                raise StatementError(f"A federation has no table function {function.name or function.key}.")
             continue
         if not isinstance(function, exp.Identifier):
-            raise StatementError("Only tables of the federation can be read.")
+            raise StatementError("A query can only read tables of the federation.")
         if not table.db and _defined(table, query):
             continue
         try:
@@ -173,7 +174,7 @@ def _tables(binder: Binder, query: exp.Expression, known: frozenset[str]) -> Ite
 
 
 def _words(query: exp.Expression) -> frozenset[str] | None:
-    """Every name in the text in lower case, None where columns may be used that it does not name."""
+    """Every name in the text in lower case; None if it may use columns that it does not name."""
     relations = {folded(each.alias_or_name) for each in query.find_all(exp.Table)}
     words: set[str] = set()
     for node in query.walk():
@@ -185,7 +186,7 @@ def _words(query: exp.Expression) -> frozenset[str] | None:
 
 
 def _doubtful(node: exp.Expr) -> bool:
-    """Whether columns are meant that are not named: all, those in common, those of a pattern or of a position."""
+    """Whether the node means columns that it does not name: all, the common ones, those of a pattern or position."""
     if isinstance(node, exp.Star):
         return not isinstance(node.parent, exp.Count)
     if isinstance(node, exp.Join):
@@ -196,8 +197,8 @@ def _doubtful(node: exp.Expr) -> bool:
 
 
 def _aliases(binder: Binder, query: exp.Expression, tables: list[exp.Table]) -> list[exp.TableAlias]:
-    """An alias for each table: its own, else its name, or a new one where several sources have a table of that name.
-    Columns that are qualified by more than the alias are changed to it."""
+    """An alias for each table: its own, else its name, or a new one if several sources have a table of that name.
+    Changes columns with a longer qualifier to the alias."""
     paths = {id(each): tuple(folded(part.name) for part in each.parts) for each in tables if not each.alias}
     shared = {path[-1] for path in paths.values() if len({each for each in paths.values() if each[-1] == path[-1]}) > 1}
     by_path: dict[tuple[str, ...], str] = {}
@@ -216,20 +217,20 @@ def _aliases(binder: Binder, query: exp.Expression, tables: list[exp.Table]) -> 
             continue
         fields = [exp.Identifier(this=alias, quoted=True), *(part.copy() for part in parts[size:])]
         node.replace(exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(fields), strict=False))))
-    made = []
+    aliases = []
     for table in tables:
-        given = table.args.get("alias")
+        written = table.args.get("alias")
         path = paths.get(id(table))
         if path is None:
-            made.append(table.args["alias"].copy())
+            aliases.append(table.args["alias"].copy())
         else:
-            columns = [each.copy() for each in given.args.get("columns") or ()] if given is not None else None
-            made.append(exp.TableAlias(this=exp.Identifier(this=by_path[path], quoted=True), columns=columns))
-    return made
+            columns = [each.copy() for each in written.args.get("columns") or ()] if written is not None else None
+            aliases.append(exp.TableAlias(this=exp.Identifier(this=by_path[path], quoted=True), columns=columns))
+    return aliases
 
 
 def _nearest(node: exp.Expression, name: str, paths: Mapping[int, tuple[str, ...]]) -> tuple[str, ...] | None:
-    """The full name of the table that ``name`` stands for at a place in the text."""
+    """The full name of the table that ``name`` means at the node's place in the text."""
     select = node.find_ancestor(exp.Select)
     while select is not None:
         for table in select.find_all(exp.Table):
@@ -241,7 +242,7 @@ def _nearest(node: exp.Expression, name: str, paths: Mapping[int, tuple[str, ...
 
 
 def _unmarked(query: exp.Expression) -> exp.Expression:
-    """``IN (mark, a, b)`` as the function that ``IN [a, b]`` is."""
+    """The query with ``contains`` in place of ``IN (mark, a, b)``, which was ``IN [a, b]``."""
     for node in list(query.find_all(exp.In)):
         listed = node.expressions
         if listed and isinstance(listed[0], exp.Column) and listed[0].name == IN_LIST:
@@ -251,10 +252,10 @@ def _unmarked(query: exp.Expression) -> exp.Expression:
 
 
 def _with_calls(binder: Binder, closed: exp.Expression) -> list[tuple[str, Output]]:
-    """The queries within ``closed`` that make operation calls, which the engine that runs a Verbatim does not know, and
-    the names by which it reads their rows instead; ``closed`` is changed. StatementError for a call that stands in no
-    query of its own."""
-    found: list[tuple[str, Output]] = []
+    """Takes the queries with operation calls out of ``closed``, because DuckDB does not know these functions. Returns
+    the name under which ``closed`` now reads the rows of each, and the bound query. Raises StatementError for a call
+    that has no query of its own."""
+    calling: list[tuple[str, Output]] = []
     functions = binder.catalog.functions
     while call := next((each for each in closed.find_all(exp.Anonymous) if each.name.lower() in functions), None):
         query: Any = call.find_ancestor(exp.Select, exp.SetOperation)
@@ -264,22 +265,22 @@ def _with_calls(binder: Binder, closed: exp.Expression) -> list[tuple[str, Outpu
                 columns = [exp.Column(this=exp.Identifier(this=each, quoted=True)) for each, _ in output.columns]
                 table = exp.Table(this=exp.Identifier(this=name, quoted=True))
                 query.replace(exp.Select(expressions=columns, from_=exp.From(this=table)))
-                found.append((name, output))
+                calling.append((name, output))
                 break
             query = query.find_ancestor(exp.Select, exp.SetOperation)
         else:
             raise StatementError(
-                f"The operation call {call.name} cannot stand here: a query with DISTINCT ON, WITH RECURSIVE, PIVOT, a "
-                "lateral join or the like is run as it is written.",
+                f"The operation call {call.name} cannot run here: DuckDB runs a query with DISTINCT ON, WITH "
+                "RECURSIVE, PIVOT, a lateral join or the like as it is written.",
                 position=place_of(call),
-                hint=f"Call it around that query, SELECT …, {call.name}(…) FROM (SELECT …), or in a subquery of its "
-                "FROM that uses no names from around it.",
+                hint=f"Call it outside that query, SELECT …, {call.name}(…) FROM (SELECT …), or in a subquery in its "
+                "FROM that uses no outer names.",
             )
-    return found
+    return calling
 
 
 def _alone(binder: Binder, query: exp.Expression, closed: exp.Expression) -> Output | None:
-    """A query within ``closed`` by itself, None for one that uses what stands around it."""
+    """A query within ``closed``, bound alone; None if it uses names from around it."""
     if any(not each.db and _defined_around(each, query, closed) for each in query.find_all(exp.Table)):
         return None
     try:
@@ -290,7 +291,7 @@ def _alone(binder: Binder, query: exp.Expression, closed: exp.Expression) -> Out
     names = [name for name, _ in shape]
     if len({folded(each) for each in names}) < len(names):
         return None
-    return Output(output.tree, tuple(zip(names, (made for _, made in output.columns), strict=True)))
+    return Output(output.tree, tuple(zip(names, (identifier for _, identifier in output.columns), strict=True)))
 
 
 def _defined_around(table: exp.Expression, query: exp.Expression, closed: exp.Expression) -> bool:

@@ -1,5 +1,7 @@
-"""What a federation knows of its sources: tables, statistics, replicas, views, and whether a source is alive.
+"""The catalog of a federation: tables and statistics of its sources, replicas, views, uploads, and which sources live.
 
-``catalog`` is the face; ``validator`` holds the schema in a DuckDB without rows, which says whether a query is valid.
-It imports ``dqp.algebra`` and ``dqp.settings``. A new kind of source goes into ``sources``.
+``catalog`` is what other packages use. ``sources`` speaks to the sources; ``reflection`` keeps what they report;
+``heartbeat`` notices a lost service; ``validator`` checks queries in a DuckDB with the schema and no rows;
+``diagnosis`` writes the errors. The package imports ``dqp.algebra`` and ``dqp.settings``. A new kind of source is a
+class in ``sources``.
 """

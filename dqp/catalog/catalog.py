@@ -1,12 +1,12 @@
-"""What a federation knows: tables of its sources with their columns, keys and statistics, views, uploaded tables.
+"""Defines ``Catalog``: the tables of a federation with columns, keys and statistics; its views and uploaded tables.
 
-Names are looked up as DuckDB does, whatever the case of their letters; where those of tables differ in nothing else, as
-they are written. A table is ``alias.table``, in the classic form ``alias_table``; one of another schema than the
-source's default is ``alias.schema.table``, and ``alias.table`` too where that is the only one of its name.
+Names are looked up as in DuckDB, whatever the case of their letters. Only where names of tables differ in case alone,
+case counts. A table is ``alias.table``, in the classic form ``alias_table``. A table in another schema than the
+source's default is ``alias.schema.table``, and also ``alias.table`` if no other table has that name.
 
-A source is asked for its tables when a query first names it, and for a table's statistics when that is first looked at.
-Both are kept and looked after in the background (``reflection``). A source that is down is in ``problems`` and
-disturbs nobody until a query needs it.
+The catalog asks a source for its tables when a query first names the source, and for a table's statistics when they
+are first needed. ``reflection`` keeps both and refreshes them in the background. A source that is down is listed in
+``problems``; only queries that need it fail.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dqp.settings import FederationSettings
 
 _EMPTY = 60.0
 _Seen = Mapping[str, Reflected | None]
-"""What is known of sources by their aliases; None: they have not answered."""
+"""The reflected tables of sources by alias; None for a source that has not answered."""
 
 
 class Catalog:
@@ -52,12 +52,12 @@ class Catalog:
         resolve: Callable[[str], Driver] | None = None,
         sources: Sequence[Source] | None = None,
     ) -> None:
-        given = sources_of(settings, resolve) if sources is None else sources
+        all_sources = sources_of(settings, resolve) if sources is None else sources
         self.settings = settings
-        self.sources: Mapping[str, Source] = {each.alias: each for each in given}
+        self.sources: Mapping[str, Source] = {each.alias: each for each in all_sources}
         self.views: Mapping[str, str] = dict(settings.views)
         self._views = Views(self.views)
-        self._reflection = Reflection(given, lifetime=settings.lifetime)
+        self._reflection = Reflection(all_sources, lifetime=settings.lifetime)
         self._uploads: dict[str, tuple[str, pa.Table]] = {}
         self._last_used: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -71,7 +71,7 @@ class Catalog:
         self._broken: dict[str, str] = {}
         self._known: dict[tuple[str, str | None, str], tuple[TableInfo, Statistics, Table]] = {}
         self._described_tables: dict[tuple[str, str | None, str], Table] = {}
-        self._replicas = Replicas(settings.replicas, given, self._reflection)
+        self._replicas = Replicas(settings.replicas, all_sources, self._reflection)
 
     @classmethod
     def of(
@@ -81,35 +81,36 @@ class Catalog:
         views: Mapping[str, str] | None = None,
         dialects: Mapping[str, str] | None = None,
     ) -> Catalog:
-        """A catalog of described tables, without any database: plans can be made, nothing can run. ``dialects``: of the
-        aliases; ``postgresql`` where none is said."""
+        """A catalog of described tables, without any database: queries can be planned but not run. ``dialects``: by
+        alias; the default is ``postgresql``."""
         by_alias: dict[str, list[Table]] = {}
         for each in tables:
             by_alias.setdefault(each.source, []).append(each)
         sources = [
-            DescribedSource(alias, (dialects or {}).get(alias, "postgresql"), tuple(map(_info, found)))
-            for alias, found in by_alias.items()
+            DescribedSource(alias, (dialects or {}).get(alias, "postgresql"), tuple(map(_info, described)))
+            for alias, described in by_alias.items()
         ]
-        made = cls(FederationSettings(views=dict(views or {})), sources=sources)
-        made._described_tables = {each.identity: each for found in by_alias.values() for each in found}
-        return made
+        catalog = cls(FederationSettings(views=dict(views or {})), sources=sources)
+        catalog._described_tables = {each.identity: each for described in by_alias.values() for each in described}
+        return catalog
 
-    # --- what there is ---
+    # --- sources and their state ---
 
     @property
     def version(self) -> int:
-        """Changes when anything changed that a plan was made from. Starts looking after changes in the background."""
+        """Changes when anything changes that plans depend on. Starts a check for changes in the background."""
         self._reflection.look_after()
         return self._reflection.version + self._uploaded
 
     def owner(self, alias: Any) -> str | None:
-        """The source of that alias, or the one that it is a replica of; None where there is none."""
+        """The source of that alias, or the source whose replica it is; None if there is none."""
         source = self.sources.get(str(alias))
         return None if source is None else source.replica_of or source.alias
 
     def renewed(self, alias: str, since: int, columns: Iterable[Sequence[Any]] = ()) -> bool:
-        """Asks the source for its tables where nothing has changed after the version ``since``; whether something has.
-        ``columns``: schema, table, name and Arrow type of what it delivers, which counts where it says otherwise."""
+        """Asks the source for its tables again, unless the version is later than ``since`` already. Returns whether
+        anything has changed. ``columns``: schema, table, name and Arrow type of columns as the source delivers them;
+        these types count more than those that it reports."""
         if self.version == since:
             self._reflection.renew(alias)
         if self.version == since and (delivered := [(a, b, c, d) for a, b, c, d in columns]):
@@ -123,17 +124,17 @@ class Catalog:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """By name: sources that are down, tables that no name reaches, replicas that stand for nothing (as far as their
-        sources have been asked), views that do not hold; and why."""
+        """By name, with the reason: sources that are down, tables that no name reaches, replicas that do not fit (of
+        the sources that were asked), and views that are wrong."""
         return {**self._reflection.problems(), **self._replicas.problems(), **self._broken}
 
     @property
     def away(self) -> Mapping[str, str]:
-        """Aliases of the sources that did not answer when they were last asked, and why."""
+        """The sources that did not answer the last question, by alias, with the reason."""
         return self._reflection.away()
 
     def remarks(self, tables: Iterable[Table]) -> Sequence[str]:
-        """What is wrong with the replicas that the configuration names for tables of their sources."""
+        """The faults of the configured replicas of tables of these sources."""
         problems = self._replicas.problems(frozenset(each.source for each in tables))
         return [f"{name}: {why}".replace("\n", " ") for name, why in problems.items()]
 
@@ -161,18 +162,18 @@ class Catalog:
                 if similar := self._reflection.reflected(each).similar(name, classic=True):
                     raise _ambiguous(name, similar)
             raise NotFoundError(f"There is no table {name!r}.", hint=self._nearest(name))
-        found = self._reflection.alias(alias)
-        if found is None:
+        source = self._reflection.alias(alias)
+        if source is None:
             hint = nearest(alias, list(self._reflection.aliases)) if self._reflection.aliases else None
             raise NotFoundError(f"There is no source {alias!r}.", hint=hint)
-        reflected = self._reflection.reflected(found)
+        reflected = self._reflection.reflected(source)
         info = reflected.table(name, schema)
         if info is None:
-            what = ".".join(part for part in (found, schema, name) if part)
+            what = ".".join(part for part in (source, schema, name) if part)
             if similar := reflected.similar(name, schema):
                 raise _ambiguous(what, similar)
             raise NotFoundError(f"There is no table {what}.", hint=self._nearest_table(reflected, name))
-        return self._table(found, info)
+        return self._table(source, info)
 
     def _table(self, alias: str, info: TableInfo, *, wait: bool = True) -> Table:
         key = (alias, info.schema, info.name)
@@ -190,30 +191,30 @@ class Catalog:
         return table
 
     def dialect(self, alias: str) -> str:
-        """Of the source, or of the replica that answered in its place. DatabaseUnavailableError where none did."""
+        """Dialect of the source, or of the replica that answered in its place. Raises DatabaseUnavailableError if none
+        answers."""
         return self._reflection.reflected(alias).dialect
 
     def answering(self) -> list[str]:
-        """Aliases of the sources that answered when they were last asked; asks those that never were."""
+        """Aliases of the sources that answered the last question. Asks the sources that were never asked."""
         self._reflection.need(self._reflection.aliases)
         self._reflection.look_after()
         return [each.alias for each in self._reflection.loaded() if not self._reflection.failed(each.alias)]
 
-    # --- tables at hand ---
+    # --- uploaded tables ---
 
     def inline(self, name: str) -> pa.Table | None:
-        """An uploaded table."""
+        """The uploaded table of that name, None if there is none."""
         with self._lock:
-            found = self._uploads.get(name.casefold())
-            if found is None:
+            upload = self._uploads.get(name.casefold())
+            if upload is None:
                 return None
             self._last_used[name.casefold()] = time.monotonic()
-            return found[1]
+            return upload[1]
 
     def upload(self, name: str, table: pa.Table) -> None:
-        """Makes a table known as ``name``; one of the same name before is replaced. ParameterError for columns whose
-        names SQL cannot tell apart or write, and for a name that means something else: a view, a source,
-        ``alias_table``."""
+        """Adds a table as ``name``, in place of an earlier upload of that name. Raises ParameterError for columns whose
+        names SQL cannot write or tell apart, and for a name that is taken: by a view, a source, or ``alias_table``."""
         self.check_name(name)
         if not table.column_names or not all(each and "\0" not in each for each in table.column_names):
             raise ParameterError(f"The table {name!r} has no columns, or one without a name.", hint="Name its columns.")
@@ -235,7 +236,7 @@ class Catalog:
                     self._uploaded += 1
 
     def check_name(self, name: str) -> None:
-        """ParameterError where an uploaded table cannot have the name."""
+        """Raises ParameterError if an uploaded table cannot have the name."""
         folded, hint = name.casefold(), "Give the table another name."
         if not folded.strip():
             raise ParameterError("A table needs a name.")
@@ -254,18 +255,18 @@ class Catalog:
         with self._lock:
             return dict(self._uploads.values())
 
-    # --- what SQL means ---
+    # --- the meaning of SQL ---
 
     def shapes_of_views(self) -> Mapping[str, Shape]:
-        """Columns of every view that holds; what is the matter with the others is in ``problems``."""
-        found = {}
+        """Columns of every valid view; ``problems`` has the faults of the others."""
+        shapes = {}
         for name in self.views:
             try:
-                found[name] = self.describe(f"FROM {quoted(name)}")
+                shapes[name] = self.describe(f"FROM {quoted(name)}")
                 self._broken.pop(name, None)
             except DaiError as error:
                 self._broken[name] = "\n".join(filter(None, (error.detail or error.title, error.hint)))
-        return found
+        return shapes
 
     def describe(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Shape:
         """Names and DuckDB types of the columns of one query. ``parameters`` as the binder takes them.
@@ -284,20 +285,20 @@ class Catalog:
                 if not self._unchanged(sources):
                     continue
                 error = self._views.error(sql, refused.fault, broken, partial(self._error, validator=validator))
-                if self._unchanged(sources):  # a source that was away may be back when it is asked what is missing
+                if self._unchanged(sources):  # the diagnosis may have reached a source that was down
                     raise error from refused
 
     def _unchanged(self, sources: _Seen) -> bool:
-        return all(self._reflection.found(alias) is seen for alias, seen in sources.items())
+        return all(self._reflection.cached(alias) is seen for alias, seen in sources.items())
 
     def _filled(self, named: frozenset[str]) -> tuple[Validator, Broken, _Seen]:
-        """The validator with every table and view that has one of the names, the views that it does not take, and the
-        sources that the names may mean."""
+        """The validator with every table and view that has one of the names, the views that it refuses, and the sources
+        that the names may mean."""
         names = self._views.words(named)
         aliases = self._reflection.mentioned(names)
         self._reflection.need(aliases)
-        sources = {alias: self._reflection.found(alias) for alias in aliases}
-        version = self.version  # after them: an older validator than they are would refuse what they have
+        sources = {alias: self._reflection.cached(alias) for alias in aliases}
+        version = self.version  # read after the sources: a validator older than they are would refuse new tables
         with self._lock:
             if self._validator is None or self._validator[0] != version:
                 self._validator = (version, Validator(self._reflection.aliases, self._functions))
@@ -318,7 +319,7 @@ class Catalog:
         names = words(sql)
 
         def columns() -> dict[str, dict[str, str]]:
-            found = {
+            infos = {
                 (reflected.alias, info.schema, info.name): info
                 for reflected in self._reflection.loaded()
                 for info, _, _ in reflected.mentioned(names)
@@ -327,7 +328,7 @@ class Catalog:
                 str(self._table(alias, info, wait=False)): {
                     name: each.name for name, each in named(info.columns).items()
                 }
-                for (alias, _, _), info in found.items()
+                for (alias, _, _), info in infos.items()
             }
             with self._lock:
                 for name in names & self._uploads.keys():
@@ -340,7 +341,7 @@ class Catalog:
         return explained(sql, fault, self._missing, columns)
 
     def _missing(self, written: str) -> DaiError | None:
-        """What is the matter with a table's name, as it is written in the SQL."""
+        """The error for a table's name, as the SQL writes it."""
         parts = path_of(written)
         try:
             if len(parts) == 1:
@@ -400,8 +401,8 @@ def _info(table: Table) -> TableInfo:
 
 def _ambiguous(name: str, similar: Sequence[str]) -> NotFoundError:
     return NotFoundError(
-        f"{name} may be {' or '.join(similar)}: they differ in the case of letters alone.",
-        hint="Write the one that is meant with its own letters.",
+        f"{name} may be {' or '.join(similar)}: these names differ only in the case of letters.",
+        hint="Write the name with exactly its upper and lower case letters.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a query, in our words: with the place in the SQL and the nearest names."""
+"""Writes the error for a query that DuckDB refuses: what is wrong, where in the SQL, and the nearest names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dai.plugins import nearest
 from dqp.catalog.validator import Fault
 
 Columns = Mapping[str, Mapping[str, str]]
-"""By tables: the columns' names here, and in the source."""
+"""By table: the names of its columns in the federation, and in the source."""
 _ELLIPSIS = 300
 _LONGEST = 2_000
 _UNFIT = re.compile(
@@ -21,7 +21,7 @@ _UNFIT = re.compile(
     r"""(?: when casting from source column (?P<column>.+))?""",
     re.S,
 )
-"""What DuckDB says of a value that a type cannot hold."""
+"""DuckDB's messages about a value that a type cannot hold."""
 _BEFORE = re.compile(r"\b(?:cast\s*\(|date|time|timestamp|timestamptz|interval)\s*\Z", re.I)
 _BEHIND = re.compile(r"\s*::")
 
@@ -29,13 +29,13 @@ _BEHIND = re.compile(r"\s*::")
 def explained(
     sql: str, fault: Fault, missing: Callable[[str], DaiError | None], columns: Callable[[], Columns]
 ) -> DaiError:
-    """The error of a refused query. ``missing`` knows what is the matter with a table's name, as it is written;
-    ``columns`` those of the tables that the query names."""
+    """The error for a refused query. ``missing`` makes the error for a table's name, as it is written; ``columns``
+    gives the columns of the tables that the query names."""
     message, _, rest = fault.message.partition("\n")
     if "Values were not provided" in message:
         return ParameterError(f"A value is missing for the parameter {message.rpartition(': ')[2]}.")
     if "excess parameters" in fault.message or "Parameter argument/count mismatch" in message:
-        return ParameterError(f"A value was given for a parameter that the SQL does not have: {_last(fault.message)}.")
+        return ParameterError(f"The SQL has no parameter {_last(fault.message)}, but there is a value for it.")
     if message.startswith("Max expression depth"):
         return LimitError("The query is nested too deeply.", hint="Name parts of it in WITH.")
     if (table := missing_table(sql, fault)) is not None:
@@ -65,28 +65,28 @@ def explained(
         where = f" in {next(iter(tables))}" if len(tables) == 1 else ""
         detail = f"There is no column {fault.name!r}{where}."
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)
-    if found := re.match(r'(?:Table|Values list) "(.+?)" does not have a column named "(.+?)"', message):
-        if similar := _similar(columns(), found[2]):
+    if match := re.match(r'(?:Table|Values list) "(.+?)" does not have a column named "(.+?)"', message):
+        if similar := _similar(columns(), match[2]):
             return StatementError(similar[0], sql=sql, position=fault.position, hint=similar[1])
         candidates = re.findall(r'"([^"]+)"', rest)
-        hint = nearest(found[2], candidates) if candidates else None
-        detail = f"There is no column {found[2]!r} in {found[1]}."
+        hint = nearest(match[2], candidates) if candidates else None
+        detail = f"There is no column {match[2]!r} in {match[1]}."
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)
-    if found := re.match(r'Column "(.+?)" (?:does not exist on|in [A-Z]+ list not found)', message):
+    if match := re.match(r'Column "(.+?)" (?:does not exist on|in [A-Z]+ list not found)', message):
         known = list(dict.fromkeys(name for names in columns().values() for name in names))
-        places = [start for kind, start, end in tokens(sql, "duckdb") if sql[start:end].strip('"`') == found[1]]
+        places = [start for kind, start, end in tokens(sql, "duckdb") if sql[start:end].strip('"`') == match[1]]
         position = places[0] + 1 if fault.position is None and len(places) == 1 else fault.position
-        hint = nearest(found[1], known) if known and found[1].casefold() not in map(str.casefold, known) else None
+        hint = nearest(match[1], known) if known and match[1].casefold() not in map(str.casefold, known) else None
         return StatementError(message[:_ELLIPSIS], sql=sql, position=position, hint=hint)
-    if found := re.match(r'Referenced table "(.+?)" not found', message):
+    if match := re.match(r'Referenced table "(.+?)" not found', message):
         candidates = re.findall(r'"([^"]+)"', rest)
-        hint = nearest(found[1], candidates) if candidates else None
-        detail = f"There is no table {found[1]!r} in this FROM clause."
+        hint = nearest(match[1], candidates) if candidates else None
+        detail = f"There is no table {match[1]!r} in this FROM clause."
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)
-    if found := re.match(r"(\w+) Function with name (.+?) does not exist", message):
-        hint = nearest(found[2], fault.candidates.split(",")) if fault.candidates else None
+    if match := re.match(r"(\w+) Function with name (.+?) does not exist", message):
+        hint = nearest(match[2], fault.candidates.split(",")) if fault.candidates else None
         return StatementError(
-            f"There is no {found[1].lower()} function {found[2]!r}.", sql=sql, position=fault.position, hint=hint
+            f"There is no {match[1].lower()} function {match[2]!r}.", sql=sql, position=fault.position, hint=hint
         )
     if fault.kind == "NO_MATCHING_FUNCTION" or message.startswith("No function matches"):
         detail = message.partition(". You might")[0].replace("_LITERAL", "")
@@ -98,15 +98,15 @@ def explained(
 
 
 def point(sql: str, error: DataError) -> None:
-    """Tells of a value that does not fit a type where the SQL asks for that, if there is one place that it can be: the
-    only one that names the column, or the text itself that is cast."""
-    found = _UNFIT.fullmatch(error.detail) if len(error.detail) <= _LONGEST else None
-    if found is None:
+    """Adds to the error of a value that does not fit a type the place in the SQL, if only one is possible: the only
+    place that names the column, or the cast text itself."""
+    match = _UNFIT.fullmatch(error.detail) if len(error.detail) <= _LONGEST else None
+    if match is None:
         return
-    text, column = found["text"] or found["moment"], found["column"]
+    text, column = match["text"] or match["moment"], match["column"]
     if column is not None and column.casefold() not in sql.casefold():
-        # A name that DuckDB or we made up: the value says more without it.
-        error.detail, column = error.detail[: found.start("column")].rpartition(" when casting")[0], None
+        # DuckDB or the planner invented this name, so it would only confuse.
+        error.detail, column = error.detail[: match.start("column")].rpartition(" when casting")[0], None
     places = []
     for kind, start, end in tokens(sql, "duckdb"):
         written = sql[start:end]
@@ -121,24 +121,25 @@ def point(sql: str, error: DataError) -> None:
 
 
 def _similar(tables: Columns, name: str) -> tuple[str, str] | None:
-    """What to say and to do where the name is that of several columns in other letters, which have numbers here."""
+    """Message and hint for a name that several columns have in other letters; these columns have numbers here."""
     for table, columns in tables.items():
         called = {each: here for here, each in columns.items() if each != here and each.casefold() == name.casefold()}
         if called:
             mistaken = f"{name!r} may be {' or '.join(map(repr, called))} of {table}"
-            written = f"Write {' or '.join(map(repr, called.values()))}: here they have numbers."
-            return f"{mistaken}: they differ in the case of letters alone.", written
+            written = f"Write {' or '.join(map(repr, called.values()))}: the federation numbers them."
+            return f"{mistaken}: these names differ only in the case of letters.", written
     return None
 
 
 def missing_table(sql: str, fault: Fault) -> str | None:
-    """The table that is not there, as the SQL writes its name; None for any other fault."""
+    """The missing table's name, as the SQL writes it; None for any other fault."""
     missing = fault.kind in ("MISSING_ENTRY", "Catalog") and fault.message.startswith("Table with name")
     return _written(sql, fault) if missing else None
 
 
 def _cast(written: str | None, fault: Fault, rest: str) -> str:
-    """What the function takes, and the call with its argument cast where it is clear how."""
+    """Hint for a function call with wrong types: the possible types, and the call with its argument cast if only one is
+    possible."""
     listed = rest.partition("Candidate functions:")[2].splitlines()
     known = [each.strip().replace(", /)", ")") for each in listed if each.strip()] or [fault.candidates or ""]
     known = [re.sub(r"\bcol\d+ ", "", each) for each in known if each]
@@ -147,8 +148,8 @@ def _cast(written: str | None, fault: Fault, rest: str) -> str:
     there = f"There is: {'; '.join(known)}."
     taken = re.fullmatch(r"\w+\((?:\w+ )?(\w+)\) -> .*", known[0]) if len(known) == 1 else None
     call = re.fullmatch(r"(\w+)\s*\((.+)\)", written or "", re.S)
-    given = re.search(r"'\w+\((\w+)\)'", fault.message)
-    if taken is None or call is None or given is None:
+    argument_type = re.search(r"'\w+\((\w+)\)'", fault.message)
+    if taken is None or call is None or argument_type is None:
         return f"{there} Cast the arguments."
     simple = re.fullmatch(r"\w+(?:\.\w+)*|\w+\([^()]*\)", call[2])
     argument = f"{call[2]}::{taken[1]}" if simple else f"CAST({call[2]} AS {taken[1]})"

@@ -1,9 +1,9 @@
-"""Noticing that a service is gone while a statement waits for its bytes.
+"""Notices a lost service while a statement waits for its bytes.
 
-A database may work for minutes before the first row, so that silence says nothing about a statement. What does is
-whether the service says that it lives: it is asked as soon as a statement has waited AFTER seconds, and again all the
-time; where it does not say so for as long as ``patience``, what waits fails with UnreachableError. One thread a
-service, and only while something waits.
+A database may work for minutes before the first row, so a statement without bytes is no sign of a lost service.
+Therefore a thread asks the service for a sign of life, first when a statement has waited AFTER seconds and then again
+and again. Without a sign of life for ``patience`` seconds, the waiting statement fails with UnreachableError. There is
+one thread for each service, and only while a statement waits.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from dai.errors import DaiError, DatabaseUnavailableError, UnreachableError
 from dai.streams.cancellation import Cancellation
 
 AFTER = 5.0
-"""Seconds that a statement waits for bytes before anything is asked, and between answers."""
+"""Seconds that a statement waits for bytes before the first question, and between two questions."""
 AGAIN = 1.0
-"""Seconds until it is asked again after it did not answer."""
+"""Seconds until the next question after one that had no answer."""
 PATIENCE = 10.0
 
 
 class Heartbeat:
-    """Thread-safe. ``ask`` raises UnreachableError where the service does not say that it lives,
-    DatabaseUnavailableError where its database does not, and takes a few seconds for that at most; ``what`` names
-    it."""
+    """Watches one service. Thread-safe. ``ask`` returns if the service lives; it raises UnreachableError if the service
+    does not answer, DatabaseUnavailableError if its database does not, within a few seconds. ``what`` names the service
+    in messages."""
 
     def __init__(
         self, ask: Callable[[], object], what: str, *, patience: float = PATIENCE, after: float = AFTER
@@ -38,7 +38,7 @@ class Heartbeat:
 
     @contextmanager
     def waiting(self, cancellation: Cancellation) -> Iterator[None]:
-        """Around a wait for bytes: ``cancellation`` is cancelled when the service is gone."""
+        """A context around a wait for bytes. Cancels ``cancellation`` when the service is lost."""
         key = object()
         with self._lock:
             if not self._watching:
@@ -77,14 +77,14 @@ class Heartbeat:
             self._ask()
         except DatabaseUnavailableError:
             return DatabaseUnavailableError(
-                f"{self._what} took what was asked, and its database no longer answers.",
-                hint="Is the database's process stopped, or the network between?",
+                f"{self._what} accepted the request, but its database no longer answers.",
+                hint="Check whether the database is running, and its network.",
             )
         except UnreachableError:
             return UnreachableError(
-                f"{self._what} took what was asked and no longer answers.",
-                hint="Is its process stopped, or its network gone?",
+                f"{self._what} accepted the request and no longer answers.",
+                hint="Check whether the service is running, and its network.",
             )
         except Exception:  # noqa: BLE001 - whatever it is, the next look is to come
-            return None  # An answer, if no good one.
+            return None  # Any answer is a sign of life.
         return None

@@ -1,9 +1,10 @@
-"""What sources say of themselves, kept: read at first need, all at once, and looked after in the background.
+"""Keeps the tables and statistics that sources report: reads them when they are first needed, all sources at the same
+time, and refreshes them in the background.
 
-Nothing here waits for a source that is known already. At most every CHECK_SECONDS, when somebody asks for the version,
-each loaded source's fingerprint is compared in the background; only after an idle time longer than the lifetime is that
-waited for, PATIENCE seconds at most. A source that does not answer is asked again after as long as it took to find that
-out, AGAIN_SECONDS at least and RETRY_SECONDS at most: one that refuses at once is back as soon as it is.
+No call waits for a source that has been read. When a caller asks for the version, a background thread compares each
+source's fingerprint, at most every CHECK_SECONDS. Only after an idle time longer than the lifetime does the caller wait
+for that, at most PATIENCE seconds. A source that does not answer is asked again after a pause as long as the failed
+attempt took, at least AGAIN_SECONDS and at most RETRY_SECONDS, so a source that refuses at once is soon asked again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import replace
 
 from dai.drivers import Statistics, TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError, DataError
-from dqp.algebra.table import DEFAULT_SCHEMAS, meant, named
+from dqp.algebra.table import DEFAULT_SCHEMAS, named, with_federation_types
 from dqp.catalog.sources import Source, fingerprint_of
 
 CHECK_SECONDS = 10.0
@@ -30,21 +31,21 @@ Key = tuple[str, str | None, str]
 
 
 class Reflected:
-    """The tables of one source at one time, by their names: of those that differ in the case of letters alone the one
-    that is written so, whatever the case of the letters otherwise."""
+    """The tables of one source at one time, by name. The case of letters does not count, except between tables whose
+    names differ only in case."""
 
     def __init__(self, alias: str, tables: Sequence[TableInfo], fingerprint: str, dialect: str) -> None:
         self.alias, self.fingerprint, self.dialect = alias, fingerprint, dialect
         self.content = fingerprint_of(tables)
         self.hidden: list[tuple[TableInfo, str]] = []
-        """Tables that no query can read, and why."""
+        """Tables that no query can read, with the reason."""
         self._qualified: dict[tuple[str, str], _Called] = {}
         self._named: dict[str, _Called] = {}
         self._dotted: dict[str, _Called] = {}
         self._classic: dict[str, _Called] = {}
         shown = []
         for each in tables:
-            info = meant(each, dialect)
+            info = with_federation_types(each, dialect)
             if not info.columns:
                 self.hidden.append((info, "It has no columns."))
                 continue
@@ -64,8 +65,8 @@ class Reflected:
                     called.setdefault(name, info)
 
     def table(self, name: str, schema: str | None = None) -> TableInfo | None:
-        """Without schema: that of a default schema, else the only one of that name, else ``name`` is
-        ``schema.name``. None where there is none, or nothing says which of several."""
+        """The table of that name. Without ``schema``: the one in a default schema, else the only one of that name, else
+        ``name`` is ``schema.name``. None if there is none, or several."""
         called = self._called(name, schema)
         if schema is not None:
             return _chosen(called, f"{schema}.{name}")
@@ -78,22 +79,23 @@ class Reflected:
         folded = name.casefold()
         if schema is not None:
             return self._qualified.get((schema.casefold(), folded), {})
-        found = (self._qualified.get((each, folded)) for each in DEFAULT_SCHEMAS)
-        return next(filter(None, found), None) or self._named.get(folded, {})
+        in_default_schemas = (self._qualified.get((each, folded)) for each in DEFAULT_SCHEMAS)
+        return next(filter(None, in_default_schemas), None) or self._named.get(folded, {})
 
     def classic(self, name: str) -> TableInfo | None:
-        """``alias_name`` or ``alias_schema_name``."""
+        """The table that ``alias_name`` or ``alias_schema_name`` names."""
         return _chosen(self._classic.get(name.casefold(), {}), name[len(self.alias) + 1 :])
 
     def similar(self, name: str, schema: str | None = None, *, classic: bool = False) -> list[str]:
-        """Names of tables that differ from each other, and perhaps from this one, in the case of letters alone."""
+        """Names of several tables that differ from each other, and perhaps from ``name``, only in the case of
+        letters."""
         called = self._classic.get(name.casefold(), {}) if classic else self._called(name, schema)
         folded = {_dotted(each).casefold() for each in called.values()}
         return [f"{self.alias}.{_shown(each)}" for each in called.values()] if len(called) > len(folded) == 1 else []
 
     def mentioned(self, names: frozenset[str]) -> Iterator[tuple[TableInfo, tuple[str, ...], bool]]:
-        """Tables that have one of the (case-folded) names, each with a path that SQL may use, and whether it is to be
-        written there letter by letter: another one's differs in the case of letters alone."""
+        """Tables that have one of the (case-folded) names: each with a path that SQL may use, and whether the case of
+        its letters counts, because another table's name differs only in case."""
         for name in names:
             for info in self._named.get(name, {}).values():
                 if info.schema and info.schema.casefold() in names:
@@ -108,7 +110,7 @@ class Reflected:
 
 
 _Called = dict[str, TableInfo]
-"""Tables by names that are the same but for the case of their letters."""
+"""Tables by name, for names that differ only in case."""
 
 
 def _chosen(called: _Called, name: str) -> TableInfo | None:
@@ -139,7 +141,7 @@ class Reflection:
         self._reflected: dict[str, Reflected] = {}
         self._loading: dict[str, Future[None]] = {}
         self._failed: dict[str, tuple[DaiError, float]] = {}
-        """By alias, why, and when it may be asked again."""
+        """By alias: the error, and the time of the next attempt."""
         self._statistics: dict[Key, Future[Statistics | None]] = {}
         self._read: dict[Key, float] = {}
         self._used: set[Key] = set()
@@ -149,11 +151,11 @@ class Reflection:
     # --- tables ---
 
     def alias(self, name: str) -> str | None:
-        """The alias, whatever the case of the name's letters."""
+        """The alias with that name in any case, None if there is none."""
         return self._folded.get(name.casefold())
 
     def mentioned(self, names: Iterable[str]) -> list[str]:
-        """Aliases that one of the (case-folded) names is, or begins with in the classic form."""
+        """Aliases that are one of the (case-folded) names, or begin one in the classic form."""
         names = tuple(names)
         return [
             alias
@@ -164,13 +166,13 @@ class Reflection:
     def loaded(self) -> list[Reflected]:
         return [self._reflected[alias] for alias in self.aliases if alias in self._reflected]
 
-    def found(self, alias: str) -> Reflected | None:
-        """What is known of the source, without asking it."""
+    def cached(self, alias: str) -> Reflected | None:
+        """The tables of the source if they have been read, without asking it."""
         return self._reflected.get(alias)
 
     def known(self, alias: str) -> tuple[TableInfo, ...]:
-        found = self._reflected.get(alias)
-        return () if found is None else found.tables
+        reflected = self._reflected.get(alias)
+        return () if reflected is None else reflected.tables
 
     def need(self, aliases: Iterable[str]) -> None:
         """Waits until each has been read or has failed; all at once."""
@@ -187,18 +189,18 @@ class Reflection:
             each.result()
 
     def reflected(self, alias: str) -> Reflected:
-        """DatabaseUnavailableError names a source that is down."""
+        """The tables of the source, read now if need be. Raises DatabaseUnavailableError for a source that is down."""
         while True:
             self.need((alias,))
             with self._lock:
-                found, failed = self._reflected.get(alias), self._failed.get(alias)
-            if found is not None:
-                return found
+                reflected, failed = self._reflected.get(alias), self._failed.get(alias)
+            if reflected is not None:
+                return reflected
             if failed is not None:
                 raise unavailable(alias, failed[0]) from failed[0]
 
     def failed(self, alias: str) -> bool:
-        """Whether the source did not answer when it was last asked."""
+        """Whether the source did not answer the last question."""
         return alias in self._failed
 
     def _load(self, alias: str) -> None:
@@ -208,12 +210,12 @@ class Reflection:
             for source in self._chains[alias]:
                 try:
                     fingerprint = source.fingerprint()
-                    found = Reflected(alias, source.tables(), fingerprint, source.dialect)
+                    reflected = Reflected(alias, source.tables(), fingerprint, source.dialect)
                 except DaiError as error:
                     last = last or error
                     continue
                 with self._lock:
-                    self._take(alias, found)
+                    self._store(alias, reflected)
                 return
             assert last is not None
             self._fail(alias, last, begin)
@@ -226,11 +228,11 @@ class Reflection:
         with self._lock:
             self._failed[alias] = (error, now + min(max(now - begin, AGAIN_SECONDS), RETRY_SECONDS))
 
-    def _take(self, alias: str, found: Reflected) -> None:
+    def _store(self, alias: str, reflected: Reflected) -> None:
         self._failed.pop(alias, None)
         before = self._reflected.get(alias)
-        self._reflected[alias] = found
-        if before is not None and (before.content, before.dialect) != (found.content, found.dialect):
+        self._reflected[alias] = reflected
+        if before is not None and (before.content, before.dialect) != (reflected.content, reflected.dialect):
             for key in [key for key in self._statistics if key[0] == alias]:
                 self._forget(key)
             self.version += 1
@@ -242,7 +244,7 @@ class Reflection:
         self._asked((alias, info.schema, info.name))
 
     def statistics(self, alias: str, info: TableInfo, *, wait: bool = True) -> Statistics | None:
-        """None where the source does not say, or (without ``wait``) has not said yet."""
+        """Statistics of a table; None if the source has none, or (without ``wait``) has not sent them yet."""
         key = (alias, info.schema, info.name)
         self._used.add(key)
         if wait:
@@ -272,10 +274,10 @@ class Reflection:
         self._read.pop(key, None)
         self._used.discard(key)
 
-    # --- keeping up ---
+    # --- changes ---
 
     def look_after(self) -> None:
-        """Starts a look at the loaded sources when the last one is a while ago."""
+        """Starts a comparison with the loaded sources if the last one was a while ago."""
         now = time.monotonic()
         if now - self._looked < CHECK_SECONDS:
             return
@@ -285,13 +287,13 @@ class Reflection:
                 return
             self._looked = now
         long = idle > self._lifetime
-        looking = [self._pool.submit(self._look, alias, long) for alias in list(self._reflected)]
+        looking = [self._pool.submit(self._compare, alias, long) for alias in list(self._reflected)]
         if long:
             wait(looking, PATIENCE)
 
     def look_now(self, aliases: Iterable[str]) -> None:
-        """Compares the sources with what is known of them, and waits for it PATIENCE seconds at most; again only after
-        FRESH_SECONDS, so that wrong queries keep no source busy."""
+        """Compares the sources with their cached tables and waits for that, at most PATIENCE seconds. Compares again
+        only after FRESH_SECONDS, so that wrong queries keep no source busy."""
         now = time.monotonic()
         with self._lock:
             chosen = [
@@ -300,17 +302,17 @@ class Reflection:
                 if alias in self._reflected and now - self._fresh.get(alias, -FRESH_SECONDS) >= FRESH_SECONDS
             ]
             self._fresh.update(dict.fromkeys(chosen, now))
-        wait([self._pool.submit(self._look, alias, True) for alias in chosen], PATIENCE)
+        wait([self._pool.submit(self._compare, alias, True) for alias in chosen], PATIENCE)
 
     def renew(self, alias: str) -> None:
-        """Compares the source with what is known of it, and waits for that."""
+        """Compares the source with its cached tables and waits for that."""
         if alias in self._reflected:
-            self._look(alias, True)
+            self._compare(alias, True)
 
     def learn(self, alias: str, columns: Iterable[tuple[str | None, str, str, str]]) -> None:
-        """Takes columns (schema, table, name) for what their source delivers, an Arrow type, until its tables change:
-        what it says of them differs from it. Raises DataError for a column of dates or times, which stays one whatever
-        values are in it: so no answer depends on what was asked before."""
+        """Sets the types of columns (schema, table, name) to what their source delivers, an Arrow type, until its
+        tables change, because the source reports other types. Raises DataError for a column of dates or times, which
+        keeps its type whatever values it has, so that no answer depends on earlier queries."""
         types = {(schema, table, name): arrow for schema, table, name, arrow in columns}
         with self._lock:
             reflected = self._reflected[alias]
@@ -322,22 +324,22 @@ class Reflection:
                         raise DataError(
                             f"{alias}: the column {column.name} of {info.name}, declared {column.type}, holds values "
                             "that are none.",
-                            hint=f"Ask {alias} alone for them, and correct them there; or leave their rows out.",
+                            hint=f"Query {alias} alone for these values and correct them there, or exclude their rows.",
                         )
                 changed = tuple(replace(column, arrow=arrow) for column, arrow in delivered.items())
                 tables[at] = replace(info, columns=changed)
             self._reflected[alias] = Reflected(alias, tables, reflected.fingerprint, reflected.dialect)
             self.version += 1
 
-    def _look(self, alias: str, fresh: bool = False) -> None:
+    def _compare(self, alias: str, fresh: bool = False) -> None:
         known, begin = self._reflected[alias], time.monotonic()
         for source in self._chains[alias]:
             try:
-                found = source.fingerprint(fresh=fresh), source.dialect
+                current = source.fingerprint(fresh=fresh), source.dialect
             except DaiError as error:
                 self._fail(alias, error, begin)
                 continue
-            if found != (known.fingerprint, known.dialect):
+            if current != (known.fingerprint, known.dialect):
                 self._load(alias)
             else:
                 with self._lock:
@@ -346,7 +348,7 @@ class Reflection:
             return
 
     def _refresh(self, alias: str) -> None:
-        """Reads anew what statistics have passed their lifetime and were used in it, and forgets the others."""
+        """Reads statistics again that are older than their lifetime and were used in it; drops the unused ones."""
         now = time.monotonic()
         with self._lock:
             old = [key for key, read in self._read.items() if key[0] == alias and now - read > self._lifetime]
@@ -370,37 +372,37 @@ class Reflection:
                     self.version += 1
 
     def away(self) -> dict[str, str]:
-        """The sources that did not answer when they were last asked, and why."""
+        """The sources that did not answer the last question, with the reason."""
         with self._lock:
             return {alias: str(error) for alias, (error, _) in self._failed.items()}
 
     def problems(self) -> Mapping[str, str]:
-        """By alias, or by the name of a table."""
-        found = self.away()
+        """Sources that are down and tables that need attention, by name, with the reason."""
+        problems = self.away()
         with self._lock:
             for reflected in self._reflected.values():
                 for info in reflected.tables:
                     columns = named(info.columns).items()
                     renamed = [f"{each.name} ({name})" for name, each in columns if name != each.name]
                     if renamed:
-                        found[f"{reflected.alias}.{info.name}"] = (
-                            "Names of columns differ in the case of letters alone; here they have numbers: "
+                        problems[f"{reflected.alias}.{info.name}"] = (
+                            "Names of columns differ only in the case of letters; the federation numbers them: "
                             f"{', '.join(renamed)}."
                         )
                 for info, why in reflected.hidden:
                     name = ".".join(part for part in (reflected.alias, info.schema, info.name) if part)
-                    found[name] = why
-        return found
+                    problems[name] = why
+        return problems
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def unavailable(alias: str, error: DaiError) -> DatabaseUnavailableError:
-    """For a query that needs a source that is away; its ``__cause__`` is to be ``error``."""
-    # Where a service is, stays here.
-    told = isinstance(error, DatabaseUnavailableError) and error.detail and "://" not in error.detail
-    why = error.detail if told else f"{error.title}."
+    """The error of a query that needs a source that is down. Raise it from ``error``."""
+    # The message must not tell the address of a service.
+    is_public = isinstance(error, DatabaseUnavailableError) and error.detail and "://" not in error.detail
+    why = error.detail if is_public else f"{error.title}."
     return DatabaseUnavailableError(
         f"The source {alias!r} is not available: {why[0].lower()}{why[1:]}",
         hint="Queries of other sources go on. Try again when it is back.",

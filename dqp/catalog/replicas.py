@@ -1,7 +1,7 @@
-"""Where else a table is: what ``[replicas]`` of the configuration says of it, and the replicas of its whole source.
+"""Finds the replicas of a table: those in ``[replicas]`` of the configuration, and the replicas of its whole source.
 
-Names are read as SQL reads them. What a configured name stands for is known when its source has been read; until then
-it is taken as it is written.
+Names are read as SQL reads them. The table of a configured name is known once its source has been read; until then the
+name counts as it is written.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ class Replicas:
                 self._whole.setdefault(each.replica_of, []).append(each.alias)
 
     def of(self, alias: str, info: TableInfo) -> tuple[Replica, ...]:
-        """Of a table of a source that has been read, those of the configuration first. What names a table that is not
-        there is passed over."""
-        found: list[Replica] = []
+        """The replicas of a table whose source has been read, the configured ones first. Ignores configured names of
+        tables that do not exist."""
+        replicas: list[Replica] = []
         for name, places in self._configured.items():
             source, _, original = self._read(name)
             if source == alias and original is not None and _same(original, info):
                 for place in places:
                     source, reflected, copied = self._read(place)
                     if copied is not None:
-                        found.append((source, copied.schema, copied.name))
+                        replicas.append((source, copied.schema, copied.name))
                     elif reflected is None:
                         schema, _, bare = place.partition(".")[2].rpartition(".")
-                        found.append((source, schema or None, bare))
+                        replicas.append((source, schema or None, bare))
         named = None if (info.schema or "") in DEFAULT_SCHEMAS else info.schema
-        return (*found, *((each, named, info.name) for each in self._whole.get(alias, ())))
+        return (*replicas, *((each, named, info.name) for each in self._whole.get(alias, ())))
 
     def problems(self, aliases: frozenset[str] | None = None) -> dict[str, str]:
-        """Names of the configuration that stand for nothing, as far as their sources have been read, and why;
-        ``aliases``: only of tables of these sources."""
-        found = {}
+        """Configured names that fit no table, with the reason, as far as their sources have been read. ``aliases``:
+        only replicas of tables of these sources."""
+        problems = {}
         for name, places in self._configured.items():
             source, _, original = self._read(name)
             if aliases is None or source in aliases:
-                said = [*self._missing(name), *(each for place in places for each in self._faults(place, original))]
-                if said:
-                    found[f'replicas."{name}"'] = "\n".join(said)
-        return found
+                faults = [*self._missing(name), *(each for place in places for each in self._faults(place, original))]
+                if faults:
+                    problems[f'replicas."{name}"'] = "\n".join(faults)
+        return problems
 
     def _read(self, name: str) -> tuple[str, Reflected | None, TableInfo | None]:
-        """The alias of a configured name, what is known of that source, and the table that the name stands for."""
+        """For a configured name: its alias, the tables of that source if they have been read, and the named table."""
         alias, _, table = name.partition(".")
         alias = self._reflection.alias(alias) or alias
-        reflected = self._reflection.found(alias)
+        reflected = self._reflection.cached(alias)
         return alias, reflected, None if reflected is None else reflected.table(table)
 
     def _missing(self, name: str) -> Iterator[str]:

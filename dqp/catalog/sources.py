@@ -1,6 +1,6 @@
-"""Where tables live: resources of data services, and databases in this process.
+"""Speaks to sources: resources of data services over HTTP, and databases through drivers in this process.
 
-A source answers from any number of threads at once. Its streams have types that DuckDB reads (``types.readable``).
+Any number of threads may use a source at the same time. Its streams have types that DuckDB reads (``types.readable``).
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from dqp.catalog.heartbeat import PATIENCE, Heartbeat
 from dqp.settings import FederationSettings, SourceSettings
 
 SMALL_SECONDS = 30.0
-"""How long a service may take to describe a resource."""
+"""Seconds that a service may take to describe a resource."""
 SMALL_AFTER, SMALL_PATIENCE = 2.0, 3.0
-"""When it is asked meanwhile whether it lives, and how long it may not say so."""
+"""Meanwhile: seconds until the first question for a sign of life, and seconds that the service may be silent."""
 STATEMENT_SECONDS = 3600.0
-"""In which a statement has to give rows: what a data service allows it unless told otherwise. Until then the service is
-asked beside it whether it lives."""
+"""Seconds in which a statement must give rows: the default limit of a data service. Until then the heartbeat asks the
+service for signs of life."""
 ALIVE_SECONDS = 5.0
-"""How long it may take to say that it lives: asked before it is waited for longer."""
+"""Seconds that one sign of life may take."""
 _DIALECTS = {"postgres": "postgresql"}
 
 
 class Source(ABC):
-    """``alias`` is its name in the SQL; ``address`` is for people and evaluators and holds no secret. A replica has
-    an alias of its own, which no SQL can name, and ``replica_of`` says whose tables it has.
+    """A source. ``alias`` is its name in SQL; ``address`` is for messages and evaluators and has no secret. A replica
+    has an alias that SQL cannot write; ``replica_of`` is the alias of the source whose tables it has.
 
-    Every call raises the driver's errors, and UnreachableError where the service does not answer.
+    Every call raises the driver's errors, and UnreachableError if the service does not answer.
     """
 
     alias: str
@@ -62,20 +62,20 @@ class Source(ABC):
     @property
     @abstractmethod
     def dialect(self) -> str:
-        """``postgresql``, ``mariadb``, ``mysql``, ``sqlite``, ``duckdb`` or another name of SQLAlchemy's. Asks the
+        """``postgresql``, ``mariadb``, ``mysql``, ``sqlite``, ``duckdb`` or another of SQLAlchemy's names. Asks the
         source once."""
 
     @abstractmethod
     def tables(self) -> tuple[TableInfo, ...]:
-        """What is there now."""
+        """The source's tables at this moment."""
 
     @abstractmethod
     def statistics(self, table: str) -> Statistics:
-        """Of ``table`` or ``schema.table``, from the database's own statistics."""
+        """The database's own statistics of ``table`` or ``schema.table``."""
 
     @abstractmethod
     def fingerprint(self, *, fresh: bool = False) -> str:
-        """Changes when the tables do; cheap. ``fresh``: the source looks now, and not at what it knew a moment ago."""
+        """A text that changes when the tables change; cheap. ``fresh``: the source must not answer from its cache."""
 
     @abstractmethod
     def query(
@@ -87,11 +87,11 @@ class Source(ABC):
         batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
-        """The tuples of a query in the source's dialect, as ``dai.drivers.Driver.query``: accepted when this returns;
-        closing the stream or cancelling stops the statement in the database."""
+        """The tuples of a query in the source's dialect, as ``dai.drivers.Driver.query``. The source has accepted the
+        query when this returns; closing the stream or cancelling stops the statement in the database."""
 
     def takes_tables(self) -> bool:
-        """Whether a query may bring tables along. Asks the source once."""
+        """Whether a query may have query-scoped tables. Asks the source once."""
         return False
 
     @abstractmethod
@@ -103,7 +103,7 @@ class Source(ABC):
 
 
 class DriverSource(Source):
-    """A database that this process talks to itself. ``own``: closing the source closes the driver."""
+    """A database that this process speaks to through a driver. ``own``: closing the source closes the driver."""
 
     def __init__(self, alias: str, driver: Driver, *, own: bool = True, replica_of: str | None = None) -> None:
         self.alias, self.address, self.replica_of = alias, f"local:{alias}", replica_of
@@ -135,8 +135,8 @@ class DriverSource(Source):
         batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
-        brought: dict[str, Any] = {"tables": tables} if tables else {}
-        return readable(self.driver.query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows, **brought))
+        options: dict[str, Any] = {"tables": tables} if tables else {}
+        return readable(self.driver.query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows, **options))
 
     def takes_tables(self) -> bool:
         return self.driver.takes_tables()
@@ -147,8 +147,8 @@ class DriverSource(Source):
 
 
 class ServiceSource(Source):
-    """A resource of a data service, over HTTP. Connects when it is first asked. ``silence``: seconds that the service
-    may not say that it lives while a statement waits for it."""
+    """A resource of a data service, over HTTP. Connects at its first use. ``silence``: seconds that the service may
+    give no sign of life while a statement waits for it."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class ServiceSource(Source):
         self.address = base + self._path
         options = options or Options(read=STATEMENT_SECONDS)
         self._service = Service(base, options)
-        # What is small must not wait as long as a statement may.
+        # Small requests must not wait as long as a statement may.
         self._described = Service(base, replace(options, read=min(options.read, SMALL_SECONDS), retries=1))
         self._alive = Service(base, replace(options, read=min(options.read, ALIVE_SECONDS), retries=0))
         self._heartbeat = Heartbeat(self._lives, f"The source at {self.address}", patience=silence)
@@ -185,7 +185,7 @@ class ServiceSource(Source):
     def resource(self) -> Resource:
         with self._connecting:
             if self._resource is None:
-                properties = json.loads(self._told(self._path)[2])
+                properties = json.loads(self._get(self._path)[2])
                 self._resource = Resource(self._service, self._name, properties)
             return self._resource
 
@@ -204,7 +204,7 @@ class ServiceSource(Source):
         return self._schema(fresh)[0]
 
     def _schema(self, fresh: bool) -> tuple[str, tuple[TableInfo, ...]]:
-        """Entity tag and tables; read only where the service has others than those that are known."""
+        """Entity tag and tables; transferred only if they differ from the known ones."""
         known = self._known
         headers = {"Accept": "application/json"}
         if known is not None:
@@ -212,14 +212,14 @@ class ServiceSource(Source):
         if fresh:
             headers["Cache-Control"] = "no-cache"
         self._lives()
-        status, tag, content = self._told(f"{self._path}/schema", headers)
+        status, tag, content = self._get(f"{self._path}/schema", headers)
         if status != 304 or known is None:
             tables = tuple(map(_table, json.loads(content)["tables"]))
             known = self._known = (tag, tables)
         return known
 
-    def _told(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str, bytes]:
-        """What the service says of itself: status, entity tag, content."""
+    def _get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str, bytes]:
+        """Status, entity tag and content of the service's answer to a small request."""
         own = Cancellation()
         with self._small.waiting(own):
             reply = self._described.transport.send("GET", path, headers=headers, cancellation=own)
@@ -227,9 +227,9 @@ class ServiceSource(Source):
                 return reply.status, str(reply.headers.get("etag")), bytes(reply.body.read_all())
 
     def statistics(self, table: str) -> Statistics:
-        found = json.loads(self._told(f"{self._path}/statistics?table={quote(table, safe='')}")[2])
-        columns = {name: _known(ColumnStatistics, each) for name, each in found["columns"].items()}
-        return Statistics(rows=found["rows"], size_bytes=found["size_bytes"], columns=columns)
+        content = json.loads(self._get(f"{self._path}/statistics?table={quote(table, safe='')}")[2])
+        columns = {name: _known(ColumnStatistics, each) for name, each in content["columns"].items()}
+        return Statistics(rows=content["rows"], size_bytes=content["size_bytes"], columns=columns)
 
     def query(
         self,
@@ -240,16 +240,16 @@ class ServiceSource(Source):
         batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
-        own = Cancellation()  # What ends this statement alone.
+        own = Cancellation()  # cancels this statement only
         with ExitStack() as stack:
             stack.enter_context(cancellation.on_cancel(lambda: own.cancel(cancellation.cause)))
             with self._heartbeat.waiting(own):
                 result = self.resource.query(sql, *parameters, blocksize=batch_rows, cancellation=own, tables=tables)
                 stack.callback(result.close)
-                # Bytes of an unknown kind could pass for a table without rows.
+                # Otherwise bytes of another kind could pass for a table without rows.
                 if result.form != "arrow":
                     raise UnreachableError(
-                        "What answers there is no data service.", hint="Check the address of the source."
+                        "The address answers, but not as a data service.", hint="Check the address of the source."
                     )
                 stream = readable(result.stream())
             stack.callback(stream.close)
@@ -264,8 +264,9 @@ class ServiceSource(Source):
             yield batch
 
     def _lives(self) -> None:
-        """UnreachableError where the service does not answer, DatabaseUnavailableError where its database does not."""
-        # A service of a version that cannot ask its database says that there is no such thing: it lives.
+        """Returns if the service lives. Raises UnreachableError if it does not answer, DatabaseUnavailableError if its
+        database does not."""
+        # An older service answers 404, because it cannot ask its database; that is a sign of life too.
         with self._alive.transport.send("GET", f"{self._path}/alive", accepted=frozenset({404})).body:
             pass
 
@@ -276,7 +277,7 @@ class ServiceSource(Source):
 
 
 class DescribedSource(Source):
-    """Tables that are only described: plans can be made with them, nothing can run."""
+    """Tables that are only described: queries over them can be planned but not run."""
 
     def __init__(self, alias: str, dialect: str, tables: tuple[TableInfo, ...]) -> None:
         self.alias, self.address = alias, f"described:{alias}"
@@ -304,33 +305,33 @@ class DescribedSource(Source):
         batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
-        raise DatabaseUnavailableError(f"The source {self.alias!r} is only described: there is no database behind it.")
+        raise DatabaseUnavailableError(f"The source {self.alias!r} is only described: it has no database.")
 
     def close(self) -> None:
-        """There is nothing to free."""
+        """Does nothing: there are no connections."""
 
 
 def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | None = None) -> list[Source]:
-    """The sources of a federation and their replicas, none of them connected yet. ``resolve`` gives the driver of a
-    resource of this service."""
-    found: list[Source] = []
+    """The sources of a federation and their replicas, not connected yet. ``resolve`` gives the driver of a resource of
+    this service."""
+    sources: list[Source] = []
     for each in settings.sources:
         if each.url is not None:
-            found.append(ServiceSource(each.alias, each.url, silence=settings.silence))
+            sources.append(ServiceSource(each.alias, each.url, silence=settings.silence))
         elif each.database is not None:
-            found.append(DriverSource(each.alias, driver_for(each.database)))
+            sources.append(DriverSource(each.alias, driver_for(each.database)))
         elif resolve is None:
             raise ConfigurationError(
-                f"The source {each.alias!r} is the resource {each.resource!r} of a service, and this is none.",
-                hint="Give its url.",
+                f"The source {each.alias!r} names the resource {each.resource!r}, but this process is not a service.",
+                hint="Give the resource's url.",
             )
         else:
-            found.append(DriverSource(each.alias, _resolved(resolve, each), own=False))
-        found += [
+            sources.append(DriverSource(each.alias, _resolved(resolve, each), own=False))
+        sources += [
             ServiceSource(f"{each.alias}@{number}", url, replica_of=each.alias, silence=settings.silence)
             for number, url in enumerate(each.replicas, 1)
         ]
-    return found
+    return sources
 
 
 def _resolved(resolve: Callable[[str], Driver], source: SourceSettings) -> Driver:
@@ -341,14 +342,14 @@ def _resolved(resolve: Callable[[str], Driver], source: SourceSettings) -> Drive
 
 
 def _dialect(dialect: str, product: str) -> str:
-    """The drivers' name for MariaDB and MySQL is one."""
+    """The dialect of a driver. The drivers have one name for MariaDB and MySQL."""
     if dialect == "mysql" and not product.startswith("MySQL"):
         return "mariadb"
     return _DIALECTS.get(dialect, dialect)
 
 
 def fingerprint_of(tables: Sequence[TableInfo]) -> str:
-    """Of everything but the row estimates, which change with every row. Good for comparisons in this process."""
+    """A text that changes when the tables change, but not with their row estimates. Comparable within this process."""
     return f"{hash(tuple(replace(each, rows=None) for each in tables)):x}"
 
 
@@ -377,5 +378,5 @@ def _table(document: Mapping[str, Any]) -> TableInfo:
 
 
 def _known(kind: Any, document: Mapping[str, Any]) -> Any:
-    """A dataclass from JSON; members that a later version added are passed over."""
+    """A dataclass from JSON. Ignores members that a later version has added."""
     return kind(**{name: document[name] for name in kind.__slots__ if name in document})

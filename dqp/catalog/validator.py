@@ -1,9 +1,9 @@
-"""The validator: an in-memory DuckDB with the federation's tables, empty. It says what a query's SQL means.
+"""Checks queries in an in-memory DuckDB that has the federation's tables without rows.
 
-Each source is an attached database of its alias, so that ``alias.table`` and ``alias.schema.table`` are DuckDB's own
-names. Tables are made when a query first names them. Nothing is executed here: a query is bound (``DESCRIBE``) and its
-names and types come back, or an error with a position. Files, extensions, settings and Python's variables are out of
-reach.
+Each source is an attached database with its alias as the name, so DuckDB itself resolves ``alias.table`` and
+``alias.schema.table``. A table is created when a query first names it. The validator runs no query: DuckDB binds it
+(``DESCRIBE``) and returns the names and types of its columns, or an error with a position. A query here reaches no
+files, extensions, settings or variables of Python.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _SETTINGS = (
 )
 _DESCRIBE = "DESCRIBE "
 _KEPT = 10_000
-"""Characters of a query whose words are kept."""
+"""Longest query, in characters, whose words stay in the cache."""
 NOT_HERE = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE"})
-"""To DuckDB these are queries; what they say of the validator is not true of the sources."""
+"""Statements that are queries for DuckDB, but would describe the validator and not the sources."""
 _PRIVATE = 0xE000
-"""The first character for private use: of none of the names that people give."""
+"""The first private-use character of Unicode, which no user's name contains."""
 Shape = tuple[tuple[str, str], ...]
-"""Columns: name, DuckDB type."""
+"""Columns of a query or table: name, DuckDB type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Of a function: DuckDB types."""
+    """DuckDB types of a function's arguments and result."""
 
     arguments: tuple[str, ...]
     returns: str
@@ -55,7 +55,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a query was refused. ``position`` counts characters from 1, ``length`` is of the text it is about."""
+    """DuckDB's reason to refuse a query. ``position`` and ``length``, in characters from 1, are of the wrong text."""
 
     message: str
     position: int | None
@@ -66,7 +66,7 @@ class Fault:
 
 
 class Refused(Exception):
-    """DuckDB does not take the text; ``fault`` is what it says."""
+    """DuckDB refuses the text; ``fault`` has the reason."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
@@ -74,7 +74,7 @@ class Refused(Exception):
 
 
 class Validator:
-    """One state of a catalog. Thread-safe; a changed catalog makes a new one."""
+    """Checks queries against one state of a catalog. Thread-safe. A changed catalog creates a new validator."""
 
     def __init__(self, aliases: Iterable[str], functions: Mapping[str, Signature] | None = None) -> None:
         self._root = duckdb.connect(config=_CONFIG)
@@ -86,13 +86,13 @@ class Validator:
             self._root.execute(f"SET GLOBAL {setting}")
         self._made: set[tuple[str, ...]] = set()
         self._exact: dict[tuple[str, ...], str] = {}
-        """Paths that are to be written letter by letter, and the letter that the name before the last begins with here,
-        or the only one: one that nobody writes."""
+        """Paths whose letters' case counts, each with the private character that begins its schema here (or its name,
+        if the path has one part), so that no other spelling reaches the table."""
         self._making = threading.Lock()
         self._idle: list[DuckDBPyConnection] = []
 
     def _function(self, name: str, signature: Signature) -> None:
-        """A function that is never called: queries are bound, not executed."""
+        """Registers an operation call. DuckDB never calls it here, because queries are bound and not run."""
 
         def bound(*_: Any) -> None:
             raise AssertionError(f"The validator called {name}.")
@@ -108,14 +108,14 @@ class Validator:
                     f"functions.{name}: DuckDB has a function of this name.", hint="Give it another name."
                 ) from error
             raise ConfigurationError(
-                f"functions.{name}: {', '.join(signature.arguments)} → {signature.returns} are no types of DuckDB.",
+                f"functions.{name}: {', '.join(signature.arguments)} → {signature.returns} are not DuckDB types.",
                 hint="VARCHAR, BIGINT, DOUBLE …",
             ) from error
 
     def table(self, path: tuple[str, ...], columns: Shape, *, exact: bool = False) -> None:
-        """An empty table; ``path`` is (alias, schema or "main", name), or (name,) for one without an alias. ``exact``:
-        it is meant only where its name is written letter by letter, since that of another one differs in the case of
-        letters alone, which DuckDB does not tell apart."""
+        """Creates an empty table; ``path`` is (alias, schema or "main", name), or (name,) for one without an alias.
+        ``exact``: only the exact spelling means this table, because another table's name differs only in case, which
+        DuckDB does not tell apart."""
         if exact:
             for written in _written(path):
                 with self._making:
@@ -131,12 +131,12 @@ class Validator:
             if len(path) > 1 and path[-2].casefold() != "main":
                 self._root.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(map(quoted, path[:-1]))}")
             listed = ", ".join(f"{quoted(column)} {type}" for column, type in columns)
-            # The name may stand there in other letters: the table that was made first is meant.
+            # A table may exist with this name in other letters; then the name means that table.
             self._root.execute(f"CREATE TABLE IF NOT EXISTS {name} ({listed})")
             self._made.add(path)
 
     def view(self, name: str, sql: str) -> None:
-        """Raises Refused for a query that does not hold; what it reads must be there."""
+        """Creates a view. The tables that it reads must exist. Raises Refused for a wrong query."""
         with self._making:
             if (name,) in self._made:
                 return
@@ -153,25 +153,25 @@ class Validator:
                 statements = cursor.extract_statements(sql)
             if (word := keyword(sql, "duckdb")) in NOT_HERE:
                 raise NotAQueryError(
-                    f"{word} is not known here; nothing was run.",
+                    f"A federation does not run {word}; nothing was run.",
                     sql=sql,
-                    hint="FROM t LIMIT 0 gives the names and types of the columns of t, and the schema lists all "
-                    "tables (lab.tables(), dqp tables).",
+                    hint="FROM t LIMIT 0 shows the names and types of the columns of t; lab.tables() and dqp tables "
+                    "list all tables.",
                 )
             if len(statements) != 1 or statements[0].type != StatementType.SELECT:
                 raise NotAQueryError(
-                    "This is not one single query: nothing was run." if statements else "The statement is empty.",
+                    "This is not a single query; nothing was run." if statements else "The statement is empty.",
                     sql=sql,
                     hint="Send one SELECT. A PIVOT must name its values: PIVOT t ON a IN (…).",
                 )
-            given: Any = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
+            values: Any = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
             read = self._read(sql)
             with _refusing(_DESCRIBE, sql, read):
-                found = cursor.execute(_DESCRIBE + read, given or None).fetchall()
-        return tuple((row[0], row[1]) for row in found)
+                rows = cursor.execute(_DESCRIBE + read, values or None).fetchall()
+        return tuple((row[0], row[1]) for row in rows)
 
     def _read(self, sql: str) -> str:
-        """The SQL with the names of the tables that it names letter by letter as they are here. No position changes."""
+        """The SQL with the validator's names for tables whose exact spelling counts. No position changes."""
         if not self._exact:
             return sql
         text = list(sql)
@@ -195,7 +195,7 @@ class Validator:
                 return
 
     def close(self) -> None:
-        """What is being described fails, or ends; a connection that is busy at this moment goes when nobody has it."""
+        """Ends running descriptions. A connection that is in use is freed when its user returns it."""
         with self._making:
             for each in (*self._idle, self._root):
                 with suppress(duckdb.Error):
@@ -214,7 +214,7 @@ class Validator:
 
 @contextmanager
 def _refusing(prefix: str, sql: str, read: str | None = None) -> Iterator[None]:
-    """``read``: what DuckDB reads for the SQL, with as many characters."""
+    """Translates DuckDB's errors. ``read``: the text that DuckDB gets for the SQL, of the same length."""
     try:
         yield
     except duckdb.PermissionException as error:
@@ -227,30 +227,30 @@ def _refusing(prefix: str, sql: str, read: str | None = None) -> Iterator[None]:
     except duckdb.Error as error:
         raise Refused(_fault(error, prefix, read or sql)) from error
     except (TypeError, OverflowError, UnicodeEncodeError) as error:
-        raise ParameterError(f"A parameter has no type in DuckDB: {error}") from error
+        raise ParameterError(f"DuckDB has no type for the value of a parameter: {error}") from error
 
 
 def _fault(error: duckdb.Error, prefix: str, sql: str) -> Fault:
-    found = re.search(r"\{.*\}", str(error), re.DOTALL)
+    match = re.search(r"\{.*\}", str(error), re.DOTALL)
     try:
-        said = json.loads(found.group()) if found else {}
+        details = json.loads(match.group()) if match else {}
     except ValueError:
-        said = {}
-    message = said.get("exception_message") or str(error).partition("\n")[0]
+        details = {}
+    message = details.get("exception_message") or str(error).partition("\n")[0]
     position, length = None, 0
-    if place := re.fullmatch(r"\[(\d+),(\d+)\]", said.get("location", "")):
-        # Offsets are of bytes.
+    if place := re.fullmatch(r"\[(\d+),(\d+)\]", details.get("location", "")):
+        # DuckDB counts bytes.
         at, size = int(place.group(1)) - len(prefix.encode()), int(place.group(2))
         encoded = sql.encode()
         if 0 <= at <= len(encoded):
             position = len(encoded[:at].decode(errors="ignore")) + 1
             length = len(encoded[at : at + size].decode(errors="ignore"))
-    kind = said.get("error_subtype") or said.get("exception_type", "")
-    return Fault(message, position, length, kind, said.get("name"), said.get("candidates"))
+    kind = details.get("error_subtype") or details.get("exception_type", "")
+    return Fault(message, position, length, kind, details.get("name"), details.get("candidates"))
 
 
 def _written(path: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """How SQL may write a path: the main schema may be left out."""
+    """The ways in which SQL may write a path: it may leave out the main schema."""
     if len(path) == 1:
         return [path]
     alias, schema, name = path
@@ -258,7 +258,7 @@ def _written(path: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 
 def _marked(path: tuple[str, ...], letter: str) -> tuple[str, ...]:
-    """A schema of its own, so that the table itself is called as it is written."""
+    """The path in a schema of its own, where the table can keep its name."""
     at = max(len(path) - 2, 0)
     return (*path[:at], letter + path[at][1:], *path[at + 1 :])
 
@@ -268,7 +268,7 @@ def quoted(name: str) -> str:
 
 
 def words(sql: str) -> frozenset[str]:
-    """Every word and quoted name of the SQL, case-folded: what could be the name of a table."""
+    """Every word and quoted name of the SQL, case-folded: the possible names of tables."""
     return _known_words(sql) if len(sql) <= _KEPT else _words(sql)
 
 
@@ -280,7 +280,7 @@ _known_words = lru_cache(maxsize=256)(_words)
 
 
 def path_of(written: str) -> list[str]:
-    """The parts of the name with which a text begins, ``"a b".c`` …; an alias behind it is none of them."""
+    """The parts of the name at the start of a text, such as ``"a b".c``, without an alias after it."""
     parts: list[str] = []
     dotted = True
     for kind, text in _texts(written):
@@ -295,7 +295,7 @@ def path_of(written: str) -> list[str]:
 
 
 def _texts(sql: str) -> Iterator[tuple[str, str]]:
-    """Kind and text of every token, names without their quotes. The lexer takes ``"a""b"`` for two names."""
+    """Kind and text of every token, names without quotes. Joins ``"a""b"``, which the lexer takes for two names."""
     name, before = "", -1
     for kind, start, end in tokens(sql, "duckdb"):
         if name and not (kind == "name" and start == before):
@@ -310,13 +310,13 @@ def _texts(sql: str) -> Iterator[tuple[str, str]]:
 
 
 def dollars(sql: str, names: Iterable[str]) -> str:
-    """``:name`` written as DuckDB writes it, ``$name``, for the names that are parameters. No position changes."""
+    """The SQL with DuckDB's ``$name`` in place of ``:name`` for the names of parameters. No position changes."""
     known, text = set(names), list(sql)
     previous, before = "", -1
     for kind, start, end in tokens(sql, "duckdb"):
         if kind == "word" and previous == ":" and before == start and sql[start:end] in known:
             text[start - 1] = "$"
-        # The second colon of a cast is none of ours.
+        # This colon is the second one of a cast.
         previous = "::" if sql[start:end] == ":" and previous == ":" and before == start else sql[start:end]
         before = end
     return "".join(text)

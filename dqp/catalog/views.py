@@ -1,5 +1,7 @@
-"""Views: named queries over a federation. A word of a query may be the name of a view, or of a column that is called
-so: a view that does not hold disturbs no query but those that read it.
+"""Looks up views, the named queries over a federation, and writes the errors of wrong ones.
+
+A word in a query may be the name of a view, or only of a column. So a wrong view is an error only of queries that read
+it.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from dqp.catalog.diagnosis import missing_table
 from dqp.catalog.validator import Fault, Refused, Validator, path_of, words
 
 Broken = Mapping[str, Fault | DaiError]
-"""Views that a validator does not take, and why."""
+"""Views that the validator refuses, with the reason."""
 
 
 class Views:
-    """The queries by the views' names, which are looked up whatever the case of their letters."""
+    """The views' queries by name; the case of letters does not count."""
 
     def __init__(self, views: Mapping[str, str]) -> None:
         self._views = views
@@ -26,19 +28,19 @@ class Views:
         return name.casefold() in self._names
 
     def words(self, names: frozenset[str]) -> frozenset[str]:
-        """The (case-folded) names, with the words of the views that they may be, and of those that these may read."""
-        found: frozenset[str] = frozenset()
-        while names := names - found:
-            found |= names
+        """The (case-folded) names, with the words of the views that they may mean, and of the views that those read."""
+        known: frozenset[str] = frozenset()
+        while names := names - known:
+            known |= names
             names = frozenset[str]().union(*(words(self._views[each]) for each in self.named(names)))
-        return found
+        return known
 
     def named(self, names: frozenset[str]) -> list[str]:
-        """The views that the (case-folded) names may be."""
+        """The views that the (case-folded) names may mean."""
         return [self._names[each] for each in names & self._names.keys()]
 
     def make(self, validator: Validator, names: frozenset[str]) -> Broken:
-        """Makes those of the names in a validator, each when there is what it reads."""
+        """Creates the views of these names in a validator, each after the views that it reads."""
         left: Iterable[str] = self.named(names)
         while left:
             broken: dict[str, Fault | DaiError] = {}
@@ -55,8 +57,8 @@ class Views:
         return {}
 
     def error(self, sql: str, fault: Fault, broken: Broken, explained: Callable[[str, Fault], DaiError]) -> DaiError:
-        """The error of a query that was refused: where it reads a broken view, what is the matter with that, at the
-        place where the query names it. ``explained``: the error of any other fault."""
+        """The error of a refused query. If the query reads a broken view: that view's fault, at the place where the
+        query names it. ``explained`` makes the error of any other fault."""
         name = self._cause(sql, fault, broken)
         if name is None:
             return explained(sql, fault)
@@ -81,10 +83,10 @@ class Views:
         if not isinstance(fault, StatementError):
             return fault
         place = "" if fault.position is None else "\n" + indent(caret(sql, fault.position), "  ")
-        return StatementError(f"The view {name!r} does not hold: {fault.detail}{place}", hint=fault.hint)
+        return StatementError(f"The view {name!r} is wrong: {fault.detail}{place}", hint=fault.hint)
 
     def _cause(self, sql: str, fault: Fault, broken: Broken) -> str | None:
-        """The broken view that the SQL reads, where it was refused for that."""
+        """The broken view because of which the SQL was refused."""
         written = missing_table(sql, fault)
         parts = () if written is None else path_of(written)
         name = self._names.get(parts[0].casefold()) if len(parts) == 1 else None

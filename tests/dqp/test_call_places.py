@@ -175,7 +175,7 @@ def test_calls_are_made_for_the_rows_that_need_them(lab: Lab, sql: str) -> None:
     ],
 )
 def test_where_a_call_cannot_stand_there_is_a_caret(lab: Lab, sql: str) -> None:
-    with pytest.raises(StatementError, match="tenfold cannot stand here") as caught:
+    with pytest.raises(StatementError, match="tenfold cannot run here") as caught:
         lab.sql(sql).arrow()
     assert caught.value.position == sql.index("tenfold") + 1
     assert "^" in str(caught.value)

@@ -252,7 +252,7 @@ def test_a_change_that_is_noticed_while_a_query_is_looked_at(
     def noticed(of: Catalog) -> int:
         before = version(of)
         source.infos = (info("t", "later:int:int32"),)
-        of._reflection._look("s")
+        of._reflection._compare("s")
         return before
 
     monkeypatch.setattr(Catalog, "version", property(noticed))
@@ -264,7 +264,7 @@ def test_a_new_table_that_an_upload_is_called_like_in_other_letters(made: Callab
     catalog = made(source)
     catalog.upload("s_Later", pa.table({"up": [1]}))
     source.infos = (info("t"), info("later"))
-    catalog._reflection._look("s")
+    catalog._reflection._compare("s")
     assert catalog.describe("from s_LATER") == (("up", "BIGINT"),)
     assert [name for name, _ in catalog.describe("from s.later")] != ["up"]
 
@@ -282,7 +282,7 @@ def test_a_source_of_another_dialect_than_its_replica(made: Callable[..., Catalo
     assert catalog.dialect("s") == "duckdb"
     before = catalog.version
     first.away = False
-    catalog._reflection._look("s")
+    catalog._reflection._compare("s")
     assert catalog.dialect("s") == "sqlite"
     assert catalog.version != before  # plans of before are for the other one
 

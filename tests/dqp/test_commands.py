@@ -157,7 +157,7 @@ def test_what_is_wrong_is_said_beside_the_tables(
         'replicas."lite.protein_interactoin": There is no table lite.protein_interactoin. '
         "Did you mean 'lite.protein_interaction'?\n" in err
     )
-    assert "broken: The view 'broken' does not hold: There is no column 'nix' in busy" in err
+    assert "broken: The view 'broken' is wrong: There is no column 'nix' in busy" in err
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_an_error_behind_a_long_list_is_told_at_its_place(lab: Lab) -> None:
 def test_lists_too_deep_to_travel_are_refused_by_their_column(lab: Lab, sql: str) -> None:
     for depth in (61, 200):
         with pytest.raises(
-            LimitError, match=rf"Column \d of the answer has lists in lists, {depth} levels deep; 60 can"
+            LimitError, match=rf"Column \d of the answer has lists in lists, {depth} levels deep; the limit is 60"
         ):
             lab.sql(sql.replace("{}", nested("[", "1", "]", depth))).arrow()
     assert lab.sql(sql.replace("{}", nested("[", "1", "]", 60))).arrow().num_rows

@@ -39,7 +39,7 @@ def test_what_waits_for_a_service_that_is_gone_fails() -> None:
     with beat(Health(UnreachableError("gone"))).waiting(cancellation), cancellation.on_cancel(ended.set):
         assert ended.wait(30)
     assert isinstance(cancellation.cause, UnreachableError)
-    assert "The service at x took what was asked and no longer answers" in str(cancellation.cause)
+    assert "The service at x accepted the request and no longer answers" in str(cancellation.cause)
 
 
 def test_what_begins_to_wait_for_a_service_that_is_silent_already_fails_too() -> None:

@@ -293,7 +293,7 @@ def test_sources_of_settings(tmp_path: Path) -> None:
     # The driver of a resource is the service's to close.
     assert own.query("select 1 as one", cancellation=Cancellation()).table().num_rows == 1
     own.close()
-    with pytest.raises(ConfigurationError, match="this is none"):
+    with pytest.raises(ConfigurationError, match="this process is not a service"):
         sources_of(settings)
 
 

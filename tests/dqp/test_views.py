@@ -47,11 +47,11 @@ def test_a_column_may_be_called_like_a_broken_view(made: Callable[..., Catalog],
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("lost", "The view 'lost' does not hold: There is no column 'nix' in pg.t."),
-        ("Above", "The view 'lost' does not hold: There is no column 'nix' in pg.t."),
+        ("lost", "The view 'lost' is wrong: There is no column 'nix' in pg.t."),
+        ("Above", "The view 'lost' is wrong: There is no column 'nix' in pg.t."),
         ("round", "The view 'round' reads itself: round → round."),
         ("one", "The view 'one' reads itself: one → two → one."),
-        ("file", "The view 'file' does not hold: The statement is not allowed here"),
+        ("file", "The view 'file' is wrong: The statement is not allowed here"),
     ],
 )
 def test_who_reads_a_broken_view_is_told_why(made: Callable[..., Catalog], name: str, says: str) -> None:
@@ -88,7 +88,7 @@ def test_the_mistake_is_shown_in_the_view_and_in_the_query(
     made: Callable[..., Catalog], sql: str, given: dict[str, int], place: str
 ) -> None:
     catalog = made(Scripted("pg", info("t")), views={"broken": "select id,\n nix from pg.t"})
-    said = "The view 'broken' does not hold: There is no column 'nix' in pg.t.\n  line 2:  nix from pg.t\n           ^"
+    said = "The view 'broken' is wrong: There is no column 'nix' in pg.t.\n  line 2:  nix from pg.t\n           ^"
     with pytest.raises(StatementError) as caught:
         bind(sql, catalog, given)
     assert str(caught.value) == f"{said}\n{place}\nKnown: id, name."
@@ -108,7 +108,7 @@ def test_a_view_of_a_new_table_holds_at_once(made: Callable[..., Catalog], monke
     monkeypatch.setattr("dqp.catalog.reflection.FRESH_SECONDS", 0.0)
     source = Scripted("pg", info("t"))
     catalog = made(source, views={"new": "from pg.u"})
-    with pytest.raises(StatementError, match=r"The view 'new' does not hold: There is no table pg\.u"):
+    with pytest.raises(StatementError, match=r"The view 'new' is wrong: There is no table pg\.u"):
         catalog.describe("from new")
     source.infos = (*source.infos, info("u"))
     assert [name for name, _ in catalog.describe("from new")] == ["id", "name"]
