@@ -8,51 +8,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.routing import Route as StarletteRoute
-from starlette.types import Receive, Scope, Send
 
 import dai
 from dai.api import problems as problem_documents
-from dai.api.calls.call import Call
-from dai.api.calls.openapi import document
-from dai.api.calls.operations import Operation
 from dai.api.monitoring.access import AccessMiddleware
 from dai.api.problems import Problem
-from dai.api.requests.origins import check_page, own_names
+from dai.api.requests.origins import own_names
 from dai.api.requests.route import Route
-from dai.api.routes import health, jobs, perform, problems, resources, sessions
+from dai.api.routes import health, jobs, perform, problems, resources, sessions, streams
 from dai.api.service import Service
 
-OPERATIONS = (
-    *sessions.OPERATIONS,
-    *perform.OPERATIONS,
-)
-
-
-class _Adapter:
-    """An operation as an ASGI application."""
-
-    def __init__(self, operation: Operation) -> None:
-        self.operation = operation
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["route"] = self.operation
-        service = scope["app"].state.service
-        call = Call(service, scope, receive, send)
-        if not self.operation.reads:
-            check_page(call.headers, own_names(service.config.service))
-        call.access.quiet = self.operation.quiet
-        call.check(self.operation, scope["path_params"])
-        reply = await self.operation.handler(call)
-        if reply is not None:
-            await reply.send(call)
-
-
-def _route(operation: Operation) -> StarletteRoute:
-    route = StarletteRoute(operation.path, _Adapter(operation), methods=[operation.method])
-    if not operation.head and route.methods:
-        route.methods.discard("HEAD")
-    return route
+ROUTERS = tuple(each.router for each in (streams, perform, sessions, resources, jobs, problems, health))
+"""The most frequent requests first: their routes are tried in this order."""
 
 
 class _Application(FastAPI):
@@ -60,7 +27,6 @@ class _Application(FastAPI):
         """Without what FastAPI documents but our exception handlers never answer."""
         if self.openapi_schema is None:
             described = super().openapi()
-            described["paths"] |= document(OPERATIONS)["paths"]
             schemas = described.setdefault("components", {}).setdefault("schemas", {})
             for operation in (each for path in described["paths"].values() for each in path.values()):
                 refused = operation["responses"].get("422", {}).get("content", {})
@@ -89,13 +55,11 @@ def create_app(service: Service | None = None) -> FastAPI:
         redirect_slashes=False,
         openapi_url=None,
         generate_unique_id_function=lambda route: route.name,
-        routes=[_route(each) for each in OPERATIONS],
     )
     app.router.route_class = Route
-    routers = [each.router for each in (resources, jobs, problems, health)]
-    for router in routers:
+    for router in ROUTERS:
         app.include_router(router)
-    for route in (each for router in routers for each in router.routes):
+    for route in (each for router in ROUTERS for each in router.routes):
         if isinstance(route, Route) and route.reads:
             app.add_api_route(
                 route.path, route.endpoint, methods=["HEAD"], include_in_schema=False, response_model=None

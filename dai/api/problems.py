@@ -14,7 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from dai.api.requests.head import listed
+from dai.api.requests.negotiation import accepts_xml
 from dai.api.requests.parameters import misfit
+from dai.api.responses import answer
 from dai.errors import (
     BackPressureError,
     BusyError,
@@ -29,6 +32,7 @@ from dai.errors import (
     RangeError,
     SlowRequestError,
 )
+from dai.perform.response import MEDIA_TYPE, failure
 
 PROBLEM = "application/problem+json"
 ALWAYS: tuple[type[DaiError], ...] = (
@@ -102,12 +106,16 @@ def headers_of(error: DaiError) -> dict[str, str]:
 
 
 def install(app: FastAPI) -> None:
-    """The exception handlers."""
+    """The exception handlers. Where an operation has set ``request.state.dialect``, XML that is asked for is a
+    response document."""
 
     @app.exception_handler(DaiError)
     async def refused(request: Request, error: DaiError) -> Response:
-        request.state.access.error = error
-        return response(error, request.state.access.id)
+        access, dialect = request.state.access, getattr(request.state, "dialect", None)
+        access.error = error
+        if dialect is not None and accepts_xml(listed(request, "accept")):
+            return answer(failure(error, dialect, access.id), MEDIA_TYPE, error.status, headers_of(error))
+        return response(error, access.id)
 
     @app.exception_handler(RequestValidationError)
     async def misfitting(request: Request, error: RequestValidationError) -> Response:

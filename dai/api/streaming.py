@@ -12,10 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
-from dai.api.calls.call import Call
-from dai.api.calls.replies import Reply
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dai.api.monitoring.access import Access
+from dai.api.requests.head import preferences
+from dai.api.responses import answer
+from dai.api.service import Service
 from dai.api.work import Pieces, Work
 from dai.errors import CancelledError, DaiError, InternalError, LimitError
 from dai.streams.cancellation import SETTLE_SECONDS
@@ -30,22 +37,22 @@ WATCH_AFTER = 0.02
 class _Watch:
     """Cancels the work when the client disappears or its time is up; from the event loop, without blocking it."""
 
-    def __init__(self, call: Call, work: Work) -> None:
-        self._call, self._work = call, work
+    def __init__(self, service: Service, work: Work, receive: Receive) -> None:
+        self._service, self._work, self._receive = service, work, receive
         self._loop = asyncio.get_running_loop()
         self._watching: asyncio.Task[None] | None = None
         self._timers = [self._loop.call_later(WATCH_AFTER, self._start)]
         self._request = asyncio.current_task()
         self.sending = False
         self.expired = False
-        if seconds := call.service.config.limits.seconds:
+        if seconds := service.config.limits.seconds:
             self._timers.append(self._loop.call_later(seconds, self._expire, seconds))
 
     def _start(self) -> None:
         self._watching = self._loop.create_task(self._watch())
 
     async def _watch(self) -> None:
-        while (await self._call.receive())["type"] != "http.disconnect":
+        while (await self._receive())["type"] != "http.disconnect":
             continue
         self.cancel(CancelledError("The client has gone."))
 
@@ -65,7 +72,7 @@ class _Watch:
 
     def cancel(self, cause: DaiError) -> None:
         # interrupting a statement may take a connection of its own
-        self._call.service.interrupts.submit(self._work.cancellation.cancel, cause)
+        self._service.interrupts.submit(self._work.cancellation.cancel, cause)
 
     def stop(self) -> None:
         for timer in self._timers:
@@ -74,87 +81,92 @@ class _Watch:
             self._watching.cancel()
 
 
-async def conduct(call: Call, work: Work) -> None:
-    """Runs ``work`` and sends what it gives. What it raises was raised before anything was sent."""
-    service = call.service
-    admission = service.role_admission if work.role else service.admission
-    small = work.statement in service.small
-    await admission.acquire(_patience(call), small=small)
-    watch = _Watch(call, work)
-    service.working.add(work)
-    try:
+class WorkAnswer(Response):
+    """Runs ``work`` and sends what it gives; ``around`` is entered meanwhile. What it raises was raised before anything
+    was sent."""
+
+    def __init__(self, request: Request, work: Work, around: AbstractContextManager[object] | None = None) -> None:
+        self.background = None
+        self._service: Service = request.app.state.service
+        self._access: Access = request.state.access
+        wait = preferences(request).get("wait", "")
+        # what the client wants to wait at most (RFC 7240), where it says so
+        self._patience = float(wait) if wait.isdecimal() else None
+        self._work, self._around = work, around or nullcontext()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._around:
+            await self._conduct(scope, receive, send)
+
+    async def _conduct(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service, work, access = self._service, self._work, self._access
+        admission = service.role_admission if work.role else service.admission
+        small = work.statement in service.small
+        await admission.acquire(self._patience, small=small)
+        watch = _Watch(service, work, receive)
+        service.working.add(work)
         try:
-            pieces, done = await _in_thread(service.workers.submit, work.begin)
-        finally:
-            call.access.stages.update(work.stages)
-        if done:
-            await _whole(call, work, pieces)
-        else:
-            await _streamed(call, work, pieces, watch)
-    except BaseException as error:
-        call.access.error = call.access.error or error
-        raise
-    finally:
-        watch.stop()
-        if not work.closed:
-            watch.cancel(CancelledError("The request has ended."))
-            await _settled(asyncio.ensure_future(_in_thread(service.workers.submit, work.close)))
-        service.working.discard(work)
-        admission.release(small=small)
-        service.small.note(work.statement, work.small)
-        call.access.rows, call.access.stages = work.rows, {**call.access.stages, **work.stages}
-        call.access.error = call.access.error or work.error
-
-
-def _patience(call: Call) -> float | None:
-    """Seconds that the client wants to wait at most (RFC 7240, ``wait``), where it says so."""
-    wait = call.preferences.get("wait", "")
-    return float(wait) if wait.isdecimal() else None
-
-
-def _headers(call: Call, work: Work) -> dict[str, str]:
-    stages = {**call.access.stages, **work.stages}
-    timing = ", ".join(f"{name};dur={seconds * 1000:.3f}" for name, seconds in stages.items())
-    headers = {"vary": "Accept, Accept-Encoding", "server-timing": timing}
-    if work.coding != "identity":
-        headers["content-encoding"] = work.coding
-    return headers
-
-
-async def _whole(call: Call, work: Work, pieces: Pieces) -> None:
-    body = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else b"".join(pieces)
-    await Reply(body, work.media_type, work.status, _headers(call, work)).send(call)
-
-
-async def _streamed(call: Call, work: Work, pieces: Pieces, watch: _Watch) -> None:
-    headers = {"content-type": work.media_type, **_headers(call, work)}
-    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-    await call.send({"type": "http.response.start", "status": work.status, "headers": raw})
-    done = False
-    try:
-        while True:
-            watch.sending = True
-            body = memoryview(pieces[0]).cast("B") if len(pieces) == 1 else b"".join(pieces)
-            pieces = []
-            await call.send({"type": "http.response.body", "body": body, "more_body": not done})
-            watch.sending = False
-            del body
+            try:
+                pieces, done = await _in_thread(service.workers.submit, work.begin)
+            finally:
+                access.stages.update(work.stages)
             if done:
-                return
-            pieces, done = await _in_thread(call.service.workers.submit, work.pull)
-            if not pieces and not done:
-                raise InternalError("A pull gave nothing.")
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if not watch.expired or task is None or task.uncancel() > 0:
+                body = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else b"".join(pieces)
+                await answer(body, work.media_type, work.status, self._head())(scope, receive, send)
+            else:
+                await self._stream(pieces, watch, send)
+        except BaseException as error:
+            access.error = access.error or error
             raise
-        call.access.error = work.cancellation.cause
-    except DaiError as error:
-        # returning without the last chunk makes the server close the connection
-        call.access.error = error
-    except Exception as error:
-        log.error("request failed half-way", exc_info=error, extra={"id": call.id})
-        call.access.error = error
+        finally:
+            watch.stop()
+            if not work.closed:
+                watch.cancel(CancelledError("The request has ended."))
+                await _settled(asyncio.ensure_future(_in_thread(service.workers.submit, work.close)))
+            service.working.discard(work)
+            admission.release(small=small)
+            service.small.note(work.statement, work.small)
+            access.rows, access.stages = work.rows, {**access.stages, **work.stages}
+            access.error = access.error or work.error
+
+    def _head(self) -> dict[str, str]:
+        stages = {**self._access.stages, **self._work.stages}
+        timing = ", ".join(f"{name};dur={seconds * 1000:.3f}" for name, seconds in stages.items())
+        headers = {"vary": "Accept, Accept-Encoding", "server-timing": timing}
+        if self._work.coding != "identity":
+            headers["content-encoding"] = self._work.coding
+        return headers
+
+    async def _stream(self, pieces: Pieces, watch: _Watch, send: Send) -> None:
+        work, access = self._work, self._access
+        headers = {"content-type": work.media_type, **self._head()}
+        raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": work.status, "headers": raw})
+        done = False
+        try:
+            while True:
+                watch.sending = True
+                body = memoryview(pieces[0]).cast("B") if len(pieces) == 1 else b"".join(pieces)
+                pieces = []
+                await send({"type": "http.response.body", "body": body, "more_body": not done})
+                watch.sending = False
+                del body
+                if done:
+                    return
+                pieces, done = await _in_thread(self._service.workers.submit, work.pull)
+                if not pieces and not done:
+                    raise InternalError("A pull gave nothing.")
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not watch.expired or task is None or task.uncancel() > 0:
+                raise
+            access.error = work.cancellation.cause
+        except DaiError as error:
+            # returning without the last chunk makes the server close the connection
+            access.error = error
+        except Exception as error:
+            log.error("request failed half-way", exc_info=error, extra={"id": access.id})
+            access.error = error
 
 
 async def _in_thread(submit: Callable[[Callable[[], T]], Any], function: Callable[[], T]) -> T:

@@ -37,7 +37,7 @@ def _flag(value: object) -> object:
     return _WORDS[value] if isinstance(value, str) else value
 
 
-def _printable(value: str) -> str:
+def printable(value: str) -> str:
     if "\x00" in value:
         raise ValueError("text without the character U+0000")
     return value
@@ -52,7 +52,7 @@ def _format(name: str) -> str:
 WHOLE = BeforeValidator(_whole)
 """Marks an integer, behind its bounds: ``Annotated[int, Field(ge=1), WHOLE]``."""
 Flag = Annotated[bool, BeforeValidator(_flag)]
-Text = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
+Text = Annotated[str, Field(min_length=1), AfterValidator(printable)]
 Unsaid = SkipJsonSchema[None]
 """The type of a parameter that may be left out has this beside its own."""
 FormatName = Annotated[Text, Field(json_schema_extra={"enum": list(FORMATS)}), AfterValidator(_format)]
@@ -83,7 +83,9 @@ def names(model: type[BaseModel]) -> list[str]:
 
 def misfit(wrong: dict[str, Any], known: list[str]) -> ParameterError:
     """What pydantic says of a value where the names ``known`` may stand."""
-    name = ".".join(str(each) for each in wrong["loc"] if each not in ("query", "path"))
+    place = [each for each in wrong["loc"] if each not in ("query", "path")]
+    # behind the first name only positions: the others are of the types that were tried
+    name = ".".join(str(each) for number, each in enumerate(place) if number == 0 or isinstance(each, int))
     match wrong["type"]:
         case "missing":
             return ParameterError(f"The parameter {name!r} is missing.")

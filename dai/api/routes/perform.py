@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal, TypeVar
 
-from dai.api.calls.call import Call
-from dai.api.calls.operations import Answer, Operation, Parameter
-from dai.api.calls.replies import JSON, Reply, problem_reply
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from starlette.responses import Response
+
+from dai.api.dependencies import Accept, NamedResource, TheAccess, TheBody, TheService
+from dai.api.problems import PROBLEM, answers, header
+from dai.api.requests.body import JSON, takes
+from dai.api.requests.head import listed, preferences
 from dai.api.requests.negotiation import (
     DOCUMENT,
     best,
@@ -19,12 +25,15 @@ from dai.api.requests.negotiation import (
     not_acceptable,
     tabular,
 )
+from dai.api.requests.parameters import MOST_ROWS, Asked, BlockSize, FormatName, Text, Unsaid, members, printable
+from dai.api.requests.route import Route
+from dai.api.responses import answer
 from dai.api.scheduling.turns import Small
-from dai.api.streaming import conduct
+from dai.api.service import Service
+from dai.api.streaming import WorkAnswer
 from dai.api.work import Work
 from dai.errors import (
     ConflictError,
-    DaiError,
     DataError,
     DocumentError,
     EncodingError,
@@ -35,161 +44,231 @@ from dai.errors import (
     NotFoundError,
     ParameterError,
     RequestError,
+    SlowRequestError,
     StatementError,
     TooLargeError,
     UnsupportedMediaTypeError,
 )
-from dai.formats import FORMATS, Format
+from dai.formats import Format
 from dai.formats.compression import negotiate
 from dai.formats.inline import tables_of
-from dai.perform.graph import GDS, Dialect
+from dai.perform.graph import GDS
 from dai.perform.parser import DIALECTS, Perform, parse, query
 from dai.perform.pipeline import Environment
 from dai.perform.response import MEDIA_TYPE, processing
 from dai.plugins import nearest
 from dai.service.jobs import document_limits
-from dai.service.sessions import Session
+from dai.service.resources import Resource
+from dai.service.sessions import Session, Sessions
 from dai.streams.cancellation import Cancellation
 
+router = APIRouter(route_class=Route, prefix="/resources/{resource}", tags=["data"])
 Parsed = TypeVar("Parsed")
 PARSE_AT_ONCE = 1 << 16
 """Documents of more bytes are parsed in a thread."""
 QUERY_BYTES = 4 << 20
-_QUERY_MEMBERS = ("sql", "parameters", "tables", "blocksize")
+_PROBLEMS = (
+    NotFoundError,
+    StatementError,
+    NotAQueryError,
+    DataError,
+    EncodingError,
+    NotAcceptableError,
+    TooLargeError,
+    UnsupportedMediaTypeError,
+    LimitError,
+    SlowRequestError,
+)
+_TABULAR: dict[str, Any] = {media_type: {} for media_type in media_types().values()}
+_ACCEPTED = {
+    "description": "Goes on as a job; the body is a response document with status PROCESSING",
+    "content": {DOCUMENT: {}},
+    "headers": {"Location": header("the job")},
+}
 
 
-async def post_query(call: Call) -> Reply | None:
-    """One statement."""
-    service = call.service
+class Options(Asked):
+    format: FormatName | Unsaid = Field(None, description="the form of the result, in place of Accept")
+    blocksize: BlockSize | Unsaid = None
+    session: Text | Unsaid = Field(None, description="the session to join")
+    phase: Literal["RUN", "PENDING"] | Unsaid = Field(None, description="makes a job; PENDING waits for PHASE=RUN")
+
+
+class QueryOptions(Options):
+    invalid_characters: Literal["refuse", "replace"] | Unsaid = Field(
+        None,
+        alias="invalidCharacters",
+        description="what becomes of characters that XML cannot carry, in a WebRowSet that is answered at once",
+    )
+
+
+class PerformOptions(Options):
+    output: Text | Unsaid = Field(None, description="this end point alone")
+
+
+def _scalar(value: object) -> object:
+    if isinstance(value, list | dict):
+        raise ValueError("a text, a number, true, false or null")
+    return value
+
+
+class Statement(Asked, strict=True):
+    sql: Annotated[str, Field(min_length=1, pattern=r"\S"), AfterValidator(printable)]
+    parameters: list[Annotated[str | bool | int | float | None, BeforeValidator(_scalar)]] | None = Field(
+        None, description="values of the ? in the statement, by position"
+    )
+    tables: Annotated[
+        Any,
+        WithJsonSchema(
+            {
+                "type": ["object", "null"],
+                "additionalProperties": {"type": "string", "contentEncoding": "base64"},
+                "description": "tables that this statement alone sees: by name, an Arrow IPC stream each",
+            }
+        ),
+    ] = None
+    blocksize: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
+
+
+@router.post(
+    "/query",
+    summary="Run one query; its result is streamed, as Arrow unless Accept says otherwise",
+    response_class=Response,
+    responses=answers(*_PROBLEMS, ok={200: {"description": "The result", "content": _TABULAR}, 202: _ACCEPTED}),
+    openapi_extra=takes({JSON: Statement.model_json_schema()}),
+)
+async def post_query(
+    request: Request,
+    service: TheService,
+    access: TheAccess,
+    resource: NamedResource,
+    accept: Accept,
+    body: TheBody,
+    asked: Annotated[QueryOptions, Query()],
+) -> Response:
     began = time.perf_counter()
-    resource = service.resources.named(call.path["resource"])
     limits = service.config.limits
-    body = await call.body(QUERY_BYTES + limits.table_bytes * 4 // 3)
+    data = await body.read(QUERY_BYTES + limits.table_bytes * 4 // 3)
 
-    def read() -> dict[str, Any]:
-        return _checked_query(call.parsed(body), limits.block_rows)
-
-    def made() -> Perform:
-        tables = tables_of(asked, limits.table_bytes)
-        if len(body) - sum(map(len, (asked.get("tables") or {}).values())) > QUERY_BYTES:
+    def prepared() -> Perform:
+        tables = tables_of({"tables": statement.tables}, limits.table_bytes)
+        if len(data) - sum(map(len, (statement.tables or {}).values())) > QUERY_BYTES:
             raise TooLargeError(f"The body has more than {QUERY_BYTES:,} bytes besides the tables.")
-        return query(asked["sql"], asked.get("parameters") or (), tables)
+        return query(statement.sql, statement.parameters or (), tables)
 
-    large = len(body) > PARSE_AT_ONCE
-    asked = await _off_loop(service, read) if large else read()
+    large = len(data) > PARSE_AT_ONCE
+    statement = await _off_loop(service, lambda: members(Statement, data)) if large else members(Statement, data)
+    if statement.blocksize is not None and statement.blocksize > limits.block_rows:
+        raise ParameterError(f"'blocksize' must be a whole number from 1 to {limits.block_rows:,}.")
     # A few bytes of a table may be many rows.
-    perform = await _off_loop(service, made) if large or asked.get("tables") else made()
-    accept = call.header(b"accept")
-    blocksize = asked.get("blocksize") or call.query.get("blocksize")
-    if _asynchronous(call):
-        return await _job(call, resource.name, "query", body, perform, None, blocksize)
-    form = tabular(accept, call.query.get("format"))
-    coding = negotiate(call.header(b"accept-encoding"))
-    call.access.stages["validate"] = time.perf_counter() - began
-    session = _session(call)
+    perform = await _off_loop(service, prepared) if large or statement.tables else prepared()
+    blocksize = statement.blocksize or asked.blocksize
+    if _asynchronous(request, asked):
+        session = _session(service, asked)
+        return await _job(request, asked, resource, "query", data, perform, session, blocksize)
+    form = tabular(accept, asked.format)
+    coding = negotiate(listed(request, "accept-encoding"))
+    access.stages["validate"] = time.perf_counter() - began
+    session = _session(service, asked)
     environment = Environment(resource.driver, session, Cancellation(), blocksize, service.scratch)
     work = Work(
-        perform,
-        environment,
-        service.config.limits,
-        call.id,
+        *(perform, environment, limits, access.id),
         output="result",
         form=form,
         coding=coding,
-        replace_invalid=call.query.get("invalidCharacters") == "replace",
+        replace_invalid=asked.invalid_characters == "replace",
         turns=service.turns,
-        statement=Small.key(resource.name, asked["sql"].encode(errors="replace")),
+        statement=Small.key(resource.name, statement.sql.encode(errors="replace")),
     )
-    if session.explicit:
-        with session.request(environment.cancellation):
-            await conduct(call, work)
-    else:
-        await conduct(call, work)
-    return None
+    return WorkAnswer(request, work, _at_work(service.sessions, session, work) if session.explicit else None)
 
 
-async def _off_loop(service: Any, read: Callable[[], Parsed]) -> Parsed:
+async def _off_loop(service: Service, read: Callable[[], Parsed]) -> Parsed:
     return await asyncio.get_running_loop().run_in_executor(service.files, read)
 
 
-def _checked_query(asked: Any, most: int) -> dict[str, Any]:
-    if not isinstance(asked, dict):
-        raise DataError('The body must be a JSON object with the member "sql".')
-    for name in asked:
-        if name not in _QUERY_MEMBERS:
-            raise ParameterError(f"A query has no member {name!r}.", hint=nearest(name, list(_QUERY_MEMBERS)))
-    if not isinstance(sql := asked.get("sql"), str) or not sql.strip():
-        raise ParameterError("'sql' must be text that is not empty.")
-    if "\x00" in sql:
-        raise ParameterError("'sql' holds the character U+0000.")
-    parameters = asked.get("parameters")
-    if parameters is not None and not isinstance(parameters, list):
-        raise ParameterError("'parameters' must be a list.")
-    for number, value in enumerate(parameters or (), 1):
-        if value is not None and not isinstance(value, str | int | float):
-            raise ParameterError(f"Parameter {number} must be a text, a number, true, false or null.")
-    blocksize = asked.get("blocksize")
-    if blocksize is not None and (
-        not isinstance(blocksize, int) or isinstance(blocksize, bool) or not 1 <= blocksize <= most
-    ):
-        raise ParameterError(f"'blocksize' must be a whole number from 1 to {most:,}.")
-    return asked
+async def _answers_in_xml(request: Request) -> None:
+    request.state.dialect = GDS
 
 
-async def post_perform(call: Call) -> Reply | None:
-    """A perform document."""
-    dialect: Dialect = GDS
+@router.post(
+    "/perform",
+    summary="Run a perform document; its response, or one end point alone, is streamed",
+    response_class=Response,
+    responses=answers(
+        *(DocumentError, ConflictError, GoneError, *_PROBLEMS),
+        media_types=(PROBLEM, DOCUMENT),
+        ok={
+            200: {
+                "description": "The response document, or the end point alone",
+                "content": {DOCUMENT: {}, **_TABULAR, "*/*": {}},
+            },
+            202: _ACCEPTED,
+            207: {
+                "description": "Something failed before a result was delivered, something else was done: the response "
+                "document, which says what, also with ?output=",
+                "content": {DOCUMENT: {}},
+            },
+        },
+    ),
+    openapi_extra=takes({DOCUMENT: None, "text/xml": None, "application/octet-stream": None}),
+    dependencies=[Depends(_answers_in_xml)],
+)
+async def post_perform(
+    request: Request,
+    service: TheService,
+    access: TheAccess,
+    resource: NamedResource,
+    accept: Accept,
+    body: TheBody,
+    asked: Annotated[PerformOptions, Query()],
+) -> Response:
+    began = time.perf_counter()
+    limits = service.config.limits
+    data = await body.read(limits.document_bytes)
+    bounds = document_limits(limits)
+    dialect = next((each for each in DIALECTS if each.namespace.encode() in data[:4096]), GDS)
+    request.state.dialect = dialect
+    if len(data) <= PARSE_AT_ONCE:
+        perform = parse(data, bounds)
+    else:
+        perform = await _off_loop(service, lambda: parse(data, bounds))
+    output, form = _chosen(asked, accept, perform)
+    access.stages["validate"] = time.perf_counter() - began
+    job = _asynchronous(request, asked) or bool(perform.activities and not perform.end_points)
+    awaited = not job and _awaited(asked, perform, output)
+    session = _session(service, asked, perform)
+    if job:
+        return await _job(request, asked, resource, "perform", data, perform, session, asked.blocksize)
+    environment = Environment(resource.driver, session, Cancellation(), asked.blocksize, service.scratch)
+    work = Work(
+        *(perform, environment, limits, access.id),
+        output=output,
+        form=form,
+        accept=None if asked.format else accept,
+        coding=negotiate(listed(request, "accept-encoding")),
+        awaited=awaited,
+        turns=service.turns,
+        statement=Small.key(resource.name, data),
+    )
+    return WorkAnswer(request, work, _at_work(service.sessions, session, work))
+
+
+@contextmanager
+def _at_work(sessions: Sessions, session: Session, work: Work) -> Iterator[None]:
+    """The session knows the request; it ends with it where the document says so."""
     try:
-        service = call.service
-        began = time.perf_counter()
-        resource = service.resources.named(call.path["resource"])
-        limits = service.config.limits
-        body = await call.body(limits.document_bytes)
-        bounds = document_limits(limits)
-        dialect = next((each for each in DIALECTS if each.namespace.encode() in body[:4096]), GDS)
-        if len(body) <= PARSE_AT_ONCE:
-            perform = parse(body, bounds)
-        else:
-            perform = await _off_loop(service, lambda: parse(body, bounds))
-        blocksize = call.query.get("blocksize")
-        output, form = _chosen(call, perform)
-        call.access.stages["validate"] = time.perf_counter() - began
-        job = _asynchronous(call) or bool(perform.activities and not perform.end_points)
-        awaited = not job and _awaited(call, perform, output)
-        session = _session(call, perform)
-        if job:
-            return await _job(call, resource.name, "perform", body, perform, session, blocksize)
-        environment = Environment(resource.driver, session, Cancellation(), blocksize, service.scratch)
-        accept = None if call.query.get("format") else call.header(b"accept")
-        coding = negotiate(call.header(b"accept-encoding"))
-        work = Work(
-            *(perform, environment, limits, call.id),
-            output=output,
-            form=form,
-            accept=accept,
-            coding=coding,
-            awaited=awaited,
-            turns=service.turns,
-            statement=Small.key(resource.name, body),
-        )
-        try:
-            with session.request(environment.cancellation, perform.activities) as request:
-                await conduct(call, work)
-                request.error = work.error
-        finally:
-            if perform.session is not None and perform.session.end:
-                service.sessions.end(session)
-        return None
-    except DaiError as error:
-        if call.status:
-            raise
-        return problem_reply(call, error, dialect)
+        with session.request(work.cancellation, work.perform.activities) as request:
+            yield
+            request.error = work.error
+    finally:
+        if work.perform.session is not None and work.perform.session.end:
+            sessions.end(session)
 
 
-def _chosen(call: Call, perform: Perform) -> tuple[str | None, Format | None]:
+def _chosen(asked: PerformOptions, accept: str | None, perform: Perform) -> tuple[str | None, Format | None]:
     """Which end point alone (None: the response document), and in which format (None: its own)."""
-    accept, name = call.header(b"accept"), call.query.get("format")
-    output = call.query.get("output")
+    name, output = asked.format, asked.output
     ends = {end.name: end for end in perform.end_points}
     if output is not None:
         if output not in ends:
@@ -227,11 +306,11 @@ def _chosen(call: Call, perform: Perform) -> tuple[str | None, Format | None]:
     return alone[0], form
 
 
-def _awaited(call: Call, perform: Perform, output: str | None) -> bool:
+def _awaited(asked: Options, perform: Perform, output: str | None) -> bool:
     """Whether a client needs the response's head to find the document's streams: they are in a session that it does not
     know yet. RequestError where there is no head."""
     streams = [each.name for each in perform.activities if each.element in ("inputStream", "outputStream")]
-    joined = call.query.get("session") or (perform.session is not None and perform.session.id is not None)
+    joined = asked.session or (perform.session is not None and perform.session.id is not None)
     if not streams or joined:
         return False
     if output is not None:
@@ -242,11 +321,10 @@ def _awaited(call: Call, perform: Perform, output: str | None) -> bool:
     return True
 
 
-def _session(call: Call, perform: Perform | None = None) -> Session:
+def _session(service: Service, options: Options, perform: Perform | None = None) -> Session:
     """The session of the request: the one it names, a new one where the document asks for it, or one of its own."""
-    sessions = call.service.sessions
+    sessions, named = service.sessions, options.session
     asked = perform.session if perform is not None else None
-    named = call.query.get("session")
     if asked is not None and asked.id is not None:
         if named is not None and named != asked.id:
             raise ConflictError(f"The address names session {named!r}, the document {asked.id!r}.")
@@ -258,108 +336,28 @@ def _session(call: Call, perform: Perform | None = None) -> Session:
     return sessions.implicit()
 
 
-def _asynchronous(call: Call) -> bool:
-    return call.query.get("phase") is not None or "respond-async" in call.preferences
+def _asynchronous(request: Request, asked: Options) -> bool:
+    return asked.phase is not None or "respond-async" in preferences(request)
 
 
 async def _job(
-    call: Call,
-    resource: str,
+    request: Request,
+    asked: Options,
+    resource: Resource,
     kind: str,
     body: bytes,
     perform: Perform,
-    session: Session | None,
+    session: Session,
     blocksize: int | None,
-) -> Reply:
-    session = session or _session(call, perform)
-    pending = call.query.get("phase") == "PENDING"
+) -> Response:
+    service: Service = request.app.state.service
+    pending = asked.phase == "PENDING"
 
     def submit() -> Any:
-        return call.service.jobs.submit(resource, kind, body, perform, session, blocksize=blocksize, pending=pending)
+        return service.jobs.submit(resource.name, kind, body, perform, session, blocksize=blocksize, pending=pending)
 
-    job = await asyncio.get_running_loop().run_in_executor(call.service.control, submit)
+    job = await asyncio.get_running_loop().run_in_executor(service.control, submit)
     headers = {"Location": f"/jobs/{job.id}"}
-    if "respond-async" in call.preferences:
+    if "respond-async" in preferences(request):
         headers["Preference-Applied"] = "respond-async"
-    return Reply(processing(perform, session.id, job.id), MEDIA_TYPE, 202, headers)
-
-
-_FORMAT = Parameter("format", "the form of the result, in place of Accept", words=tuple(FORMATS))
-_BLOCKSIZE = Parameter("blocksize", "rows a block where the document does not say", int, minimum=1, maximum=1_000_000)
-_SESSION = Parameter("session", "the session to join")
-_INVALID = Parameter(
-    "invalidCharacters",
-    "what becomes of characters that XML cannot carry, in a WebRowSet that is answered at once",
-    words=("refuse", "replace"),
-)
-_PHASE = Parameter("phase", "makes a job; PENDING waits for PHASE=RUN", words=("RUN", "PENDING"))
-_TABULAR: dict[str, Any] = dict.fromkeys(media_types().values())
-_ACCEPTED = Answer(
-    "Goes on as a job; the body is a response document with status PROCESSING",
-    {DOCUMENT: None},
-    {"Location": "the job"},
-)
-_PROBLEMS = (
-    NotFoundError,
-    StatementError,
-    NotAQueryError,
-    DataError,
-    EncodingError,
-    NotAcceptableError,
-    TooLargeError,
-    UnsupportedMediaTypeError,
-    LimitError,
-)
-
-OPERATIONS = (
-    Operation(
-        "POST",
-        "/resources/{resource}/query",
-        post_query,
-        "Run one query; its result is streamed, as Arrow unless Accept says otherwise",
-        {200: Answer("The result", _TABULAR), 202: _ACCEPTED},
-        parameters=(_FORMAT, _BLOCKSIZE, _SESSION, _PHASE, _INVALID),
-        body={
-            JSON: {
-                "type": "object",
-                "required": ["sql"],
-                "additionalProperties": False,
-                "properties": {
-                    "sql": {"type": "string", "minLength": 1, "pattern": r"\S"},
-                    "parameters": {
-                        "type": ["array", "null"],
-                        "items": {"type": ["string", "number", "boolean", "null"]},
-                        "description": "values of the ? in the statement, by position",
-                    },
-                    "tables": {
-                        "type": ["object", "null"],
-                        "additionalProperties": {"type": "string", "contentEncoding": "base64"},
-                        "description": "tables that this statement alone sees: by name, an Arrow IPC stream each",
-                    },
-                    "blocksize": {"type": ["integer", "null"], "minimum": 1, "maximum": 1_000_000},
-                },
-            }
-        },
-        problems=_PROBLEMS,
-        tag="data",
-    ),
-    Operation(
-        "POST",
-        "/resources/{resource}/perform",
-        post_perform,
-        "Run a perform document; its response, or one end point alone, is streamed",
-        {
-            200: Answer("The response document, or the end point alone", {DOCUMENT: None, **_TABULAR, "*/*": None}),
-            202: _ACCEPTED,
-            207: Answer(
-                "Something failed before a result was delivered, something else was done: the response document, which "
-                "says what, also with ?output=",
-                {DOCUMENT: None},
-            ),
-        },
-        parameters=(Parameter("output", "this end point alone"), _FORMAT, _BLOCKSIZE, _SESSION, _PHASE),
-        body={DOCUMENT: None, "text/xml": None, "application/octet-stream": None},
-        problems=(DocumentError, ConflictError, GoneError, *_PROBLEMS),
-        tag="data",
-    ),
-)
+    return answer(processing(perform, session.id, job.id), MEDIA_TYPE, 202, headers)

@@ -1,1 +1,0 @@
-"""Operations as they were declared before FastAPI; each moves to a router of ``dai.api.routes``."""

@@ -1,0 +1,312 @@
+"""``/sessions/{s}/streams``: blocks are pulled and pushed by number.
+
+A block that is there is answered at once on the event loop; for one that is not, the request waits for the mailbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dai.api.dependencies import TheAccess, TheBody, TheService
+from dai.api.monitoring.access import Access
+from dai.api.problems import answers, header
+from dai.api.requests.body import takes
+from dai.api.requests.parameters import WHOLE, Asked, Flag, Text
+from dai.api.requests.route import ChangingRoute
+from dai.api.responses import answer
+from dai.errors import (
+    BackPressureError,
+    BusyError,
+    CancelledError,
+    ClosedError,
+    ConflictError,
+    DaiError,
+    GoneError,
+    LimitError,
+    NotFoundError,
+    SlowRequestError,
+    TooLargeError,
+)
+from dai.service.sessions import Session
+from dai.streams.mailbox import Budget, Mailbox
+from dai.streams.stream import Block
+
+router = APIRouter(route_class=ChangingRoute, prefix="/sessions/{session}/streams/{stream}", tags=["sessions"])
+MOST_WAIT = 60
+PUSH_WAIT = 20
+MOST_BLOCKS = 1000
+Number = Annotated[int, Field(ge=0, le=2**53, description="of the block, from 0"), WHOLE]
+Seconds = Annotated[int, Field(ge=0, le=MOST_WAIT, description="to hold the answer"), WHOLE]
+_NOT_YET = {"description": "Nothing is there yet; ask again", "headers": {"Retry-After": header("seconds")}}
+
+
+class Pull(Asked):
+    count: Annotated[int, Field(ge=1, le=MOST_BLOCKS, description="blocks at once"), WHOLE] = 1
+    wait: Seconds = 0
+
+
+class Push(Asked):
+    last: Flag = Field(False, description="this block ends the stream")
+    wait: Seconds = PUSH_WAIT
+
+
+class Rest(Asked):
+    wait: Seconds = MOST_WAIT
+
+
+class _Changes:
+    """Waits on the event loop for a mailbox or a budget to change. What changes after it is made is heard."""
+
+    def __init__(self, seconds: float, *watched: Mailbox | Budget) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + seconds
+        self._changed = asyncio.Event()
+        self._removals = [each.add_listener(self._notify) for each in watched]
+
+    def close(self) -> None:
+        for remove in self._removals:
+            remove()
+
+    def _notify(self) -> None:
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+    def wake(self) -> None:
+        """Ends a wait as a change does; on the event loop."""
+        self._changed.set()
+
+    async def wait(self) -> bool:
+        """Until it changes, or the time is up: False."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
+
+
+@router.get(
+    "/blocks/{number}",
+    summary="Pull a block, and as many after it as asked for; acknowledges all before it",
+    response_class=Response,
+    responses=answers(
+        *(NotFoundError, ConflictError, GoneError),
+        ok={
+            200: {
+                "description": "The blocks, one after the other",
+                "content": {"*/*": {}},
+                "headers": {
+                    "X-Dai-Blocks": header("how many blocks these are"),
+                    "X-Block-Rows": header("how many rows are in them"),
+                    "X-Block-Last": header("true where the last is known to be the last of the stream"),
+                },
+            },
+            202: _NOT_YET,
+            204: {"description": "The stream has ended before this block"},
+        },
+    ),
+)
+async def get_block(
+    service: TheService,
+    access: TheAccess,
+    session: Text,
+    stream: Text,
+    number: Number,
+    asked: Annotated[Pull, Query()],
+) -> Response:
+    access.quiet = True
+    opened = service.sessions.get(session)
+    mailbox = opened.find_output(stream)
+    blocks, more = mailbox.poll_many(number, asked.count)
+    if more:
+        blocks, more = await _awaited(asked, opened, mailbox, number)
+        if more and not blocks:
+            return Response(status_code=202, headers={"Retry-After": "1"})
+    if not blocks:
+        return Response(status_code=204)
+    access.rows = sum(block.rows for block in blocks)
+    body = b"".join(memoryview(block.data) for block in blocks)
+    headers = {"x-dai-blocks": str(len(blocks)), "x-block-rows": str(access.rows)}
+    if mailbox.is_last(number + len(blocks) - 1):
+        headers["x-block-last"] = "true"
+    return answer(body, mailbox.media_type, 200, headers)
+
+
+async def _awaited(asked: Pull, session: Session, mailbox: Mailbox, number: int) -> tuple[list[Block], bool]:
+    """The blocks once they are there, or what is there when the time is up; and whether more were to come."""
+    changes = _Changes(asked.wait, mailbox)
+    in_time = True
+    try:
+        while True:
+            blocks, more = mailbox.poll_many(number, asked.count)
+            if not more or not in_time:
+                return blocks, more
+            with session.waiting():
+                in_time = await changes.wait()
+    finally:
+        changes.close()
+
+
+@router.put(
+    "/blocks/{number}",
+    status_code=204,
+    summary="Push a block; the same number again is the same block",
+    responses=answers(
+        *(NotFoundError, ConflictError, GoneError, TooLargeError, BackPressureError, SlowRequestError),
+        ok={204: {"description": "It is there"}},
+    ),
+    openapi_extra=takes({"application/octet-stream": None, "*/*": None}, required=False),
+)
+async def put_block(
+    request: Request,
+    service: TheService,
+    access: TheAccess,
+    body: TheBody,
+    session: Text,
+    stream: Text,
+    number: Number,
+    asked: Annotated[Push, Query()],
+) -> Response:
+    """Reads the body once there is room for it: until then it waits where it comes from."""
+    access.quiet = True
+    opened = service.sessions.get(session)
+    mailbox = opened.find_input(stream)
+    limit = service.config.limits.block_bytes
+    size = body.size(limit)
+    said = request.headers.get("x-block-rows", "")
+    rows = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else 0
+    changes = _Changes(asked.wait, mailbox, service.sessions.budget)
+    try:
+        mailbox.check_offer(number)
+        while (full := opened.budget.reserve(size, mailbox.awaits(number))) is not None:
+            with opened.waiting():
+                in_time = await changes.wait()
+            if not in_time:
+                raise _full(service.sessions.budget, full)
+            mailbox.check_offer(number)
+        try:
+            block = Block(await body.read(limit), rows)
+            while not mailbox.offer(number, block, asked.last):
+                with opened.waiting():
+                    in_time = await changes.wait()
+                if not in_time:
+                    raise BackPressureError("The stream is full: its reader is behind.", hint="Send the block again.")
+        finally:
+            opened.budget.release(size)
+    except ClosedError as error:
+        if isinstance(error.__cause__, GoneError):  # the session has ended, not only who read the stream
+            raise error.__cause__ from None
+        raise GoneError("The request that read this stream has ended; nothing more can be pushed into it.") from error
+    finally:
+        changes.close()
+    return Response(status_code=204)
+
+
+def _full(all: Budget, full: Budget) -> DaiError:
+    if full is all:
+        return BusyError(
+            "The blocks of all sessions fill the room that the service has for them.", hint="Send the block again."
+        )
+    return BackPressureError(
+        "Blocks that nobody has read yet fill the room that this session has for them.",
+        hint="Read its output streams, then send the block again; a stream that a document reads goes on.",
+    )
+
+
+@router.get(
+    "",
+    summary="All blocks of a stream that are left",
+    response_class=Response,
+    responses=answers(
+        *(NotFoundError, ConflictError, GoneError),
+        ok={
+            200: {"description": "The blocks, one after the other", "content": {"*/*": {}}},
+            202: _NOT_YET,
+            204: {"description": "The stream has ended and all its blocks were taken"},
+        },
+    ),
+)
+async def get_stream(
+    service: TheService, access: TheAccess, session: Text, stream: Text, asked: Annotated[Rest, Query()]
+) -> Response:
+    opened = service.sessions.get(session)
+    mailbox = opened.find_output(stream)
+    changes = _Changes(asked.wait, mailbox)
+    try:
+        while True:
+            number = mailbox.acknowledged
+            blocks, more = mailbox.poll_many(number, 1)
+            if blocks:
+                seconds = service.config.limits.seconds or 1e9
+                return _WholeStream(access, opened, mailbox, number, blocks[0], seconds)
+            if not more:
+                return Response(status_code=204)
+            with opened.waiting():
+                in_time = await changes.wait()
+            if not in_time:
+                return Response(status_code=202, headers={"Retry-After": "1"})
+    finally:
+        changes.close()
+
+
+class _WholeStream(Response):
+    """All blocks that are left, one after the other, for ``seconds`` at most. The first was awaited before the status
+    line."""
+
+    def __init__(
+        self, access: Access, session: Session, mailbox: Mailbox, number: int, first: Block, seconds: float
+    ) -> None:
+        super().__init__(headers={"content-type": mailbox.media_type})
+        del self.headers["content-length"]
+        self._access, self._session, self._mailbox = access, session, mailbox
+        self._number, self._first, self._seconds = number, first, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        gone = asyncio.Event()
+        changes = _Changes(self._seconds, self._mailbox)
+        watching = asyncio.create_task(_disconnected(receive, gone, changes))
+        try:
+            block: Block | None = self._first
+            while block is not None and not gone.is_set():
+                self._access.rows += block.rows
+                body = memoryview(block.data).cast("B")
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+                self._number += 1
+                self._session.touch()
+                block = await self._next(changes, gone)
+            if not gone.is_set():
+                await send({"type": "http.response.body", "body": b""})
+        except DaiError as error:
+            # returning without the last chunk makes the server close the connection
+            self._access.error = error
+        finally:
+            changes.close()
+            watching.cancel()
+
+    async def _next(self, changes: _Changes, gone: asyncio.Event) -> Block | None:
+        while True:
+            blocks, more = self._mailbox.poll_many(self._number, 1)
+            if blocks:
+                return blocks[0]
+            if not more:
+                return None
+            if gone.is_set():
+                raise CancelledError("The client has gone.")
+            with self._session.waiting():
+                in_time = await changes.wait()
+            if not in_time:
+                raise LimitError("The stream took longer than a request may.")
+
+
+async def _disconnected(receive: Receive, gone: asyncio.Event, changes: _Changes) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+    gone.set()
+    changes.wake()
