@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request, params
-from fastapi.dependencies.utils import get_flat_params
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,7 +15,7 @@ from starlette.responses import Response
 
 from dai.api.requests.head import listed
 from dai.api.requests.negotiation import accepts_xml
-from dai.api.requests.parameters import misfit
+from dai.api.requests.parameters import misfit, names
 from dai.api.responses import answer
 from dai.errors import (
     BackPressureError,
@@ -143,5 +142,5 @@ def _methods(request: Request) -> set[str]:
 
 def _names(request: Request) -> list[str]:
     """Of the query parameters that the address takes."""
-    fields = get_flat_params(request.scope["route"].dependant)
-    return [each.alias for each in fields if isinstance(each.field_info, params.Query)]
+    models = [each.field_info.annotation for each in request.scope["route"].dependant.query_params]
+    return [name for model in models for name in names(model)]
