@@ -43,19 +43,21 @@ clean: ## remove what was built and installed here
 	rm -rf $(VENV) var/mysql build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find dai dqp tests perf -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# An installation is done once, and again when what it installs has changed.
+# An installation is done once, and again when what it installs has changed. The distribution was called dai once: what
+# is left of that names modules that are elsewhere now.
+INSTALL := rm -rf dai.egg-info; $(PIP) uninstall -q -y dai 2>/dev/null; $(PIP) install -q
 $(VENV)/.installed-demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install -q -e .
+	$(INSTALL) -e .
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml constraints.txt scripts/system-packages
 	scripts/system-packages test
 	$(MAKE) -s $(BIN)/python
-	$(PIP) install -q -e '.[test,check]'
+	$(INSTALL) -e '.[test,check]'
 	@touch $@
 
 $(VENV)/.installed-bench: pyproject.toml constraints.txt perf/peers/install perf/peers/requirements.txt $(VENV)/.installed-test
-	$(PIP) install -q -e '.[test,perf]'
+	$(INSTALL) -e '.[test,perf]'
 	perf/peers/install
 	@touch $@
 
