@@ -27,13 +27,13 @@ from dqp.errors import EvaluatorLostError
 from dqp.execution.execution import Execution
 from dqp.execution.fetch import LOST, Place, places, probe
 from dqp.execution.fragment import Body, Columns, Leaf, Tuples, body_of
+from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
 from dqp.planning.distribution.partition import Fragment, Plan
 from dqp.planning.distribution.placement import places_of
 from dqp.planning.distribution.splitting import parts
 from dqp.runtimes.flight.client import fetch
 from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
-from dqp.runtimes.local import Readings
 from dqp.runtimes.wire import Input, Received, RemoteInput, Task
 
 EMBEDDED_BYTES = 256 << 10

@@ -52,6 +52,7 @@ from dqp.execution.engine import arrow_field
 from dqp.execution.execution import Execution, Slots
 from dqp.execution.fetch import LOST
 from dqp.execution.leaves import asked, remotes
+from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
@@ -64,7 +65,7 @@ from dqp.planning.semijoins.program import leaf_of
 from dqp.runtimes.attempt import Attempt, Evaluator
 from dqp.runtimes.flight.client import health
 from dqp.runtimes.flight.server import FlightPort
-from dqp.runtimes.local import FORESEEN, Local, Query, Readings
+from dqp.runtimes.local import FORESEEN, Local, Query
 from dqp.settings import FederationSettings
 from dqp.sql.dialects import NotPushed
 
