@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from dai.drivers.sql.syntax import STANDARD, Syntax
 from dai.plugins import Table
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -165,7 +166,8 @@ class Session(ABC):
 
 
 class Driver(ABC):
-    """``dialect`` is the sqlglot/SQLAlchemy name of the SQL spoken; ``product`` its name and version for people.
+    """``dialect`` is the sqlglot/SQLAlchemy name of the SQL spoken, ``syntax`` how it is written; ``product`` its name
+    and version for people.
 
     Every method raises StatementError (with position where the database says one), DatabaseUnavailableError,
     BusyError (no connection came free within ``pool_wait``), ParameterError (a value that cannot be bound) or the
@@ -173,6 +175,7 @@ class Driver(ABC):
     """
 
     dialect: str
+    syntax: Syntax = STANDARD
     role: ClassVar[str | None] = None
     """The role of the service that the resource stands for (``dai.service.resources.ROLES``); None for a database."""
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from dai.drivers import NO_TABLES, CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
 from dai.drivers.sql.query_tables import Tables, refused
+from dai.drivers.sqlite.syntax import SYNTAX
 from dai.errors import DaiError, NotAQueryError, NotFoundError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -42,6 +43,7 @@ class Memory(Driver):
     """Statements by their text; thread-safe."""
 
     dialect = "sqlite"
+    syntax = SYNTAX
 
     def __init__(self, scripts: Mapping[str, Script], tables: tuple[TableInfo, ...] = ()) -> None:
         self.scripts, self.infos = dict(scripts), tables

@@ -22,6 +22,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.lexer import tokens as lexed
 from dai.errors import LimitError, NotAQueryError, ParameterError, StatementError
 from dai.plugins import nearest
@@ -145,7 +146,7 @@ def _bounded(sql: str) -> None:
     if len(sql) <= MOST_TOKENS and all(sql.count(each) <= DEEPEST // 4 for each in "([{."):
         return
     depth = dots = 0
-    for count, (kind, start, end) in enumerate(lexed(sql, "duckdb"), 1):
+    for count, (kind, start, end) in enumerate(lexed(sql, SYNTAX), 1):
         text = sql[start:end] if kind == "symbol" else ""
         depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
         dots = dots + 1 if text == "." else 0 if text else dots

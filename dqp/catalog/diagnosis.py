@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
+from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.lexer import tokens
 from dai.errors import DaiError, DataError, LimitError, ParameterError, StatementError, caret
 from dai.plugins import nearest
@@ -74,7 +75,7 @@ def explained(
         return StatementError(detail, sql=sql, position=fault.position, hint=hint)
     if match := re.match(r'Column "(.+?)" (?:does not exist on|in [A-Z]+ list not found)', message):
         known = list(dict.fromkeys(name for names in columns().values() for name in names))
-        places = [start for kind, start, end in tokens(sql, "duckdb") if sql[start:end].strip('"`') == match[1]]
+        places = [start for kind, start, end in tokens(sql, SYNTAX) if sql[start:end].strip('"`') == match[1]]
         position = places[0] + 1 if fault.position is None and len(places) == 1 else fault.position
         hint = nearest(match[1], known) if known and match[1].casefold() not in map(str.casefold, known) else None
         return StatementError(message[:_ELLIPSIS], sql=sql, position=position, hint=hint)
@@ -108,7 +109,7 @@ def point(sql: str, error: DataError) -> None:
         # DuckDB or the planner invented this name, so it would only confuse.
         error.detail, column = error.detail[: match.start("column")].rpartition(" when casting")[0], None
     places = []
-    for kind, start, end in tokens(sql, "duckdb"):
+    for kind, start, end in tokens(sql, SYNTAX):
         written = sql[start:end]
         if column is not None:
             if kind in ("word", "name") and written.strip('"`').casefold() == column.casefold():

@@ -22,6 +22,7 @@ from typing import Any
 import duckdb
 from duckdb import DuckDBPyConnection, StatementType
 
+from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.lexer import keyword, tokens
 from dai.errors import ConfigurationError, NotAQueryError, ParameterError, StatementError
 
@@ -151,7 +152,7 @@ class Validator:
         with self._cursor() as cursor:
             with _refusing("", sql):
                 statements = cursor.extract_statements(sql)
-            if (word := keyword(sql, "duckdb")) in NOT_HERE:
+            if (word := keyword(sql, SYNTAX)) in NOT_HERE:
                 raise NotAQueryError(
                     f"A federation does not run {word}; nothing was run.",
                     sql=sql,
@@ -176,7 +177,7 @@ class Validator:
             return sql
         text = list(sql)
         path: list[tuple[str, int]] = []
-        for kind, start, end in [*tokens(sql, "duckdb"), ("end", len(sql), len(sql))]:
+        for kind, start, end in [*tokens(sql, SYNTAX), ("end", len(sql), len(sql))]:
             if kind in ("word", "name") and (not path or path[-1][0] == "."):
                 path.append((sql[start:end].strip('"`').replace('""', '"'), start + (kind == "name")))
             elif sql[start:end] == "." and path and path[-1][0] != ".":
@@ -297,7 +298,7 @@ def path_of(written: str) -> list[str]:
 def _texts(sql: str) -> Iterator[tuple[str, str]]:
     """Kind and text of every token, names without quotes. Joins ``"a""b"``, which the lexer takes for two names."""
     name, before = "", -1
-    for kind, start, end in tokens(sql, "duckdb"):
+    for kind, start, end in tokens(sql, SYNTAX):
         if name and not (kind == "name" and start == before):
             yield "name", name
             name = ""
@@ -313,7 +314,7 @@ def dollars(sql: str, names: Iterable[str]) -> str:
     """The SQL with DuckDB's ``$name`` in place of ``:name`` for the names of parameters. No position changes."""
     known, text = set(names), list(sql)
     previous, before = "", -1
-    for kind, start, end in tokens(sql, "duckdb"):
+    for kind, start, end in tokens(sql, SYNTAX):
         if kind == "word" and previous == ":" and before == start and sql[start:end] in known:
             text[start - 1] = "$"
         # This colon is the second one of a cast.

@@ -21,6 +21,7 @@ from dai.drivers import (
     TableInfo,
 )
 from dai.drivers import Column as ColumnInfo
+from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.ddl import like
 from dai.drivers.sql.query_tables import Tables, refused
 from dai.errors import ConfigurationError, DatabaseUnavailableError, LimitError, ParameterError
@@ -54,6 +55,7 @@ class Federation(Virtual):
     """Tables are ``alias.table``; the SQL is DuckDB's. Read-only, except that tables can be loaded into its memory."""
 
     dialect = "duckdb"
+    syntax = SYNTAX
     called = "A federation"
     instead = "Send it to the resource that has the table."
 

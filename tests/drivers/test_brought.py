@@ -16,6 +16,8 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from dai.drivers import Driver, driver_for
+from dai.drivers.mariadb import syntax as mariadb
+from dai.drivers.postgresql import syntax as postgresql
 from dai.drivers.sql import query_tables as brought
 from dai.drivers.sql.query_tables import MOST_BYTES, checked, preceded
 from dai.errors import CancelledError, DaiError, DataError, LimitError, NotAQueryError, ParameterError, StatementError
@@ -293,11 +295,11 @@ def test_mariadb_says_when_a_table_is_larger_than_a_packet(mariadb_url: str) -> 
     ],
 )
 def test_where_the_definitions_go(sql: str, made: str) -> None:
-    text, (at, length) = preceded(sql, ["d"], "postgres")
+    text, (at, length) = preceded(sql, ["d"], postgresql.SYNTAX)
     assert text == made
     assert text[:at] + text[at + length :] == sql
 
 
 def test_what_takes_no_definitions() -> None:
     with pytest.raises(NotAQueryError):
-        preceded("show tables", ["d"], "mysql")
+        preceded("show tables", ["d"], mariadb.SYNTAX)

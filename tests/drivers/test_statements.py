@@ -6,10 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dai.drivers.duckdb import syntax as duckdb
+from dai.drivers.mariadb import syntax as mariadb
+from dai.drivers.postgresql import syntax as postgresql
 from dai.drivers.sql.lexer import bind_markers, keyword, replace_markers, single_query, tokens
+from dai.drivers.sql.syntax import STANDARD
+from dai.drivers.sqlite import syntax as sqlite
 from dai.errors import NotAQueryError, StatementError
 
-DIALECTS = ("postgres", "duckdb", "mysql", "sqlite", "other")
+SYNTAX = {
+    "postgres": postgresql.SYNTAX,
+    "duckdb": duckdb.SYNTAX,
+    "mysql": mariadb.SYNTAX,
+    "sqlite": sqlite.SYNTAX,
+    "other": STANDARD,
+}
 
 
 @pytest.mark.parametrize(
@@ -25,7 +36,7 @@ DIALECTS = ("postgres", "duckdb", "mysql", "sqlite", "other")
     ],
 )
 def test_keyword(sql: str, dialect: str, expected: str) -> None:
-    assert keyword(sql, dialect) == expected
+    assert keyword(sql, SYNTAX[dialect]) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,7 +58,7 @@ def test_keyword(sql: str, dialect: str, expected: str) -> None:
     ],
 )
 def test_a_single_query_is_taken(sql: str, dialect: str, sent: str | None) -> None:
-    assert single_query(sql, dialect) == (sql if sent is None else sent)
+    assert single_query(sql, SYNTAX[dialect]) == (sql if sent is None else sent)
 
 
 @pytest.mark.parametrize(
@@ -72,12 +83,12 @@ def test_a_single_query_is_taken(sql: str, dialect: str, sent: str | None) -> No
 )
 def test_what_is_not_a_single_query_is_refused_where_it_stands(sql: str, dialect: str, position: int | None) -> None:
     with pytest.raises(NotAQueryError) as refused:
-        single_query(sql, dialect)
+        single_query(sql, SYNTAX[dialect])
     assert refused.value.position == position
     assert refused.value.hint
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", SYNTAX)
 @pytest.mark.parametrize(
     ("sql", "position", "hint"),
     [
@@ -90,20 +101,20 @@ def test_what_is_not_a_single_query_is_refused_where_it_stands(sql: str, dialect
 )
 def test_a_syntax_error_is_no_change_of_data(sql: str, position: int, hint: str | None, dialect: str) -> None:
     with pytest.raises(StatementError) as refused:
-        single_query(sql, dialect)
+        single_query(sql, SYNTAX[dialect])
     assert type(refused.value) is StatementError
     assert "Syntax error" in refused.value.detail
     assert refused.value.position == position
     assert hint is None or hint in (refused.value.hint or "")
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", SYNTAX)
 @pytest.mark.parametrize(
     "word", ["insert", "create", "set", "call", "begin", "pragma", "copy", "load", "attach", "use"]
 )
 def test_commands_are_no_queries(word: str, dialect: str) -> None:
     with pytest.raises(NotAQueryError):
-        single_query(f"{word} x", dialect)
+        single_query(f"{word} x", SYNTAX[dialect])
 
 
 @pytest.mark.parametrize(
@@ -118,14 +129,14 @@ def test_commands_are_no_queries(word: str, dialect: str) -> None:
 )
 def test_markers_in_every_style(style: str, expected: str) -> None:
     sql = "select ?, '?%' /* ? */ from t where a ?? 'x' and b % 2 = ?"
-    bound = bind_markers(sql, style, "postgres")  # type: ignore[arg-type]
+    bound = bind_markers(sql, style, SYNTAX["postgres"])  # type: ignore[arg-type]
     assert (bound.sql, bound.count) == (expected, 2)
     for word in ("select", "from", "and", "= "):
         assert bound.original(bound.sql.index(word) + 1) == sql.index(word) + 1
 
 
 def test_markers_are_replaced_by_number() -> None:
-    assert replace_markers("a ? b ? c ??", lambda number: f"<{number}>", "postgres").sql == "a <1> b <2> c ?"
+    assert replace_markers("a ? b ? c ??", lambda number: f"<{number}>", SYNTAX["postgres"]).sql == "a <1> b <2> c ?"
 
 
 PIECES = st.lists(
@@ -137,29 +148,29 @@ PIECES = st.lists(
 ).map("".join)  # fmt: skip
 
 
-@given(sql=PIECES | st.text(max_size=30), dialect=st.sampled_from(DIALECTS))
+@given(sql=PIECES | st.text(max_size=30), dialect=st.sampled_from(list(SYNTAX)))
 def test_tokens_stand_in_order_and_leave_only_white_space(sql: str, dialect: str) -> None:
     at = 0
-    for _, start, end in tokens(sql, dialect):
+    for _, start, end in tokens(sql, SYNTAX[dialect]):
         assert at <= start < end
         assert sql[at:start].strip() == ""
         at = end
     assert sql[at:].strip() == ""
 
 
-@given(sql=PIECES, dialect=st.sampled_from(DIALECTS))
+@given(sql=PIECES, dialect=st.sampled_from(list(SYNTAX)))
 def test_without_markers_nothing_is_rewritten(sql: str, dialect: str) -> None:
-    bound = bind_markers(sql.replace("?", ""), "qmark", dialect)
+    bound = bind_markers(sql.replace("?", ""), "qmark", SYNTAX[dialect])
     assert (bound.sql, bound.count) == (sql.replace("?", ""), 0)
 
 
 def test_long_statements_are_not_remembered() -> None:
     sql = f"select '{'x' * 1_000_000}', ?"
     before = sys.getrefcount(sql)
-    single_query(sql, "postgres")
-    bind_markers(sql, "numeric", "postgres")
+    single_query(sql, SYNTAX["postgres"])
+    bind_markers(sql, "numeric", SYNTAX["postgres"])
     assert sys.getrefcount(sql) == before
 
 
 def test_duckdb_takes_names_in_backquotes() -> None:
-    assert bind_markers("select `a ?`, ? from `t``?`", "numeric", "duckdb").count == 1
+    assert bind_markers("select `a ?`, ? from `t``?`", "numeric", SYNTAX["duckdb"]).count == 1

@@ -96,7 +96,7 @@ class PooledDriver(Driver, Generic[C]):
         self._session(connection, cancellation).begin(read_only=True)
 
     def _create(self, session: Session, table: str, schema: pa.Schema) -> None:
-        session.update(create_table(table, schema, self.dialect))
+        session.update(create_table(table, schema, self.syntax))
 
     def _undo_create(self, table: str) -> None:
         """After a load that failed, where CREATE TABLE commits by itself; elsewhere it was rolled back."""
@@ -116,7 +116,7 @@ class PooledDriver(Driver, Generic[C]):
         batch_rows: int | None = None,
         tables: Tables = NO_TABLES,
     ) -> Stream:
-        single_query(sql, self.dialect)
+        single_query(sql, self.syntax)
         if tables and not self.takes_tables():
             raise refused()
         brought = checked(tables) if tables else tables

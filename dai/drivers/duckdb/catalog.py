@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
+from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.duckdb.types import arrow_type
 from dai.drivers.sql.collations import declared
 from dai.drivers.sql.ddl import like, quoted
@@ -54,7 +55,7 @@ def tables(cursor: DuckDBPyConnection, pattern: str) -> tuple[TableInfo, ...]:
             continue
         key = (schema, name)
         own = constraints[key]
-        collations = declared(sql, "duckdb") if sql else {}
+        collations = declared(sql, SYNTAX) if sql else {}
         found.append(
             TableInfo(
                 name=name,
@@ -91,8 +92,8 @@ def statistics(cursor: DuckDBPyConnection, table: str) -> Statistics:
 def _column_statistics(cursor: DuckDBPyConnection, schema: str, name: str) -> dict[str, ColumnStatistics]:
     """What DuckDB keeps for its own plans; reading one row is enough to ask for it."""
     columns = [row[0] for row in _by_table(cursor, _COLUMNS)[schema, name]]
-    asked = ", ".join(f"stats({quoted(each, 'duckdb')})" for each in columns)
-    row = cursor.execute(f"SELECT {asked} FROM {quoted(schema, 'duckdb')}.{quoted(name, 'duckdb')} LIMIT 1").fetchone()
+    asked = ", ".join(f"stats({quoted(each, SYNTAX)})" for each in columns)
+    row = cursor.execute(f"SELECT {asked} FROM {quoted(schema, SYNTAX)}.{quoted(name, SYNTAX)} LIMIT 1").fetchone()
     return {column: _known(said) for column, said in zip(columns, row or (), strict=False) if isinstance(said, dict)}
 
 

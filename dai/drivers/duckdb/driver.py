@@ -29,6 +29,7 @@ from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.connections.rows import MOST_ROWS, field
 from dai.drivers.duckdb import catalog as schema_of
+from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.duckdb.types import LONG_INTERVAL, huge, missing, of_huge, target, with_huge
 from dai.drivers.sql.ddl import matched, quoted, quoted_table
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count, single_query
@@ -71,6 +72,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
     """``Driver`` over one DuckDB database, opened when it is first used; each query has a cursor of its own."""
 
     dialect = "duckdb"
+    syntax = SYNTAX
 
     def __init__(self, path: str, options: DriverOptions) -> None:
         super().__init__(options)
@@ -106,8 +108,8 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
             raise TypeError("A session of another driver.")
         types = schema_of.column_types(session.connection, table)
         names = matched(schema.names, list(types), table)
-        columns = ", ".join(quoted(name, self.dialect) for name in names)
-        statement = f"INSERT INTO {quoted_table(table, self.dialect)} ({columns}) SELECT * FROM dai_load"
+        columns = ", ".join(quoted(name, self.syntax) for name in names)
+        statement = f"INSERT INTO {quoted_table(table, self.syntax)} ({columns}) SELECT * FROM dai_load"
         wanted = [target(column, types[name]) for column, name in zip(schema, names, strict=True)]
 
         def insert(batch: pa.RecordBatch, row: int) -> int:
@@ -185,8 +187,8 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         batch_rows: int | None,
         release: Release[DuckDBPyConnection],
     ) -> Stream:
-        query = single_query(sql, self.dialect)
-        bound = bind_markers(query, "qmark", self.dialect) if parameters else Bound(query, 0)
+        query = single_query(sql, self.syntax)
+        bound = bind_markers(query, "qmark", self.syntax) if parameters else Bound(query, 0)
         if parameters:
             check_count(bound.count, len(parameters))
         with _translated(sql, bound), interruptible(cancellation, connection.interrupt):
@@ -258,7 +260,7 @@ class _Session(PooledSession[DuckDBPyConnection]):
 
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
         self.finish()
-        bound = Bound(sql, 0) if parameter_rows is None else bind_markers(sql, "qmark", "duckdb")
+        bound = Bound(sql, 0) if parameter_rows is None else bind_markers(sql, "qmark", SYNTAX)
         with _translated(sql, bound), interruptible(self._cancellation, self.connection.interrupt):
             statements = self.connection.extract_statements(bound.sql)
             if len(statements) != 1:
@@ -352,7 +354,7 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
     if isinstance(error, duckdb.TransactionException) and "onflict" in text:
         raise ConflictError("Another transaction changed the same rows.", hint="Try again.") from error
     if "Values were not provided" in text and sql is not None:
-        check_count(bind_markers(sql, "qmark", "duckdb").count, 0)
+        check_count(bind_markers(sql, "qmark", SYNTAX).count, 0)
     if "Values were not provided" in text or isinstance(error, duckdb.NotImplementedException | TypeError):
         raise ParameterError(f"A value is missing or has no type in DuckDB: {text.splitlines()[0]}") from error
     if "to DECIMAL(38,0)" in text and "Could not cast value" in text:
@@ -369,7 +371,7 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
         if position is not None and bound is not None:
             position = bound.original(position)
         elif name := re.search(r'column "(.+?)"|with name (\S+)', message):
-            position = of_name(sql, name.group(1) or name.group(2), "duckdb")
+            position = of_name(sql, name.group(1) or name.group(2), SYNTAX)
     hints = (line for line in rest.splitlines() if line.startswith(("Did you mean", "Candidate")))
     hint = next((line for line in hints if '"pg_' not in line), None)
     raise StatementError(message.partition(": ")[2] or message, sql=sql, position=position, hint=hint) from error

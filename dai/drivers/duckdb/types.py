@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.ddl import quoted
 from dai.errors import DataError
 
@@ -67,7 +68,7 @@ def projected(at: int, name: str, type: Any) -> Projected:
     source = str(type).lower()
     type_name = source.split("(")[0].strip('"') if not source.endswith("]") else source
     expression = cast.format(f"#{at}") if cast else f"#{at}"
-    return Projected(name, arrow, type_name, f"{expression} AS {quoted(name or ' ', 'duckdb')}", bool(cast))
+    return Projected(name, arrow, type_name, f"{expression} AS {quoted(name or ' ', SYNTAX)}", bool(cast))
 
 
 def arrow_type(type: Any) -> tuple[pa.DataType, str]:
@@ -110,7 +111,7 @@ def huge(at: int, name: str, type: Any) -> Projected:
         return column
     short = f"TRY_CAST(#{at} AS DECIMAL(38,0))"
     text = f"CASE WHEN {short} IS NULL THEN CAST(#{at} AS VARCHAR) END"
-    return replace(column, sql=f"{{'short': {short}, 'long': {text}}} AS {quoted(name or ' ', 'duckdb')}")
+    return replace(column, sql=f"{{'short': {short}, 'long': {text}}} AS {quoted(name or ' ', SYNTAX)}")
 
 
 def with_huge(schema: pa.Schema, first: pa.RecordBatch | None) -> pa.Schema:

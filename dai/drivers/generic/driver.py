@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.pool import NullPool
 
-from dai.drivers import CallResult, DriverOptions, Session, Statistics, TableInfo
+from dai.drivers import DRIVERS, CallResult, DriverOptions, Session, Statistics, TableInfo
 from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Pool
@@ -31,6 +31,7 @@ from dai.drivers.generic.catalog import table_info
 from dai.drivers.generic.types import Kind, array, choose, sql_type
 from dai.drivers.sql.ddl import like, matched
 from dai.drivers.sql.lexer import Style, bind_markers, check_count, keyword, single_query
+from dai.drivers.sql.syntax import STANDARD, Syntax
 from dai.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
@@ -77,6 +78,7 @@ class AnyDatabase(PooledDriver[sa.Connection]):
         super().__init__(options)
         self._engine = engine
         self.dialect = engine.dialect.name
+        self.syntax = _syntax(self.dialect)
         self._pool = Pool(
             self._connect,
             lambda connection: connection.close(),
@@ -227,7 +229,7 @@ class AnyDatabase(PooledDriver[sa.Connection]):
     # Statements
 
     def _bound(self, sql: str, parameters: Sequence[Any]) -> tuple[str, Any]:
-        bound = bind_markers(sql, _STYLES[self._engine.dialect.paramstyle], self.dialect)
+        bound = bind_markers(sql, _STYLES[self._engine.dialect.paramstyle], self.syntax)
         check_count(bound.count, len(parameters))
         if self._engine.dialect.paramstyle == "named":
             return bound.sql, {f"p{at}": value for at, value in enumerate(parameters, 1)}
@@ -242,7 +244,7 @@ class AnyDatabase(PooledDriver[sa.Connection]):
         batch_rows: int | None,
         release: Release[sa.Connection],
     ) -> Stream:
-        query = single_query(sql, self.dialect)
+        query = single_query(sql, self.syntax)
         text, values = self._bound(query, parameters) if parameters else (query, None)
         portion = min(FIRST_ROWS, batch_rows or FIRST_ROWS)
         options = {"stream_results": True, "no_parameters": True, "max_row_buffer": 1}
@@ -291,6 +293,15 @@ class AnyDatabase(PooledDriver[sa.Connection]):
             _raise(error, sql)
 
 
+def _syntax(dialect: str) -> Syntax:
+    """That of the database's own driver, where there is one and what it needs is installed."""
+    try:
+        known: Syntax = DRIVERS[dialect].syntax
+    except (KeyError, MissingDependencyError):
+        known = STANDARD
+    return known
+
+
 class _Session(PooledSession[sa.Connection]):
     _driver: AnyDatabase
 
@@ -305,7 +316,7 @@ class _Session(PooledSession[sa.Connection]):
             self.connection.commit()
 
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
-        if keyword(sql, self._driver.dialect) in _CONTROL:
+        if keyword(sql, self._driver.syntax) in _CONTROL:
             raise StatementError(
                 "The statement is not allowed here: it would reach files, settings or transactions.", sql=sql
             )

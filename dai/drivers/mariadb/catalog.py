@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics, TableInfo
 from dai.drivers.mariadb.literals import literal
+from dai.drivers.mariadb.syntax import SYNTAX
 from dai.drivers.mariadb.types import kind
 from dai.drivers.sql import suggestions
 from dai.drivers.sql.ddl import like, quoted
@@ -75,7 +76,7 @@ def meant(run: Run, code: int, message: str, sql: str | None) -> str | None:
         return None
     database, _, name = named.group(1).rpartition(".")
     if code == 1054:
-        words = {sql[start:end].strip("`").casefold() for _, start, end in tokens(sql, "mysql")} if sql else set()
+        words = {sql[start:end].strip("`").casefold() for _, start, end in tokens(sql, SYNTAX)} if sql else set()
         known = [row["name"] for row in run(_COLUMNS) if row["tab"].casefold() in words]
         return suggestions.meant(name, {each: each for each in known})
     rows = run(_NAMES.format(literal(database, 0)))
@@ -114,8 +115,8 @@ def statistics(run: Run, table: str) -> Statistics:
         if each["name"] not in seen and each["cardinality"] is not None:
             known = replace(first.get(each["col"], ColumnStatistics()), distinct=float(each["cardinality"]))
             if each["name"] == "PRIMARY" and each["col"] in whole:
-                key = quoted(each["col"], "mariadb")
-                ends = run(f"SELECT MIN({key}) AS low, MAX({key}) AS high FROM {quoted(name, 'mariadb')}")[0]
+                key = quoted(each["col"], SYNTAX)
+                ends = run(f"SELECT MIN({key}) AS low, MAX({key}) AS high FROM {quoted(name, SYNTAX)}")[0]
                 low, high = (None if end is None else str(end) for end in (ends["low"], ends["high"]))
                 first[each["col"]] = replace(known, low=low, high=high)
             elif each["col"] not in first:

@@ -37,6 +37,7 @@ from dai.drivers.mariadb.errors import LOST, error_of
 from dai.drivers.mariadb.literals import inserts
 from dai.drivers.mariadb.query_tables import SINCE, definitions, settings
 from dai.drivers.mariadb.session import Connection, MariaSession, Server, encoded, kinds_of, prepare
+from dai.drivers.mariadb.syntax import SYNTAX
 from dai.drivers.mariadb.types import TEXT_TYPES, Kind, array, lossless_floats
 from dai.drivers.mariadb.wire import Answer, readable, reset
 from dai.drivers.sql.ddl import matched, quoted, quoted_table
@@ -80,6 +81,7 @@ class MariaDB(Server):
     """``Driver`` over mysqlclient; see the module."""
 
     dialect = "mysql"
+    syntax = SYNTAX
 
     def __init__(self, url: URL, options: DriverOptions) -> None:
         super().__init__(options)
@@ -126,7 +128,7 @@ class MariaDB(Server):
             if not isinstance(session, MariaSession):
                 raise TypeError("A session of another driver.")
             names = session.set_variables([None if mode == "out" else value for mode, value in parameters])
-            sql = f"CALL {quoted_table(procedure, self.dialect)}({', '.join(names)})"
+            sql = f"CALL {quoted_table(procedure, self.syntax)}({', '.join(names)})"
             results = tuple(spools.enter_context(result) for result in session.results(sql))
             wanted = {at: f"@dai{at}" for at, (mode, _) in enumerate(parameters, 1) if mode in ("out", "inout")}
             out: dict[int, Any] = {}
@@ -136,7 +138,7 @@ class MariaDB(Server):
             yield CallResult(results, out)
 
     def _undo_create(self, table: str) -> None:
-        self.update(f"DROP TABLE {quoted_table(table, self.dialect)}", cancellation=Cancellation())
+        self.update(f"DROP TABLE {quoted_table(table, self.syntax)}", cancellation=Cancellation())
 
     def _insert(self, session: Session, table: str, schema: pa.Schema, transactional: bool) -> bulk.Insert:
         if not isinstance(session, MariaSession):
@@ -146,8 +148,8 @@ class MariaDB(Server):
             self._require_transactions(session, found)
         known = schema_of.column_names(session.rows, table) if "." not in table else list(schema.names)
         names = matched(schema.names, known, table)
-        columns = ", ".join(quoted(name, self.dialect) for name in names)
-        prefix = f"INSERT INTO {quoted_table(found, self.dialect)} ({columns}) VALUES ".encode()
+        columns = ", ".join(quoted(name, self.syntax) for name in names)
+        prefix = f"INSERT INTO {quoted_table(found, self.syntax)} ({columns}) VALUES ".encode()
         session.run("START TRANSACTION")  # after a CREATE TABLE the former one is over; else it was empty
         most = min(_STATEMENT_BYTES, int(session.rows("SELECT @@max_allowed_packet AS most")[0]["most"]) // 2)
 
@@ -325,9 +327,9 @@ class MariaDB(Server):
         batch_rows: int | None,
         release: Release[Connection],
     ) -> Stream:
-        query, inserted = single_query(sql, self.dialect), (0, 0)
+        query, inserted = single_query(sql, self.syntax), (0, 0)
         if connection.preceding:
-            query, inserted = preceded(query, connection.preceding, self.dialect)
+            query, inserted = preceded(query, connection.preceding, self.syntax)
         result, kinds = self._executed(connection, sql, query, inserted, parameters, cancellation)
         if any(each.is_cut for each in kinds):
             self._stop(connection, result)
@@ -359,7 +361,7 @@ class MariaDB(Server):
         raw = connection.raw
         has_markers = bool(parameters or connection.preceding)
         bound = replace(
-            bind_markers(query, "qmark", self.dialect) if has_markers else Bound(query, 0), inserted=inserted
+            bind_markers(query, "qmark", self.syntax) if has_markers else Bound(query, 0), inserted=inserted
         )
         if has_markers:
             check_count(bound.count, len(parameters))

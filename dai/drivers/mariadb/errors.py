@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from dai.drivers.mariadb.syntax import SYNTAX
 from dai.drivers.sql.lexer import Bound
 from dai.drivers.sql.positions import of_name
 from dai.errors import (
@@ -80,5 +81,5 @@ def _position(code: int, message: str, sql: str | None, bound: Bound | None) -> 
         return bound.original(at + 1) if bound is not None else at + 1
     if code in (1054, 1052, 1146, 1051, 1146):
         named = re.search(r"'([^']+)'", _without_names(message))
-        return of_name(sql, named.group(1), "mysql") if named else None
+        return of_name(sql, named.group(1), SYNTAX) if named else None
     return None

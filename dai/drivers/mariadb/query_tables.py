@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from dai.drivers.mariadb.literals import plain_text
+from dai.drivers.mariadb.syntax import NULLABLE, SYNTAX
 from dai.drivers.sql.ddl import column_type
 from dai.drivers.sql.query_tables import Tables, definition
 from dai.errors import DataError, LimitError
 
-DIALECT = "mysql"
 SINCE = (10, 6)
 """The version of MariaDB that has JSON_TABLE."""
 _ROW_CHARACTERS = 16_000
@@ -33,7 +33,7 @@ def definitions(tables: Tables) -> Iterator[str]:
             for at, field in enumerate(table.schema)
         )
         select = f"SELECT * FROM JSON_TABLE({variable}, '$[*]' COLUMNS ({columns})) AS given LIMIT {_ALL}"
-        yield definition(name, table.column_names, select, DIALECT)
+        yield definition(name, table.column_names, select, SYNTAX)
 
 
 def variables(tables: Tables) -> list[str]:
@@ -55,14 +55,11 @@ def settings(tables: Tables, most: int) -> Iterator[str]:
 
 def _type(field: pa.Field, table: pa.Table) -> str:
     if not types.is_string(field.type):
-        return "tinyint" if types.is_boolean(field.type) else column_type(field, DIALECT).removesuffix(_NULLABLE)
+        return "tinyint" if types.is_boolean(field.type) else column_type(field, SYNTAX).removesuffix(NULLABLE)
     texts = sum(map(types.is_string, table.schema.types))
     longest = max(1, pc.max(pc.utf8_length(table.column(field.name))).as_py() or 1)
     short = longest * texts <= _ROW_CHARACTERS
     return f"{f'varchar({longest})' if short else 'longtext'} CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
-
-
-_NULLABLE = " NULL DEFAULT NULL"
 
 
 def _json(table: pa.Table) -> bytes:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.mariadb.literals import literal
+from dai.drivers.mariadb.syntax import SYNTAX
 from dai.drivers.mariadb.types import Kind, kind
 from dai.drivers.mariadb.wire import settle
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count, keyword
@@ -84,13 +85,13 @@ class MariaSession(PooledSession[Connection]):
         self.run("COMMIT")
 
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
-        if keyword(sql, "mysql") in _SESSION_WORDS:
+        if keyword(sql, SYNTAX) in _SESSION_WORDS:
             raise StatementError(
                 "The statement is not allowed here: it would reach files, settings or transactions.", sql=sql
             )
         if parameter_rows is None:
             return self.run(sql, sql)
-        bound = bind_markers(sql, "qmark", "mysql")
+        bound = bind_markers(sql, "qmark", SYNTAX)
         changed, prepared = 0, False
         for row in parameter_rows:
             check_count(bound.count, len(row))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dai.drivers.connections.rows import field, unfitting
+from dai.drivers.mariadb.syntax import SYNTAX
 from dai.drivers.sql.lexer import tokens
 from dai.errors import DataError
 
@@ -108,7 +109,7 @@ def lossless_floats(query: str, kinds: Sequence[Kind]) -> tuple[str, list[Kind]]
 
 def _outer_words(query: str) -> set[str]:
     depth, found = 0, set()
-    for token_kind, start, end in tokens(query, "mysql"):
+    for token_kind, start, end in tokens(query, SYNTAX):
         text = query[start:end]
         if token_kind == "symbol":
             depth += {"(": 1, ")": -1}.get(text, 0)

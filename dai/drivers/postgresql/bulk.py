@@ -13,7 +13,8 @@ from adbc_driver_manager._reader import AdbcRecordBatchReader  # the reader of i
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.pool import Pool
 from dai.drivers.postgresql.errors import from_adbc
-from dai.drivers.postgresql.read import DIALECT, Description, Projection, Query, Stale
+from dai.drivers.postgresql.read import Description, Projection, Query, Stale
+from dai.drivers.postgresql.syntax import SYNTAX
 from dai.drivers.postgresql.types import finished
 from dai.drivers.postgresql.wire import BEGIN_READ_ONLY, ROLLBACK, UNLOCK
 from dai.drivers.sql.lexer import replace_markers
@@ -177,7 +178,7 @@ def settings(query: Query, description: Description) -> tuple[str, list[str], st
         value = "NULL" if values[number - 1] is None else f"current_setting('dai.p{number}')"
         return f"CAST({value} AS {description.parameter_types[number - 1]})"
 
-    return f"SELECT {', '.join(calls)}", [value for _, value in given], replace_markers(query.text, text, DIALECT).sql
+    return f"SELECT {', '.join(calls)}", [value for _, value in given], replace_markers(query.text, text, SYNTAX).sql
 
 
 def _set_parameters(connection: adbc.AdbcConnection, query: Query, description: Description) -> str:

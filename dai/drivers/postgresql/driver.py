@@ -41,6 +41,7 @@ from dai.drivers.postgresql.read import (
     small,
 )
 from dai.drivers.postgresql.rows import copied, readable, shapes_of
+from dai.drivers.postgresql.syntax import SYNTAX
 from dai.drivers.postgresql.wire import dumped
 from dai.drivers.postgresql.write import LOOK, SETTINGS, PostgreSQLSession, called, load, prepare
 from dai.drivers.sql.lexer import single_query
@@ -63,6 +64,7 @@ class PostgreSQL(Driver):
     it locked meets the next user of its connection."""
 
     dialect = "postgres"
+    syntax = SYNTAX
 
     def __init__(self, conninfo: str, uri: str, options: DriverOptions) -> None:
         self._conninfo, self._uri, self._options = conninfo, uri, options
@@ -126,7 +128,7 @@ class PostgreSQL(Driver):
         batch_rows: int | None = None,
         tables: Tables = NO_TABLES,
     ) -> Stream:
-        text = single_query(sql, self.dialect)
+        text = single_query(sql, self.syntax)
         brought = checked(tables) if tables else tables
         attempts = 0
         while True:

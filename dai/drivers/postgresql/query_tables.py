@@ -12,17 +12,16 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from dai.drivers.postgresql.copy import plain_text
+from dai.drivers.postgresql.syntax import SYNTAX
 from dai.drivers.sql.ddl import column_type
 from dai.drivers.sql.query_tables import Tables, definition
 from dai.errors import DataError
-
-DIALECT = "postgres"
 
 
 def definitions(tables: Tables) -> Iterator[str]:
     """Common table expressions with a ``?`` for each column of each table."""
     for name, table in tables.items():
-        yield definition(name, table.column_names, f"SELECT {', '.join(map(_unnested, table.schema))}", DIALECT)
+        yield definition(name, table.column_names, f"SELECT {', '.join(map(_unnested, table.schema))}", SYNTAX)
 
 
 def values(tables: Tables) -> Iterator[bytes]:
@@ -34,7 +33,7 @@ def values(tables: Tables) -> Iterator[bytes]:
 
 
 def _unnested(field: pa.Field) -> str:
-    type = column_type(field, DIALECT)
+    type = column_type(field, SYNTAX)
     text = f"pg_catalog.unnest(CAST(? AS {type}[]))"
     # An array forgets the precision.
     return f"CAST({text} AS {type})" if types.is_decimal(field.type) else text

@@ -27,6 +27,7 @@ from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.postgresql.decode import batch
 from dai.drivers.postgresql.errors import from_result
 from dai.drivers.postgresql.query_tables import definitions, values
+from dai.drivers.postgresql.syntax import SYNTAX
 from dai.drivers.postgresql.types import LOOKUP, Shape, TypeInfo, Wanted, missing, projected, shape, uncasts
 from dai.drivers.postgresql.wire import Execution, Parameters, check_most, described, one_round_trip
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count, keyword
@@ -35,7 +36,6 @@ from dai.errors import DaiError, DataError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 
-DIALECT = "postgres"
 SMALL_CELLS = 6_000
 """Rows times columns up to which psycopg is faster: docs/decisions/0006-postgresql-two-paths.md has the figures."""
 SMALLEST_BATCH, BATCHES = 1 << 17, 8
@@ -96,20 +96,20 @@ class Query:
 
     @property
     def copyable(self) -> bool:
-        return keyword(self.sql, DIALECT) in _COPYABLE
+        return keyword(self.sql, SYNTAX) in _COPYABLE
 
 
 def prepared_query(sql: str, parameters: Parameters, tables: Tables = NO_TABLES) -> Query:
     """The caller's statement with its markers and tables as PostgreSQL's ``$1``. ParameterError for another number of
     values than markers."""
     if not tables:
-        bound = bind_markers(sql, "dollar", DIALECT) if parameters.values else Bound(sql, 0)
+        bound = bind_markers(sql, "dollar", SYNTAX) if parameters.values else Bound(sql, 0)
         check_count(bound.count, len(parameters.values))
         check_most(bound.count)
         return Query(sql, sql, bound, parameters)
-    text, inserted = preceded(sql, definitions(tables), DIALECT)
+    text, inserted = preceded(sql, definitions(tables), SYNTAX)
     arrays = tuple(values(tables))
-    bound = replace(bind_markers(text, "dollar", DIALECT), inserted=inserted)
+    bound = replace(bind_markers(text, "dollar", SYNTAX), inserted=inserted)
     check_count(bound.count - len(arrays), len(parameters.values))
     check_most(bound.count)
     # The tables stand in front of all the query's own markers.

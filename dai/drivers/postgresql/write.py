@@ -19,7 +19,8 @@ from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.postgresql.catalog import TABLE_NAMES
 from dai.drivers.postgresql.copy import csv_bytes
 from dai.drivers.postgresql.errors import from_psycopg, from_result, unavailable
-from dai.drivers.postgresql.read import DIALECT, Description, Descriptions, Query, prepared_query, small
+from dai.drivers.postgresql.read import Description, Descriptions, Query, prepared_query, small
+from dai.drivers.postgresql.syntax import SYNTAX
 from dai.drivers.postgresql.wire import Parameters, Status, check_most, dumped, in_turn
 from dai.drivers.sql.ddl import create_table, matched, quoted, quoted_table
 from dai.drivers.sql.lexer import bind_markers, check_count, keyword, single_query
@@ -103,7 +104,7 @@ class PostgreSQLSession(Session):
         prepare(self.connection, used=True)
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
-        text = single_query(sql, DIALECT)
+        text = single_query(sql, SYNTAX)
         self._close_stream()
         query = prepared_query(text, dumped(self.connection, parameters))
         with interruptible(self.cancellation, self.interrupt):
@@ -126,7 +127,7 @@ class PostgreSQLSession(Session):
         return self._open
 
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
-        first = keyword(sql, DIALECT)
+        first = keyword(sql, SYNTAX)
         if first in _ENDS:
             raise StatementError(
                 f"{first} is not allowed here: the transaction is begun and ended for you.",
@@ -136,7 +137,7 @@ class PostgreSQLSession(Session):
         self._close_stream()
         if parameter_rows is None:
             return self.execute(sql, caller_sql=sql)
-        bound = bind_markers(sql, "dollar", DIALECT)
+        bound = bind_markers(sql, "dollar", SYNTAX)
         check_most(bound.count)
         changed = 0
         for rows in _portions(parameter_rows, PIPELINED_ROWS):
@@ -176,7 +177,7 @@ class PostgreSQLSession(Session):
 
     def cursor(self, name: str) -> Stream:
         """What a cursor that a procedure opened has still to give, asked for when it is first pulled."""
-        sql = f"FETCH ALL FROM {quoted(name, DIALECT)}"
+        sql = f"FETCH ALL FROM {quoted(name, SYNTAX)}"
         query = prepared_query(sql, Parameters())
         with interruptible(self.cancellation, self.interrupt):
             description = self._descriptions.describe(self.connection, query, transaction=False, plan=False)
@@ -242,15 +243,15 @@ def load(
 
     def prepare(session: Session, create: bool) -> bulk.Insert:
         assert isinstance(session, PostgreSQLSession)
-        target = quoted_table(table, DIALECT)
+        target = quoted_table(table, SYNTAX)
         if create:
-            session.execute(create_table(table, stream.schema, DIALECT))
+            session.execute(create_table(table, stream.schema, SYNTAX))
         found = [name for (name,) in session.rows(_COLUMNS, [target])]
         if not found:
             known = {name: plain for name, plain, _ in session.rows(TABLE_NAMES, ["." in table])}
             hint = "Names are case-exact; write schema.table for a table outside the search path."
             raise NotFoundError(f"There is no table {table!r}.", hint=meant(table, known) or hint)
-        columns = ", ".join(quoted(name, DIALECT) for name in matched(stream.schema.names, found, table))
+        columns = ", ".join(quoted(name, SYNTAX) for name in matched(stream.schema.names, found, table))
         statement = f"COPY {target} ({columns}) FROM STDIN (FORMAT csv)"
         return lambda batch, row: session.copy(statement, csv_bytes(batch))
 
@@ -265,7 +266,7 @@ def called(
     with transaction as session:
         assert isinstance(session, PostgreSQLSession)
         places = [place for place, (mode, _) in enumerate(parameters, 1) if mode != "in"]
-        target = quoted_table(procedure, DIALECT)
+        target = quoted_table(procedure, SYNTAX)
         if _kind(session, procedure) == "p":
             values = [value for _, value in parameters]
             markers = ", ".join(f"${number}" for number in range(1, len(values) + 1))

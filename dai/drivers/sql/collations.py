@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dai.drivers.sql.lexer import tokens
+from dai.drivers.sql.syntax import Syntax
 
 
-def declared(sql: str, dialect: str) -> dict[str, str]:
+def declared(sql: str, syntax: Syntax) -> dict[str, str]:
     """Collations by case-folded name of the column."""
     found: dict[str, str] = {}
     depth, column, first = 0, "", 0
     last, at_name, asked = 0, False, False
-    for kind, start, end in tokens(sql, dialect):
+    for kind, start, end in tokens(sql, syntax):
         text = sql[start:end]
         if kind == "comment":
             continue

@@ -1,75 +1,33 @@
-"""SQL that drivers write themselves: quoted names, CREATE TABLE from an Arrow schema, and columns matched by name.
-
-Type names of a foreign source (``dai.type``) are looked up, never copied into SQL: they are data.
-"""
+"""SQL that drivers write themselves: quoted names, CREATE TABLE from an Arrow schema, and columns matched by name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.types as types
 
+from dai.drivers.sql.syntax import Syntax
 from dai.errors import DataError, ParameterError
 from dai.plugins import nearest
 from dai.streams.stream import TYPE_NAME
 
-_SIMPLE: dict[pa.DataType, tuple[str, str, str, str]] = {
-    #                 postgres, mysql, sqlite, duckdb
-    pa.bool_(): ("boolean", "boolean", "BOOLEAN", "boolean"),
-    pa.int8(): ("smallint", "tinyint", "TINYINT", "tinyint"),
-    pa.int16(): ("smallint", "smallint", "SMALLINT", "smallint"),
-    pa.int32(): ("integer", "int", "INTEGER", "integer"),
-    pa.int64(): ("bigint", "bigint", "BIGINT", "bigint"),
-    pa.uint8(): ("smallint", "tinyint unsigned", "SMALLINT", "utinyint"),
-    pa.uint16(): ("integer", "smallint unsigned", "INTEGER", "usmallint"),
-    pa.uint32(): ("bigint", "int unsigned", "BIGINT", "uinteger"),
-    pa.uint64(): ("numeric(20,0)", "bigint unsigned", "DECIMAL_TEXT(20,0)", "ubigint"),
-    pa.float16(): ("real", "float", "REAL", "float"),
-    pa.float32(): ("real", "float", "REAL", "float"),
-    pa.float64(): ("double precision", "double", "DOUBLE", "double"),
-    pa.date32(): ("date", "date", "DATE", "date"),
-    pa.date64(): ("date", "date", "DATE", "date"),
-    pa.month_day_nano_interval(): ("interval", "", "", "interval"),
-    pa.null(): ("text", "longtext", "TEXT", "varchar"),
-}
-_FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], tuple[str, str, str, str]], ...] = (
-    (types.is_time, ("time(6)", "time(6)", "TIME", "time")),
-    (types.is_duration, ("interval", "time(6)", "", "interval")),
-    (types.is_string, ("text", "longtext", "TEXT", "varchar")),
-    (types.is_large_string, ("text", "longtext", "TEXT", "varchar")),
-    (types.is_string_view, ("text", "longtext", "TEXT", "varchar")),
-    (types.is_binary, ("bytea", "longblob", "BLOB", "blob")),
-    (types.is_large_binary, ("bytea", "longblob", "BLOB", "blob")),
-    (types.is_fixed_size_binary, ("bytea", "longblob", "BLOB", "blob")),
-    (types.is_binary_view, ("bytea", "longblob", "BLOB", "blob")),
-)
-_NAMED = {
-    "uuid": ("uuid", "char(36)", "UUID_TEXT", "uuid"),
-    "json": ("json", "json", "JSON_TEXT", "json"),
-    "jsonb": ("jsonb", "json", "JSON_TEXT", "json"),
-}
-_DIALECTS = {"postgres": 0, "postgresql": 0, "mysql": 1, "mariadb": 1, "sqlite": 2, "duckdb": 3}
-_MOST_DIGITS = (1000, 65, 76, 38)
-_NUMERIC_AFFINITY_DIGITS = 15
-"""SQLite keeps a number of a DECIMAL column as an 8-byte float: exact to 15 digits. Longer ones are kept as text."""
 
-
-def quoted(name: str, dialect: str) -> str:
+def quoted(name: str, syntax: Syntax) -> str:
     """An identifier that means exactly ``name``. ParameterError for what no database takes."""
     if not name or "\0" in name:
         raise ParameterError("A name is empty or holds a NUL character.")
-    mark = "`" if dialect in ("mysql", "mariadb") else '"'
+    mark = syntax.quote
     return mark + name.replace(mark, mark * 2) + mark
 
 
-def quoted_table(table: str, dialect: str) -> str:
+def quoted_table(table: str, syntax: Syntax) -> str:
     """``name`` or ``schema.name``."""
-    return ".".join(quoted(part, dialect) for part in table.split("."))
+    return ".".join(quoted(part, syntax) for part in table.split("."))
 
 
-def create_table(table: str, schema: pa.Schema, dialect: str) -> str:
+def create_table(table: str, schema: pa.Schema, syntax: Syntax) -> str:
     """CREATE TABLE for the columns of ``schema``; DataError names a column whose type the database does not have."""
     if not len(schema):
         raise DataError("A table cannot be made from a stream without columns.")
@@ -77,20 +35,20 @@ def create_table(table: str, schema: pa.Schema, dialect: str) -> str:
     if duplicate is not None:
         raise DataError(f"The column {duplicate!r} comes twice.", hint="Name the columns apart with AS.")
     lines = (
-        f"{quoted(field.name, dialect)} {column_type(field, dialect)}{'' if field.nullable else ' NOT NULL'}"
+        f"{quoted(field.name, syntax)} {column_type(field, syntax)}{'' if field.nullable else ' NOT NULL'}"
         for field in schema
     )
-    return f"CREATE TABLE {quoted_table(table, dialect)} ({', '.join(lines)})"
+    return f"CREATE TABLE {quoted_table(table, syntax)} ({', '.join(lines)})"
 
 
-def column_type(field: pa.Field, dialect: str) -> str:
+def column_type(field: pa.Field, syntax: Syntax) -> str:
     """The type of a column that holds the field's values without loss."""
     type_name = (field.metadata or {}).get(TYPE_NAME, b"").decode("utf-8", "replace")
-    if types.is_string(field.type) and type_name in _NAMED:
-        return _NAMED[type_name][_DIALECTS[dialect]]
-    found = _type(field.type, _DIALECTS[dialect])
-    if dialect == "mysql" and found.startswith("timestamp"):
-        found += " NULL DEFAULT NULL"  # without it the server fills in the time of the insertion
+    known = syntax.types
+    if known is None:
+        raise DataError("For this database no tables can be made: its types are not known.")
+    named = known.named.get(type_name) if types.is_string(field.type) else None
+    found = named or known.of(field.type)
     if not found:
         raise DataError(
             f"The column {field.name!r} is a {field.type}, for which this database has no type.",
@@ -98,37 +56,6 @@ def column_type(field: pa.Field, dialect: str) -> str:
             column=field.name,
         )
     return found
-
-
-def _type(type: pa.DataType, at: int) -> str:
-    if types.is_dictionary(type):
-        return _type(type.value_type, at)
-    if type in _SIMPLE:
-        return _SIMPLE[type][at]
-    if types.is_decimal(type):
-        return _decimal(type, at)
-    if types.is_timestamp(type):
-        if type.tz is not None:
-            return ("timestamptz", "timestamp(6)", "TIMESTAMPTZ", "timestamptz")[at]
-        return ("timestamp", "datetime(6)", "TIMESTAMP", "timestamp_ns" if type.unit == "ns" else "timestamp")[at]
-    if types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type):
-        element = _type(type.value_type, at)
-        return f"{element}[]" if element and at in (0, 3) else ""
-    return next((names[at] for fits, names in _FAMILIES if fits(type)), "")
-
-
-def _decimal(type: pa.DataType, at: int) -> str:
-    precision, scale = type.precision, type.scale
-    if scale < 0:
-        precision, scale = precision - scale, 0
-    precision = max(precision, scale)
-    if at == 3 and (precision, scale) == (39, 0):
-        return "hugeint"
-    if precision > _MOST_DIGITS[at] or (at == 1 and scale > 38):
-        return ""
-    if at == 2:
-        return f"{'DECIMAL' if precision <= _NUMERIC_AFFINITY_DIGITS else 'DECIMAL_TEXT'}({precision},{scale})"
-    return f"{'numeric' if at == 0 else 'decimal'}({precision},{scale})"
 
 
 def matched(names: Sequence[str], columns: Sequence[str], table: str) -> tuple[str, ...]:

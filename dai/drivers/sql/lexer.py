@@ -3,8 +3,6 @@
 One lexer for every dialect skips strings, quoted names, comments and dollar quotes. On it stand three questions: what
 is the first keyword, is this one single query, where are the parameter markers. Nothing here decides what a statement
 may do: that is the read-only transaction's part, and the database's.
-
-``dialect`` is a driver's: ``postgres``, ``duckdb``, ``sqlite``, ``mysql`` (MariaDB too) or any other for standard SQL.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
+from dai.drivers.sql.syntax import Syntax
 from dai.errors import NotAQueryError, ParameterError, StatementError
 from dai.plugins import nearest
 
@@ -35,66 +34,7 @@ class Token(NamedTuple):
     end: int
 
 
-_SPACE = r"(?P<space>\s+)"
-_LINE_COMMENT = r"(?P<comment>--[^\n]*)"
-_OPEN_COMMENT = r"(?P<open>/\*)"
-_STRING = r"(?P<string>'[^']*(?:'|\Z))"  # a doubled quote is two adjacent strings, which is the same to us
-_NAME = r'(?P<name>"[^"]*(?:"|\Z))'
-_REST = r"(?P<word>[^\W\d][\w$]*)|(?P<number>\d[\w.]*)|(?P<escaped>\?\?)|(?P<marker>\?)|(?P<symbol>.)"
-
-_POSTGRES = (
-    _SPACE,
-    _LINE_COMMENT,
-    _OPEN_COMMENT,
-    r"(?P<estring>[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z))",
-    _STRING,
-    _NAME,
-    r"(?P<dollar>\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z))",
-    _REST,
-)
-_DUCKDB = tuple(r'(?P<name>"[^"]*(?:"|\Z)|`[^`]*(?:`|\Z))' if part == _NAME else part for part in _POSTGRES)
-_MYSQL = (
-    _SPACE,
-    r"(?P<comment>--(?=[\s\x00-\x1f]|\Z)[^\n]*|\#[^\n]*)",
-    r"(?P<executable>/\*M?!\d*|\*/)",  # what such a comment holds is run by the server: it is code
-    _OPEN_COMMENT,
-    r"(?P<string>'(?:[^'\\]|\\.)*(?:'|\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\Z))",
-    r"(?P<name>`[^`]*(?:`|\Z))",
-    _REST,
-)
-_SQLITE = (
-    _SPACE,
-    _LINE_COMMENT,
-    _OPEN_COMMENT,
-    _STRING,
-    r'(?P<name>"[^"]*(?:"|\Z)|`[^`]*(?:`|\Z)|\[[^\]]*(?:\]|\Z))',
-    _REST,
-)
-_STANDARD = (_SPACE, _LINE_COMMENT, _OPEN_COMMENT, _STRING, _NAME, _REST)
-
-_LEXERS = {
-    dialect: re.compile("|".join(parts), re.DOTALL)
-    for dialect, parts in {
-        "postgres": _POSTGRES,
-        "duckdb": _DUCKDB,
-        "mysql": _MYSQL,
-        "sqlite": _SQLITE,
-        "": _STANDARD,
-    }.items()
-}
-_ALIASES = {"postgresql": "postgres", "mariadb": "mysql"}
-_NESTED = {"postgres", "duckdb"}
 _KINDS: dict[str, Kind] = {"estring": "string", "dollar": "string", "executable": "comment"}
-
-_QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})
-QUERY_KEYWORDS = {
-    "postgres": _QUERIES | {"SHOW", "EXPLAIN"},
-    "duckdb": _QUERIES | {"FROM", "SHOW", "EXPLAIN", "DESCRIBE", "SUMMARIZE", "PIVOT", "UNPIVOT"},
-    "mysql": _QUERIES | {"SHOW", "EXPLAIN", "DESCRIBE", "DESC"},
-    "sqlite": frozenset({"SELECT", "WITH", "VALUES", "EXPLAIN"}),
-    "": _QUERIES,
-}
-"""What a query may begin with."""
 
 _COMMANDS = frozenset(
     """ABORT ALTER ANALYSE ANALYZE ATTACH BACKUP BEGIN BINLOG CACHE CALL CHANGE CHECK CHECKPOINT CHECKSUM CLOSE CLUSTER
@@ -104,24 +44,23 @@ _COMMANDS = frozenset(
     SAVEPOINT SECURITY SELECT SET SHOW SHUTDOWN SIGNAL START STOP SUMMARIZE TABLE TRUNCATE UNINSTALL UNLISTEN UNLOCK
     UNPIVOT UPDATE USE VACUUM VALUES WITH XA""".split()
 )
-"""What statements begin with, in any of the dialects; anything else is a syntax error."""
+"""What statements begin with, in any of our databases; anything else is a syntax error."""
 
 _VERBS = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
 
 
-def tokens(sql: str, dialect: str) -> Iterator[Token]:
+def tokens(sql: str, syntax: Syntax) -> Iterator[Token]:
     """All tokens but white space, in order. What is not closed reaches to the end: the database will say so."""
-    dialect = _known(dialect)
-    match = _LEXERS[dialect].match
+    match = syntax.lexer.match
     at, end = 0, len(sql)
     while at < end:
         found = match(sql, at)
         if found is None or found.lastgroup is None:
-            raise AssertionError(f"The lexer of {dialect!r} does not take {sql[at : at + 20]!r}.")
+            raise AssertionError(f"No part of the syntax takes {sql[at : at + 20]!r}.")
         group, stop = found.lastgroup, found.end()
         if group == "open":
-            group, stop = "comment", _comment_end(sql, at, dialect in _NESTED)
+            group, stop = "comment", _comment_end(sql, at, syntax.nested_comments)
         if group != "space":
             yield Token(_KINDS.get(group, group), at, stop)  # type: ignore[arg-type]
         at = stop
@@ -138,14 +77,9 @@ def _comment_end(sql: str, start: int, nested: bool) -> int:
     return at
 
 
-def _known(dialect: str) -> str:
-    dialect = _ALIASES.get(dialect, dialect)
-    return dialect if dialect in _LEXERS else ""
-
-
-def keyword(sql: str, dialect: str) -> str:
+def keyword(sql: str, syntax: Syntax) -> str:
     """The first keyword in upper case, behind comments and opening parentheses; empty where there is none."""
-    for kind, start, end in tokens(sql, dialect):
+    for kind, start, end in tokens(sql, syntax):
         if kind == "word":
             return sql[start:end].upper()
         if kind != "comment" and sql[start:end] != "(":
@@ -165,22 +99,21 @@ def _remembered(function: F) -> F:
 
 
 @_remembered
-def single_query(sql: str, dialect: str) -> str:
+def single_query(sql: str, syntax: Syntax) -> str:
     """The SQL of one single query, without a semicolon and what follows it (so positions stay what they are).
 
     Raises StatementError where no statement begins so; NotAQueryError for no statement, several statements, a statement
     that changes something by its own keyword (also behind ``WITH``), and ``SELECT … INTO``.
     """
-    dialect = _known(dialect)
-    first = keyword(sql, dialect)
-    if not first and not any(kind != "comment" for kind, _, _ in tokens(sql, dialect)):
+    first = keyword(sql, syntax)
+    if not first and not any(kind != "comment" for kind, _, _ in tokens(sql, syntax)):
         raise NotAQueryError("The statement is empty.", sql=sql, hint="Send one SELECT statement.")
-    if first not in _COMMANDS:
-        raise _unknown(sql, dialect)
-    if first not in QUERY_KEYWORDS[dialect]:
-        raise _refused(sql, first or "This", _first_code(sql, dialect))
+    if first not in _COMMANDS and first not in syntax.queries:
+        raise _unknown(sql, syntax)
+    if first not in syntax.queries:
+        raise _refused(sql, first or "This", _first_code(sql, syntax))
     depth, previous, ended, verb = 0, "", None, "" if first == "WITH" else first
-    for kind, start, end in tokens(sql, dialect):
+    for kind, start, end in tokens(sql, syntax):
         if kind == "comment":
             continue
         if ended is not None:
@@ -210,12 +143,12 @@ def single_query(sql: str, dialect: str) -> str:
     return sql if ended is None else sql[:ended]
 
 
-def _first_code(sql: str, dialect: str) -> int:
-    return next(start for kind, start, _ in tokens(sql, dialect) if kind != "comment")
+def _first_code(sql: str, syntax: Syntax) -> int:
+    return next(start for kind, start, _ in tokens(sql, syntax) if kind != "comment")
 
 
-def _unknown(sql: str, dialect: str) -> StatementError:
-    at = next((token for token in tokens(sql, dialect) if token.kind != "comment" and sql[token.start] != "("), None)
+def _unknown(sql: str, syntax: Syntax) -> StatementError:
+    at = next((token for token in tokens(sql, syntax) if token.kind != "comment" and sql[token.start] != "("), None)
     if at is None:
         return StatementError("Syntax error: there is nothing between the parentheses.", sql=sql, position=1)
     text = sql[at.start : at.end]
@@ -223,7 +156,7 @@ def _unknown(sql: str, dialect: str) -> StatementError:
         f"Syntax error at {text[:40]!r}: no statement begins with it.",
         sql=sql,
         position=at.start + 1,
-        hint=nearest(text.upper(), sorted(QUERY_KEYWORDS[dialect])),
+        hint=nearest(text.upper(), sorted(syntax.queries)),
     )
 
 
@@ -270,25 +203,25 @@ _MARKERS: dict[Style, str] = {"qmark": "?", "format": "%s", "dollar": "${}", "nu
 
 
 @_remembered
-def bind_markers(sql: str, style: Style, dialect: str) -> Bound:
+def bind_markers(sql: str, style: Style, syntax: Syntax) -> Bound:
     """``?`` written as the driver's marker, ``??`` as ``?``. In ``format`` every other ``%`` is doubled, in strings
     too, because drivers of that style format the whole text. Use it only where parameters are given."""
-    edits = _edits(sql, _MARKERS[style].format, dialect)
+    edits = _edits(sql, _MARKERS[style].format, syntax)
     if style == "format":
         edits += [(found.start(), found.end(), "%%") for found in re.finditer("%", sql)]
         edits.sort()
     return _edited(sql, edits)
 
 
-def replace_markers(sql: str, text: Callable[[int], str], dialect: str) -> Bound:
+def replace_markers(sql: str, text: Callable[[int], str], syntax: Syntax) -> Bound:
     """``?`` replaced by ``text(n)``, n from 1, and ``??`` by ``?``."""
-    return _edited(sql, _edits(sql, text, dialect))
+    return _edited(sql, _edits(sql, text, syntax))
 
 
-def _edits(sql: str, text: Callable[[int], str], dialect: str) -> list[tuple[int, int, str]]:
+def _edits(sql: str, text: Callable[[int], str], syntax: Syntax) -> list[tuple[int, int, str]]:
     edits: list[tuple[int, int, str]] = []
     count = 0
-    for kind, start, end in tokens(sql, dialect):
+    for kind, start, end in tokens(sql, syntax):
         if kind == "marker":
             count += 1
             edits.append((start, end, text(count)))

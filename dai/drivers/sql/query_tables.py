@@ -16,6 +16,7 @@ import pyarrow.types as types
 
 from dai.drivers.sql.ddl import quoted
 from dai.drivers.sql.lexer import tokens
+from dai.drivers.sql.syntax import Syntax
 from dai.errors import DataError, LimitError, NotAQueryError, ParameterError
 from dai.streams.stream import size_of
 
@@ -114,16 +115,16 @@ def refused() -> ParameterError:
     )
 
 
-def definition(name: str, columns: Iterable[str], select: str, dialect: str) -> str:
+def definition(name: str, columns: Iterable[str], select: str, syntax: Syntax) -> str:
     """One common table expression."""
-    named = ", ".join(quoted(each, dialect) for each in columns)
-    return f"{quoted(name, dialect)} ({named}) AS ({select})"
+    named = ", ".join(quoted(each, syntax) for each in columns)
+    return f"{quoted(name, syntax)} ({named}) AS ({select})"
 
 
-def preceded(sql: str, definitions: Iterable[str], dialect: str) -> tuple[str, tuple[int, int]]:
+def preceded(sql: str, definitions: Iterable[str], syntax: Syntax) -> tuple[str, tuple[int, int]]:
     """The query with common table expressions in front, which its own may use; where they were put in, and how many
     characters. Raises NotAQueryError for what takes none (SHOW, EXPLAIN)."""
-    words = [each for each in tokens(sql, dialect) if each.kind != "comment"]
+    words = [each for each in tokens(sql, syntax) if each.kind != "comment"]
     first = sql[words[0].start : words[0].end].upper() if words else ""
     if first not in ("SELECT", "WITH", "VALUES", "TABLE", "("):
         raise NotAQueryError(f"{first or 'This'} cannot bring tables along.", sql=sql, hint="Send a SELECT.")

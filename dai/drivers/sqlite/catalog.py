@@ -12,6 +12,7 @@ from dai.drivers import Column, ColumnStatistics, ForeignKey, Index, Statistics,
 from dai.drivers.connections.rows import FIRST_ROWS, columns_of
 from dai.drivers.sql.collations import declared
 from dai.drivers.sql.ddl import like, quoted
+from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import choose, declared_type, type_name
 from dai.errors import DataError, NotFoundError
 from dai.plugins import nearest
@@ -59,7 +60,7 @@ def statistics(run: Run, table: str) -> Statistics:
     columns = {}
     for column, repeated in _indexed(run, name).items():
         distinct = rows / repeated if rows is not None and repeated else None
-        text = f"SELECT CAST({{}}({quoted(column, 'sqlite')}) AS TEXT) FROM {quoted(name, 'sqlite')}"
+        text = f"SELECT CAST({{}}({quoted(column, SYNTAX)}) AS TEXT) FROM {quoted(name, SYNTAX)}"
         # Each of the two is one step in the index; both in one statement would read it all.
         low, high = (run(text.format(end))[0][0] for end in ("min", "max"))
         columns[column] = ColumnStatistics(distinct=distinct, low=low, high=high)
@@ -102,7 +103,7 @@ def _found(run: Run, table: str) -> str:
 def _table(run: Run, first: First, name: str, kind: str) -> TableInfo:
     info = [row for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[6] != 1]
     written = run("SELECT sql FROM sqlite_master WHERE name = ? AND type = 'table'", (name,))
-    collations = declared(written[0][0], "sqlite") if written else {}
+    collations = declared(written[0][0], SYNTAX) if written else {}
     keys = sorted((row[5], row[1]) for row in info if row[5])
     primary = tuple(column for _, column in keys)
     rowid = len(primary) == 1 and any(row[1] == primary[0] and row[2].upper() == "INTEGER" for row in info)
@@ -131,8 +132,8 @@ def _types(first: First, name: str, info: Sequence[Sequence[Any]]) -> list[pa.Da
     """What a query of the table gives: of each column the type that its first rows have. Where they have none that is
     the same for all of them, or it would take long to get them from a view, the declared one."""
     declared = [(row[1], row[2], declared_type(row[2])) for row in info]
-    columns = ", ".join(_typical(quoted(column, "sqlite"), wanted) for column, _, wanted in declared)
-    rows = first(f"SELECT {columns} FROM {quoted(name, 'sqlite')} LIMIT {FIRST_ROWS}")
+    columns = ", ".join(_typical(quoted(column, SYNTAX), wanted) for column, _, wanted in declared)
+    rows = first(f"SELECT {columns} FROM {quoted(name, SYNTAX)} LIMIT {FIRST_ROWS}")
     found = []
     for (column, type, wanted), values in zip(declared, columns_of(rows or [], len(info)), strict=True):
         try:

@@ -40,6 +40,7 @@ from dai.drivers.sql.positions import of_name, of_only_token
 from dai.drivers.sql.query_tables import Tables
 from dai.drivers.sql.suggestions import meant
 from dai.drivers.sqlite import catalog as schema_of
+from dai.drivers.sqlite.syntax import SYNTAX
 from dai.drivers.sqlite.types import Kind, array, bound_row, choose, storable
 from dai.errors import (
     BusyError,
@@ -144,6 +145,7 @@ class SQLite(PooledDriver[_Connection]):
     ``temporary`` is the directory of a database in memory, removed when the driver is closed."""
 
     dialect = "sqlite"
+    syntax = SYNTAX
 
     def __init__(self, path: Path, options: DriverOptions, temporary: tempfile.TemporaryDirectory[str] | None) -> None:
         super().__init__(options)
@@ -174,9 +176,9 @@ class SQLite(PooledDriver[_Connection]):
             raise TypeError("A session of another driver.")
         declared = schema_of.declared_types(session.connection.run, table)
         names = matched(schema.names, list(declared), table)
-        columns = ", ".join(quoted(name, self.dialect) for name in names)
+        columns = ", ".join(quoted(name, self.syntax) for name in names)
         marks = ", ".join("?" * len(names))
-        statement = f"INSERT INTO {quoted_table(table, self.dialect)} ({columns}) VALUES ({marks})"
+        statement = f"INSERT INTO {quoted_table(table, self.syntax)} ({columns}) VALUES ({marks})"
 
         def insert(batch: pa.RecordBatch, row: int) -> int:
             values = [
@@ -252,9 +254,9 @@ class SQLite(PooledDriver[_Connection]):
         connection.run("PRAGMA temp_store = MEMORY")
         session = _Session(self, connection, cancellation)
         for name, table in tables.items():
-            made = create_table(name, table.schema, self.dialect).removeprefix("CREATE TABLE")
-            types = {each.name: column_type(each, self.dialect) for each in table.schema}
-            statement = f"INSERT INTO temp.{quoted(name, self.dialect)} VALUES ({', '.join('?' * len(types))})"
+            made = create_table(name, table.schema, self.syntax).removeprefix("CREATE TABLE")
+            types = {each.name: column_type(each, self.syntax) for each in table.schema}
+            statement = f"INSERT INTO temp.{quoted(name, self.syntax)} VALUES ({', '.join('?' * len(types))})"
             with self._translated(connection), connection.owning():
                 connection.raw.execute(f"CREATE TEMP TABLE{made}")
                 connection.raw.execute("BEGIN")
@@ -268,7 +270,7 @@ class SQLite(PooledDriver[_Connection]):
         if connection.raw.in_transaction:
             connection.run("ROLLBACK")
         for name in filterfalse(_reserved, names):
-            connection.run(f"DROP TABLE IF EXISTS temp.{quoted(name, self.dialect)}")
+            connection.run(f"DROP TABLE IF EXISTS temp.{quoted(name, self.syntax)}")
 
     def _release(self, connection: _Connection, broken: bool) -> None:
         pool = self._pool_of(connection)
@@ -299,9 +301,9 @@ class SQLite(PooledDriver[_Connection]):
         batch_rows: int | None,
         release: Release[_Connection],
     ) -> Stream:
-        query = single_query(sql, self.dialect)
+        query = single_query(sql, self.syntax)
         bound = bound_row(parameters)
-        text = bind_markers(query, "qmark", self.dialect).sql if bound else query
+        text = bind_markers(query, "qmark", self.syntax).sql if bound else query
         cursor = connection.raw.cursor()
         failed = False
 
@@ -402,7 +404,7 @@ class _Session(PooledSession[_Connection]):
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
         if parameter_rows is None:
             return self._run(sql, lambda cursor: cursor.execute(sql))
-        text = bind_markers(sql, "qmark", "sqlite").sql
+        text = bind_markers(sql, "qmark", SYNTAX).sql
         return self._run(sql, lambda cursor: cursor.executemany(text, (bound_row(row) for row in parameter_rows)))
 
     def insert(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
@@ -431,7 +433,7 @@ def _declared(connection: _Connection, query: str) -> list[str]:
     """The declared types of a query's columns, which only a view of it tells. A view takes no parameters: NULL stands
     for them. Empty for what cannot be a view (EXPLAIN)."""
     parts, at = [], 0
-    for kind, start, end in tokens(query, "sqlite"):
+    for kind, start, end in tokens(query, SYNTAX):
         if kind in ("marker", "escaped"):
             parts += [query[at:start], "NULL" if kind == "marker" else "?"]
             at = end
@@ -458,7 +460,7 @@ def _place(text: str, sql: str, connection: _Connection) -> tuple[int | None, st
     """Position and hint that follow from SQLite's message."""
     what, _, name = text.partition(": ")
     if what.startswith('near "'):
-        return of_only_token(sql, what[6:].rstrip('"'), "sqlite"), None
+        return of_only_token(sql, what[6:].rstrip('"'), SYNTAX), None
     known: list[str] = []
     with contextlib.suppress(sqlite3.Error):
         if what == "no such table":
@@ -467,5 +469,5 @@ def _place(text: str, sql: str, connection: _Connection) -> tuple[int | None, st
             known = schema_of.column_names(connection.run)
     if what in ("no such table", "no such column", "ambiguous column name", "no such function"):
         hint = meant(name.rsplit(".", 1)[-1], {each: each for each in known})
-        return of_name(sql, name, "sqlite"), hint
+        return of_name(sql, name, SYNTAX), hint
     return None, None

@@ -18,6 +18,7 @@ import pyarrow as pa
 from dai.drivers import CallResult
 from dai.drivers.sql.lexer import bind_markers
 from dai.drivers.sql.query_tables import MOST_BYTES
+from dai.drivers.sql.syntax import Syntax
 from dai.errors import DataError, EncodingError, LimitError, ParameterError, StatementError
 from dai.formats import format_named
 from dai.perform.activity import (
@@ -203,7 +204,7 @@ class SqlQueryStatement(Activity):
         rows = parameter_rows(ordered, context)
         if rows is None:
             values = [each.constant() for each in ordered]
-            with _without_values(self.expression, values, context.driver.dialect):
+            with _without_values(self.expression, values, context.driver.syntax):
                 return context.driver.query(self.expression, values, cancellation=context.cancellation, **tables)
         first = next(rows, None)
         # without any values the query is only asked for its columns
@@ -224,12 +225,12 @@ class SqlQueryStatement(Activity):
 
 
 @contextmanager
-def _without_values(sql: str, values: Sequence[Any], dialect: str) -> Iterator[None]:
+def _without_values(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator[None]:
     """Where no values are given a ``?`` is the database's own, which may have no such thing."""
     try:
         yield
     except StatementError as error:
-        if not values and bind_markers(sql, "qmark", dialect).count:
+        if not values and bind_markers(sql, "qmark", syntax).count:
             more = "Where ? stands for a value, give one for each, in order (in a document an sqlParameter)."
             error.hint = f"{error.hint}\n{more}" if error.hint else more
         raise
@@ -292,7 +293,7 @@ class SqlUpdateStatement(Activity):
             rows = iter([tuple(each.constant() for each in ordered)])
 
         def changed() -> int:
-            with _without_values(self.expression, ordered, context.driver.dialect):
+            with _without_values(self.expression, ordered, context.driver.syntax):
                 return context.driver.update(self.expression, rows, cancellation=context.cancellation)
 
         return counted(changed)

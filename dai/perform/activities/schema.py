@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from dai.drivers import TableInfo
 from dai.drivers.sql.ddl import quoted, quoted_table
+from dai.drivers.sql.syntax import Syntax
 from dai.errors import ParameterError
 from dai.perform.activities.relational import NOT_XML, counted
 from dai.perform.activity import Activity, Context, Element, Output, attribute, child, output
@@ -130,13 +131,13 @@ class NewColumn(Element):
     nullable: bool = attribute(default=True)
     primary_key: bool = attribute("primaryKey", default=False)
 
-    def definition(self, dialect: str) -> str:
+    def definition(self, syntax: Syntax) -> str:
         if not _TYPE.fullmatch(self.type.strip()):
             raise ParameterError(
                 f"{self.type!r} is no type of column {self.name!r}.",
                 hint="For example integer, varchar(40), numeric(12,2).",
             )
-        return f"{quoted(self.name, dialect)} {self.type.strip()}{'' if self.nullable else ' NOT NULL'}"
+        return f"{quoted(self.name, syntax)} {self.type.strip()}{'' if self.nullable else ' NOT NULL'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,12 +147,12 @@ class CreateTable(Element):
     table: str = attribute("tableName")
     columns: tuple[NewColumn, ...] = child("column")
 
-    def sql(self, dialect: str) -> str:
-        parts = [column.definition(dialect) for column in self.columns]
-        keys = [quoted(column.name, dialect) for column in self.columns if column.primary_key]
+    def sql(self, syntax: Syntax) -> str:
+        parts = [column.definition(syntax) for column in self.columns]
+        keys = [quoted(column.name, syntax) for column in self.columns if column.primary_key]
         if keys:
             parts.append(f"PRIMARY KEY ({', '.join(keys)})")
-        return f"CREATE TABLE {quoted_table(self.table, dialect)} ({', '.join(parts)})"
+        return f"CREATE TABLE {quoted_table(self.table, syntax)} ({', '.join(parts)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +161,8 @@ class DropTable(Element):
 
     table: str = attribute("tableName")
 
-    def sql(self, dialect: str) -> str:
-        return f"DROP TABLE {quoted_table(self.table, dialect)}"
+    def sql(self, syntax: Syntax) -> str:
+        return f"DROP TABLE {quoted_table(self.table, syntax)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +185,8 @@ class RelationalResourceManagement(Activity):
     result: Output[ByteStream] = output("resultStream")
 
     def run(self, context: Context) -> ByteStream:
-        dialect = context.driver.dialect
-        statements = [*(each.sql(dialect) for each in self.create), *(each.sql(dialect) for each in self.drop)]
+        syntax = context.driver.syntax
+        statements = [*(each.sql(syntax) for each in self.create), *(each.sql(syntax) for each in self.drop)]
         if not statements:
             raise ParameterError("Neither a table to create nor one to drop is named.")
 

@@ -7,7 +7,9 @@ import pytest
 
 import dqp
 from dai.drivers import driver_for
+from dai.drivers.duckdb import syntax as duckdb
 from dai.drivers.sql.collations import declared
+from dai.drivers.sqlite import syntax as sqlite
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.operators import Remote
 from dqp.sql import dialects
@@ -190,6 +192,6 @@ def test_declarations() -> None:
     sql = """CREATE TABLE t (a text COLLATE NOCASE, "b ""x"", y" varchar(10)
         CHECK ("b ""x"", y" <> 'COLLATE z, q' COLLATE RTRIM) /* COLLATE c */ NOT NULL, [c] text -- COLLATE d
         DEFAULT (1, 2) collate "own", d decimal(10, 2), PRIMARY KEY (a COLLATE BINARY, d))"""
-    assert declared(sql, "sqlite") == {"a": "NOCASE", "c": "own"}
-    assert declared('CREATE TABLE t ("x ""y""" text COLLATE q)', "duckdb") == {'x "y"': "q"}
-    assert declared("CREATE TABLE t (a int)", "duckdb") == {}
+    assert declared(sql, sqlite.SYNTAX) == {"a": "NOCASE", "c": "own"}
+    assert declared('CREATE TABLE t ("x ""y""" text COLLATE q)', duckdb.SYNTAX) == {'x "y"': "q"}
+    assert declared("CREATE TABLE t (a int)", duckdb.SYNTAX) == {}
