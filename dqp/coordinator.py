@@ -133,16 +133,16 @@ class Coordinator:
                 self._plans.move_to_end(key)
                 return known
         with _not_too_deep():
-            made = self._planned(sql, parameters, cancellation)
+            planned = self._planned(sql, parameters, cancellation)
         if MOMENTS.keys().isdisjoint(_WORD.findall(sql.lower())):
-            self._keep(key, made)
-        return made
+            self._keep(key, planned)
+        return planned
 
-    def _keep(self, key: tuple[str, str, int], made: Planned) -> None:
+    def _keep(self, key: tuple[str, str, int], planned: Planned) -> None:
         with self._lock:
             if key[2] != self._version or key in self._plans:
                 return
-            self._plans[key] = made
+            self._plans[key] = planned
             while len(self._plans) > PLANS or sum(len(each[0]) + len(each[1]) for each in self._plans) > CHARACTERS:
                 self._plans.popitem(last=False)
 
@@ -197,8 +197,8 @@ class Coordinator:
             form = planned.bound.form
             if form is not None:
                 analyze = planned.bound.statement == "explain analyze"
-                found = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation, begun=begun)
-                lines = getattr(found, form).split("\n")
+                explanation = self.explain(sql, parameters, analyze=analyze, cancellation=cancellation, begun=begun)
+                lines = getattr(explanation, form).split("\n")
                 return table_stream(pa.table({"plan": pa.array(lines, pa.string())}), batch_rows), None
             running = self._started(sql, parameters, cancellation, begun, batch_rows=batch_rows)
         stream = running.stream
@@ -293,8 +293,8 @@ class Coordinator:
         """How the query would run; with ``analyze`` it runs, to its end, and how it did is said too."""
         plain = Plain(sql, self.catalog.uploads)
         with _told(plain):
-            found = self._explained(sql, parameters, analyze, cancellation, begun)
-        return replace(Explanation.of(plain(found.json)), sql=plain.sql) if plain.secret else found
+            explanation = self._explained(sql, parameters, analyze, cancellation, begun)
+        return replace(Explanation.of(plain(explanation.json)), sql=plain.sql) if plain.secret else explanation
 
     def _explained(
         self, sql: str, parameters: Parameters, analyze: bool, cancellation: Cancellation | None, begun: Begun

@@ -382,9 +382,9 @@ def typed(batch: pa.RecordBatch, schema: pa.Schema, *, infinite: bool = False) -
     have, unless it is for DuckDB, which knows its own (``infinite``)."""
     arrays = []
     for column, wanted in zip(batch.columns, schema, strict=True):
-        if not infinite and (found := missing(column)):
+        if not infinite and (reason := missing(column)):
             raise DataError(
-                f"Column {wanted.name!r}: {found[0]}.",
+                f"Column {wanted.name!r}: {reason[0]}.",
                 hint=f'Select CAST("{wanted.name}" AS VARCHAR) to get the column as text.',
                 column=wanted.name,
             )

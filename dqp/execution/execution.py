@@ -98,11 +98,11 @@ class Measure:
     @property
     def now(self) -> Measurement:
         with self._lock:
-            found = copy(self._of)
-            found.parts = dict(self._told)
-        if found.state in ("waiting", "running") and not found.parts:
-            found.seconds = time.perf_counter() - self._begin
-        return found
+            now = copy(self._of)
+            now.parts = dict(self._told)
+        if now.state in ("waiting", "running") and not now.parts:
+            now.seconds = time.perf_counter() - self._begin
+        return now
 
     def sent(self, where: str, statement: str) -> None:
         with self._lock:
@@ -125,10 +125,10 @@ class Measure:
     def told(self, part: Told, figures: Mapping[str, Any]) -> None:
         """What an evaluator says of its part of the node, as fields of a ``Measurement``: the parts are added up, of
         times the longest counts."""
-        made = Measurement(part, **{name: figures[name] for name in _FIGURES})
-        made.statements = tuple(made.statements)
+        measurement = Measurement(part, **{name: figures[name] for name in _FIGURES})
+        measurement.statements = tuple(measurement.statements)
         with self._lock:
-            self._told[part] = made
+            self._told[part] = measurement
             parts = list(self._told.values())
             for name in ("rows", "bytes", "batches", "spooled"):
                 setattr(self._of, name, sum(getattr(each, name) for each in parts))
@@ -355,24 +355,24 @@ class Execution:
         """What measures a node in the attempt under way: the same for the same key."""
         with self._lock:
             at = (key, self.attempt)
-            found = self._measures.get(at)
-            if found is None:
-                found = self._measures[at] = Measure(Measurement(key, where, attempt=self.attempt))
-            return found
+            measure = self._measures.get(at)
+            if measure is None:
+                measure = self._measures[at] = Measure(Measurement(key, where, attempt=self.attempt))
+            return measure
 
     def parts(self) -> tuple[Part, ...]:
         """How the attempt under way stands, place by place: sources, operation calls, and every fragment on every
         evaluator. Rows on their way, through an exchange or to an operation call, are counted where they come from.
         From any thread."""
-        found: list[Part] = []
+        parts: list[Part] = []
         for each in self.measurements():
             if each.attempt != self.attempt or isinstance(each.key, Exchange | tuple):
                 continue
             if isinstance(each.key, str) and each.parts:
-                found += [_part(f"{each.key} at {where}", one) for (where, _, _), one in each.parts.items()]
+                parts += [_part(f"{each.key} at {where}", one) for (where, _, _), one in each.parts.items()]
             else:
-                found.append(_part(each.where or str(each.key), each))
-        return tuple(found)
+                parts.append(_part(each.where or str(each.key), each))
+        return tuple(parts)
 
     def measurements(self) -> tuple[Measurement, ...]:
         """How every node stands, in the order they were begun; earlier attempts first. From any thread."""
@@ -387,11 +387,11 @@ def _part(name: str, of: Measurement) -> Part:
 
 def named(error: DaiError, source: str) -> DaiError:
     """The same error, its text saying which source it comes from."""
-    found = copy(error)
+    renamed = copy(error)
     detail = error.detail or error.title
     if not detail.startswith(f"{source}: "):
-        found.detail = f"{source}: {detail}"
-        found.args = (found.detail,)
-    found.extra = {**error.extra, "source": source}
-    found.__cause__, found.__traceback__ = error.__cause__, error.__traceback__
-    return found
+        renamed.detail = f"{source}: {detail}"
+        renamed.args = (renamed.detail,)
+    renamed.extra = {**error.extra, "source": source}
+    renamed.__cause__, renamed.__traceback__ = error.__cause__, error.__traceback__
+    return renamed

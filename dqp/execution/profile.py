@@ -27,10 +27,10 @@ def bounded(profile: Mapping[str, Any]) -> dict[str, Any]:
     left out with a node that says so; where what is said of them is too much, it is left out."""
     for said in (SHOWN, {}):
         left = iter(range(OPERATORS))
-        found = {"operator": [_bounded(each, left, said) for each in profile.get("operator", ())]}
-        if len(json.dumps(found)) <= PROFILE_BYTES:
+        kept = {"operator": [_bounded(each, left, said) for each in profile.get("operator", ())]}
+        if len(json.dumps(kept)) <= PROFILE_BYTES:
             break
-    return found
+    return kept
 
 
 def _bounded(engine: Mapping[str, Any], left: Iterator[int], said: Collection[str]) -> dict[str, Any]:

@@ -104,31 +104,31 @@ class Operation:
 
 def operations_of(settings: FederationSettings) -> Mapping[str, Operation]:
     """The operations of a federation by their lower-case names. ConfigurationError names the key that is wrong."""
-    return {name.lower(): _operation(name, given) for name, given in settings.functions.items()}
+    return {name.lower(): _operation(name, declared) for name, declared in settings.functions.items()}
 
 
-def _operation(name: str, given: Mapping[str, Any]) -> Operation:
+def _operation(name: str, declared: Mapping[str, Any]) -> Operation:
     where = f"functions.{name}"
     if not name.isidentifier():
         raise ConfigurationError(f"{where}: a function's name is made of letters, digits and '_'.")
     known = [*_KEYS, "arguments", "returns"]
-    for key in given:
+    for key in declared:
         if key not in known:
             raise ConfigurationError(f"{where} has no key {key!r}.", hint=nearest(key, known))
-    plain = {key: value for key, value in given.items() if key in _KEYS}
+    plain = {key: value for key, value in declared.items() if key in _KEYS}
     for key, value in plain.items():
         kind = _KEYS[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise ConfigurationError(f"{where}.{key} cannot be {value!r}.")
-    arguments = given.get("arguments", ())
+    arguments = declared.get("arguments", ())
     if not isinstance(arguments, list | tuple):
         raise ConfigurationError(f"{where}.arguments must be a list of types.", hint='["VARCHAR"]')
     types = tuple(_type(f"{where}.arguments", each) for each in arguments)
-    if "returns" not in given:
+    if "returns" not in declared:
         raise ConfigurationError(f"{where} needs the type that it returns.", hint='returns = "DOUBLE"')
     if not _free(name, len(types)):
         raise ConfigurationError(f"{where}: SQL has a function or a word of this name.", hint="Give it another name.")
-    return Operation(name=name.lower(), types=types, result=_type(f"{where}.returns", given["returns"]), **plain)
+    return Operation(name=name.lower(), types=types, result=_type(f"{where}.returns", declared["returns"]), **plain)
 
 
 def _free(name: str, arguments: int) -> bool:
@@ -237,13 +237,13 @@ class Caller:
         futures: list[Future[pa.Array]] = [self._pool.submit(self._one, each) for each in pieces]
 
         def results() -> pa.Array:
-            found = pa.chunked_array(self._all(futures), operation.result)
+            results = pa.chunked_array(self._all(futures), operation.result)
             if places is not None:
-                found = found.take(places)
+                results = results.take(places)
             if len(numbers) == rows:
-                return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
+                return results.combine_chunks() if results.num_chunks != 1 else results.chunk(0)
             spread = pc.replace_with_mask(
-                pa.nulls(rows, operation.result), valid.combine_chunks(), found.combine_chunks()
+                pa.nulls(rows, operation.result), valid.combine_chunks(), results.combine_chunks()
             )
             return spread.combine_chunks() if isinstance(spread, pa.ChunkedArray) else spread
 

@@ -27,9 +27,9 @@ class Explanation:
     @classmethod
     def of(cls, text: str) -> Explanation:
         """What ``json`` says."""
-        found = json.loads(text)
-        fragments = tuple(map(read, found.get("fragments", ())))
-        return cls(read(found["plan"]), found["sql"], tuple(found["remarks"]), found["seconds"], fragments)
+        plan = json.loads(text)
+        fragments = tuple(map(read, plan.get("fragments", ())))
+        return cls(read(plan["plan"]), plan["sql"], tuple(plan["remarks"]), plan["seconds"], fragments)
 
     @property
     def text(self) -> str:

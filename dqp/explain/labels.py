@@ -22,10 +22,9 @@ from dqp.algebra.operators import (
     Sort,
     Verbatim,
 )
+from dqp.explain.text import cut
 from dqp.sql.render_duckdb import expression_sql, query_sql
 
-LONGEST = 160
-"""Characters of a list of expressions that are shown in a line."""
 _MOVED = {"broadcast": "all rows to each", "gather": "all rows to one", "spread": "rows dealt out in turn"}
 
 
@@ -39,18 +38,18 @@ def described(node: Operator) -> tuple[str, tuple[str, ...]]:
         rows = node.data.num_rows if node.data is not None else 0
         return f"Tuples {node.name}", (f"{rows:,} rows at hand",)
     if isinstance(node, Filter):
-        return "Filter", (_cut(expression_sql(node.condition)),)
+        return "Filter", (cut(expression_sql(node.condition)),)
     if isinstance(node, Project):
         windows = any(each.find(exp.Window) for each in node.expressions)
         return "Window" if windows else "Project", (_list(_item(*each) for each in node.items),)
     if isinstance(node, Join):
-        condition = "" if node.condition is None else _cut(expression_sql(node.condition))
+        condition = "" if node.condition is None else cut(expression_sql(node.condition))
         cross = node.kind == "inner" and node.condition is None
         return f"{'Cross' if cross else node.kind.capitalize()} join", (condition,) if condition else ()
     if isinstance(node, Aggregate):
         by = _list(_item(*each) for each in node.keys)
-        made = _list(_item(*each) for each in node.aggregates)
-        return "Aggregate", tuple(each for each in (f"by {by}" if by else "", made) if each)
+        aggregates = _list(_item(*each) for each in node.aggregates)
+        return "Aggregate", tuple(each for each in (f"by {by}" if by else "", aggregates) if each)
     if isinstance(node, Distinct):
         return "Distinct", ()
     if isinstance(node, Sort):
@@ -63,7 +62,7 @@ def described(node: Operator) -> tuple[str, tuple[str, ...]]:
     if isinstance(node, SetOperation):
         return f"{node.kind.capitalize()}{' all' if node.all else ''}", ()
     if isinstance(node, Verbatim):
-        return "Verbatim", (_cut(query_sql(node.query)),)
+        return "Verbatim", (cut(query_sql(node.query)),)
     if isinstance(node, Exchange):
         heavy = f"heavy {_list(map(expression_sql, node.heavy))}, {'copied' if node.copied else 'dealt out'}"
         moved = _MOVED.get(node.kind) or f"by {_list(map(expression_sql, node.keys))}"
@@ -83,8 +82,4 @@ def _key(key: exp.Expression) -> str:
 
 
 def _list(parts: Iterable[str]) -> str:
-    return _cut(", ".join(parts))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return cut(", ".join(parts))

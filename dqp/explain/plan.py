@@ -54,16 +54,16 @@ def fragments_of(placement: Placement, execution: Execution) -> tuple[Node, ...]
     measured = _measured(execution)
     plan = placement.plan
     producers = {each.exchange: Plan.name(each.id) for each in plan.fragments}
-    found = []
+    nodes = []
     for fragment in reversed(plan.fragments):
         for number, where in enumerate(placement.places[fragment.id]):
-            found.append(_instance(fragment, number, where, measured, producers, execution.profiled))
+            nodes.append(_instance(fragment, number, where, measured, producers, execution.profiled))
     below = [each for each in measured.values() if isinstance(each.key, tuple) and isinstance(each.key[-1], Call)]
-    found += [_below(each) for each in below]
+    nodes += [_below(each) for each in below]
     in_tree: set[Hashable] = set(walk_deep(plan.tree))
     asked = [each for each in measured.values() if isinstance(each.key, Remote) and each.key not in in_tree]
-    found += [Node("Asked first", (), each.where, Figures(), _figures(each), each.statements) for each in asked]
-    return tuple(each for each in found if each is not None)
+    nodes += [Node("Asked first", (), each.where, Figures(), _figures(each), each.statements) for each in asked]
+    return tuple(each for each in nodes if each is not None)
 
 
 def remarks_of(placement: Placement, execution: Execution) -> Iterator[str]:
@@ -74,8 +74,8 @@ def remarks_of(placement: Placement, execution: Execution) -> Iterator[str]:
             yield f"{each.title} at {each.where}: {MISSING}"
     measured = _measured(execution)
     for fragment in placement.plan.fragments:
-        found = measured.get(Plan.name(fragment.id))
-        profiles = [] if found is None else _profiles(found)
+        measurement = measured.get(Plan.name(fragment.id))
+        profiles = [] if measurement is None else _profiles(measurement)
         if any(each is not None and matched(fragment.tree, each) is None for each in profiles):
             yield f"{Plan.name(fragment.id).capitalize()}: {OTHERWISE}"
 
@@ -100,21 +100,21 @@ class _Shown:
         self._did: dict[Operator, Figures] = {}
         for each in self._plan.fragments:
             self._did |= _did(each, measured.get(Plan.name(each.id)))
-        for key, found in measured.items():
+        for key, measurement in measured.items():
             if isinstance(key, tuple) and isinstance(key[-1], Call):
-                self._did |= _together(key[-1].input, found, 1)
+                self._did |= _together(key[-1].input, measurement, 1)
 
     def fragment(self, fragment: Fragment, tree: Operator) -> tuple[Node, float]:
         """The node, and the seconds that it is expected to take from the begin of the query."""
         inner, seconds = self._node(tree, fragment.tree, fragment)
         estimate = self._context.estimator.of(tree)
-        found = self._measured.get(Plan.name(fragment.id))
+        measurement = self._measured.get(Plan.name(fragment.id))
         node = Node(
             Plan.name(fragment.id).capitalize(),
             (),
             self._where(fragment),
             Figures(estimate.rows, estimate.bytes, seconds),
-            None if found is None else _figures(found),
+            None if measurement is None else _figures(measurement),
             (),
             (inner,),
         )
@@ -131,19 +131,19 @@ class _Shown:
         if isinstance(tree, Exchange):
             producer, sent = self._producer(tree, twin)
             key = sent
-            made, before = self._shown.get(producer.id) or self.fragment(producer, sent.input)
+            below, before = self._shown.get(producer.id) or self.fragment(producer, sent.input)
             if producer.id in self._shown:
-                made = Node(made.title, (AGAIN,), made.where)
-            self._shown[producer.id] = made, before
-            inputs.append(made)
+                below = Node(below.title, (AGAIN,), below.where)
+            self._shown[producer.id] = below, before
+            inputs.append(below)
         else:
             for one, other in zip(tree.inputs, twin.inputs, strict=True):
-                made, seconds = self._node(one, other, fragment)
-                inputs.append(made)
+                below, seconds = self._node(one, other, fragment)
+                inputs.append(below)
                 before = max(before, seconds)
         for nested in plans_in(tree):
-            made, seconds = self._node(nested, nested, fragment)
-            inputs.append(Node("Subquery", inputs=(made,)))
+            below, seconds = self._node(nested, nested, fragment)
+            inputs.append(Node("Subquery", inputs=(below,)))
             before = max(before, seconds)
         title, details = described(tree)
         if isinstance(tree, Exchange):
@@ -152,11 +152,11 @@ class _Shown:
         cost = own(tree, self._context, self._calls, copies)
         estimate = self._context.estimator.of(tree)
         estimated = Figures(estimate.rows, estimate.bytes, cost)
-        found = self._measured.get(key) if isinstance(tree, Remote | Call | Exchange) else None
-        actual = self._did.get(twin) if found is None else _figures(found)
+        measurement = self._measured.get(key) if isinstance(tree, Remote | Call | Exchange) else None
+        actual = self._did.get(twin) if measurement is None else _figures(measurement)
         node = Node(title, details, None, estimated, actual, (), tuple(inputs))
         if isinstance(tree, Remote):
-            node = self._remote(node, tree, found)
+            node = self._remote(node, tree, measurement)
         return node, before + (cost or 0.0) / self._at_once(tree, fragment)
 
     def _producer(self, exchange: Exchange, twin: Operator) -> tuple[Fragment, Exchange]:
@@ -172,23 +172,23 @@ class _Shown:
             return len(self._placement.parts.get(node, (node,)))
         return fragment.instances
 
-    def _remote(self, node: Node, remote: Remote, found: Measurement | None) -> Node:
+    def _remote(self, node: Node, remote: Remote, measurement: Measurement | None) -> Node:
         dialect = self._context.dialect(remote.source)
-        if found is None:
+        if measurement is None:
             parts = self._placement.parts.get(remote, (remote,))
             return replace(node, where=dialect, statements=tuple(_statement(each, dialect) for each in parts))
-        if found.where not in ("", remote.source):
-            node = replace(node, details=(*node.details, f"answered by {found.where}"))
-        return replace(node, where=dialect, statements=found.statements)
+        if measurement.where not in ("", remote.source):
+            node = replace(node, details=(*node.details, f"answered by {measurement.where}"))
+        return replace(node, where=dialect, statements=measurement.statements)
 
 
-def _did(fragment: Fragment, found: Measurement | None) -> Mapping[Operator, Figures]:
-    return {} if found is None else _together(fragment.tree, found, fragment.instances)
+def _did(fragment: Fragment, measurement: Measurement | None) -> Mapping[Operator, Figures]:
+    return {} if measurement is None else _together(fragment.tree, measurement, fragment.instances)
 
 
-def _together(tree: Operator, found: Measurement, instances: int) -> Mapping[Operator, Figures]:
+def _together(tree: Operator, measurement: Measurement, instances: int) -> Mapping[Operator, Figures]:
     """What the operators did in all instances; nothing where that is not known of one of them."""
-    parts = [None if each is None else matched(tree, each) for each in _profiles(found)]
+    parts = [None if each is None else matched(tree, each) for each in _profiles(measurement)]
     if len(parts) < instances or not all(each is not None for each in parts):
         return {}
     together: dict[Operator, Figures] = {}
@@ -199,8 +199,8 @@ def _together(tree: Operator, found: Measurement, instances: int) -> Mapping[Ope
     return together
 
 
-def _profiles(found: Measurement) -> list[Mapping[str, Any] | None]:
-    return [each.profile for each in found.parts.values()] if found.parts else [found.profile]
+def _profiles(measurement: Measurement) -> list[Mapping[str, Any] | None]:
+    return [each.profile for each in measurement.parts.values()] if measurement.parts else [measurement.profile]
 
 
 def _added(one: Figures, other: Figures) -> Figures:
@@ -211,9 +211,11 @@ def _added(one: Figures, other: Figures) -> Figures:
     return Figures(both("rows"), both("bytes"), max(one.seconds or 0.0, other.seconds or 0.0))
 
 
-def _figures(found: Measurement) -> Figures:
-    held = found.held if found.held > HELD else None
-    return Figures(found.rows, found.bytes, found.seconds, found.waiting, found.spooled or None, held)
+def _figures(measurement: Measurement) -> Figures:
+    held = measurement.held if measurement.held > HELD else None
+    return Figures(
+        measurement.rows, measurement.bytes, measurement.seconds, measurement.waiting, measurement.spooled or None, held
+    )
 
 
 def _instance(
@@ -227,29 +229,29 @@ def _instance(
     """What one evaluator did of a fragment. None where that is nothing more than the plan says: a statement whose rows
     are passed on."""
     name, task = Plan.name(fragment.id), fragment.task(number)
-    found = measured.get(name) if where == HERE else None
-    if found is None and where == HERE:
+    measurement = measured.get(name) if where == HERE else None
+    if measurement is None and where == HERE:
         return None
     arrived: dict[Operator, Node] = {}
     for each in measured.values():
         for (_, at, _), part in each.parts.items():
             if at == task and each.key == name:
-                found = part
+                measurement = part
             elif at == task and (read := _read(each.key)) is not None:
-                made = Node(_from(each.key, producers), actual=_figures(part), statements=part.statements)
-                arrived[read] = made
-    if found is None:
+                arriving = Node(_from(each.key, producers), actual=_figures(part), statements=part.statements)
+                arrived[read] = arriving
+    if measurement is None:
         return Node(name.capitalize(), (MISSING,), where, inputs=tuple(arrived.values()))
 
     def scanned(columns: frozenset[str]) -> Node | None:
         return next((arrived.pop(each) for each in list(arrived) if columns and columns <= set(each.columns)), None)
 
-    engine = () if found.profile is None else tuple(operators_of(found.profile, scanned))
-    unknown = profiled and found.profile is None
-    details = () if not unknown else (LEFT if found.state == "stopped" else MISSING,)
-    statements = found.statements if number == 0 else ()
+    engine = () if measurement.profile is None else tuple(operators_of(measurement.profile, scanned))
+    unknown = profiled and measurement.profile is None
+    details = () if not unknown else (LEFT if measurement.state == "stopped" else MISSING,)
+    statements = measurement.statements if number == 0 else ()
     inputs = (*arrived.values(), *engine)
-    return Node(name.capitalize(), details, where, Figures(), _figures(found), statements, inputs)
+    return Node(name.capitalize(), details, where, Figures(), _figures(measurement), statements, inputs)
 
 
 def _read(key: Hashable) -> Operator | None:
@@ -268,12 +270,12 @@ def _from(key: Hashable, producers: Mapping[Exchange | None, str]) -> str:
     return f"Call {key.function}" if isinstance(key, Call) else f"Remote {getattr(key, 'source', '')}"
 
 
-def _below(found: Measurement) -> Node:
+def _below(measurement: Measurement) -> Node:
     """What was read for an operation call."""
-    assert isinstance(found.key, tuple)
-    engines = [node for each in _profiles(found) if each is not None for node in operators_of(each)]
-    title = f"Below call {found.key[-1].function}"
-    return Node(title, (), found.where, Figures(), _figures(found), found.statements, tuple(engines))
+    assert isinstance(measurement.key, tuple)
+    engines = [node for each in _profiles(measurement) if each is not None for node in operators_of(each)]
+    title = f"Below call {measurement.key[-1].function}"
+    return Node(title, (), measurement.where, Figures(), _figures(measurement), measurement.statements, tuple(engines))
 
 
 def _statement(tree: Remote, dialect: str) -> str:

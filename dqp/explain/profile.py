@@ -11,10 +11,10 @@ from sqlglot import exp
 from dqp.algebra.operators import Aggregate, Distinct, Filter, Join, Operator, Project, SetOperation, Sort
 from dqp.execution.profile import SHOWN
 from dqp.explain.nodes import Figures, Node
+from dqp.explain.text import cut
 
 _PLAIN = re.compile(r'[\w#", ]*')
 _NUMBERED = re.compile(r"#\d")
-_LONGEST = 160
 _UNCOUNTED = frozenset({"Union", "Cte", "Recursive cte"})
 """DuckDB says that they gave no rows: what they gave is only counted above them."""
 _SCANS = frozenset({"Table scan", "Arrow scan"})
@@ -50,7 +50,7 @@ def operators_of(
         # What DuckDB expects of our inputs means nothing: it cannot know them.
         yield Node(
             "Input" if kind == "Table scan" else kind,
-            tuple(_cut(f"{SHOWN[name]}{text}") for name, text in said.items() if text and not _NUMBERED.search(text)),
+            tuple(cut(f"{SHOWN[name]}{text}") for name, text in said.items() if text and not _NUMBERED.search(text)),
             actual=_figures(each),
             inputs=below,
         )
@@ -105,7 +105,3 @@ def _figures(engine: Mapping[str, Any]) -> Figures:
     if _kind(engine) in _UNCOUNTED:
         return Figures(seconds=engine.get("timing"))
     return Figures(engine.get("intermediate_rows"), engine.get("intermediate_size_bytes"), engine.get("timing"))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

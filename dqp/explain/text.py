@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from dqp.explain.nodes import Figures, Node, wrong
 
+LONGEST = 160
+"""Characters that are shown of an expression or a list of them."""
 LISTED = 8
 """Values of a list that people are shown."""
 _VALUE = r"(?:'(?:[^']|'')*'|-?\d[\w.+-]*|NULL)"
@@ -16,11 +18,16 @@ _VALUES = re.compile(rf"{_VALUE}(?:\s*,\s*{_VALUE}){{{LISTED},}}")
 def shortened(sql: str) -> str:
     """The statement for people: of a long list of values the first few, and how many there are."""
 
-    def short(found: re.Match[str]) -> str:
-        values = re.findall(_VALUE, found[0])
+    def short(listed: re.Match[str]) -> str:
+        values = re.findall(_VALUE, listed[0])
         return f"{', '.join(values[:3])}, … {len(values):,} values"
 
     return _VALUES.sub(short, sql)
+
+
+def cut(text: str) -> str:
+    """What is shown in a line."""
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def size(value: float) -> str:

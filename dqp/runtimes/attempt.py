@@ -257,14 +257,14 @@ class Attempt:
                 return Tuples(pa.schema([(name, arrow_type(type)) for name, type in columns]).empty_table(), columns)
             remote = pieces[instance]
         if remote not in self._readings.begun:
-            found = places(remote, self._runtime.catalog, self._lost)
-            if all(isinstance(each.source, ServiceSource) for each in found):
-                found = tuple(sorted(found, key=lambda each: not each.statement.tables))
-                asked = tuple((each.source.alias, each.source.address, each.statement.sql) for each in found)
-                tables = {each.name: each.data for each in found[0].statement.tables}
-                bringing = sum(bool(each.statement.tables) for each in found)
+            able = places(remote, self._runtime.catalog, self._lost)
+            if all(isinstance(each.source, ServiceSource) for each in able):
+                able = tuple(sorted(able, key=lambda each: not each.statement.tables))
+                asked = tuple((each.source.alias, each.source.address, each.statement.sql) for each in able)
+                tables = {each.name: each.data for each in able[0].statement.tables}
+                bringing = sum(bool(each.statement.tables) for each in able)
                 return RemoteInput(
-                    asked, found[0].statement.columns, tables, bringing, self._promised(found[0], self._runtime.catalog)
+                    asked, able[0].statement.columns, tables, bringing, self._promised(able[0], self._runtime.catalog)
                 )
         return self._read_here(remote)
 

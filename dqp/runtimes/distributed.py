@@ -173,12 +173,12 @@ class Distributed(Local):
         now = time.monotonic()
         with self._lock:
             here = [each for each in self.evaluators() if self._away.get(each.name, 0.0) <= now]
-        found = self._answering(here, again) or self._answering(self.evaluators(), True)
-        if not found:
+        answering = self._answering(here, again) or self._answering(self.evaluators(), True)
+        if not answering:
             names = ", ".join(each.name for each in self.evaluators())
             raise EvaluatorLostError(f"No evaluator answers: {names}.", hint="Start them, or wait until they are back.")
         with self._lock:
-            return sorted(found, key=lambda each: self._load.get(each[0].name, 0))
+            return sorted(answering, key=lambda each: self._load.get(each[0].name, 0))
 
     def _answering(self, evaluators: Sequence[Evaluator], again: bool) -> list[tuple[Evaluator, str]]:
         def asked(evaluator: Evaluator) -> str | None:
@@ -194,8 +194,8 @@ class Distributed(Local):
         if not evaluators:
             return []
         with ThreadPoolExecutor(len(evaluators), thread_name_prefix="dqp-alive") as pool:
-            found = list(pool.map(asked, evaluators))
-        return [(each, address) for each, address in zip(evaluators, found, strict=True) if address is not None]
+            addresses = list(pool.map(asked, evaluators))
+        return [(each, address) for each, address in zip(evaluators, addresses, strict=True) if address is not None]
 
     def _placed(self, tree: Operator, context: Context) -> Placement:
         remarks = list(foreseen(tree, context, FORESEEN.inline_bytes))
@@ -273,7 +273,7 @@ class Distributed(Local):
         heavy: dict[str, Heavy] = {}
         for key, remote in skewable(plan, context, self._least):
             if remote in at_hand:
-                found = frequent(at_hand[remote].column(key), evaluators)
+                frequent_values = frequent(at_hand[remote].column(key), evaluators)
             elif remote in readings.begun:
                 continue
             else:
@@ -281,9 +281,9 @@ class Distributed(Local):
                 same = asked(Remote(remote.source, Project(remote.tree, ((key, column(key)),))), self._catalog)
                 if same not in known:
                     known[same] = self._heavy(remote, key, evaluators, execution)
-                found = known[same]
-            if found:
-                heavy[key] = found
+                frequent_values = known[same]
+            if frequent_values:
+                heavy[key] = frequent_values
         return cutting(heavy=heavy) if heavy else plan
 
     def _heavy(self, remote: Remote, key: str, evaluators: int, execution: Execution) -> Heavy:
@@ -292,11 +292,11 @@ class Distributed(Local):
         counted = Aggregate(sample, ((key, column(key)),), ((COUNT, exp.Count(this=exp.Star(), big_int=True)),))
         most = exp.Ordered(this=column(COUNT), desc=True, nulls_first=False)
         try:
-            found = self.fetch(Remote(remote.source, Sort(counted, (most,), 2 * evaluators)), execution)
+            counts = self.fetch(Remote(remote.source, Sort(counted, (most,), 2 * evaluators)), execution)
         except NotPushed:
             return ()
         limit = SAMPLE_ROWS / (2 * evaluators)
-        return _literals(found.column(key).filter(pc.greater_equal(found.column(COUNT), limit)))
+        return _literals(counts.column(key).filter(pc.greater_equal(counts.column(COUNT), limit)))
 
 
 def frequent(values: pa.ChunkedArray, evaluators: int) -> Heavy:

@@ -78,12 +78,12 @@ class Evaluator:
     def source(self, alias: str, address: str) -> ServiceSource:
         """The resource at an address, with its connections."""
         with self._lock:
-            found = self._sources.get(address)
-            if found is None:
+            source = self._sources.get(address)
+            if source is None:
                 while len(self._sources) >= _KEPT:
                     self._sources.pop(next(iter(self._sources))).close()
-                found = self._sources[address] = ServiceSource(alias, address)
-            return found
+                source = self._sources[address] = ServiceSource(alias, address)
+            return source
 
     def coordinator(self, address: str) -> Heartbeat:
         """The coordinator whose Flight port has the address."""
@@ -95,14 +95,14 @@ class Evaluator:
                 raise UnreachableError(error.detail) from error
 
         with self._lock:
-            found = self._coordinators.get(address)
-            if found is None:
+            heartbeat = self._coordinators.get(address)
+            if heartbeat is None:
                 while len(self._coordinators) >= _KEPT:
                     self._coordinators.pop(next(iter(self._coordinators)))
                 after = min(AFTER, self.settings.silence)
-                found = Heartbeat(ask, "The coordinator", patience=self.settings.silence, after=after)
-                self._coordinators[address] = found
-            return found
+                heartbeat = Heartbeat(ask, "The coordinator", patience=self.settings.silence, after=after)
+                self._coordinators[address] = heartbeat
+            return heartbeat
 
     def _check(self, body: Body) -> None:
         for each in body.inputs.values():
@@ -147,18 +147,18 @@ class Evaluator:
 
 def _within(address: str, prefix: str) -> bool:
     """Whether an address lies below a prefix; without a port in the prefix, at any."""
-    given, allowed = urlsplit(address), urlsplit(prefix)
+    wanted, allowed = urlsplit(address), urlsplit(prefix)
     try:
-        same = allowed.port is None or given.port == allowed.port
+        same = allowed.port is None or wanted.port == allowed.port
     except ValueError:
         return False
     path = allowed.path.rstrip("/")
     return (
         same
-        and "@" not in given.netloc
-        and (given.scheme, given.hostname) == (allowed.scheme, allowed.hostname)
-        and (given.path == path or given.path.startswith(path + "/"))
-        and not {"..", "."} & set(unquote(given.path).split("/"))
+        and "@" not in wanted.netloc
+        and (wanted.scheme, wanted.hostname) == (allowed.scheme, allowed.hostname)
+        and (wanted.path == path or wanted.path.startswith(path + "/"))
+        and not {"..", "."} & set(unquote(wanted.path).split("/"))
     )
 
 

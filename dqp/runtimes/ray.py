@@ -82,8 +82,8 @@ class Ray(Distributed):
                     f"The Ray cluster has nodes on other machines: {', '.join(others)}.",
                     hint=f"{_WHY}join a cluster whose nodes are all on this machine.",
                 )
-            given = parse_qs(query).get("evaluators", ["0"])[0]
-            number = (int(given) if given.isdigit() else 0) or len(hosts)
+            wanted = parse_qs(query).get("evaluators", ["0"])[0]
+            number = (int(wanted) if wanted.isdigit() else 0) or len(hosts)
             own = settings_of(settings, operations or {})
             self._evaluators = tuple(RayEvaluator(f"ray evaluator {at}", own) for at in range(1, number + 1))
         except BaseException:
@@ -187,10 +187,10 @@ class RayEvaluator:
             yield []
             while True:
                 cancellation.check()
-                found = self._asked(self.actor.report.remote(work), SILENCE)
-                if found is None:
+                answer = self._asked(self.actor.report.remote(work), SILENCE)
+                if answer is None:
                     raise gone(self.name)
-                reports, over = found
+                reports, over = answer
                 yield reports
                 if over:
                     return
@@ -231,17 +231,17 @@ class Actor:
         """The next report; whether it is the last. None for work that an actor before this one had: Ray has begun it
         anew."""
         with self._lock:
-            found = self._works.get(work)
-        if found is None:
+            running = self._works.get(work)
+        if running is None:
             return None
-        reports = next(found[1], None)
+        reports = next(running[1], None)
         return ([], True) if reports is None else (reports, False)
 
     def end(self, work: str) -> None:
         """Also of work that has not begun: who asked for it may have lost patience with an actor that had stopped."""
         with self._lock:
-            found = self._works.pop(work, None)
-            if found is None:
+            running = self._works.pop(work, None)
+            if running is None:
                 self._refused.append(work)
-        if found is not None:
-            found[0].close()
+        if running is not None:
+            running[0].close()

@@ -114,13 +114,13 @@ _PLAIN: Mapping[str, Any] = {
 }
 
 
-def _task_of(found: Mapping[str, Any]) -> Task:
-    plain = {name: found[name] for name in _PLAIN}
+def _task_of(values: Mapping[str, Any]) -> Task:
+    plain = {name: values[name] for name in _PLAIN}
     for name, value in plain.items():
         if not isinstance(value, _PLAIN[name]):
             raise TypeError(name)
-    types, names = (None if found[each] is None else tuple(map(str, found[each])) for each in ("types", "names"))
-    return Task(**plain, types=types, names=names, body=_body_of(found["body"]))
+    types, names = (None if values[each] is None else tuple(map(str, values[each])) for each in ("types", "names"))
+    return Task(**plain, types=types, names=names, body=_body_of(values["body"]))
 
 
 def _body(body: Body) -> dict[str, Any]:
@@ -128,69 +128,69 @@ def _body(body: Body) -> dict[str, Any]:
     return {"sql": body.sql, "inputs": inputs, "repeated": sorted(body.repeated)}
 
 
-def _body_of(found: Mapping[str, Any]) -> Body:
-    inputs = {str(name): _input_of(each) for name, each in found["inputs"].items()}
-    return Body(str(found["sql"]), inputs, frozenset(map(str, found["repeated"])))
+def _body_of(values: Mapping[str, Any]) -> Body:
+    inputs = {str(name): _input_of(each) for name, each in values["inputs"].items()}
+    return Body(str(values["sql"]), inputs, frozenset(map(str, values["repeated"])))
 
 
-def _input(given: Input) -> dict[str, Any]:
-    if isinstance(given, RemoteInput):
-        tables = {name: base64.b64encode(_ipc(each)).decode() for name, each in given.tables.items()}
+def _input(input: Input) -> dict[str, Any]:
+    if isinstance(input, RemoteInput):
+        tables = {name: base64.b64encode(_ipc(each)).decode() for name, each in input.tables.items()}
         return {
             "kind": "remote",
-            "places": given.places,
-            "columns": given.columns,
+            "places": input.places,
+            "columns": input.columns,
             "tables": tables,
-            "bringing": given.bringing,
-            "promise": asdict(given.promise),
+            "bringing": input.bringing,
+            "promise": asdict(input.promise),
         }
-    if isinstance(given, Received):
-        tickets = [[address, asdict(ticket)] for address, ticket in given.tickets]
-        return {"kind": "received", "tickets": tickets, "columns": given.columns, "whole": given.whole}
-    if isinstance(given, Tuples):
-        return {"kind": "tuples", "data": base64.b64encode(_ipc(given.data)).decode(), "columns": given.columns}
-    operation = {**asdict(given.operation), "types": _types(given.operation.types)}
-    operation["result"] = _types((given.operation.result,))
+    if isinstance(input, Received):
+        tickets = [[address, asdict(ticket)] for address, ticket in input.tickets]
+        return {"kind": "received", "tickets": tickets, "columns": input.columns, "whole": input.whole}
+    if isinstance(input, Tuples):
+        return {"kind": "tuples", "data": base64.b64encode(_ipc(input.data)).decode(), "columns": input.columns}
+    operation = {**asdict(input.operation), "types": _types(input.operation.types)}
+    operation["result"] = _types((input.operation.result,))
     return {
         "kind": "called",
         "operation": operation,
-        "below": _body(given.below),
-        "kept": given.kept,
-        "identifier": given.identifier,
+        "below": _body(input.below),
+        "kept": input.kept,
+        "identifier": input.identifier,
     }
 
 
-def _input_of(found: Mapping[str, Any]) -> Input:
-    kind = found["kind"]
+def _input_of(values: Mapping[str, Any]) -> Input:
+    kind = values["kind"]
     if kind == "remote":
-        places = tuple((str(alias), str(address), str(sql)) for alias, address, sql in found["places"])
-        tables = {str(name): _table_of(each) for name, each in found["tables"].items()}
-        promise = _promise_of(found["promise"])
-        return RemoteInput(places, _columns_of(found["columns"]) or (), tables, int(found["bringing"]), promise)
+        places = tuple((str(alias), str(address), str(sql)) for alias, address, sql in values["places"])
+        tables = {str(name): _table_of(each) for name, each in values["tables"].items()}
+        promise = _promise_of(values["promise"])
+        return RemoteInput(places, _columns_of(values["columns"]) or (), tables, int(values["bringing"]), promise)
     if kind == "received":
-        tickets = tuple((str(address), Ticket(**ticket)) for address, ticket in found["tickets"])
-        return Received(tickets, _columns_of(found["columns"]), bool(found["whole"]))
+        tickets = tuple((str(address), Ticket(**ticket)) for address, ticket in values["tickets"])
+        return Received(tickets, _columns_of(values["columns"]), bool(values["whole"]))
     if kind == "tuples":
-        return Tuples(_table_of(found["data"]), _columns_of(found["columns"]))
+        return Tuples(_table_of(values["data"]), _columns_of(values["columns"]))
     if kind != "called":
         raise ValueError(kind)
-    given = found["operation"]
-    types = _types_of(given["types"])
-    (result,) = _types_of(given["result"])
-    operation = Operation(**{**given, "types": types, "result": result})
-    return Called(operation, _body_of(found["below"]), int(found["kept"]), str(found["identifier"]))
+    declared = values["operation"]
+    types = _types_of(declared["types"])
+    (result,) = _types_of(declared["result"])
+    operation = Operation(**{**declared, "types": types, "result": result})
+    return Called(operation, _body_of(values["below"]), int(values["kept"]), str(values["identifier"]))
 
 
-def _promise_of(found: Mapping[str, Any]) -> Promise:
+def _promise_of(values: Mapping[str, Any]) -> Promise:
     origins = {
         str(name): (None if schema is None else str(schema), str(table), str(column))
-        for name, (schema, table, column) in found["origins"].items()
+        for name, (schema, table, column) in values["origins"].items()
     }
-    return Promise(_columns_of(found["columns"]) or (), origins, tuple(map(str, found["loose"])))
+    return Promise(_columns_of(values["columns"]) or (), origins, tuple(map(str, values["loose"])))
 
 
-def _columns_of(found: Any) -> Columns | None:
-    return None if found is None else tuple((str(name), str(type)) for name, type in found)
+def _columns_of(values: Any) -> Columns | None:
+    return None if values is None else tuple((str(name), str(type)) for name, type in values)
 
 
 def _ipc(table: pa.Table) -> bytes:

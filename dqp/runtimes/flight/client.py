@@ -167,10 +167,10 @@ def _received(reader: flight.FlightStreamReader, address: str, cancellation: Can
 def _received_error(error: Exception, address: str) -> DaiError:
     problem = getattr(error, "extra_info", None)
     if problem:
-        found = from_problem(json.loads(problem))
-        if isinstance(found, EvaluatorLostError):
-            found.extra.setdefault("address", address)
-        return found
+        cause = from_problem(json.loads(problem))
+        if isinstance(cause, EvaluatorLostError):
+            cause.extra.setdefault("address", address)
+        return cause
     lost = flight.FlightUnavailableError | flight.FlightCancelledError | flight.FlightTimedOutError
     if isinstance(error, lost):
         return EvaluatorLostError(
