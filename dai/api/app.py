@@ -18,7 +18,7 @@ from dai.api.requests.route import Route
 from dai.api.routes import health, jobs, perform, problems, resources, sessions, streams
 from dai.api.service import Service
 
-ROUTERS = tuple(each.router for each in (streams, perform, sessions, resources, jobs, problems, health))
+ROUTERS = (streams.pulls, *(each.router for each in (perform, streams, sessions, resources, jobs, problems, health)))
 """The most frequent requests first: their routes are tried in this order."""
 
 

@@ -1,4 +1,4 @@
-"""What operations ask FastAPI for: the service, its limits, the resource that the address names, the body.
+"""What operations ask FastAPI for: the service, the resource that the address names, the body.
 
 All are coroutine functions: FastAPI runs others in threads.
 """
@@ -14,7 +14,6 @@ from dai.api.requests.body import Body
 from dai.api.requests.head import listed
 from dai.api.requests.parameters import Text
 from dai.api.service import Service
-from dai.config import LimitsConfig
 from dai.service.resources import Resource
 
 
@@ -26,11 +25,8 @@ async def _service(request: Request) -> Service:
 TheService = Annotated[Service, Depends(_service)]
 
 
-async def _limits(service: TheService) -> LimitsConfig:
-    return service.config.limits
-
-
-async def _resource(service: TheService, resource: Annotated[Text, Path()]) -> Resource:
+async def _resource(request: Request, resource: Annotated[Text, Path()]) -> Resource:
+    service: Service = request.app.state.service
     return service.resources.named(resource)
 
 
@@ -43,11 +39,10 @@ async def _accept(request: Request) -> str | None:
     return listed(request, "accept")
 
 
-async def _body(request: Request, service: TheService) -> Body:
-    return Body(request, service.config.limits.receive_seconds)
+async def _body(request: Request) -> Body:
+    return Body(request)
 
 
-Limits = Annotated[LimitsConfig, Depends(_limits)]
 NamedResource = Annotated[Resource, Depends(_resource)]
 TheAccess = Annotated[Access, Depends(_access)]
 Accept = Annotated[str | None, Depends(_accept)]

@@ -33,10 +33,11 @@ def content_type(request: Request) -> str:
 
 
 class Body:
-    """``seconds`` for each BODY_STEP bytes of it."""
+    """Of a request to the service that ``request.app.state`` has."""
 
-    def __init__(self, request: Request, seconds: float) -> None:
-        self._request, self._seconds = request, seconds
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._seconds: float = request.app.state.service.config.limits.receive_seconds
 
     def size(self, limit: int) -> int:
         """Bytes that the body has as its head says, or ``limit`` where it does not say. TooLargeError beyond that."""

@@ -18,7 +18,7 @@ from dai.api.monitoring.access import Access
 from dai.api.problems import answers, header
 from dai.api.requests.body import takes
 from dai.api.requests.parameters import WHOLE, Asked, Flag, Text
-from dai.api.requests.route import ChangingRoute
+from dai.api.requests.route import ChangingRoute, PullRoute
 from dai.api.responses import answer
 from dai.errors import (
     BackPressureError,
@@ -37,7 +37,9 @@ from dai.service.sessions import Session
 from dai.streams.mailbox import Budget, Mailbox
 from dai.streams.stream import Block
 
-router = APIRouter(route_class=ChangingRoute, prefix="/sessions/{session}/streams/{stream}", tags=["sessions"])
+STREAM = "/sessions/{session}/streams/{stream}"
+router = APIRouter(route_class=ChangingRoute, prefix=STREAM, tags=["sessions"])
+pulls = APIRouter(route_class=PullRoute, prefix=STREAM, tags=["sessions"])
 MOST_WAIT = 60
 PUSH_WAIT = 20
 MOST_BLOCKS = 1000
@@ -91,7 +93,7 @@ class _Changes:
         return True
 
 
-@router.get(
+@pulls.get(
     "/blocks/{number}",
     summary="Pull a block, and as many after it as asked for; acknowledges all before it",
     response_class=Response,
@@ -113,15 +115,15 @@ class _Changes:
     ),
 )
 async def get_block(
-    service: TheService,
-    access: TheAccess,
+    request: Request,
     session: Text,
     stream: Text,
     number: Number,
     asked: Annotated[Pull, Query()],
 ) -> Response:
+    access: Access = request.state.access
     access.quiet = True
-    opened = service.sessions.get(session)
+    opened = request.app.state.service.sessions.get(session)
     mailbox = opened.find_output(stream)
     blocks, more = mailbox.poll_many(number, asked.count)
     if more:
