@@ -16,9 +16,14 @@ from tests.processes import ServiceProcess, until
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
-@pytest.fixture
-def service(start: Start, database: Database) -> ServiceProcess:
-    return start(resources={"lab": database.server.url})
+@pytest.fixture(scope="module")
+def service(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """One for all: every test leaves it at rest."""
+    running = ServiceProcess(tmp_path_factory.mktemp("service"), {"lab": database.server.url})
+    try:
+        yield running.start()
+    finally:
+        running.stop()
 
 
 @pytest.fixture
