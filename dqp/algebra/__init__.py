@@ -1,5 +1,5 @@
-"""The operators of a query's tree and the values in it: tables, types, keys, constants, functions.
+"""The algebra: operators of a query's tree, and the values in them: tables, types, keys, constants, functions.
 
-Pure values: no source is asked and no SQL is written here. It imports ``dai`` alone. A new operator goes into
-``operators``.
+Everything here is a pure value: no module asks a source or writes SQL. The package imports only ``dai``. A new operator
+is a class in ``operators``; ``dqp.sql.render`` and ``dqp.planning.costing.cost`` each need a method for it.
 """

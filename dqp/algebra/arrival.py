@@ -1,7 +1,7 @@
-"""What the columns of tables arrive as, compared with what was planned: a table may have been changed since.
+"""Compares the types of arriving columns with the planned ones, because a table may have changed since planning.
 
-Columns that a statement hands out are compared in every answer. Those that it only computes with are asked for beside
-it, without rows, where nobody has done so for PROBED_SECONDS.
+The output columns of a statement are compared in every answer. For columns that a statement only computes with, another
+statement without rows asks, at most every PROBED_SECONDS.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ Origin = tuple[str | None, str, str]
 
 @dataclass(frozen=True)
 class Promise:
-    """``columns``: of a statement, identifier and DuckDB type; ``origins``: of those that are columns of tables;
-    ``loose``: those whose type is that of their values: whole numbers alone, of others, come as such."""
+    """The planned types of a statement's output. ``columns``: identifier and DuckDB type; ``origins``: the table column
+    of each identifier that is one; ``loose``: identifiers of columns whose type depends on their values, so that whole
+    numbers may arrive where others were planned."""
 
     columns: tuple[tuple[str, str], ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class Promise:
     def check(self, arrived: Sequence[pa.Field]) -> None:
         """Raises ChangedError, which names the columns that arrive in other types than planned."""
         if len(arrived) != len(self.columns):
-            return  # whoever names them says so
+            return  # the caller reports it when it names the columns
         pairs = zip(self.columns, arrived, strict=True)
         wrong = [
             (self.origins[name], type, each)
@@ -44,10 +45,10 @@ class Promise:
             if name in self.origins and not _fits(type, each, name in self.loose)
         ]
         if wrong:
-            said = ", ".join(f"{name} was {type}, is {duckdb_type(each.type)}" for (_, _, name), type, each in wrong)
+            changes = ", ".join(f"{name} was {type}, is {duckdb_type(each.type)}" for (_, _, name), type, each in wrong)
             raise ChangedError(
-                f"Columns of {wrong[0][0][1]} have other types than when the query was planned: {said}.",
-                hint="Ask again. If it stays so, the column has values of several types: cast it in the query.",
+                f"Columns of {wrong[0][0][1]} have changed their types since the query was planned: {changes}.",
+                hint="Run the query again. If the error stays, the column has values of several types: cast it in the query.",
                 columns=[[*origin, str(each.type)] for origin, _, each in wrong],
             )
 
@@ -63,14 +64,14 @@ def _fits(wanted: str, arrived: pa.Field, is_loose: bool) -> bool:
 
 
 class Probes:
-    """When the types of columns were last asked for. Thread-safe."""
+    """Remembers when the types of columns were last asked for. Thread-safe."""
 
     def __init__(self) -> None:
         self._asked: dict[Hashable, float] = {}
         self._lock = threading.Lock()
 
     def is_due(self, columns: Hashable) -> bool:
-        """Whether they are to be asked for now; nobody else is told so for PROBED_SECONDS."""
+        """Whether the caller must ask for them now. Then the answer is False for PROBED_SECONDS."""
         now = time.monotonic()
         with self._lock:
             if now - self._asked.get(columns, -math.inf) < PROBED_SECONDS:

@@ -1,4 +1,4 @@
-"""Long chains of AND and of OR as balanced trees: whatever walks an expression goes as deep as the expression is."""
+"""Balances long chains of AND and of OR, because recursion over an expression is as deep as the expression."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 from sqlglot import exp
 
 LONG = 16
-"""Operands of a chain that is not balanced: written by people, it stays as it was written."""
+"""Most operands of a chain that stays as it was written."""
 
 
 def chained(kind: type[exp.And] | type[exp.Or], parts: Sequence[exp.Expression]) -> exp.Expression:
-    """``a AND b AND …`` of at least one part, in their order; the parts are shared, not copied."""
+    """``a AND b AND …`` of at least one part, in order. Does not copy the parts."""
     if len(parts) > LONG:
         middle = len(parts) // 2
         return kind(this=chained(kind, parts[:middle]), expression=chained(kind, parts[middle:]))
-    made = parts[0]
+    chain = parts[0]
     for each in parts[1:]:
-        made = kind(this=made, expression=each)
-    return made
+        chain = kind(this=chain, expression=each)
+    return chain
 
 
 def operands(node: exp.Expression, *, unwrapped: bool = False) -> list[exp.Expression]:
-    """The operands of the chain that begins at an AND or OR; ``unwrapped``: those in parentheses too."""
-    found: list[exp.Expression] = []
+    """The operands of the chain that starts at an AND or OR; ``unwrapped``: also those of chains in parentheses."""
+    parts: list[exp.Expression] = []
     stack: list[Any] = [node]
     while stack:
         each = stack.pop()
@@ -32,12 +32,12 @@ def operands(node: exp.Expression, *, unwrapped: bool = False) -> list[exp.Expre
         if type(inner) is type(node):
             stack += [inner.expression, inner.this]
         else:
-            found.append(each)
-    return found
+            parts.append(each)
+    return parts
 
 
 def balanced(query: exp.Expression) -> exp.Expression:
-    """A parsed query, which is changed, with its long chains balanced."""
+    """The parsed query with its long chains balanced. Changes the query."""
     chains: list[Any] = list(query.find_all(exp.And, exp.Or))
     for node in chains:
         kind = type(node)
@@ -47,9 +47,9 @@ def balanced(query: exp.Expression) -> exp.Expression:
         if len(parts) > LONG:
             for each in parts:
                 each.pop()
-            made = chained(kind, parts)
+            chain = chained(kind, parts)
             if node is query:
-                query = made
+                query = chain
             else:
-                node.replace(made)
+                node.replace(chain)
     return query

@@ -1,7 +1,7 @@
-"""Literal expressions as Python values, and back.
+"""Converts literal expressions to Python values, and back.
 
-A value is an int, float, Decimal, str, bool, date, datetime or timedelta; only those whose comparison in Python is that
-of DuckDB are taken: a literal of another kind is no constant here, nor a cast that fails.
+A value is an int, float, Decimal, str, bool, date, datetime or timedelta: the types that Python compares as DuckDB
+does. A literal of another type, or a cast that fails, is not a constant here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  TIMESTAMP has no zone
 
 
 def value(node: Any) -> Value | None:
-    """The value of a literal, None for anything else (NULL too)."""
+    """The value of a literal; None for anything else, and for NULL."""
     if isinstance(node, exp.Literal):
         return node.name if node.is_string else _number(node.name)
     if isinstance(node, exp.Boolean):
@@ -35,9 +35,9 @@ def value(node: Any) -> Value | None:
     return None
 
 
-def negated(given: int | float | Decimal) -> int | float | Decimal:
-    """The number with the other sign; a minus would round a decimal to 28 digits."""
-    return given.copy_negate() if isinstance(given, Decimal) else -given
+def negated(value: int | float | Decimal) -> int | float | Decimal:
+    """The number with the other sign. (Python's minus would round a decimal to 28 digits.)"""
+    return value.copy_negate() if isinstance(value, Decimal) else -value
 
 
 def _number(text: str) -> int | float | Decimal | None:
@@ -75,23 +75,23 @@ def _typed(literal: exp.Literal, to: Any) -> Value | None:
     return None
 
 
-def literal(given: Value) -> exp.Expression:
-    """The literal of a value. ValueError for what is none, such as bytes or the time of a day."""
-    if isinstance(given, bool):
-        return exp.Boolean(this=given)
-    if isinstance(given, str):
-        return exp.Literal(this=given, is_string=True)
-    if isinstance(given, datetime.datetime):
-        return _cast(given.isoformat(sep=" "), "TIMESTAMP")
-    if isinstance(given, datetime.date):
-        return _cast(given.isoformat(), "DATE")
-    if isinstance(given, float):
-        return _cast(repr(given), "DOUBLE")
-    if not isinstance(given, int | Decimal):
-        raise ValueError(f"There is no literal of a {type(given).__name__}.")
-    text = format(given.copy_abs(), "f") if isinstance(given, Decimal) else str(abs(given))
+def literal(value: Value) -> exp.Expression:
+    """The literal of a value. Raises ValueError for other types, such as bytes or a time of day."""
+    if isinstance(value, bool):
+        return exp.Boolean(this=value)
+    if isinstance(value, str):
+        return exp.Literal(this=value, is_string=True)
+    if isinstance(value, datetime.datetime):
+        return _cast(value.isoformat(sep=" "), "TIMESTAMP")
+    if isinstance(value, datetime.date):
+        return _cast(value.isoformat(), "DATE")
+    if isinstance(value, float):
+        return _cast(repr(value), "DOUBLE")
+    if not isinstance(value, int | Decimal):
+        raise ValueError(f"There is no literal of a {type(value).__name__}.")
+    text = format(value.copy_abs(), "f") if isinstance(value, Decimal) else str(abs(value))
     plain = exp.Literal(this=text, is_string=False)
-    return exp.Neg(this=plain) if given < 0 else plain
+    return exp.Neg(this=plain) if value < 0 else plain
 
 
 def _cast(text: str, kind: str) -> exp.Expression:
@@ -99,32 +99,32 @@ def _cast(text: str, kind: str) -> exp.Expression:
 
 
 def ends(values: Any) -> tuple[Any, Any] | None:
-    """The lowest and the highest of an Arrow array's values (both None where it has none); None where Python has no
-    value for one of them, such as a day after the year 9999. Raises pyarrow.ArrowNotImplementedError for a type that
-    has no order."""
+    """The lowest and the highest value of an Arrow array (both None if it has none). None if Python has no value for
+    one of them, such as a day after the year 9999. Raises pyarrow.ArrowNotImplementedError for a type without an
+    order."""
     import pyarrow.compute as pc
 
-    found = pc.min_max(values)
+    extremes = pc.min_max(values)
     try:
-        return found["min"].as_py(), found["max"].as_py()
+        return extremes["min"].as_py(), extremes["max"].as_py()
     except (OverflowError, ValueError):
         return None
 
 
-def number(given: Any) -> float | None:
-    """A place on a line for values that are spread evenly over a range; None for text and what is beyond any place."""
-    if isinstance(given, datetime.datetime):
-        return (given.replace(tzinfo=None) - _EPOCH).total_seconds()
-    if isinstance(given, datetime.date):
-        return (given.toordinal() - _EPOCH.toordinal()) * 86400.0
-    if isinstance(given, int | float | Decimal):
-        place = float(given)
+def number(value: Any) -> float | None:
+    """The value as a number, to interpolate within a range; None for text and for infinite values."""
+    if isinstance(value, datetime.datetime):
+        return (value.replace(tzinfo=None) - _EPOCH).total_seconds()
+    if isinstance(value, datetime.date):
+        return (value.toordinal() - _EPOCH.toordinal()) * 86400.0
+    if isinstance(value, int | float | Decimal):
+        place = float(value)
         return place if math.isfinite(place) else None
     return None
 
 
 def year(place: float) -> float:
-    """The year of a date or timestamp at that place on the line; of one that Python has no date for, about."""
+    """The year of a date or timestamp with that number; approximate beyond Python's range of dates."""
     try:
         return float((_EPOCH + datetime.timedelta(seconds=place)).year)
     except OverflowError:

@@ -1,5 +1,5 @@
-"""What the binder must know of DuckDB's functions: which aggregate, which change from call to call, which tell about
-the machine. The lists are DuckDB's own (``duckdb_functions()``); a test says when they are stale."""
+"""Lists DuckDB's functions by what the binder must know: which aggregate, which change from call to call, which reveal
+the server. The lists come from ``duckdb_functions()``; a test fails when they are stale."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ AGGREGATES = frozenset(
     geomean geometric_mean json_group_array json_group_object json_group_structure variant_group_array wavg
     weighted_avg""".split()
 )
-"""Aggregate functions, and macros that stand for one."""
+"""Aggregate functions, and macros for aggregates."""
 
 VOLATILE = frozenset(
     """current_connection_id current_query_id current_transaction_id currval gen_random_uuid nextval random rand setseed
     setval stats txid_current uuid uuidv4 uuidv7 vector_type error sleep_ms pg_sleep age ago assert_true
     inet_client_addr inet_client_port inet_server_addr inet_server_port""".split()
 )
-"""Another value at another call, or an effect: a query with one is taken as it is written."""
+"""Functions with another value at each call, or with an effect. A query with one becomes a Verbatim."""
 
-TELLING = frozenset("current_setting current_query getenv getvariable write_log".split())
-"""Would tell what is not the caller's: settings hold paths, the query that runs is not the one that was sent."""
+REVEALING = frozenset("current_setting current_query getenv getvariable write_log".split())
+"""Forbidden functions, which would reveal the server: its settings, its paths, or the text of the fragment."""
 
 TABLE_FUNCTIONS = frozenset("range generate_series unnest repeat repeat_row json_each json_tree".split())
-"""Table functions that make rows of their arguments alone."""
+"""Table functions that compute their rows from their arguments alone."""
 
 MOMENTS = {
     **dict.fromkeys(("now", "get_current_timestamp", "transaction_timestamp", "current_timestamp"), "TIMESTAMPTZ"),
@@ -38,7 +38,7 @@ MOMENTS = {
     **dict.fromkeys(("localtimestamp", "current_localtimestamp"), "TIMESTAMP"),
     **dict.fromkeys(("localtime", "current_localtime"), "TIME"),
 }
-"""Functions of the moment a query starts, and their types."""
+"""Functions whose value is the moment when the query starts, and their types."""
 
 _MOMENTS: dict[type[exp.Expr], str] = {
     exp.CurrentTimestamp: "TIMESTAMPTZ",
@@ -51,27 +51,27 @@ _MOMENTS: dict[type[exp.Expr], str] = {
 _VOLATILE = (exp.Rand, exp.Uuid)
 
 
-def called(node: exp.Expr) -> str:
-    """The name of the function that a call calls as far as it is not a class of its own, in lower case."""
+def function_name(node: exp.Expr) -> str:
+    """The function's name in lower case; empty if sqlglot has a class of its own for the function."""
     return node.name.lower() if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) else ""
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Also those that sqlglot does not know."""
-    return isinstance(node, exp.AggFunc) or called(node) in AGGREGATES
+    """Whether it is an aggregate, known to sqlglot or not."""
+    return isinstance(node, exp.AggFunc) or function_name(node) in AGGREGATES
 
 
 def is_volatile(node: exp.Expr) -> bool:
-    """May give another result each time it is called."""
-    return isinstance(node, _VOLATILE) or called(node) in VOLATILE
+    """Whether each call may give another result."""
+    return isinstance(node, _VOLATILE) or function_name(node) in VOLATILE
 
 
 def moment_type(node: exp.Expr) -> str | None:
-    """The DuckDB type of a function of the moment, None for any other expression."""
-    return _MOMENTS.get(type(node)) or (MOMENTS.get(called(node)) if isinstance(node, exp.Anonymous) else None)
+    """The DuckDB type of a function such as ``now()``; None for any other expression."""
+    return _MOMENTS.get(type(node)) or (MOMENTS.get(function_name(node)) if isinstance(node, exp.Anonymous) else None)
 
 
 def place_of(call: exp.Expression) -> int | None:
-    """The position of a function call in the statement, None where it is not known (in a view, for one)."""
+    """The position of a function call in the statement; None where it is unknown, as in a view."""
     start = call.meta.get("start")
     return None if start is None else int(start) + 1

@@ -1,8 +1,8 @@
-"""Keys that columns are compared with, as one node however many there are: an expression a key would take longer to
-build, to copy and to write than the rows take that it keeps away.
+"""Defines the conditions that compare columns with many keys, as one node for all keys.
 
-``Keys`` are whole numbers, written into the statement. ``Members`` are combinations of any values, which travel beside
-it as a table that it alone sees (docs/decisions/0015).
+One expression for each key would cost more to build, copy and write than the filtered rows. ``Keys`` are whole numbers
+in the statement's text. ``Members`` are combinations of any values; they travel beside the statement as a query-scoped
+table (docs/decisions/0015).
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ from sqlglot import exp
 from dqp.algebra.operators import SELECTIVITY, column
 
 MOST_KEYS = 500_000
-"""Combinations that travel as a table."""
+"""Most combinations in a key table."""
 MOST_BYTES = 8 << 20
-"""What such a table has at most: half of what a service takes unless it is told otherwise."""
+"""Most bytes of a key table: half of a service's default limit."""
 LARGE = 100_000
-"""Keys beyond which a look is as slow as it gets; fewer are found faster, in proportion."""
+"""The number of keys from which a look-up is slowest; with fewer keys it is faster in proportion."""
 
 
 @dataclass(frozen=True, eq=False)
 class KeyTable:
-    """Combinations of keys, each once and none with a NULL; equal to nothing but itself. ``name`` is unique in the
-    query."""
+    """Distinct combinations of keys without NULLs. Equal only to itself. ``name`` is unique in the query."""
 
     name: str
     data: pa.Table
 
 
 class Keys(exp.Expression, exp.Predicate):
-    """``this`` is one of the numbers in ``text``, which are separated by commas."""
+    """The condition that ``this`` is one of the numbers in ``text``, which are separated by commas."""
 
     arg_types = {"this": True, "text": True}  # noqa: RUF012
 
@@ -44,7 +43,7 @@ class Keys(exp.Expression, exp.Predicate):
 
 
 class Members(exp.Expression, exp.Predicate):
-    """``expressions`` together are a row of ``table``."""
+    """The condition that ``expressions`` together are a row of ``table``."""
 
     arg_types = {"expressions": True, "table": True}  # noqa: RUF012
 
@@ -54,15 +53,15 @@ class Members(exp.Expression, exp.Predicate):
         return table
 
 
-def among(name: str, numbers: Sequence[int], part: float) -> Keys:
-    """``part``: of the rows for which it holds, by estimate."""
-    made = Keys(this=column(name), text=",".join(map(str, numbers)))
-    made.meta[SELECTIVITY] = part
-    return made
+def in_numbers(name: str, numbers: Sequence[int], part: float) -> Keys:
+    """The condition that the column is one of the numbers. ``part``: the estimated part of the rows that it keeps."""
+    keys = Keys(this=column(name), text=",".join(map(str, numbers)))
+    keys.meta[SELECTIVITY] = part
+    return keys
 
 
-def members(names: Sequence[str], table: KeyTable, part: float) -> Members:
-    """``names`` of columns, in the order of the table's; ``part`` as of ``among``."""
-    made = Members(expressions=[column(each) for each in names], table=table)
-    made.meta[SELECTIVITY] = part
-    return made
+def in_table(names: Sequence[str], table: KeyTable, part: float) -> Members:
+    """The condition that the columns are a row of ``table``, in its order; ``part`` as in ``in_numbers``."""
+    membership = Members(expressions=[column(each) for each in names], table=table)
+    membership.meta[SELECTIVITY] = part
+    return membership

@@ -1,12 +1,11 @@
-"""The operators of a query's one tree.
+"""Defines the operators of a query's tree.
 
-Every column in a tree has an identifier of its own: an expression names a column by its identifier alone, no
-operator renames silently, and a tree can be moved, cut or joined without capturing a name. Expressions are sqlglot
-expressions in DuckDB's dialect whose ``exp.Column`` s hold such identifiers (quoted, without a table). A subquery
-inside an expression is a ``Nested`` expression, whose plan may use identifiers of the operators around it: a
-correlated subquery is nothing but that.
+Every column in a tree has a unique identifier. An expression names a column by its identifier alone, and no operator
+renames a column implicitly, so a tree can be moved, cut or joined without capturing a name. Expressions are sqlglot
+expressions in DuckDB's dialect; an ``exp.Column`` in them has an identifier (quoted, without a table). A subquery in an
+expression is a ``Nested``, whose plan may use identifiers of the operators around it; then it is correlated.
 
-Trees are values: frozen, compared by content, changed by making new ones (``with_inputs``, ``rewritten``).
+Trees are frozen values, compared by content. ``with_inputs`` and ``rewritten`` make changed copies.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 SetKind = Literal["union", "intersect", "except"]
 ExchangeKind = Literal["gather", "hash", "broadcast", "spread"]
 Item = tuple[str, exp.Expression]
-"""A column made by an expression: identifier, expression."""
+"""A computed column: identifier, expression."""
 SELECTIVITY = "selectivity"
-"""In the ``meta`` of a predicate: the part of the rows for which it holds, where whoever made it knows."""
+"""Key in the ``meta`` of a predicate: the part of the rows that it keeps, if the creator of the predicate knows it."""
 
 
 class Nested(exp.Expression):
@@ -55,11 +54,11 @@ class Nested(exp.Expression):
 
 @dataclass(frozen=True)
 class Operator:
-    """A node. ``columns`` are the identifiers it gives, in order; ``inputs`` its children."""
+    """A node of the tree. ``columns`` are the identifiers of its output, in order; ``inputs`` are its children."""
 
     @cached_property
     def rendered(self) -> dict[str, Any]:
-        """What ``dqp.sql.dialects.statement`` has made of the tree, by dialect."""
+        """Cache of ``dqp.sql.dialects.statement``: the tree's statement, by dialect."""
         return {}
 
     @property
@@ -72,7 +71,7 @@ class Operator:
 
     @property
     def expressions(self) -> tuple[exp.Expression, ...]:
-        """The expressions of this node alone."""
+        """The expressions of this node, without those of its inputs."""
         return ()
 
     def with_inputs(self, *inputs: Operator) -> Operator:
@@ -87,7 +86,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Scan(Operator):
-    """Columns of a table of a source: ``items`` are (identifier, name of the column in the table)."""
+    """Reads columns of a table of a source. ``items`` are (identifier, name of the column in the table)."""
 
     table: Table
     items: tuple[tuple[str, str], ...]
@@ -99,8 +98,8 @@ class Scan(Operator):
 
 @dataclass(frozen=True)
 class Inline(Operator):
-    """Tuples at hand: a VALUES list, an uploaded table, a subtree that was run already. ``items`` are (identifier,
-    name of the column in ``data``); compared by ``name``, which is unique in a query."""
+    """Tuples in memory: a VALUES list, an uploaded table, a subtree that has run. ``items`` are (identifier, name of
+    the column in ``data``). Compared by ``name``, which is unique in a query."""
 
     name: str
     items: tuple[tuple[str, str], ...]
@@ -144,7 +143,7 @@ class Filter(_Unary):
 
 @dataclass(frozen=True)
 class Project(_Unary):
-    """The columns that ``items`` make, and no others. A window function may stand in an item."""
+    """Computes the columns ``items``, and only these. An item may contain a window function."""
 
     items: tuple[Item, ...]
 
@@ -162,7 +161,8 @@ class Project(_Unary):
 
 @dataclass(frozen=True)
 class Join(Operator):
-    """Both sides' columns, left first. ``right`` is the side that is built, ``left`` the one that probes."""
+    """Joins two inputs; its columns are those of ``left``, then ``right``. ``right`` is the build side, ``left`` the
+    probe side."""
 
     left: Operator
     right: Operator
@@ -191,9 +191,9 @@ class Join(Operator):
 
 @dataclass(frozen=True)
 class Aggregate(_Unary):
-    """One row a group (one row in all without keys, unless ``sets`` says otherwise). ``sets``: grouping sets, each a
-    tuple of the identifiers of keys; None is the one set of all keys. ``aggregates`` may use ``GROUPING(key)``.
-    ``partial``: an aggregate above merges groups, so that it does not matter if one comes in several parts."""
+    """One row for each group; without keys one row in all. ``sets``: grouping sets, each a tuple of keys' identifiers;
+    None means one set of all keys. ``aggregates`` may use ``GROUPING(key)``. ``partial``: an aggregate above merges
+    groups, so a group may come in several rows."""
 
     keys: tuple[Item, ...] = ()
     aggregates: tuple[Item, ...] = ()
@@ -215,13 +215,13 @@ class Aggregate(_Unary):
 
 @dataclass(frozen=True)
 class Distinct(_Unary):
-    """Each different row once."""
+    """Removes duplicate rows."""
 
 
 @dataclass(frozen=True)
 class Sort(_Unary):
-    """Rows in the order of ``keys`` (``exp.Ordered`` with explicit ``desc`` and ``nulls_first``), after ``offset``
-    rows at most ``limit``: a top-N where a limit is given, any N rows where there are no keys."""
+    """Sorts by ``keys`` (``exp.Ordered`` with explicit ``desc`` and ``nulls_first``), skips ``offset`` rows and keeps
+    at most ``limit``. With a limit it is a top-N; without keys it keeps any N rows."""
 
     keys: tuple[exp.Expression, ...] = ()
     limit: int | None = None
@@ -237,7 +237,7 @@ class Sort(_Unary):
 
 @dataclass(frozen=True)
 class SetOperation(Operator):
-    """``names`` are the identifiers given; columns of both sides match by position."""
+    """UNION, INTERSECT or EXCEPT. ``names`` are the identifiers of its output; the sides' columns match by position."""
 
     left: Operator
     right: Operator
@@ -260,15 +260,15 @@ class SetOperation(Operator):
 
 @dataclass(frozen=True)
 class Verbatim(Operator):
-    """A query taken as it was written, for what the other operators do not cover (recursive CTEs, lateral joins,
+    """A query that DuckDB runs as it is written, because no other operator covers it (recursive CTEs, lateral joins,
     DISTINCT ON, PIVOT …). ``query`` reads the tables ``names[i]``; table i has the columns ``exposed[i]``, (name in the
-    query, identifier of ``parts[i]``). ``given`` are (identifier, name of the query's output column)."""
+    query, identifier of ``parts[i]``). ``outputs`` are (identifier, name of the query's output column)."""
 
     query: exp.Expression
     parts: tuple[Operator, ...]
     names: tuple[str, ...]
     exposed: tuple[tuple[tuple[str, str], ...], ...]
-    given: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
 
     @property
     def inputs(self) -> tuple[Operator, ...]:
@@ -276,7 +276,7 @@ class Verbatim(Operator):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(each for each, _ in self.given)
+        return tuple(each for each, _ in self.outputs)
 
     def with_inputs(self, *inputs: Operator) -> Operator:
         return replace(self, parts=inputs)
@@ -284,9 +284,9 @@ class Verbatim(Operator):
 
 @dataclass(frozen=True)
 class Remote(Operator):
-    """A subtree that is one statement in the source (an alias of the catalog). The statement is rendered from
-    ``tree`` when it is sent, so that what was learnt until then (a dynamic filter, a key range) is a change of the
-    tree. A leaf for everything above."""
+    """A subtree that a source runs as one statement (``source`` is an alias of the catalog). The statement is rendered
+    from ``tree`` when it is sent, so a filter that is added later (keys, a range) is a change of the tree. For the
+    operators above it is a leaf."""
 
     source: str
     tree: Operator
@@ -303,11 +303,11 @@ class Remote(Operator):
 
 @dataclass(frozen=True)
 class Exchange(_Unary):
-    """Rows move between evaluators: all to one (``gather``), by hash of ``keys`` (``hash``), all to each
-    (``broadcast``), to whoever comes next (``spread``).
+    """Moves rows between evaluators: all to one (``gather``), by hash of ``keys`` (``hash``), all to each
+    (``broadcast``), in turn (``spread``).
 
-    ``heavy`` are literals: values of the only key of a ``hash`` that most rows have. Rows with one of them go to
-    whoever comes next, or ``copied`` to each: the two sides of a join of which neither partition gets too much."""
+    ``heavy`` are literals: frequent values of the only key of a ``hash``. Rows with such a value are spread in turn, or
+    ``copied`` to each evaluator. The two sides of a join do one each, so that no partition gets too many rows."""
 
     kind: ExchangeKind
     keys: tuple[exp.Expression, ...] = ()
@@ -324,8 +324,8 @@ class Exchange(_Unary):
 
 @dataclass(frozen=True)
 class Receive(Operator):
-    """What a fragment sends to this one: a cut exchange, a leaf. ``names`` are the identifiers; ``reader``: which of
-    those fragments that read it this is."""
+    """The rows that another fragment sends: a leaf in place of a cut exchange. ``names`` are the identifiers;
+    ``reader`` is the number of this fragment among those that read it."""
 
     fragment: int
     names: tuple[str, ...]
@@ -338,7 +338,7 @@ class Receive(Operator):
 
 @dataclass(frozen=True)
 class Call(_Unary):
-    """An operation call a row: the column ``identifier`` beside those of the input."""
+    """Calls an operation for each row; adds its result to the input as the column ``identifier``."""
 
     identifier: str
     function: str
@@ -357,14 +357,14 @@ class Call(_Unary):
 
 
 class Names:
-    """Gives identifiers: the name asked for where it is free, else with a number. ``taken``: those that are not
-    free from the start."""
+    """Creates unique identifiers: the wanted name if it is free, else the name with a number. ``taken``: identifiers
+    that exist already."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._used: dict[str, int] = {each.lower(): 1 for each in taken}
 
     def new(self, name: str) -> str:
-        # PostgreSQL takes 63 bytes of a name, MariaDB no characters beyond the basic plane.
+        # PostgreSQL limits a name to 63 bytes; MariaDB allows only characters of the basic plane.
         plain = "".join(each if each <= "\uffff" else "_" for each in name) if not name.isascii() else name
         base = plain.encode()[:48].decode(errors="ignore") or "column"
         count = self._used.get(base.lower(), 0) + 1
@@ -379,12 +379,12 @@ class Names:
 
 
 def column(identifier: str) -> exp.Column:
-    """The expression that is the column of that identifier."""
+    """The column with that identifier as an expression."""
     return exp.Column(this=exp.Identifier(this=identifier, quoted=True))
 
 
 def walk(tree: Operator) -> Iterator[Operator]:
-    """The tree's operators, root first; plans nested in expressions are not entered."""
+    """The tree's operators, root first, without those of plans in expressions."""
     stack = [tree]
     while stack:
         node = stack.pop()
@@ -400,7 +400,7 @@ def plans_in(node: Operator) -> Iterator[Operator]:
 
 
 def walk_deep(tree: Operator) -> Iterator[Operator]:
-    """As ``walk``, and each node's nested plans after it."""
+    """As ``walk``, with each node's nested plans after the node."""
     for node in walk(tree):
         yield node
         for plan in plans_in(node):
@@ -408,69 +408,69 @@ def walk_deep(tree: Operator) -> Iterator[Operator]:
 
 
 def identifiers(tree: Operator) -> Iterator[str]:
-    """Every identifier that the tree makes, those of the plans in its expressions included."""
+    """Every identifier that the tree or a plan in its expressions outputs."""
     for node in walk_deep(tree):
         yield from node.columns
 
 
 def rewritten(tree: Operator, change: Callable[[Operator], Operator]) -> Operator:
-    """The tree after ``change`` was applied to every operator, children first."""
+    """The tree with ``change`` applied to every operator, children first."""
     return change(tree.with_inputs(*(rewritten(each, change) for each in tree.inputs)))
 
 
 def used(expression: exp.Expression) -> frozenset[str]:
-    """Identifiers that an expression needs from around it, those of its nested plans included."""
-    found: set[str] = set()
+    """Identifiers that an expression and its nested plans need from outside."""
+    names: set[str] = set()
     for node in _leaves(expression):
         if isinstance(node, Nested):
-            found |= free(node.plan)
+            names |= free(node.plan)
         else:
-            found.add(node.name)
-    return frozenset(found)
+            names.add(node.name)
+    return frozenset(names)
 
 
 def subqueries(expression: exp.Expression) -> list[Nested]:
-    """The nested plans in an expression; not those inside of them."""
+    """The nested plans in an expression, without the plans nested in these."""
     return [node for node in _leaves(expression) if isinstance(node, Nested)]
 
 
 def _leaves(expression: exp.Expression) -> list[exp.Expr]:
-    """The columns and subqueries in an expression. Asked of every expression many times while a query is planned,
-    hence not by ``Expr.walk``, which takes four times as long."""
-    found: list[exp.Expr] = []
+    """The columns and subqueries in an expression. Planning calls this often; ``Expr.walk`` takes four times as
+    long."""
+    leaves: list[exp.Expr] = []
     stack: list[Any] = [expression]
     while stack:
         node = stack.pop()
         if isinstance(node, exp.Column):
-            found.append(node)
+            leaves.append(node)
             continue
         if isinstance(node, Nested):
-            found.append(node)
+            leaves.append(node)
         for each in node.args.values():
             if isinstance(each, exp.Expr):
                 stack.append(each)
             elif type(each) is list:
                 stack.extend(one for one in each if isinstance(one, exp.Expr))
-    return found
+    return leaves
 
 
 def free(tree: Operator) -> frozenset[str]:
-    """Identifiers that a tree uses and does not make: those of the queries around a correlated subquery."""
-    made: set[str] = set()
+    """Identifiers that a tree uses but does not output: those that a correlated subquery takes from outside."""
+    produced: set[str] = set()
     needed: set[str] = set()
     for node in walk(tree):
-        made.update(node.columns)
+        produced.update(node.columns)
         for each in node.inputs:
-            made.update(each.columns)
+            produced.update(each.columns)
         for expression in node.expressions:
             needed |= used(expression)
         if isinstance(node, Remote):
             needed |= free(node.tree)
-    return frozenset(needed - made)
+    return frozenset(needed - produced)
 
 
 def substituted(expression: exp.Expression, by: dict[str, exp.Expression]) -> exp.Expression:
-    """The expression with columns replaced; inside nested plans too."""
+    """The expression with columns replaced, also in nested plans."""
 
     def change(node: Any) -> Any:
         if isinstance(node, exp.Column) and node.name in by:
@@ -485,12 +485,12 @@ def substituted(expression: exp.Expression, by: dict[str, exp.Expression]) -> ex
 
 
 def everywhere(tree: Operator, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
-    """The tree with every expression of every operator replaced."""
+    """The tree with ``change`` applied to every expression of every operator."""
     return rewritten(tree, lambda each: each.with_expressions(change))
 
 
 def conjuncts(condition: exp.Expression | None) -> list[exp.Expression]:
-    """The parts of a conjunction."""
+    """The conditions that AND joins, as a list; none for None."""
     if condition is None:
         return []
     if isinstance(condition, exp.Paren):
@@ -501,7 +501,7 @@ def conjuncts(condition: exp.Expression | None) -> list[exp.Expression]:
 
 
 def conjunction(parts: list[exp.Expression]) -> exp.Expression | None:
-    """The conjunction of the parts, None where there are none."""
+    """The parts joined by AND; None if there are none."""
     if not parts:
         return None
     copies = [each.copy() for each in parts]

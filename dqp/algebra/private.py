@@ -1,7 +1,7 @@
-"""Names of uploaded tables that nobody can guess, and what people see of them: ``mine`` for ``mine_`` and 32 digits.
+"""Removes the secret digits of uploaded tables from texts: people see ``mine`` for ``mine_`` and 32 digits.
 
-Who has a lab's digits reads all its tables, so that no answer of the service shows them, not even to the lab itself:
-explanations and errors are copied about.
+Whoever knows a lab's digits can read all its tables. So no answer of the service shows the digits, not even to the lab
+itself, because people copy plans and errors to others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dai.errors import DaiError, StatementError, caret
 
 PRIVATE = re.compile(r"([^\W\d]\w{0,127})_([0-9a-f]{32})")
-"""The name of an uploaded table that only who loaded it knows."""
+"""The name of an uploaded table that only its owner knows."""
 _DEFINITION = r'"\w+" AS \(FROM "(?:\w+)_[0-9a-f]{32}"\)'
 _DEFINITIONS = rf"{_DEFINITION}(?:, {_DEFINITION})*"
 _AROUND_VALUES = re.compile(rf"WITH {_DEFINITIONS} FROM \((?=\s*VALUES\b)(?P<values>.*)\)", re.I | re.S)
@@ -21,22 +21,22 @@ _BEFORE = re.compile(rf"WITH {_DEFINITIONS} | {_DEFINITIONS},", re.I)
 
 
 def definitions(names: Mapping[str, str]) -> str:
-    """What defines the names in a WITH as what the private names, their values, stand for."""
+    """Definitions for WITH that let a query read private tables by their plain names."""
     return ", ".join(f'"{name}" AS (FROM "{private}")' for name, private in names.items())
 
 
 def shown(name: str) -> str:
-    """A table's name without the digits of a private one."""
+    """A table's name without secret digits."""
     return re.sub(r"_[0-9a-f]{32}\Z", "", name)
 
 
 class Plain:
-    """Words texts about one query without digits: those that its SQL defines names with, and those of ``names``."""
+    """Removes digits from texts about one query: those in the definitions of its SQL, and those of ``names``."""
 
     def __init__(self, sql: str, names: Iterable[str]) -> None:
         self._sql = sql
         private = [*names, *re.findall(r'"(\w+)"', " ".join(re.findall(_DEFINITION, sql)))]
-        digits = sorted({found[2] for each in private if (found := PRIVATE.fullmatch(each))})
+        digits = sorted({match[2] for each in private if (match := PRIVATE.fullmatch(each))})
         self._digits = re.compile(f"_(?:{'|'.join(digits)})", re.I) if digits else None
 
     @property
@@ -49,15 +49,15 @@ class Plain:
 
     @property
     def sql(self) -> str:
-        """The query as it was before a lab put its definitions into it."""
+        """The query without the definitions that the lab added."""
         if self._digits is None:
             return self._sql
-        text, around = _AROUND_VALUES.subn(lambda found: found["values"], self._sql, count=1)
+        text, around = _AROUND_VALUES.subn(lambda match: match["values"], self._sql, count=1)
         return self(text if around else _BEFORE.sub("", text, count=1))
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Errors of the query as plain as its explanation, their positions as they are."""
+        """A context that removes digits from the query's errors and keeps their positions."""
         try:
             yield
         except DaiError as error:
@@ -67,14 +67,14 @@ class Plain:
             raise error from None
 
     def _tell(self, error: BaseException | None) -> bool:
-        """Whether the error, or what it comes from, has digits, which a log would show."""
+        """Whether the error or its cause has digits, which a log would show."""
         if self._digits is None or error is None:
             return False
         texts = (str(error), *map(str, error.args))
         return any(map(self._digits.search, texts)) or self._excerpt(error) or self._tell(error.__cause__)
 
     def _excerpt(self, error: BaseException) -> bool:
-        """Whether the error quotes the query, of which a line may begin or end within digits."""
+        """Whether the error quotes the query. A quoted line may start or end within digits."""
         quoted = isinstance(error, StatementError) and error.position is not None
         return quoted and error.extra.get("excerpt") == caret(self._sql, error.position)  # type: ignore[attr-defined]
 

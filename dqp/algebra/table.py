@@ -1,6 +1,6 @@
-"""A table as plans see it: what its source says of it, in the federation's types.
+"""Defines ``Table``, a source's table as the planner sees it, in the federation's types.
 
-All figures are estimates, bounds too: a plan may be chosen by them, an answer may not depend on them.
+All figures are estimates, also the lowest and highest values: they may decide a plan, never an answer.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from dqp.algebra import types
 from dqp.algebra.dialects import properties
 
 DEFAULT_SCHEMAS = ("", "main", "public")
-"""Schemas of a source whose tables need no schema in their names, first come first. "" is what a source calls so."""
+"""Schemas whose tables need no schema in their names, in order of precedence. A source may call its schema ""."""
 MOST_UNCOUNTED_ROWS = 10_000_000.0
 UNKNOWN_ROWS = 10_000.0
-"""Taken for the rows of a table of which its source says nothing."""
+"""The assumed rows of a table without any statistics."""
 Replica = tuple[str, str | None, str]
 """Alias, schema (None where the name needs none) and name of a table that has the rows of another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``type`` is DuckDB's, ``source_type`` the source's own name. ``low`` and ``high`` are Python values; ``width`` is
-    bytes, about. None: the source keeps no such statistics. ``collation`` as in ``dai.drivers.Column``."""
+    """A column. ``type`` is DuckDB's type, ``source_type`` the source's name for it. ``low`` and ``high`` are Python
+    values; ``width`` is in bytes. None: the source has no such statistics. ``collation`` as in
+    ``dai.drivers.Column``."""
 
     name: str
     type: str
@@ -44,13 +45,13 @@ class Column:
     width: float = 8.0
     collation: str | None = None
     source_name: str | None = None
-    """Its name in the source; None: the same."""
+    """Its name in the source; None if that is ``name``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of a source. ``schema``: in the source; None where its name needs none. ``keys``: unique, the primary one
-    first. ``rows`` and ``bytes`` are estimates. ``replicas`` have the same rows, best first."""
+    """A table of a source. ``schema`` is None if the name needs none. ``keys`` are its unique keys, the primary key
+    first. ``rows`` and ``bytes`` are estimates. ``replicas`` have the same rows, the best one first."""
 
     source: str
     name: str
@@ -64,12 +65,12 @@ class Table:
     replicas: tuple[Replica, ...] = field(default=(), repr=False)
 
     def column(self, name: str) -> Column:
-        """Whatever the case of its letters. NotFoundError suggests the nearest."""
-        found = self._by_name.get(name.casefold())
-        if found is None:
+        """The column of that name; case does not count. NotFoundError suggests the nearest name."""
+        column = self._by_name.get(name.casefold())
+        if column is None:
             hint = nearest(name, [each.name for each in self.columns])
             raise NotFoundError(f"There is no column {name!r} in {self}.", hint=hint)
-        return found
+        return column
 
     @cached_property
     def _by_name(self) -> dict[str, Column]:
@@ -91,35 +92,35 @@ class Table:
 
 
 def list_name(type: str, number: int) -> str:
-    """The name of a table with the column ``value`` of that type: a list that came with a statement."""
+    """The name of the table for a long list in a statement; its only column is ``value``, of that type."""
     return f"__list_{number}_{type.lower()}"
 
 
 def list_type(name: str) -> str | None:
-    """The type of the values of the list with that name; None for the name of anything else."""
-    found = re.fullmatch(r"__list_\d+_([a-z]+)", name)
-    return found[1].upper() if found else None
+    """The type of the values in the list of that name; None if the name is not a list's."""
+    match = re.fullmatch(r"__list_\d+_([a-z]+)", name)
+    return match[1].upper() if match else None
 
 
 def named(columns: Sequence[ColumnInfo]) -> dict[str, ColumnInfo]:
-    """The columns by the names that they have here. DuckDB does not tell names apart by case: columns that differ in
-    nothing else have numbers behind their names, all of them, so that none is ever taken for another."""
+    """The columns by their names in the federation. DuckDB does not tell names apart by case, so columns whose names
+    differ only in case all get numbers."""
     count = Counter(each.name.casefold() for each in columns)
-    found: dict[str, ColumnInfo] = {}
+    by_name: dict[str, ColumnInfo] = {}
     numbers: Counter[str] = Counter()
     for each in columns:
         name, folded = each.name, each.name.casefold()
         while count[folded] > 1 and (name == each.name or name.casefold() in count):
             numbers[folded] += 1
             name = f"{each.name}_{numbers[folded]}"
-        found[name] = each
-    return found
+        by_name[name] = each
+    return by_name
 
 
 def with_federation_types(info: TableInfo, dialect: str) -> TableInfo:
-    """The table with the types that the federation takes its columns for: a number that no DECIMAL holds (of more than
-    38 digits, or ``numeric`` of PostgreSQL without a precision, as are sums and averages in views) arrives as a text,
-    which is no number to SQL. What is unique in the source is a key here only where no two of its values become one."""
+    """The table with the federation's types. A number that no DECIMAL holds (of more than 38 digits, or PostgreSQL's
+    ``numeric`` without a precision, also from sums and averages in views) arrives as text, so it becomes DOUBLE. A
+    unique key of the source stays a key only if different values stay different here."""
     columns = tuple(
         replace(each, arrow=_WIDE.sub("double", each.arrow)) if _is_wide(each, dialect) else each
         for each in info.columns
@@ -153,20 +154,20 @@ _WIDE = re.compile(r"decimal256\([^)]*\)|string")
 
 
 def _is_wide(column: ColumnInfo, dialect: str) -> bool:
-    """In a list, too."""
+    """Whether it is a number, or a list of numbers, that no DECIMAL holds."""
     if not types.duckdb_type(column.arrow).startswith(types.TEXT):
         return False
     return "decimal256" in column.arrow or column.type.lower().startswith(properties(dialect).TEXT_NUMBERS)
 
 
 def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tuple[Replica, ...] = ()) -> Table:
-    """The table of a source, with the statistics that the source has."""
+    """The table of a source with the source's statistics."""
     known = statistics.rows if statistics.rows is not None else info.rows
     rows = _span(info, statistics) if known is None else float(known)
     by_name = named(info.columns)
-    found = by_name.values()
+    infos = by_name.values()
     names = {each.name: name for name, each in by_name.items()}
-    fixed = {each.name: _width(each, statistics.columns.get(each.name)) for each in found}
+    fixed = {each.name: _width(each, statistics.columns.get(each.name)) for each in infos}
     unknown = [name for name, width in fixed.items() if width is None]
     if unknown and statistics.size_bytes and rows:
         rest = statistics.size_bytes / rows - sum(width for width in fixed.values() if width is not None)
@@ -175,8 +176,8 @@ def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tupl
         share = None
     single = info.primary_key[0] if len(info.primary_key) == 1 else None
     columns = []
-    for each in found:
-        said = statistics.columns.get(each.name) or ColumnStatistics()
+    for each in infos:
+        stored = statistics.columns.get(each.name) or ColumnStatistics()
         type = types.duckdb_type(each.arrow)
         width = fixed[each.name]
         if width is None:
@@ -190,20 +191,20 @@ def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tupl
                 source_name=each.name,
                 source_type=each.type,
                 nullable=each.nullable,
-                distinct=rows if said.distinct is None and each.name == single else said.distinct,
-                null_fraction=0.0 if said.null_fraction is None and not each.nullable else said.null_fraction,
-                low=types.value(said.low, type),
-                high=types.value(said.high, type),
+                distinct=rows if stored.distinct is None and each.name == single else stored.distinct,
+                null_fraction=0.0 if stored.null_fraction is None and not each.nullable else stored.null_fraction,
+                low=types.value(stored.low, type),
+                high=types.value(stored.high, type),
                 width=width,
                 collation=each.collation,
             )
         )
-    nullable = {each.name for each in found if each.nullable}
-    # An index may have expressions where others have columns.
+    nullable = {each.name for each in infos if each.nullable}
+    # An index may be on expressions instead of columns.
     indexed = [each.columns for each in info.indexes if each.unique and names.keys() >= set(each.columns)]
     unique = [each for each in indexed if each and not nullable & set(each)]
-    given = [*([info.primary_key] if info.primary_key else []), *unique]
-    keys = dict.fromkeys(tuple(names[each] for each in key) for key in given)
+    unique_keys = [*([info.primary_key] if info.primary_key else []), *unique]
+    keys = dict.fromkeys(tuple(names[each] for each in key) for key in unique_keys)
     return Table(
         source=alias,
         name=info.name,
@@ -219,17 +220,17 @@ def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tupl
 
 
 def _span(info: TableInfo, statistics: Statistics) -> float:
-    """Rows of a table that nobody has counted: about as many as its key has numbers."""
+    """Estimated rows of a table without a row count: the span of its key's numbers."""
     for key in info.primary_key[:1]:
-        said = statistics.columns.get(key)
-        low, high = (types.value(each, "BIGINT") for each in ((said.low, said.high) if said else (None, None)))
+        stored = statistics.columns.get(key)
+        low, high = (types.value(each, "BIGINT") for each in ((stored.low, stored.high) if stored else (None, None)))
         if low is not None and high is not None:
             return min(float(high - low + 1), MOST_UNCOUNTED_ROWS)
     return UNKNOWN_ROWS
 
 
 def _width(column: ColumnInfo, statistics: ColumnStatistics | None) -> float | None:
-    """Bytes of a value; None where it varies and nobody says."""
+    """Bytes of a value; None if they vary and there are no statistics."""
     if statistics is not None and statistics.width is not None:
         return statistics.width
     type = types.duckdb_type(column.arrow)

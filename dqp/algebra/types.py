@@ -1,9 +1,8 @@
-"""The types of columns, in three languages: Arrow's (what a source delivers), DuckDB's (what the SQL means), Python's
-(what statistics are).
+"""Translates the types of columns between Arrow (as sources deliver), DuckDB (as SQL means) and Python (statistics).
 
-DuckDB's type of a column is the one it gives to Arrow data of that type. Two of Arrow's types that sources deliver have
-none: decimals of more than 38 digits and half floats. ``readable`` says what they become on the way in: text (as a
-``numeric`` without precision already is, ARCHITECTURE.md) and FLOAT.
+DuckDB's type for a column is the one that DuckDB gives to Arrow data of that type. DuckDB has none for two Arrow types:
+``readable`` turns decimals of more than 38 digits into text (as a ``numeric`` without precision already is,
+ARCHITECTURE.md) and half floats into FLOAT.
 """
 
 from __future__ import annotations
@@ -94,22 +93,23 @@ _WHOLE = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER 
 
 
 def duckdb_type(arrow: str | pa.DataType) -> str:
-    """DuckDB's name for an Arrow type, or for its text (``decimal128(12, 2)``); text for what DuckDB does not have."""
+    """DuckDB's name for an Arrow type, or for the type's text (``decimal128(12, 2)``); VARCHAR if DuckDB has no such
+    type."""
     if isinstance(arrow, pa.DataType) and (pa.types.is_nested(arrow) or pa.types.is_dictionary(arrow)):
         return _nested(arrow)
     text = str(arrow)
     if text in _PLAIN:
         return _PLAIN[text]
-    if found := _LIST.fullmatch(text):
-        return f"{duckdb_type(found.group(1))}[]"
+    if match := _LIST.fullmatch(text):
+        return f"{duckdb_type(match.group(1))}[]"
     for pattern, name in _PATTERNS:
-        if found := pattern.fullmatch(text):
-            return found.expand(name)
+        if match := pattern.fullmatch(text):
+            return match.expand(name)
     return TEXT
 
 
 def _nested(type: pa.DataType) -> str:
-    """Of data at hand; sources deliver lists only."""
+    """DuckDB's name for a nested type. Only uploads have these; of nested types, sources deliver only lists."""
     if pa.types.is_dictionary(type):
         return duckdb_type(type.value_type)
     if pa.types.is_struct(type):
@@ -123,18 +123,18 @@ def _nested(type: pa.DataType) -> str:
 
 
 def arrow_type(type: str) -> pa.DataType:
-    """What a column of a DuckDB type is in a result (the types of ARCHITECTURE.md); text for what has no other form."""
+    """The Arrow type in a result for a DuckDB type (see ARCHITECTURE.md); text if there is no other."""
     if type in _ARROW:
         return _ARROW[type]
     if type.endswith("[]"):
         return pa.list_(arrow_type(type[:-2]))
-    if found := _DECIMAL.fullmatch(type):
-        return pa.decimal128(int(found[1]), int(found[2]))
+    if match := _DECIMAL.fullmatch(type):
+        return pa.decimal128(int(match[1]), int(match[2]))
     return pa.string()
 
 
 def readable(stream: Stream) -> Stream:
-    """The stream in types that DuckDB reads; itself where it is already, which costs nothing."""
+    """The stream in types that DuckDB reads; the same stream if it has only such types."""
     wanted = [_readable(each.type) for each in stream.schema]
     if all(type == each.type for type, each in zip(wanted, stream.schema, strict=True)):
         return stream
@@ -161,12 +161,12 @@ def _readable(type: pa.DataType) -> pa.DataType:
 
 
 def width(type: str) -> float:
-    """Bytes that a value takes about, where nothing else is known."""
+    """Estimated bytes of a value by its type alone."""
     return _WIDTHS.get(type.partition("(")[0], 40.0 if type.endswith("]") else 8.0)
 
 
 def value(text: str | None, type: str) -> Any:
-    """The Python value of a text form from a database's statistics; None for what cannot be read as the type."""
+    """The Python value of a text in a database's statistics; None if it is not a text of that type."""
     if text is None:
         return None
     try:

@@ -24,7 +24,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dai.errors import LimitError, NotAQueryError, StatementError
 from dqp.algebra.chains import balanced
-from dqp.algebra.functions import TELLING
+from dqp.algebra.functions import REVEALING
 from dqp.algebra.operators import Names, Operator, SetOperation, Sort, column
 from dqp.binding.expressions import IN_LIST, Expressions
 from dqp.binding.from_clause import values
@@ -104,7 +104,7 @@ def _not_too_deep(shape: Shape) -> None:
 
 def _nothing_telling(sql_tokens: tuple[Token, ...], sql: str) -> None:
     for token, following in pairwise(sql_tokens):
-        if following.token_type == TokenType.L_PAREN and token.text.lower() in TELLING:
+        if following.token_type == TokenType.L_PAREN and token.text.lower() in REVEALING:
             raise StatementError(
                 f"The function {token.text} is not allowed: it reports on the server.",
                 sql=sql,

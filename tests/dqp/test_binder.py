@@ -18,7 +18,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
 
 from dai.errors import NotAQueryError, ParameterError, StatementError
-from dqp.algebra.functions import AGGREGATES, MOMENTS, TELLING, VOLATILE, is_aggregate
+from dqp.algebra.functions import AGGREGATES, MOMENTS, REVEALING, VOLATILE, is_aggregate
 from dqp.algebra.operators import Inline, Nested, Operator, Scan, Verbatim, walk
 from dqp.algebra.table import Column, Table
 from dqp.binding.binder import bind
@@ -423,7 +423,7 @@ def test_the_lists_are_those_of_duckdb() -> None:
     assert aggregates <= AGGREGATES
     changing = {name for name, _, stability in found if stability not in (None, "CONSISTENT")}
     harmless = {"current_database", "current_schema", "current_schemas", "in_search_path"}
-    assert changing <= VOLATILE | TELLING | MOMENTS.keys() | harmless
+    assert changing <= VOLATILE | REVEALING | MOMENTS.keys() | harmless
 
 
 def test_the_parser_knows_what_aggregates() -> None:

@@ -23,7 +23,7 @@ from dai.errors import CancelledError, LimitError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.dialects import properties
-from dqp.algebra.keys import KeyTable, members
+from dqp.algebra.keys import KeyTable, in_table
 from dqp.algebra.operators import Filter, Scan
 from dqp.catalog.sources import DriverSource
 from dqp.interfaces.lab import Lab
@@ -138,7 +138,7 @@ def members_of(lab: Lab, dialect: str, names: list[str], wanted: pa.Table) -> se
     table = lab.coordinator.catalog.table(dialect, "odd")
     items = tuple((each, each) for each in ("id", *dict.fromkeys(names)))
     keys = KeyTable("dqp_keys", wanted.rename_columns([f"k{at}" for at in range(1, len(names) + 1)]))
-    statement = dialects.statement(Filter(Scan(table, items), members(names, keys, 0.1).copy()), source.dialect)
+    statement = dialects.statement(Filter(Scan(table, items), in_table(names, keys, 0.1).copy()), source.dialect)
     assert statement.tables == (keys,)
     assert source.takes_tables()
     tables = {each.name: each.data for each in statement.tables}
@@ -284,6 +284,6 @@ def test_cancelling_leaves_nothing(lab: Lab) -> None:
 def test_a_key_table_is_no_value() -> None:
     data = pa.table({"k1": [1]})
     assert KeyTable("a", data) != KeyTable("a", data)
-    one = members(["x"], KeyTable("a", data), 0.5)
+    one = in_table(["x"], KeyTable("a", data), 0.5)
     assert one.copy() == one
     assert one.copy().key_table is one.key_table

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from dqp.algebra.constants import ends, number
-from dqp.algebra.keys import LARGE, MOST_BYTES, MOST_KEYS, Keys, KeyTable, Members, members
+from dqp.algebra.keys import LARGE, MOST_BYTES, MOST_KEYS, Keys, KeyTable, Members, in_table
 from dqp.algebra.operators import Filter, Remote, Scan, conjunction, walk
 from dqp.algebra.types import arrow_type
 from dqp.planning.context import Context
@@ -42,7 +42,7 @@ def together(
         return None
     name = _name(probe, context)
     ends = [each for each in single if isinstance(each, exp.GTE | exp.LTE)]
-    return [*ends, members([other for _, other in pairs], KeyTable(name, table), part)]
+    return [*ends, in_table([other for _, other in pairs], KeyTable(name, table), part)]
 
 
 def _name(probe: Remote, context: Context) -> str:

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from dqp.algebra.constants import ends, literal, number
 from dqp.algebra.dialects import MOST_LISTED
-from dqp.algebra.keys import among
+from dqp.algebra.keys import in_numbers
 from dqp.algebra.operators import Filter, Inline, Operator, Remote, Sort, column, conjunction, rewritten
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import costs
@@ -102,7 +102,7 @@ def _conditions(keys: pa.ChunkedArray, name: str, remote: Remote, context: Conte
         return [_list(values, name)]
     if _many(values, type, distinct, probe, context.dialect(remote.source)):
         assert distinct is not None
-        return [among(name, sorted(values.to_pylist()), count / distinct)]
+        return [in_numbers(name, sorted(values.to_pylist()), count / distinct)]
     first, last = number(low), number(high)
     if first is None or last is None or statistics is None or statistics.low is None or statistics.high is None:
         return span

@@ -7,7 +7,7 @@ import pytest
 import dqp
 from dai.drivers import driver_for
 from dai.streams.cancellation import Cancellation
-from dqp.algebra.keys import among
+from dqp.algebra.keys import in_numbers
 from dqp.algebra.operators import Filter, Scan
 from dqp.sql import dialects
 
@@ -35,7 +35,7 @@ def test_keys(dialect: str, postgres_module_url: str, mariadb_module_url: str, t
         table = lab.coordinator.catalog.table("there", "numbers")
         source = lab.coordinator.catalog.sources["there"]
         for name, factor in TYPES.items():
-            keys = among("k", sorted(at * factor for at in WANTED), 0.1)
+            keys = in_numbers("k", sorted(at * factor for at in WANTED), 0.1)
             statement = dialects.statement(Filter(Scan(table, (("k", name[0]),)), keys.copy()), source.dialect)
             found = source.query(statement.sql, cancellation=Cancellation()).table()
             assert sorted(found.column(0).to_pylist()) == sorted(at * factor for at in WANTED if at < 100)
