@@ -2,7 +2,7 @@
 
 ::
 
-    text ──bind──> tree ──optimise──> tree over sources ──bound──> perhaps a first question ──runtime──> Stream
+    text ──bind──> tree ──optimise──> tree over sources ──top_n──> perhaps a top-N probe ──runtime──> Stream
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dqp.execution.service_calls import operations_of
 from dqp.explain.explanation import Explanation
 from dqp.explain.nodes import Figures
 from dqp.explain.plan import asked_first, fragments_of, node_of, remarks_of
-from dqp.planning import top_n as bounds
+from dqp.planning import top_n
 from dqp.planning.common_subtrees import Sharing
 from dqp.planning.context import Context, Options
 from dqp.planning.costing.cost import Estimator
@@ -66,13 +66,13 @@ def _unwatched(execution: Execution) -> None:
 @dataclass(frozen=True)
 class Planned:
     """A query that can be run any number of times while the catalog stays as it is. ``tree`` is ``bound.tree``
-    optimised; ``first`` a question that may save most of the work; ``seconds`` by stage."""
+    optimised; ``probe`` a top-N probe; ``seconds`` by stage."""
 
     sql: str
     bound: Bound
     tree: Operator
     context: Context
-    first: bounds.Bound | None
+    probe: top_n.Probe | None
     seconds: Mapping[str, float]
 
 
@@ -154,9 +154,9 @@ class Coordinator:
             tree, context = self._optimised(bound.tree, cancellation)
         except StatementError as error:
             raise bound.placed(error) from error
-        first = bounds.bound(tree, context)
+        probe = top_n.probe_for(tree, context)
         seconds = {"binding": middle - begin, "optimising": time.perf_counter() - middle}
-        return Planned(sql, bound, tree, context, first, seconds)
+        return Planned(sql, bound, tree, context, probe, seconds)
 
     def _optimised(self, tree: Operator, cancellation: Cancellation | None) -> tuple[Operator, Context]:
         context = Context(
@@ -263,21 +263,21 @@ class Coordinator:
 
     def _bounded(self, planned: Planned, execution: Execution, batch_rows: int | None) -> Running | None:
         """The query with a bound for its first N, where that gives N rows: these are few, and read here."""
-        first = planned.first
-        if first is None:
+        probe = planned.probe
+        if probe is None:
             return None
-        values = self.runtime.fetch(first.probe, execution)
-        smaller = bounds.bounded(planned.bound.tree, values, first)
+        values = self.runtime.fetch(probe.remote, execution)
+        smaller = top_n.filtered(planned.bound.tree, values, probe)
         if smaller is None:
             return None
         tree, context = self._optimised(smaller, execution.cancellation)
         running = self._run(planned, tree, context, execution, None)
         with running.stream as stream:
             table = stream.table()
-        if table.num_rows < first.rows:
+        if table.num_rows < probe.rows:
             execution.again()
             return None
-        remark = f"{first.probe.source} was asked first for a bound of the first {first.rows:,} rows"
+        remark = f"{probe.remote.source} was asked first for a bound of the first {probe.rows:,} rows"
         stream = table_stream(table, batch_rows)
         return replace(running, stream=stream, noted=(remark,))
 
@@ -305,7 +305,7 @@ class Coordinator:
             # Estimates of its own: those of the plan are not for several threads at once.
             context = replace(planned.context, estimator=Estimator())
             placement = self.runtime.placed(planned.tree, context)
-            first = () if planned.first is None else (asked_first(planned.first.probe, context),)
+            first = () if planned.probe is None else (asked_first(planned.probe.remote, context),)
             shared = (remark for each in placement.plan.fragments for remark in Sharing(each.tree).remarks)
             remarks = (*planned.context.remarks, *placement.remarks, *shared, *self._remarks(planned))
             return Explanation(node_of(placement, context, calls), sql, remarks, dict(planned.seconds), first)

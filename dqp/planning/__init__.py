@@ -1,6 +1,7 @@
-"""From the tree as it was written to the tree that runs.
+"""Planning: turns the bound tree into the tree that runs.
 
-``rules`` rewrite the tree, by what ``costing`` expects; ``semijoins`` reduce large inputs by small ones while the query
-runs; ``distribution`` cuts the tree into fragments for evaluators. Planning asks no source for rows. It imports
-``dqp.sql``, ``dqp.catalog`` and ``dqp.algebra``. A new rule is one module in ``rules`` and one line in ``RULES``.
+``rules`` rewrite the tree with the estimates of ``costing``; ``semijoins`` filter large inputs by the keys of small
+ones while the query runs; ``distribution`` cuts the tree into fragments for evaluators. Planning reads no rows from a
+source. The package imports ``dqp.sql``, ``dqp.catalog``, ``dqp.algebra`` and below. A new rule is a module in ``rules``
+and a line in ``RULES``; what rules ask about expressions goes into ``predicates``.
 """

@@ -1,11 +1,11 @@
-"""Subtrees that stand more than once in a tree, whatever their columns are called: computed once.
+"""Finds equal subtrees in a tree, whatever the identifiers of their columns, so that they run only once.
 
-Two subtrees give the same rows where they are made alike from the same leaves. A projection makes columns, not rows,
-and so does an aggregate beside its keys: what a column is, is known by the expression that makes it. So one use can be
-served by another one's rows that has its columns and more; the rules may have pruned them differently. What the rules
-have made different in any other way (a filter of one use alone) stays apart.
+Two subtrees have the same rows if they apply the same operators to the same leaves. A projection changes columns, not
+rows, and so does an aggregate apart from its keys; a column is known by the expression that computes it. So a subtree
+can use the rows of an equal one that has all of its columns and more, because rules may have pruned them differently.
+Subtrees that differ in another way, such as a filter in only one of them, are not equal.
 
-Calls of operations and queries taken as they were written, in which all volatile functions stand, are never shared.
+Operation calls and verbatim queries, which contain all volatile functions, are never shared.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from dqp.planning.costing.cost import Estimator
 from dqp.sql.render_duckdb import expression_sql
 
 KEPT_BYTES = float(64 << 20)
-"""Rows that are kept for a second use: up to so many by estimate, or twice what they are made of."""
+"""Most estimated rows that are kept for a second use; more only up to twice the rows of the inputs."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """``tree`` is computed once, as the table ``name``, for so many ``uses``."""
+    """A subtree that runs once, as the table ``name``; ``uses`` is the number of its uses."""
 
     name: str
     tree: Operator
@@ -54,7 +54,7 @@ class Shared:
 
 
 class Sharing:
-    """``tables``: what is computed once, each after those it reads itself."""
+    """The shared subtrees of a tree. ``tables``: each after the ones that it reads."""
 
     def __init__(self, tree: Operator) -> None:
         self.tables: tuple[Shared, ...] = ()
@@ -64,15 +64,15 @@ class Sharing:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """For people: what is computed once."""
+        """Remarks for EXPLAIN: the subtrees that run once."""
         return tuple(
             f"computed once for {each.uses} uses: what gives {', '.join(each.tree.columns)}" for each in self.tables
         )
 
     def __call__(self, node: Operator) -> tuple[str, Mapping[str, str]] | None:
-        """The table that stands for the node, and what the node's columns are called there."""
-        found = self._uses.get(id(node))
-        return None if found is None else (found[0].name, found[1])
+        """The table that replaces the node, and the names of the node's columns in that table."""
+        use = self._uses.get(id(node))
+        return None if use is None else (use[0].name, use[1])
 
     def _find(self, tree: Operator) -> None:
         forms = _Forms()
@@ -81,12 +81,12 @@ class Sharing:
         kinds: dict[int, list[_Place]] = {}
         for each in places:
             kinds.setdefault(each.form.rows, []).append(each)
-        found: list[Shared] = []
+        shared_subtrees: list[Shared] = []
         gone: list[_Place] = []
         taken: list[_Place] = []
-        # A kind is numbered after those it is made of: the largest first.
+        # A kind has a larger number than its parts, so this order starts with the largest subtrees.
         for kind in sorted((each for each, at in kinds.items() if len(at) > 1), reverse=True):
-            # What reads a table in the subquery of a column would stand before it.
+            # A use inside a shared subtree would need the table before its definition.
             alive = [
                 each
                 for each in kinds[kind]
@@ -95,25 +95,25 @@ class Sharing:
             for uses in (_tops(alive), _bottoms(alive)):
                 group = _group(uses)
                 if group and _worth(group[0].node):
-                    shared = Shared(f"shared {len(found) + 1}", group[0].node, len(group))
-                    found.append(shared)
+                    shared = Shared(f"shared {len(shared_subtrees) + 1}", group[0].node, len(group))
+                    shared_subtrees.append(shared)
                     for each in group:
                         self._uses[id(each.node)] = (shared, each.form.named_as(group[0].form))
                     gone += group[1:]
                     taken += group
                     break
-        self.tables = tuple(reversed(found))
+        self.tables = tuple(reversed(shared_subtrees))
 
 
 Alike = Mapping[int, tuple[Operator, Mapping[str, str]]]
-"""By the id of a subtree another one that gives its rows, and what its columns are called there."""
+"""By the id of a subtree: an equal one, and the names of its columns there."""
 
 
 def alike(trees: Sequence[Operator]) -> Alike:
-    """The trees for which another one of them can stand, by id, with that one."""
-    found: dict[int, tuple[Operator, dict[str, str]]] = {}
+    """The trees that another one of them can replace: by id, with the other one."""
+    equals: dict[int, tuple[Operator, dict[str, str]]] = {}
     if len(trees) < 2:
-        return found
+        return equals
     forms = _Forms()
     kinds: dict[int, list[_Place]] = {}
     for at, tree in enumerate(trees):
@@ -121,20 +121,21 @@ def alike(trees: Sequence[Operator]) -> Alike:
         kinds.setdefault(form.rows, []).append(_Place(tree, form, at, at + 1))
     for places in kinds.values():
         for first, *others in filter(None, [_group(places)]):
-            found |= {id(each.node): (first.node, each.form.named_as(first.form)) for each in others}
-    return found
+            equals |= {id(each.node): (first.node, each.form.named_as(first.form)) for each in others}
+    return equals
 
 
 @dataclass(frozen=True)
 class _Form:
-    """What a subtree is: the number of its kind of rows, and of each column the number of what it holds."""
+    """The form of a subtree: the number of its rows' kind, and for each column the number of its content. Equal numbers
+    mean equal rows and equal contents."""
 
     rows: int
     columns: Mapping[str, int]
 
     def named_as(self, other: _Form) -> dict[str, str]:
-        names = {held: name for name, held in reversed(list(other.columns.items()))}
-        return {name: names[held] for name, held in self.columns.items()}
+        names = {content: name for name, content in reversed(list(other.columns.items()))}
+        return {name: names[content] for name, content in self.columns.items()}
 
 
 class _Forms:
@@ -142,12 +143,12 @@ class _Forms:
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, *of: Hashable) -> int:
-        """The same for the same things; larger than the numbers among them."""
+        """A number that is equal for equal parts, and larger than the numbers among the parts."""
         return self._numbers.setdefault(of, len(self._numbers))
 
     def of(self, node: Operator, below: tuple[_Form, ...]) -> _Form:
-        made = getattr(self, "_" + type(node).__name__.lower(), None)
-        form: _Form = self._alone(node) if made is None else made(node, *below)
+        method = getattr(self, "_" + type(node).__name__.lower(), None)
+        form: _Form = self._alone(node) if method is None else method(node, *below)
         return form
 
     def _alone(self, node: Operator) -> _Form:
@@ -175,21 +176,21 @@ class _Forms:
         return _Form(self.number("filter", below.rows, self._all(node.condition, below.columns)), below.columns)
 
     def _project(self, node: Project, below: _Form) -> _Form:
-        return _Form(below.rows, {name: self.held(each, below) for name, each in node.items})
+        return _Form(below.rows, {name: self.content(each, below) for name, each in node.items})
 
     def _join(self, node: Join, left: _Form, right: _Form) -> _Form:
-        columns = {name: self.number("left", held) for name, held in left.columns.items()}
-        both = columns | {name: self.number("right", held) for name, held in right.columns.items()}
+        columns = {name: self.number("left", content) for name, content in left.columns.items()}
+        both = columns | {name: self.number("right", content) for name, content in right.columns.items()}
         rows = self.number("join", node.kind, left.rows, right.rows, self._all(node.condition, both))
         return _Form(rows, {each: both[each] for each in node.columns})
 
     def _aggregate(self, node: Aggregate, below: _Form) -> _Form:
-        keys = {name: self.number("key", self.held(each, below)) for name, each in node.keys}
+        keys = {name: self.number("key", self.content(each, below)) for name, each in node.keys}
         sets = None if node.sets is None else tuple(frozenset(keys[each] for each in one) for one in node.sets)
         rows = self.number("aggregate", below.rows, frozenset(keys.values()), sets, node.partial)
-        given = _Form(rows, {**below.columns, **keys})
-        made = {name: self.number("of", rows, self.held(each, given)) for name, each in node.aggregates}
-        return _Form(rows, {**{name: self.number("of", rows, held) for name, held in keys.items()}, **made})
+        grouped = _Form(rows, {**below.columns, **keys})
+        aggregates = {name: self.number("of", rows, self.content(each, grouped)) for name, each in node.aggregates}
+        return _Form(rows, {**{name: self.number("of", rows, content) for name, content in keys.items()}, **aggregates})
 
     def _distinct(self, node: Distinct, below: _Form) -> _Form:
         return _Form(self.number("distinct", below.rows, frozenset(below.columns.values())), below.columns)
@@ -207,15 +208,15 @@ class _Forms:
         return _Form(rows, {name: self.number(rows, pair) for name, pair in zip(node.names, pairs, strict=True)})
 
     def _exchange(self, node: Exchange, below: _Form) -> _Form:
-        keys = tuple(self.held(each, below) for each in node.keys)
+        keys = tuple(self.content(each, below) for each in node.keys)
         heavy = tuple(map(expression_sql, node.heavy))
         return _Form(self.number("exchange", node.kind, below.rows, keys, heavy, node.copied), below.columns)
 
     def tree(self, node: Operator) -> _Form:
         return self.of(node, tuple(map(self.tree, node.inputs)))
 
-    def held(self, expression: exp.Expression, below: _Form) -> int:
-        """What a column made by the expression holds."""
+    def content(self, expression: exp.Expression, below: _Form) -> int:
+        """The number of the content of a column that the expression computes."""
         if isinstance(expression, exp.Column) and expression.name in below.columns:
             return below.columns[expression.name]
         return self.number("made", below.rows, self._canonical(expression, below.columns))
@@ -224,12 +225,12 @@ class _Forms:
         return frozenset(self._canonical(each, columns) for each in conjuncts(condition))
 
     def _canonical(self, expression: exp.Expression, columns: Mapping[str, int]) -> str:
-        """The expression over what the columns hold; one that uses others is like no other."""
+        """The expression's text, with the numbers of contents for columns. An unknown column is equal to no other."""
 
         def change(node: exp.Expression) -> exp.Expression:
             if isinstance(node, exp.Column):
-                held = columns.get(node.name)
-                return column(f"column {self.number(object()) if held is None else held}")
+                content = columns.get(node.name)
+                return column(f"column {self.number(object()) if content is None else content}")
             if isinstance(node, Nested):
                 plan = self.tree(node.plan)
                 operand = "" if node.args.get("this") is None else self._canonical(node.this, columns)
@@ -242,7 +243,8 @@ class _Forms:
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """A node, its form, and where it and what is below it stand when the tree is walked from the root."""
+    """A node, its form, and the range of positions of the node and its subtree, in the order of a walk from the
+    root."""
 
     node: Operator
     form: _Form
@@ -266,17 +268,17 @@ def _place(node: Operator, forms: _Forms, places: list[_Place]) -> _Form:
 
 
 def _tops(places: list[_Place]) -> list[_Place]:
-    """Of places that stand in each other (projections of the same rows) the outermost."""
+    """The outermost of places that contain each other (projections of the same rows)."""
     return [each for each in places if not any(each.inside(other) for other in places if other is not each)]
 
 
 def _bottoms(places: list[_Place]) -> list[_Place]:
-    """And the innermost."""
+    """The innermost of places that contain each other."""
     return [each for each in places if not any(other.inside(each) for other in places if other is not each)]
 
 
 def _group(places: list[_Place]) -> list[_Place]:
-    """The place that has the columns of the most others, before these; empty where it has those of none."""
+    """The place that has the columns of the most other places, followed by these; empty if it has those of none."""
     best: list[_Place] = []
     for each in places:
         has = set(each.form.columns.values())
@@ -287,7 +289,8 @@ def _group(places: list[_Place]) -> list[_Place]:
 
 
 def _worth(tree: Operator) -> bool:
-    """Whether it is more than rows of an input, can stand by itself, and is not much larger than what it is made of."""
+    """Whether to share the node: it computes something, needs no names from outside, and is not much larger than its
+    inputs."""
     nodes = list(walk(tree))
     if not any(isinstance(each, Join | Aggregate | Distinct | SetOperation | Sort) for each in nodes):
         return False
@@ -301,7 +304,7 @@ def _worth(tree: Operator) -> bool:
 
 
 def _signatures(tree: Operator) -> Iterator[Hashable]:
-    """Of each leaf what equal ones have in common."""
+    """For each leaf a value that is equal for equal leaves."""
     for node in walk(tree):
         if isinstance(node, Remote):
             scans = (each.table for each in walk(node.tree) if isinstance(each, Scan))

@@ -1,4 +1,4 @@
-"""What every rule is given."""
+"""Defines ``Context``, the argument of every rule: the catalog, options, estimates and the types of columns."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """``functions``: lower-case names of operation calls, which are dear and may differ from call to call: never moved,
-    never repeated. ``push_joins``: whether joins may be left to a source at all."""
+    """Options of planning. ``functions``: lower-case names of operation calls; rules never move or repeat these,
+    because they are expensive and may give different results. ``push_joins``: whether sources may run joins."""
 
     functions: frozenset[str] = frozenset()
     push_joins: bool = True
@@ -41,9 +41,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Context:
-    """``remarks`` collects why something was not pushed, for EXPLAIN; ``types`` the DuckDB types of identifiers as far
-    as they are known without asking DuckDB; ``local`` the aliases whose tables DuckDB itself reads.
-    ``cancellation``: of the query that is being planned; a plan that is kept has none."""
+    """What rules know while they plan a query. ``remarks`` collects for EXPLAIN why a part was not pushed down;
+    ``types`` are the DuckDB types of identifiers, as far as they are known without asking DuckDB; ``local`` are the
+    aliases of tables that DuckDB itself reads. ``cancellation`` stops the planning; a plan in the cache has none."""
 
     catalog: Catalog | None
     estimator: Estimator
@@ -55,19 +55,19 @@ class Context:
     cancellation: Cancellation | None = None
 
     def check(self) -> None:
-        """Raises what the planning was cancelled with, if it was."""
+        """Raises the reason if the query was cancelled."""
         if self.cancellation is not None:
             self.cancellation.check()
 
     def dialect(self, source: str) -> str:
-        """The dialect of a source; ``duckdb`` where there is no catalog to say it."""
+        """The dialect of a source; ``duckdb`` without a catalog."""
         known = self.dialects.get(source)
         if known is not None:
             return known
         return "duckdb" if self.catalog is None else self.catalog.dialect(source)
 
     def takes_tables(self, source: str) -> bool:
-        """Whether a statement of the source may bring keys along as a table."""
+        """Whether a statement for the source may have a key table."""
         if self.catalog is None or source not in self.catalog.sources:
             return False
         try:
@@ -80,7 +80,7 @@ class Context:
             self.remarks.append(text)
 
     def learn(self, tree: Operator) -> None:
-        """Notes the types of the tree's columns; nested plans included."""
+        """Adds the types of the tree's columns, with those of nested plans."""
         for each in tree.inputs:
             self.learn(each)
         for expression in tree.expressions:
@@ -109,7 +109,7 @@ class Context:
                     types.setdefault(identifier, known)
 
     def type_of(self, expression: exp.Expression) -> str | None:
-        """The DuckDB type of an expression where it is a column of known type or a cast."""
+        """The DuckDB type of an expression that is a cast or a column of known type; None for others."""
         if isinstance(expression, exp.Column):
             return self.types.get(expression.name)
         if type(expression) is exp.Cast:
@@ -123,8 +123,7 @@ EXACT = frozenset("TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UI
 
 
 def same_values(one: str | None, other: str | None) -> bool:
-    """Whether equal values of these two types compare the same with every number, and with every literal where the
-    types are the same."""
+    """Whether equal values of the two types compare alike with every number; for the same type, with every literal."""
     if one is None or other is None:
         return False
     if one == other:
@@ -133,7 +132,7 @@ def same_values(one: str | None, other: str | None) -> bool:
 
 
 def nested_plans(tree: Operator) -> list[Nested]:
-    """The subqueries in the expressions of the tree's operators; not those inside of them."""
+    """The subqueries in the expressions of the tree's operators, without the subqueries inside these."""
     return [nested for node in walk(tree) for expression in node.expressions for nested in subqueries(expression)]
 
 

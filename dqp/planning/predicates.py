@@ -1,4 +1,7 @@
-"""What the rules ask of expressions. Expressions are values: shared between trees, never changed in place."""
+"""Answers the rules' questions about expressions, and rewrites expressions.
+
+Expressions are values: trees share them, and nothing changes them in place.
+"""
 
 from __future__ import annotations
 
@@ -23,46 +26,46 @@ _STRICT = (
     *(exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Paren, exp.Cast, exp.Substring, exp.Upper, exp.Lower, exp.Length),
     *(exp.Extract, exp.Year, exp.Month, exp.Day, exp.Abs, exp.Trim, exp.DPipe, exp.IntDiv, exp.Div, exp.Mod),
 )
-"""NULL where any column in them is NULL."""
+"""Expressions that are NULL if any column in them is NULL."""
 _CALM = (
     *(exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Paren, exp.Var, exp.DataType),
     *(exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Substring, exp.Upper, exp.Lower, exp.Length, exp.Extract, exp.Year),
     *(exp.Month, exp.Day, exp.Case, exp.If, exp.And, exp.Or, exp.Not, exp.Is, exp.In, exp.Between, exp.Like),
     *(exp.Coalesce, exp.DPipe, exp.Trim, *COMPARISONS),
 )
-"""What gives a value for every row, cheaply: may be computed for rows that are thrown away later."""
+"""Expressions that are cheap and raise no error for any row, so they may run for rows that are dropped later."""
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Neg)
 _BROKEN = ("DECIMAL", "DOUBLE", "FLOAT", "DATE", "TIMESTAMP")
-"""Beginnings of types that are no whole numbers, nor is what is computed from them and whole numbers."""
+"""Prefixes of types that are not whole numbers. A computation with one of these is not a whole number either."""
 
 
 def rebuilt(node: exp.Expression, change: Callable[[exp.Expression], exp.Expression | None]) -> exp.Expression:
-    """The expression with every part for which ``change`` gives another one replaced by it, from the top; what does
-    not change is shared, not copied. Plans of nested queries are left alone; their operands are not."""
+    """The expression with every part replaced for which ``change`` returns another one, from the top. Shares the parts
+    that do not change. Changes the operands of nested queries, but not their plans."""
     other = change(node)
     if other is not None:
         return other
     arguments = None
-    for key, given in node.args.items():
-        made = given
-        if isinstance(given, exp.Expression):
-            made = rebuilt(given, change)
-        elif isinstance(given, list) and given:
-            parts = [rebuilt(each, change) if isinstance(each, exp.Expression) else each for each in given]
-            if any(one is not other for one, other in zip(parts, given, strict=True)):
-                made = parts
-        if made is not given:
+    for key, argument in node.args.items():
+        new_argument = argument
+        if isinstance(argument, exp.Expression):
+            new_argument = rebuilt(argument, change)
+        elif isinstance(argument, list) and argument:
+            parts = [rebuilt(each, change) if isinstance(each, exp.Expression) else each for each in argument]
+            if any(one is not other for one, other in zip(parts, argument, strict=True)):
+                new_argument = parts
+        if new_argument is not argument:
             arguments = arguments or dict(node.args)
-            arguments[key] = made
+            arguments[key] = new_argument
     if arguments is None:
         return node
-    made = type(node)(**arguments)
-    made._type, made._meta = node._type, node._meta
-    return made
+    new_argument = type(node)(**arguments)
+    new_argument._type, new_argument._meta = node._type, node._meta
+    return new_argument
 
 
 def replaced(node: exp.Expression, by: Mapping[str, exp.Expression]) -> exp.Expression:
-    """The expression with columns replaced, those that nested plans take from around them too."""
+    """The expression with columns replaced, also those that nested plans take from outside."""
 
     def change(each: exp.Expression) -> exp.Expression | None:
         if isinstance(each, exp.Column):
@@ -80,19 +83,19 @@ def replaced(node: exp.Expression, by: Mapping[str, exp.Expression]) -> exp.Expr
 
 
 def all_of(parts: Iterable[exp.Expression]) -> exp.Expression | None:
-    """The conjunction, None for none; the parts are shared, not copied."""
-    found = [exp.Paren(this=each) if isinstance(each, exp.Or | exp.Xor) else each for each in parts]
-    return chained(exp.And, found) if found else None
+    """The parts joined by AND, None if there are none. Does not copy the parts."""
+    operands = [exp.Paren(this=each) if isinstance(each, exp.Or | exp.Xor) else each for each in parts]
+    return chained(exp.And, operands) if operands else None
 
 
 def any_of(parts: Iterable[exp.Expression]) -> exp.Expression | None:
-    """The disjunction, None for none."""
-    found = [exp.Paren(this=each) if isinstance(each, exp.And | exp.Xor) else each for each in parts]
-    return chained(exp.Or, found) if found else None
+    """The parts joined by OR, None if there are none."""
+    operands = [exp.Paren(this=each) if isinstance(each, exp.And | exp.Xor) else each for each in parts]
+    return chained(exp.Or, operands) if operands else None
 
 
 def disjuncts(condition: exp.Expression) -> list[exp.Expression]:
-    """The parts of an OR, however nested."""
+    """The parts of an OR, also of nested ones."""
     if isinstance(condition, exp.Paren):
         return disjuncts(condition.this)
     if isinstance(condition, exp.Or):
@@ -101,15 +104,15 @@ def disjuncts(condition: exp.Expression) -> list[exp.Expression]:
 
 
 def bare(node: exp.Expression) -> exp.Expression:
-    """Without the parentheses around it."""
+    """The expression without the parentheses around it."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
 def changing(node: exp.Expression, functions: Set[str]) -> bool:
-    """Whether there is an operation call in it: too dear to move or to repeat, and its results may differ. (Other
-    functions that change from call to call are in no tree: the binder takes such a query as it is written.)"""
+    """Whether it has an operation call, which is too expensive to move or repeat and may give different results. (No
+    tree has other volatile functions: the binder makes a Verbatim of such a query.)"""
     if not functions:
         return False
     for each in node.walk():
@@ -123,8 +126,8 @@ def changing(node: exp.Expression, functions: Set[str]) -> bool:
 
 
 def calm(node: exp.Expression, types: Mapping[str, str]) -> bool:
-    """Whether it can be computed for any row without an error and at little cost. ``types`` of columns: arithmetic on
-    whole numbers overflows for some; decimals have digits to spare."""
+    """Whether it is cheap and raises no error for any row. ``types``: of columns, because arithmetic on whole numbers
+    of some types overflows, while decimals have spare digits."""
     return all(
         isinstance(each, _CALM) and (not isinstance(each, _ARITHMETIC) or not _whole(each, types))
         for each in node.walk()
@@ -132,7 +135,7 @@ def calm(node: exp.Expression, types: Mapping[str, str]) -> bool:
 
 
 def _whole(node: exp.Expression, types: Mapping[str, str]) -> bool:
-    """Whether its value may be a whole number."""
+    """Whether its value can be a whole number."""
     if isinstance(node, (*_ARITHMETIC, exp.Paren)):
         return all(_whole(each, types) for each in node.iter_expressions())
     if isinstance(node, exp.Literal):
@@ -141,7 +144,7 @@ def _whole(node: exp.Expression, types: Mapping[str, str]) -> bool:
 
 
 def strict(node: exp.Expression, identifiers: Set[str]) -> bool:
-    """Whether it is NULL in a row in which all of ``identifiers`` are NULL."""
+    """Whether it is NULL in every row where all ``identifiers`` are NULL."""
     if isinstance(node, exp.Column):
         return node.name in identifiers
     if isinstance(node, _STRICT):
@@ -150,7 +153,7 @@ def strict(node: exp.Expression, identifiers: Set[str]) -> bool:
 
 
 def rejects_nulls(condition: exp.Expression, identifiers: Set[str]) -> bool:
-    """Whether it cannot be true in a row in which all of ``identifiers`` are NULL."""
+    """Whether it cannot be true in a row where all ``identifiers`` are NULL."""
     condition = bare(condition)
     if isinstance(condition, exp.And):
         return rejects_nulls(condition.this, identifiers) or rejects_nulls(condition.expression, identifiers)
@@ -179,12 +182,12 @@ def _null_for_nulls(node: exp.Expression, identifiers: Set[str]) -> bool:
 
 
 def quantified(node: exp.Expression) -> bool:
-    """Whether it compares with ANY or ALL of a list: it has no opposite operator, and may be true of NULL."""
+    """Whether it compares with ANY or ALL of a list. Such a comparison has no opposite and may be true for NULL."""
     return isinstance(node, COMPARISONS) and isinstance(node.expression, exp.Any | exp.All)
 
 
 def equality(node: exp.Expression) -> tuple[str, str] | None:
-    """The two columns that the predicate says are equal."""
+    """The two columns that an equality predicate compares; None for other predicates."""
     if type(node) is exp.EQ:
         one, other = bare(node.this), bare(node.expression)
         if isinstance(one, exp.Column) and isinstance(other, exp.Column) and one.name != other.name:
@@ -193,7 +196,7 @@ def equality(node: exp.Expression) -> tuple[str, str] | None:
 
 
 def comparison(node: exp.Expression) -> tuple[str, type[exp.Expression], exp.Expression] | None:
-    """(column, operator, literal) of a predicate that compares a column with a literal, on whichever side."""
+    """(column, operator, literal) of a predicate that compares a column with a literal on either side."""
     if isinstance(node, COMPARISONS):
         one, other = bare(node.this), bare(node.expression)
         if isinstance(one, exp.Column) and value(other) is not None:
@@ -204,7 +207,7 @@ def comparison(node: exp.Expression) -> tuple[str, type[exp.Expression], exp.Exp
 
 
 def same(one: str, other: str) -> exp.Expression:
-    """Two columns, by identifier, are equal."""
+    """The predicate that two columns, named by identifiers, are equal."""
     return exp.EQ(this=column(one), expression=column(other))
 
 
@@ -213,10 +216,10 @@ FALSE = exp.Boolean(this=False)
 
 
 def is_true(node: exp.Expression) -> bool:
-    """The constant: a condition that everything meets."""
+    """Whether it is the constant TRUE."""
     return isinstance(node, exp.Boolean) and bool(node.this)
 
 
 def is_false(node: exp.Expression) -> bool:
-    """Never true: false or NULL."""
+    """Whether it is the constant FALSE or NULL."""
     return isinstance(node, exp.Null) or (isinstance(node, exp.Boolean) and not node.this)

@@ -1,11 +1,10 @@
-"""A bound for the first N: asked of one source before anything is moved.
+"""Makes a top-N probe: a short statement that finds a value beyond which the first N rows cannot lie.
 
-The first N rows of a query by a key are among the rows whose key is not after some value t, if at least N rows have
-such a key: whatever the query does below, dropping the rows after t changes nothing. So t may be guessed. A guess that
-costs little is the N-th different value of the key in a part of the table that it comes from: one statement there. With
-t as a filter that goes down into the sources, a query that would have moved whole tables moves a handful of rows. When
-fewer than N rows come out, the guess was too low (a join or a HAVING took them away), and the query runs again
-without it.
+Take the first N rows of a query by a key. If at least N result rows have a key up to some value t, then rows with keys
+after t cannot be among the first N, whatever the query does below; dropping them changes nothing. So t may be a guess.
+A cheap guess is the N-th distinct value of the key in a part of its table, which takes one statement. The filter by t
+is pushed down into the sources, and a query that would have moved whole tables moves few rows. If fewer than N rows
+come out, the guess was too low, because a join or a HAVING dropped rows; then the query runs again without the filter.
 """
 
 from __future__ import annotations
@@ -38,76 +37,77 @@ from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed
 
 MOST = 1_000
-"""Rows asked for up to which a bound is looked for."""
+"""Largest N for which a probe is made."""
 SPARE = 2
-"""How many times N values are asked for: some may have no row left in the end."""
+"""The probe reads so many times N values, because the query may drop the rows of some."""
 ROWS = 200_000.0
-"""Estimated rows of the key's table from which it pays."""
+"""Estimated rows of the key's table from which a probe pays."""
 HOPELESS = 0.1
-"""The part of the rows asked for that must be expected with a bound: estimates may be wrong by as much."""
+"""The part of N rows that must be expected with the filter. Estimates may be wrong by that factor."""
 GAIN = 20.0
-"""How many times more values the key must have than are asked for."""
+"""The key must have so many times more distinct values than the probe reads."""
 SEEN = 2.0
-"""Rows looked at for each value that the key is expected to have."""
+"""Rows that the probe scans for each distinct value that the key is expected to have."""
 
 
 @dataclass(frozen=True)
-class Bound:
-    """``probe`` gives the first values of the key; ``wanted``: how many they must be; ``rows``: how many the bounded
-    query must give to be the answer; ``part``: of the rows whose keys are that low, about."""
+class Probe:
+    """A top-N probe. ``remote`` reads the first values of the key, which must be at least ``wanted``; ``rows``: the
+    rows that the filtered query must give to be the answer; ``part``: the estimated part of the rows that the filter
+    keeps."""
 
-    probe: Remote
+    remote: Remote
     wanted: int
     rows: int
     part: float
 
 
-def bound(tree: Operator, context: Context) -> Bound | None:
-    """What to ask first, for an optimised tree; None where nothing is gained."""
+def probe_for(tree: Operator, context: Context) -> Probe | None:
+    """The probe for an optimised tree; None if none pays."""
     top = _top(tree)
     if top is None or top.limit is None or not 0 < top.limit + top.offset <= MOST:
         return None
     key = top.keys[0]
     if not isinstance(key.this, exp.Column) or key.args.get("nulls_first"):
         return None
-    found = _origin(top.input, key.this)
-    if found is None:
+    origin = _origin(top.input, key.this)
+    if origin is None:
         return None
-    remote, made = found
+    remote, key_expression = origin
     wanted = (top.limit + top.offset) * SPARE
-    different: Operator = Distinct(Project(remote.tree, (("bound", made),)))
+    different: Operator = Distinct(Project(remote.tree, (("bound", key_expression),)))
     estimated = context.estimator.of(different).rows
     rows = context.estimator.of(remote).rows
     if rows < ROWS or estimated < GAIN * wanted:
         return None
     if context.estimator.rows(top.input) * wanted / estimated < HOPELESS * (top.limit + top.offset):
-        # So few rows have a key that is not after the bound that the query would run again without it.
+        # Too few rows would pass the filter, so that the query would have to run again without it.
         return None
     descending = bool(key.args.get("desc"))
     pieces = parts(remote, int(rows / (SEEN * estimated)))
     if len(pieces) == 1 and not isinstance(_rows_of(remote.tree), Scan):
-        # The whole of a join would be computed twice.
+        # The source would compute the whole join twice.
         return None
     sample = pieces[-1 if descending else 0]
     first = exp.Ordered(this=column("bound"), desc=descending, nulls_first=False)
-    values = Distinct(Project(sample.tree, (("bound", made),)))
-    probe = Remote(remote.source, Sort(values, (first,), wanted))
+    values = Distinct(Project(sample.tree, (("bound", key_expression),)))
+    probing = Remote(remote.source, Sort(values, (first,), wanted))
     try:
-        dialects.statement(probe.tree, context.dialect(remote.source))
+        dialects.statement(probing.tree, context.dialect(remote.source))
     except NotPushed:
         return None
-    return Bound(probe, wanted, top.limit, wanted / estimated)
+    return Probe(probing, wanted, top.limit, wanted / estimated)
 
 
-def bounded(tree: Operator, values: pa.Table, first: Bound) -> Operator | None:
-    """The tree as it was bound (not optimised) without what is after the last of the values; None where there are too
+def filtered(tree: Operator, values: pa.Table, probe: Probe) -> Operator | None:
+    """The bound tree (not optimised) with a filter for keys up to the last of the probe's values; None if there are too
     few values."""
-    if values.num_rows < first.wanted:
+    if values.num_rows < probe.wanted:
         return None
     try:
-        found: Any = values.column(0)[-1].as_py()
-        last = None if found is None else literal(found)
-    except (OverflowError, ValueError):  # a day that Python does not have, the time of a day, bytes
+        last_value: Any = values.column(0)[-1].as_py()
+        last = None if last_value is None else literal(last_value)
+    except (OverflowError, ValueError):  # a date beyond Python's range, a time of day, bytes
         return None
     if last is None:
         return None
@@ -119,19 +119,19 @@ def bounded(tree: Operator, values: pa.Table, first: Bound) -> Operator | None:
         key = node.keys[0]
         word = exp.GTE if key.args.get("desc") else exp.LTE
         condition = word(this=key.this.copy(), expression=last)
-        condition.meta[SELECTIVITY] = first.part
+        condition.meta[SELECTIVITY] = probe.part
         return replace(node, input=Filter(node.input, condition))
 
     return change(tree) if _top(tree) is not None else None
 
 
 def _rows_of(tree: Operator) -> Operator:
-    """What makes the rows that are filtered and projected."""
+    """The operator below filters and projections."""
     return _rows_of(tree.input) if isinstance(tree, Filter | Project) else tree
 
 
 def _top(tree: Operator) -> Sort | None:
-    """The sort that decides which rows the query gives."""
+    """The Sort whose limit is that of the query; None if there is none."""
     while isinstance(tree, Project) and not any(each.find(exp.Window) for each in tree.expressions):
         tree = tree.input
     return tree if isinstance(tree, Sort) and tree.keys and isinstance(tree.keys[0].this, exp.Column) else None

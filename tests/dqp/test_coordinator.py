@@ -23,7 +23,7 @@ from dqp.binding.parameters import spelled
 from dqp.catalog.sources import DriverSource
 from dqp.coordinator import CHARACTERS, Coordinator
 from dqp.explain.explanation import Explanation
-from dqp.planning import top_n as bounds
+from dqp.planning import top_n
 from dqp.settings import load
 from dqp.sql.dialects.dialect import Dialect
 from tests.processes import until
@@ -119,10 +119,10 @@ FIRST_N = [
 def test_a_bound_changes_no_answer(
     sql: str, coordinator: Coordinator, right: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "ROWS", 10.0)
-    monkeypatch.setattr(bounds, "GAIN", 2.0)
+    monkeypatch.setattr(top_n, "ROWS", 10.0)
+    monkeypatch.setattr(top_n, "GAIN", 2.0)
     coordinator._plans.clear()
-    assert coordinator.plan(sql).first is not None, "the test is about bounds"
+    assert coordinator.plan(sql).probe is not None, "the test is about top-N probes"
     assert answer(coordinator, sql) == right.execute(sql).fetchall()
     coordinator._plans.clear()
 
@@ -139,10 +139,10 @@ def test_a_bound_changes_no_answer(
 def test_there_is_no_bound_where_it_would_change_the_answer(
     sql: str, coordinator: Coordinator, right: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "ROWS", 10.0)
-    monkeypatch.setattr(bounds, "GAIN", 2.0)
+    monkeypatch.setattr(top_n, "ROWS", 10.0)
+    monkeypatch.setattr(top_n, "GAIN", 2.0)
     coordinator._plans.clear()
-    assert coordinator.plan(sql).first is None
+    assert coordinator.plan(sql).probe is None
     assert answer(coordinator, sql) == right.execute(sql).fetchall()
     coordinator._plans.clear()
 
@@ -150,14 +150,14 @@ def test_there_is_no_bound_where_it_would_change_the_answer(
 def test_a_bound_that_leaves_too_few_rows_is_not_the_end(
     coordinator: Coordinator, right: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "ROWS", 10.0)
-    monkeypatch.setattr(bounds, "GAIN", 2.0)
+    monkeypatch.setattr(top_n, "ROWS", 10.0)
+    monkeypatch.setattr(top_n, "GAIN", 2.0)
     coordinator._plans.clear()
     sql = (
         "select s.label, count(*) from duck.sales s join lite.items i on s.item = i.id + 699 "
         "group by 1 order by 1 limit 3"
     )
-    assert coordinator.plan(sql).first is not None, "the test is about bounds"
+    assert coordinator.plan(sql).probe is not None, "the test is about top-N probes"
     explained = coordinator.explain(sql, analyze=True)
     assert answer(coordinator, sql) == right.execute(sql).fetchall()
     assert not any("asked first" in each for each in explained.remarks)

@@ -1,7 +1,7 @@
-"""How many rows an operator gives, and what it costs to have them: from the statistics of the tables.
+"""Estimates the rows of each operator, and the seconds to get them.
 
-The estimates are the sources' statistics (``dqp.planning.costing.estimates``) after what every operator does to them;
-what predicates and joins do is in ``dqp.planning.costing.selectivity``. The constants are measured.
+Each operator changes the statistics of its inputs (``dqp.planning.costing.estimates``), starting from those of the
+tables; ``dqp.planning.costing.selectivity`` has the effect of predicates and joins. The constants are measured.
 """
 
 from __future__ import annotations
@@ -39,36 +39,35 @@ if TYPE_CHECKING:
 
 
 ROUND_TRIP = 3e-3
-"""A statement more."""
+"""Seconds for one more statement."""
 LOCAL_ROW = 5e-8
-"""A row that a join or an aggregate of DuckDB takes."""
+"""Seconds for one input row of a join or an aggregate in DuckDB."""
 LOCAL_BUILD = 1e-7
-"""A row that a hash table of DuckDB holds."""
+"""Seconds to put one row into a hash table of DuckDB."""
 
 
 def costs(dialect: str) -> Costs:
-    """What a source of the dialect costs."""
+    """The cost constants of sources of the dialect."""
     return properties(dialect).COSTS
 
 
 class Estimator:
-    """Estimates, each made once a tree (the very object: a tree is a value). Not to be shared between threads."""
+    """Estimates trees, each tree object once. Not thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Operator, Estimate]] = {}
         self._tables: dict[int, tuple[Table, dict[str, ColumnStatistics]]] = {}
 
     def of(self, tree: Operator) -> Estimate:
-        found = self._known.get(id(tree))
-        if found is not None:
-            return found[1]
-        made: Estimate = getattr(self, "_" + type(tree).__name__.lower())(tree)
-        self._known[id(tree)] = (tree, made)
-        return made
+        cached = self._known.get(id(tree))
+        if cached is not None:
+            return cached[1]
+        estimate: Estimate = getattr(self, "_" + type(tree).__name__.lower())(tree)
+        self._known[id(tree)] = (tree, estimate)
+        return estimate
 
     def measured(self, tree: Operator, data: pa.Table) -> None:
-        """The rows of the tree are known, or some of their columns: what is estimated from now on is estimated from
-        them."""
+        """Sets known statistics of a tree, or of some of its columns; later estimates start from them."""
         known = set(data.column_names)
         guessed = {} if known.issuperset(tree.columns) else self.of(tree).columns
         columns = {each: exact(data.column(each)) if each in known else guessed[each] for each in tree.columns}
@@ -78,10 +77,10 @@ class Estimator:
         return self.of(tree).rows
 
     def fetch(self, tree: Operator, dialect: str) -> float:
-        """Seconds to have the tree's rows out of its source, the source's own work not counted."""
-        made = self.of(tree)
+        """Seconds to fetch the tree's rows from its source, without the source's own work."""
+        estimate = self.of(tree)
         one = costs(dialect)
-        return ROUND_TRIP + made.rows * (one.row + one.byte * made.width)
+        return ROUND_TRIP + estimate.rows * (one.row + one.byte * estimate.width)
 
     # Leaves.
 
@@ -97,8 +96,8 @@ class Estimator:
         return Estimate(rows, {each: statistics[name] for each, name in tree.items}, keys)
 
     def _table(self, table: Table) -> dict[str, ColumnStatistics]:
-        found = self._tables.get(id(table))
-        if found is None:
+        cached = self._tables.get(id(table))
+        if cached is None:
             keys = {key[0] for key in table.keys if len(key) == 1}
             known = {
                 each.name: ColumnStatistics(
@@ -112,8 +111,8 @@ class Estimator:
             }
             for key in table.keys:
                 _at_least(key, known, table.rows)
-            found = self._tables[id(table)] = (table, known)
-        return found[1]
+            cached = self._tables[id(table)] = (table, known)
+        return cached[1]
 
     def _inline(self, tree: Inline) -> Estimate:
         data = tree.data
@@ -173,15 +172,15 @@ class Estimator:
 
     def _join(self, tree: Join) -> Estimate:
         left, right = self.of(tree.left), self.of(tree.right)
-        found = joined(left, right, tree.kind, conjuncts(tree.condition))
-        columns = dict(found.columns)
+        estimate = joined(left, right, tree.kind, conjuncts(tree.condition))
+        columns = dict(estimate.columns)
         for side in (left, right):
             for name in side.columns:
-                # The join may have more rows than the side, not more values.
+                # The join may have more rows than this side, but not more distinct values.
                 known = columns.get(name)
                 if known is not None and known.distinct is not None and known.distinct > side.rows:
                     columns[name] = replace(known, most=min(side.rows, known.most or side.rows))
-        return replace(found, columns=columns)
+        return replace(estimate, columns=columns)
 
     def _setoperation(self, tree: SetOperation) -> Estimate:
         left, right = self.of(tree.left), self.of(tree.right)
@@ -201,8 +200,8 @@ class Estimator:
 
 
 def _at_least(key: tuple[str, ...], known: dict[str, ColumnStatistics], rows: float) -> None:
-    """Corrects the different values of a key's columns, which are often counted in a sample: all combinations of them
-    are at least as many as there are rows."""
+    """Corrects the distinct values of a key's columns, which often come from a sample: they must have at least as many
+    combinations as there are rows."""
     for name in key:
         others = [known[each].distinct for each in key if each != name and each in known]
         distinct = known[name].distinct if name in known else None

@@ -1,7 +1,8 @@
-"""What is known of the columns of an operator's rows: distinct values, NULLs, ends, bytes; and how many rows there are.
+"""Defines ``Estimate``: an operator's rows, and for each column distinct values, NULLs, lowest and highest value,
+bytes.
 
-``distinct`` of a column counts its values before filters on other columns: whoever needs the number in the rows at
-hand takes the smaller of it and the rows.
+``distinct`` counts the values of a column before filters on other columns. The number among the remaining rows is at
+most the number of rows.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from dqp.algebra.constants import ends, number, value, year
 from dqp.algebra.operators import Nested, used
 
 WIDTH = 8.0
-"""Bytes of a value that nothing is known of."""
+"""Assumed bytes of a value."""
 FAR = 6.0
-"""Standard deviations from the mean that hardly any value is away."""
+"""Standard deviations from the mean within which nearly all values lie."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """``low`` and ``high`` as numbers on a line (``dqp.algebra.constants.number``), None for text or where unknown.
-    ``bell``: mean and standard deviation, where the values lie around a mean and not evenly between the ends. ``most``:
-    how many different values are left, where that is known to be less than ``distinct``."""
+    """Statistics of a column. ``low`` and ``high`` are numbers (``dqp.algebra.constants.number``), None for text or if
+    unknown. ``bell``: mean and standard deviation, if the values lie around a mean and are not spread evenly. ``most``:
+    an upper bound of the remaining distinct values, if it is less than ``distinct``."""
 
     distinct: float | None = None
     null_fraction: float = 0.0
@@ -42,8 +43,8 @@ UNKNOWN = ColumnStatistics()
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """``keys``: columns that no two rows have in common, with how many combinations of them there were before filters.
-    ``same``: of columns that joins made equal, one name for all of them."""
+    """Estimated rows with the statistics of their columns. ``keys``: unique combinations of columns, each with its
+    number of combinations before filters. ``same``: one common name for columns that joins made equal."""
 
     rows: float
     columns: Mapping[str, ColumnStatistics]
@@ -56,11 +57,11 @@ class Estimate:
 
     @property
     def bytes(self) -> float:
-        """Of all its columns in all its rows."""
+        """Bytes of all columns in all rows."""
         return self.rows * self.width
 
     def distinct(self, identifiers: Iterable[str]) -> float:
-        """How many different combinations of these columns the rows hold."""
+        """The number of distinct combinations of these columns in the rows."""
         product = 1.0
         for each in identifiers:
             product *= self.columns.get(each, UNKNOWN).distinct or max(1.0, self.rows * 0.1)
@@ -69,8 +70,8 @@ class Estimate:
         return max(1.0, min(product, self.rows))
 
     def values(self, identifier: str, part: float = 1.0) -> float:
-        """How many different values of a column that part of the rows is expected to hold: of a key one a row, of
-        others as many as that many draws find (A. Cardenas, "Analysis and performance of inverted data base
+        """The expected distinct values of a column in a part of the rows: for a key one for each row, for other columns
+        as many as that many random draws find (A. Cardenas, "Analysis and performance of inverted data base
         structures", 1975)."""
         rows = max(1.0, self.rows * part)
         known = self.columns.get(identifier, UNKNOWN)
@@ -80,12 +81,12 @@ class Estimate:
         return max(1.0, min(rows, distinct * -math.expm1(-rows / max(1.0, distinct))))
 
     def renamed(self, items: Iterable[tuple[str, exp.Expression]]) -> Estimate:
-        """Of as many rows with the columns that the items make."""
+        """The estimate for the same rows with the computed columns ``items``."""
         names: dict[str, str] = {}
         columns = {}
         same = {}
         for name, each in items:
-            columns[name] = made(each, self)
+            columns[name] = statistics_of(each, self)
             if isinstance(each, exp.Column):
                 names.setdefault(each.name, name)
                 same[name] = self.same.get(each.name, each.name)
@@ -96,7 +97,7 @@ class Estimate:
 
 
 def common(one: ColumnStatistics, other: ColumnStatistics, rows: float) -> ColumnStatistics:
-    """Of two columns that a join makes equal; ``rows``: of its smaller side."""
+    """Statistics of two columns that a join makes equal; ``rows``: of its smaller side."""
     known = [each.distinct for each in (one, other) if each.distinct is not None]
     low = max((each for each in (one.low, other.low) if each is not None), default=None)
     high = min((each for each in (one.high, other.high) if each is not None), default=None)
@@ -104,7 +105,7 @@ def common(one: ColumnStatistics, other: ColumnStatistics, rows: float) -> Colum
 
 
 def either(one: ColumnStatistics, other: ColumnStatistics) -> ColumnStatistics:
-    """Of a column that has the values of both."""
+    """Statistics of a column that has the values of both."""
     distinct = None if one.distinct is None or other.distinct is None else one.distinct + other.distinct
     low = None if one.low is None or other.low is None else min(one.low, other.low)
     high = None if one.high is None or other.high is None else max(one.high, other.high)
@@ -113,7 +114,7 @@ def either(one: ColumnStatistics, other: ColumnStatistics) -> ColumnStatistics:
 
 
 def exact(values: Any) -> ColumnStatistics:
-    """Of values at hand, an Arrow array: counted."""
+    """Exact statistics of an Arrow array."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -127,27 +128,27 @@ def exact(values: Any) -> ColumnStatistics:
     return ColumnStatistics(distinct, values.null_count / size, number(low), number(high), width)
 
 
-def made(node: exp.Expression, given: Estimate) -> ColumnStatistics:
+def statistics_of(node: exp.Expression, estimate: Estimate) -> ColumnStatistics:
     """The statistics of a computed column."""
     while isinstance(node, exp.Paren):
         node = node.this
     if isinstance(node, exp.Column):
-        return given.columns.get(node.name, UNKNOWN)
+        return estimate.columns.get(node.name, UNKNOWN)
     if isinstance(node, exp.Extract | exp.Year):
-        return _part_of_date(node, given)
+        return _part_of_date(node, estimate)
     if isinstance(node, exp.Min | exp.Max):
-        inner = made(node.this, given) if isinstance(node.this, exp.Expression) else UNKNOWN
+        inner = statistics_of(node.this, estimate) if isinstance(node.this, exp.Expression) else UNKNOWN
         return replace(inner, distinct=None)
     if isinstance(node, exp.Substring):
-        inner = made(node.this, given)
+        inner = statistics_of(node.this, estimate)
         length = value(node.args.get("length"))
         if isinstance(length, int) and not isinstance(length, bool):
             most = min(float(length), inner.width)
-            few = min(inner.distinct or math.inf, 40.0 ** min(length, 8), max(1.0, given.rows * 0.1))
+            few = min(inner.distinct or math.inf, 40.0 ** min(length, 8), max(1.0, estimate.rows * 0.1))
             return ColumnStatistics(few, inner.null_fraction, None, None, most)
         return replace(inner, low=None, high=None)
     if isinstance(node, exp.Cast) and isinstance(node.this, exp.Column):
-        return given.columns.get(node.this.name, UNKNOWN)
+        return estimate.columns.get(node.this.name, UNKNOWN)
     if isinstance(node, exp.Boolean | exp.Literal | exp.Null):
         return ColumnStatistics(1.0, 0.0, None, None, float(len(node.name)) if node.is_string else WIDTH)
     if isinstance(node, exp.Case):
@@ -155,23 +156,23 @@ def made(node: exp.Expression, given: Estimate) -> ColumnStatistics:
     if isinstance(node, exp.AggFunc | exp.Window | Nested):
         return UNKNOWN
     names = used(node)
-    known = [given.columns.get(each, UNKNOWN).distinct for each in names]
+    known = [estimate.columns.get(each, UNKNOWN).distinct for each in names]
     if not names or None in known:
         return UNKNOWN
-    return ColumnStatistics(min(given.rows, math.prod(each for each in known if each is not None)))
+    return ColumnStatistics(min(estimate.rows, math.prod(each for each in known if each is not None)))
 
 
-def aggregated(node: exp.Expression, given: Estimate, size: float) -> ColumnStatistics:
-    """The statistics of an aggregate over groups of ``size`` rows, as many as come by chance (Poisson): so are counts,
-    and sums of values of one sign that are spread evenly between the lowest and the highest."""
+def aggregated(node: exp.Expression, estimate: Estimate, size: float) -> ColumnStatistics:
+    """The statistics of an aggregate over groups of ``size`` rows. The size is Poisson distributed, which gives the
+    distribution of counts, and of sums of non-negative values that are spread evenly."""
     if isinstance(node, exp.Count):
         return _bell(size, size)
     if isinstance(node, exp.Sum) and isinstance(node.this, exp.Column):
-        inner = given.columns.get(node.this.name, UNKNOWN)
+        inner = estimate.columns.get(node.this.name, UNKNOWN)
         low, high = inner.low, inner.high
         if low is not None and high is not None and low >= 0:
             return _bell(size * (low + high) / 2, size * (low * low + low * high + high * high) / 3)
-    return made(node, given)
+    return statistics_of(node, estimate)
 
 
 def _bell(mean: float, variance: float) -> ColumnStatistics:
@@ -179,9 +180,9 @@ def _bell(mean: float, variance: float) -> ColumnStatistics:
     return ColumnStatistics(None, 0.0, 0.0, mean + FAR * deviation, bell=(mean, deviation))
 
 
-def _part_of_date(node: exp.Expression, given: Estimate) -> ColumnStatistics:
+def _part_of_date(node: exp.Expression, estimate: Estimate) -> ColumnStatistics:
     part, of = (node.name.upper(), node.expression) if isinstance(node, exp.Extract) else ("YEAR", node.this)
-    inner = made(of, given)
+    inner = statistics_of(of, estimate)
     if part == "YEAR":
         if inner.low is None or inner.high is None:
             return ColumnStatistics(20.0)

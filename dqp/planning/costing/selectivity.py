@@ -1,8 +1,8 @@
-"""The part of the rows for which predicates hold, and how many rows a join gives.
+"""Estimates the part of the rows that predicates keep, and the rows of a join.
 
 The model is that of System R and PostgreSQL: values are spread evenly between the lowest and the highest, columns are
-independent, and of two joined columns the one with fewer different values holds none that the other lacks
-(containment). See ``_DEFAULTS`` for predicates that the statistics do not tell anything of.
+independent, and of two joined columns the one with more distinct values has all values of the other (containment).
+``_DEFAULTS`` is for predicates about which the statistics say nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from dqp.algebra.constants import number, value
 from dqp.algebra.operators import SELECTIVITY, Nested, conjuncts
-from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics, Estimate, common, made
+from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics, Estimate, common, statistics_of
 
 _DEFAULTS = {
     "equal": 0.05,
@@ -25,33 +25,33 @@ _DEFAULTS = {
     "other": 1 / 3,
     "exists": 0.5,
 }
-"""The part of the rows for which a predicate holds that the statistics do not tell."""
+"""Assumed selectivity of predicates about which the statistics say nothing."""
 Pairs = list[tuple[str, str]]
 LONELY = 0.1
-"""The part of the rows that an anti-join leaves at least: who asks for rows without a partner expects some."""
+"""Least part of the rows that an anti-join is assumed to keep, because its user expects some."""
 
 
-def selectivity(predicates: list[exp.Expression], given: Estimate) -> tuple[float, dict[str, ColumnStatistics]]:
-    """The part of the rows for which all predicates hold, and the statistics of the columns that they change."""
+def selectivity(predicates: list[exp.Expression], estimate: Estimate) -> tuple[float, dict[str, ColumnStatistics]]:
+    """The part of the rows that all predicates keep, and the new statistics of the columns that they filter."""
     part = 1.0
     changed: dict[str, ColumnStatistics] = {}
     ranges: dict[str, list[tuple[bool, float]]] = {}
     for each in predicates:
-        bound = _bounds(each, given)
+        bound = _bounds(each, estimate)
         if bound is not None:
             ranges.setdefault(bound[0], []).extend(bound[1])
             continue
-        part *= _holds(each, given)
+        part *= _holds(each, estimate)
         fixed = _fixed(each)
         if fixed is not None:
             name, count, places = fixed
-            known = given.columns.get(name)
+            known = estimate.columns.get(name)
             if known is not None:
                 low, high = (min(places), max(places)) if places else (known.low, known.high)
                 distinct = count if known.distinct is None else min(count, known.distinct)
                 changed[name] = ColumnStatistics(distinct, 0.0, low, high, known.width)
     for name, ends in ranges.items():
-        known = given.columns[name]
+        known = estimate.columns[name]
         assert known.low is not None
         assert known.high is not None
         lowest = max([known.low, *(each for lower, each in ends if lower)])
@@ -63,7 +63,7 @@ def selectivity(predicates: list[exp.Expression], given: Estimate) -> tuple[floa
             fraction = _under(known.bell, known.low, known.high, ends)
         else:
             fraction = (highest - lowest) / span if span > 0 else 1.0
-            fraction = max(fraction, 1 / max(1.0, known.distinct or given.rows))
+            fraction = max(fraction, 1 / max(1.0, known.distinct or estimate.rows))
         part *= fraction * (1 - known.null_fraction)
         left = None if known.distinct is None else max(1.0, known.distinct * fraction)
         changed[name] = ColumnStatistics(left, 0.0, min(lowest, highest), max(lowest, highest), known.width)
@@ -71,7 +71,7 @@ def selectivity(predicates: list[exp.Expression], given: Estimate) -> tuple[floa
 
 
 def _under(bell: tuple[float, float], low: float, high: float, ends: list[tuple[bool, float]]) -> float:
-    """The part of values around a mean that lie between the ends."""
+    """The part of normally distributed values that lies between the ends."""
     mean, deviation = bell
 
     def below(place: float) -> float:
@@ -91,8 +91,8 @@ _LOWER = (exp.GT, exp.GTE)
 _UPPER = (exp.LT, exp.LTE)
 
 
-def _bounds(node: exp.Expression, given: Estimate) -> tuple[str, list[tuple[bool, float]]] | None:
-    """The column of a range predicate and its ends, (whether the lower one, place)."""
+def _bounds(node: exp.Expression, estimate: Estimate) -> tuple[str, list[tuple[bool, float]]] | None:
+    """The column of a range predicate and its ends: (whether it is the lower end, the value as a number)."""
     if isinstance(node, (*_LOWER, *_UPPER)):
         name, end, lower = _column(node.this), number(value(node.expression)), isinstance(node, _LOWER)
         if name is None:
@@ -105,7 +105,7 @@ def _bounds(node: exp.Expression, given: Estimate) -> tuple[str, list[tuple[bool
         return None
     if name is None:
         return None
-    known = given.columns.get(name)
+    known = estimate.columns.get(name)
     if known is None or known.low is None or known.high is None:
         return None
     places = [(lower, end) for lower, end in ends if end is not None]
@@ -113,7 +113,7 @@ def _bounds(node: exp.Expression, given: Estimate) -> tuple[str, list[tuple[bool
 
 
 def _fixed(node: exp.Expression) -> tuple[str, float, list[float]] | None:
-    """The column that the predicate holds to a few values: how many, and their places."""
+    """The column that a predicate limits to a few values, their number, and the values as numbers."""
     if isinstance(node, exp.EQ):
         name, other = _column(node.this), value(node.expression)
         if name is None:
@@ -131,27 +131,27 @@ def _fixed(node: exp.Expression) -> tuple[str, float, list[float]] | None:
     return None
 
 
-def _holds(node: exp.Expression, given: Estimate) -> float:
-    """The part of the rows for which one predicate holds."""
+def _holds(node: exp.Expression, estimate: Estimate) -> float:
+    """The part of the rows that one predicate keeps."""
     if node._meta and SELECTIVITY in node._meta:
         return float(node._meta[SELECTIVITY])
     if isinstance(node, exp.Paren):
-        return _holds(node.this, given)
+        return _holds(node.this, estimate)
     if isinstance(node, exp.And):
-        return selectivity(conjuncts(node), given)[0]
+        return selectivity(conjuncts(node), estimate)[0]
     if isinstance(node, exp.Or):
-        return 1 - (1 - _holds(node.this, given)) * (1 - _holds(node.expression, given))
+        return 1 - (1 - _holds(node.this, estimate)) * (1 - _holds(node.expression, estimate))
     if isinstance(node, exp.Not):
-        return max(0.0, 1 - _holds(node.this, given))
+        return max(0.0, 1 - _holds(node.this, estimate))
     if isinstance(node, exp.EQ):
-        return _equal(node, given)
+        return _equal(node, estimate)
     if isinstance(node, exp.NEQ):
-        return max(0.0, 1 - _equal(node, given))
+        return max(0.0, 1 - _equal(node, estimate))
     if isinstance(node, (*_LOWER, *_UPPER, exp.Between)):
-        bound = _bounds(node, given)
-        return _DEFAULTS["range"] if bound is None else selectivity([node], given)[0]
+        bound = _bounds(node, estimate)
+        return _DEFAULTS["range"] if bound is None else selectivity([node], estimate)[0]
     if isinstance(node, exp.In) and node.expressions:
-        one = made(node.this, given)
+        one = statistics_of(node.this, estimate)
         inside = [each for each in node.expressions if _inside(each, one)]
         each_value = (1 - one.null_fraction) / one.distinct if one.distinct else _DEFAULTS["equal"]
         return min(1.0, each_value * len(inside))
@@ -160,19 +160,19 @@ def _holds(node: exp.Expression, given: Estimate) -> float:
         return _DEFAULTS["prefix" if isinstance(pattern, str) and pattern[:1] not in ("%", "_") else "like"]
     if isinstance(node, exp.Is):
         name = _column(node.this)
-        fraction = given.columns.get(name, UNKNOWN).null_fraction if name is not None else 0.0
+        fraction = estimate.columns.get(name, UNKNOWN).null_fraction if name is not None else 0.0
         return fraction if isinstance(node.expression, exp.Null) else 0.5
     if isinstance(node, exp.Boolean):
         return 1.0 if node.this else 0.0
     if isinstance(node, exp.Null):
         return 0.0
     if isinstance(node, exp.Column):
-        return 0.5 * (1 - given.columns.get(node.name, UNKNOWN).null_fraction)
+        return 0.5 * (1 - estimate.columns.get(node.name, UNKNOWN).null_fraction)
     return _DEFAULTS["exists"] if isinstance(node, Nested) else _DEFAULTS["other"]
 
 
-def _equal(node: exp.Expression, given: Estimate) -> float:
-    left, right = made(node.this, given), made(node.expression, given)
+def _equal(node: exp.Expression, estimate: Estimate) -> float:
+    left, right = statistics_of(node.this, estimate), statistics_of(node.expression, estimate)
     if value(node.expression) is not None or value(node.this) is not None:
         one, constant = (left, node.expression) if value(node.expression) is not None else (right, node.this)
         if not _inside(constant, one):
@@ -190,13 +190,13 @@ def _inside(constant: exp.Expression, one: ColumnStatistics) -> bool:
 
 
 def joined(left: Estimate, right: Estimate, kind: str, condition: list[exp.Expression]) -> Estimate:
-    """The join of two estimates."""
+    """The estimate for a join."""
     pairs, rest = _pairs(condition, left, right)
     both = Estimate(left.rows * right.rows, {**left.columns, **right.columns}) if rest else left
     others = selectivity(rest, both)[0] if rest else 1.0
     if kind in ("semi", "anti"):
-        found = _matched(left, right, pairs, others)
-        rows = left.rows * (found if kind == "semi" else max(LONELY, 1 - found))
+        matching = _matched(left, right, pairs, others)
+        rows = left.rows * (matching if kind == "semi" else max(LONELY, 1 - matching))
         return Estimate(max(1.0, rows), left.columns, left.keys, left.same)
     rows = left.rows * right.rows * _joining(left, right, pairs) * others
     if kind in ("left", "full"):
@@ -220,7 +220,7 @@ def joined(left: Estimate, right: Estimate, kind: str, condition: list[exp.Expre
 
 
 def _pairs(condition: list[exp.Expression], left: Estimate, right: Estimate) -> tuple[Pairs, list[exp.Expression]]:
-    """Equal columns of the two sides, without those that say what another pair says; and the other predicates."""
+    """The pairs of equal columns of the two sides, without redundant ones; and the other predicates."""
     pairs: dict[tuple[str, str], tuple[str, str]] = {}
     rest = []
     for each in condition:
@@ -236,26 +236,26 @@ def _pairs(condition: list[exp.Expression], left: Estimate, right: Estimate) -> 
 
 
 def _distinct(side: Estimate, name: str) -> float:
-    """Different values of the column, as far as they were before other columns were filtered."""
+    """Distinct values of the column before filters on other columns."""
     return side.columns.get(name, UNKNOWN).distinct or max(1.0, side.rows * 0.5)
 
 
 def _key(side: Estimate, names: Iterable[str]) -> frozenset[str]:
-    """A key among the columns, that of the fewest rows; none where there is none."""
-    given = frozenset(names)
-    return min((each for each in side.keys if each <= given), key=lambda each: side.keys[each], default=frozenset())
+    """The key among the columns that has the fewest combinations; empty if there is none."""
+    columns = frozenset(names)
+    return min((each for each in side.keys if each <= columns), key=lambda each: side.keys[each], default=frozenset())
 
 
 def _joining(left: Estimate, right: Estimate, pairs: Pairs) -> float:
-    """The part of the combinations of two rows that are equal in the pairs."""
+    """The part of all combinations of two rows that are equal in the pairs."""
     if len(pairs) == 1:
         return _equally(left, right, pairs)
     mine, theirs = _key(left, (each for each, _ in pairs)), _key(right, (each for _, each in pairs))
     if mine or theirs:
-        # The values of the other side are among those of the key.
+        # The key has all values of the other side.
         several = max(1.0, left.keys.get(mine, 1.0), right.keys.get(theirs, 1.0))
         return _equally(left, right, [(a, b) for a, b in pairs if a not in mine and b not in theirs]) / several
-    # Columns of which one determines another are not independent.
+    # Columns are not independent if one determines another.
     one = min(left.rows, math.prod(_distinct(left, each) for each, _ in pairs))
     other = min(right.rows, math.prod(_distinct(right, each) for _, each in pairs))
     return 1.0 / max(1.0, one, other)
@@ -266,8 +266,8 @@ def _equally(left: Estimate, right: Estimate, pairs: Pairs) -> float:
 
 
 def _matched(left: Estimate, right: Estimate, pairs: Pairs, others: float) -> float:
-    """The part of the left rows that find a row on the right which is equal in the pairs and for which predicates hold
-    that hold for the part ``others`` of all combinations."""
+    """The part of the left rows that match a right row: equal in the pairs, and kept by other predicates, which keep
+    the part ``others`` of all combinations."""
     key = _key(right, (each for _, each in pairs)) if len(pairs) > 1 else None
     if key:
         every = mine = right.keys[key]

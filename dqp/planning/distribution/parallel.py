@@ -1,8 +1,8 @@
-"""An aggregate that one source would compute in one thread, as parts of it that run at the same time.
+"""Splits an aggregate that a source would compute in one thread into parts that run at the same time.
 
-The plan stays one statement there; a runtime that can read in parallel asks for this just before it sends. The parts
-are ranges of a key (``dqp.planning.distribution.splitting``), their groups are merged here: what stood above the
-aggregate in the statement (a division, HAVING, an order) is then done here too.
+The plan has one statement; a runtime that reads in parallel calls this just before it sends the statement. The parts
+are ranges of a key (``dqp.planning.distribution.splitting``). DuckDB merges their groups and also computes what the
+statement has above the aggregate (a division, HAVING, an order).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dqp.planning.context import Context
 from dqp.planning.distribution.splitting import scanned
 
 GROUPS = 50_000.0
-"""Estimated groups up to which it pays to send them all."""
+"""Most estimated groups for which parts pay, because every part sends its groups."""
 MERGED: dict[Any, Any] = {exp.Sum: exp.Sum, exp.Count: exp.Sum, exp.Min: exp.Min, exp.Max: exp.Max}
 """Aggregate functions that can be made in parts, and what makes one of the parts."""
 
 
 def in_parts(tree: Operator, context: Context, rows: float) -> Operator:
-    """The tree with the aggregates of statements that scan at least ``rows`` rows made in parts."""
+    """The tree with partial aggregates in statements that scan at least ``rows`` rows."""
 
     def change(node: Operator) -> Operator:
         return _merging(node, context, rows) if isinstance(node, Remote) else node
@@ -50,28 +50,28 @@ def _merging(remote: Remote, context: Context, rows: float) -> Operator:
     scan = scanned(partial)
     if scan is None or scan.table.rows < rows or context.estimator.rows(node) > GROUPS:
         return remote
-    made: Operator = merging(node, partial, [name for name, _ in node.aggregates])
+    merged_tree: Operator = merging(node, partial, [name for name, _ in node.aggregates])
     for each in reversed(above):
-        made = each.with_inputs(made)
-    return made
+        merged_tree = each.with_inputs(merged_tree)
+    return merged_tree
 
 
 def mergeable(expression: exp.Expression) -> bool:
-    """Whether an item is an aggregate that can be made in parts, without DISTINCT, FILTER or ORDER BY."""
+    """Whether an item is an aggregate that can be computed in parts: without DISTINCT, FILTER or ORDER BY."""
     return type(expression) in MERGED and not isinstance(expression.this, exp.Distinct | exp.Order)
 
 
 def merging(whole: Aggregate, parts: Operator, names: list[str]) -> Aggregate:
-    """The aggregate of the groups in ``parts``, in which the aggregates are called ``names``."""
+    """The aggregate that merges the groups in ``parts``, whose aggregates are the columns ``names``."""
     keys: tuple[Item, ...] = tuple((name, column(name)) for name, _ in whole.keys)
     items = tuple((name, merged(each, part)) for (name, each), part in zip(whole.aggregates, names, strict=True))
     return Aggregate(parts, keys, items)
 
 
 def merged(expression: exp.Expression, part: str) -> exp.Expression:
-    """What makes an aggregate of its parts; a count stays a BIGINT that is 0 without rows."""
-    made: exp.Expression = MERGED[type(expression)](this=column(part))
+    """The expression that merges the parts of an aggregate. A count stays a BIGINT that is 0 without rows."""
+    merge: exp.Expression = MERGED[type(expression)](this=column(part))
     if not isinstance(expression, exp.Count):
-        return made
-    zero = exp.Coalesce(this=made, expressions=[exp.Literal.number(0)])
+        return merge
+    zero = exp.Coalesce(this=merge, expressions=[exp.Literal.number(0)])
     return exp.Cast(this=zero, to=exp.DataType.build("BIGINT"))

@@ -1,5 +1,4 @@
-"""Cuts a tree that is spread over evaluators (``dqp.planning.distribution.spreading``) at its exchanges into
-fragments."""
+"""Cuts a tree with exchanges (from ``dqp.planning.distribution.spreading``) into fragments."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from dqp.sql.render_duckdb import expression_sql
 
 @dataclass(frozen=True)
 class Output:
-    """Where a fragment's rows go; see ``Exchange``. ``heavy`` are literals in DuckDB's SQL."""
+    """The destination of a fragment's rows; see ``Exchange``. ``heavy`` are literals in DuckDB's SQL."""
 
     kind: ExchangeKind
     keys: Keys = ()
@@ -25,8 +24,8 @@ class Output:
     copied: bool = False
 
     def bucket(self, partitions: int) -> str | None:
-        """The SQL, over the fragment's columns, of the number of the partition that a row goes to; of a row that goes
-        to each, one row for each. None where there is nothing to choose."""
+        """SQL over the fragment's columns for the number of a row's partition. For a row that goes to all partitions it
+        gives one row for each. None if there is only one destination."""
         if self.kind in ("gather", "broadcast"):
             return None
         if self.kind == "spread":
@@ -43,10 +42,10 @@ class Output:
 
 @dataclass(frozen=True)
 class Fragment:
-    """What one evaluator runs at once: a tree whose leaves are remote statements, tuples at hand and other fragments'
-    rows. ``instances``: how many run; of n, the i-th reads the i-th part of the scans named in ``parted``. ``exchange``
-    is what its rows go through and ``output`` how; both are None for the root. ``readers``: the fragments that read all
-    of them."""
+    """A tree that an evaluator runs as one query. Its leaves are remote statements, tuples in memory and other
+    fragments' rows. ``instances``: how many evaluators run it; instance i reads part i of the scans in ``parted``. Its
+    rows go through ``exchange`` to ``output``; both are None for the root. ``readers``: how many fragments read all of
+    its rows."""
 
     id: int
     tree: Operator
@@ -57,7 +56,7 @@ class Fragment:
     readers: int = 1
 
     def task(self, instance: int) -> str:
-        """The name of what one evaluator has to do for it."""
+        """The name of one instance of the fragment."""
         return f"{self.id}.{instance}"
 
     @property
@@ -67,8 +66,8 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Plan:
-    """``tree`` with its exchanges; ``fragments``: each after those it reads from; the last is the root, which gives
-    the answer."""
+    """A tree with its exchanges, and its fragments: each after the ones that it reads; the last is the root, which
+    gives the answer."""
 
     tree: Operator
     fragments: tuple[Fragment, ...]
@@ -79,16 +78,16 @@ class Plan:
 
     @classmethod
     def whole(cls, tree: Operator) -> Plan:
-        """The plan of one fragment."""
+        """The plan of a tree without exchanges."""
         return cls(tree, (Fragment(0, tree, 1, None, None),))
 
     @staticmethod
     def name(fragment: int) -> str:
-        """What a fragment is called, by its number."""
+        """The name of a fragment, by its number."""
         return f"fragment {fragment + 1}"
 
     def consumer(self, fragment: Fragment) -> Fragment | None:
-        """Who reads the fragment's rows; the first, where several do: all have as many instances."""
+        """The fragment that reads this fragment's rows; the first of several, which all have as many instances."""
         return next((each for each in self.fragments if fragment.id in each.producers), None)
 
 
@@ -102,9 +101,9 @@ def cut(
     heavy: Mapping[str, tuple[exp.Expression, ...]] | None = None,
     whole: frozenset[Remote] = frozenset(),
 ) -> Plan:
-    """The plan of an optimised tree for so many evaluators. ``seconds``: what a row costs in an operation, by its name.
-    ``heavy``: of columns by identifier, literals of the values that most rows have. ``whole``: what is never read in
-    parts. Columns whose type ``context`` does not know are never hashed."""
+    """The plan of an optimised tree for a number of evaluators. ``seconds``: cost of one row in an operation, by the
+    operation's name. ``heavy``: by identifier of a column, literals of its frequent values. ``whole``: subtrees that
+    are never read in parts. Columns whose type ``context`` does not know are never hashed."""
     if evaluators < 2:
         return Plan.whole(tree)
     context.learn(tree)
@@ -114,19 +113,19 @@ def cut(
 
 
 class _Cutting:
-    """Exchanges become ``Receive`` leaves, what is below them fragments."""
+    """Replaces exchanges by ``Receive`` leaves and makes fragments of the subtrees below them."""
 
     def __init__(self, evaluators: int, split: set[Remote], types: Mapping[str, str]) -> None:
         self._evaluators, self._split, self._types = evaluators, split, types
-        self._made: list[Fragment] = []
+        self._fragments: list[Fragment] = []
         self._same: Alike = {}
         self._sent: dict[tuple[int, int], int] = {}
 
     def fragments(self, root: Operator) -> list[Fragment]:
-        """Exchanges of the same rows are one fragment, which several may read."""
+        """The fragments. Exchanges of the same rows share one fragment."""
         self._same = alike([each for each in walk(root) if isinstance(each, Exchange)])
         self._fragment(root, None)
-        return self._made
+        return self._fragments
 
     def _fragment(self, tree: Operator, exchange: Exchange | None) -> int:
         leaves = list(_leaves(tree))
@@ -134,9 +133,9 @@ class _Cutting:
         wide = bool(parted) or any(isinstance(each, Exchange) and each.kind in ("hash", "spread") for each in leaves)
         instances = self._evaluators if wide else 1
         body = self._cut(tree, instances, {})
-        number = len(self._made)
+        number = len(self._fragments)
         output = None if exchange is None else self._output(exchange)
-        self._made.append(Fragment(number, body, instances, exchange, output, parted))
+        self._fragments.append(Fragment(number, body, instances, exchange, output, parted))
         return number
 
     def _output(self, exchange: Exchange) -> Output:
@@ -144,7 +143,7 @@ class _Cutting:
         return Output(exchange.kind, keys, tuple(map(expression_sql, exchange.heavy)), exchange.copied)
 
     def _cut(self, node: Operator, instances: int, received: dict[int, Receive]) -> Operator:
-        """``received``: what the fragment receives already, by producer."""
+        """The node with its exchanges replaced. ``received``: the fragment's ``Receive`` leaves, by producer."""
         if not isinstance(node, Exchange):
             return node.with_inputs(*(self._cut(each, instances, received) for each in node.inputs))
         first, names = self._same.get(id(node), (node, None))
@@ -154,15 +153,15 @@ class _Cutting:
             producer = self._sent[id(first), instances] = self._fragment(first.input, first)
             received[producer] = Receive(producer, first.columns)
         elif producer not in received:
-            made = self._made[producer]
-            self._made[producer] = replace(made, readers=made.readers + 1)
-            received[producer] = Receive(producer, first.columns, made.readers)
+            fragment = self._fragments[producer]
+            self._fragments[producer] = replace(fragment, readers=fragment.readers + 1)
+            received[producer] = Receive(producer, first.columns, fragment.readers)
         receive = received[producer]
         return receive if names is None else Project(receive, tuple((one, column(names[one])) for one in node.columns))
 
 
 def _leaves(tree: Operator) -> Iterator[Operator]:
-    """What a fragment reads."""
+    """The fragments that a fragment reads."""
     if isinstance(tree, Exchange) or not tree.inputs:
         yield tree
     else:

@@ -1,4 +1,4 @@
-"""Which evaluator runs which fragment of a plan."""
+"""Says which evaluator runs which fragment of a plan."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from dqp.algebra.operators import Operator, Remote
 from dqp.planning.distribution.partition import Plan
 
 HERE = "here"
-"""The process that has the federation, where a fragment runs without evaluators."""
+"""The place of a fragment that runs in the process that has the federation."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a plan runs: of each fragment, by number, the names of the evaluators of its instances, in their order.
-    Of a plan that has not run: ``parts`` in which remote subtrees would be read, where these are several; ``remarks``
-    for people."""
+    """The places of a plan: for each fragment's number the names of the evaluators of its instances, in order. For a
+    plan that has not run: the remote subtrees that would be read in several ``parts``, and ``remarks`` for EXPLAIN."""
 
     plan: Plan
     places: Mapping[int, tuple[str, ...]]
@@ -26,12 +25,13 @@ class Placement:
 
     @classmethod
     def here(cls, tree: Operator) -> Placement:
-        """The whole tree as one fragment of this process."""
+        """The placement of the whole tree as one fragment in this process."""
         return cls(Plan.whole(tree), {0: (HERE,)})
 
 
 def places_of(plan: Plan, evaluators: int) -> dict[int, tuple[int, ...]]:
-    """Of each fragment the numbers of the evaluators that run its instances: those of one instance by turns."""
+    """For each fragment the numbers of the evaluators of its instances. Fragments with one instance are dealt out in
+    turn."""
     turn = count()
     return {
         each.id: tuple(range(each.instances)) if each.instances > 1 else (next(turn) % evaluators,)
@@ -40,5 +40,5 @@ def places_of(plan: Plan, evaluators: int) -> dict[int, tuple[int, ...]]:
 
 
 def named_places(plan: Plan, names: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """``places_of``, by the names of the evaluators."""
-    return {each: tuple(names[at] for at in found) for each, found in places_of(plan, len(names)).items()}
+    """As ``places_of``, with the names of the evaluators."""
+    return {each: tuple(names[at] for at in places) for each, places in places_of(plan, len(names)).items()}

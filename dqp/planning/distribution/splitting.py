@@ -1,9 +1,7 @@
-"""A large remote scan as several statements, each of which reads a range of the table's primary key (its first column).
+"""Splits a large remote scan into statements, each for a range of the first column of the table's primary key.
 
-The ranges cover all keys, also those that the statistics do not know: the first has no lower end, the last no upper
-one.
-Each part is a statement of its own, hence in a transaction of its own: rows that change between them may be seen as
-they were before or after.
+The ranges cover all keys, also keys that the statistics do not know: the first range has no lower end, the last no
+upper end. Each part runs in its own transaction, so a part may see a change that another part does not see.
 """
 
 from __future__ import annotations
@@ -29,13 +27,13 @@ from dqp.algebra.operators import (
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 _KEY = "key of the part"
 BESIDES = 0.3
-"""Rows of other tables that each part may read again, for each row of the table that is split."""
+"""Most rows of other tables that a part may read again, for each row of the split table."""
 
 
 def scanned(remote: Remote) -> Scan | None:
-    """The scan whose parts are parts of the remote result; None where its rows cannot be told apart by one table (below
-    an aggregate whose groups have rows in several parts, a limit, a set operation), or where every part would read too
-    much besides it."""
+    """The scan that can be split so that the parts' results together are the remote's result. None if there is none
+    (below an aggregate whose groups have rows in several parts, a limit, a set operation), or if every part would read
+    too much of other tables."""
     scan = _below(remote.tree)
     if scan is None or _range(scan) is None:
         return None
@@ -43,18 +41,18 @@ def scanned(remote: Remote) -> Scan | None:
 
 
 def _rows(tree: Operator) -> float:
-    """Of all tables that the tree reads, those of the plans in its expressions too."""
+    """Rows of all tables that the tree reads, with those in nested plans."""
     return sum(node.table.rows for node in walk_deep(tree) if isinstance(node, Scan))
 
 
 def parts(remote: Remote, number: int) -> tuple[Remote, ...]:
-    """Remotes whose rows together are those of ``remote``, ``number`` at most; itself where it cannot be split."""
+    """At most ``number`` remotes whose rows together are those of ``remote``; only ``remote`` if it cannot be split."""
     scan = scanned(remote)
     if scan is None or number < 2:
         return (remote,)
-    found = _range(scan)
-    assert found is not None
-    key, low, high = found
+    key_range = _range(scan)
+    assert key_range is not None
+    key, low, high = key_range
     number = min(number, high - low + 1)
     bounds = sorted({low + (high - low + 1) * each // number for each in range(1, number)})
     ends: list[tuple[int | None, int | None]] = list(zip([None, *bounds], [*bounds, None], strict=True))
@@ -62,7 +60,7 @@ def parts(remote: Remote, number: int) -> tuple[Remote, ...]:
 
 
 def divided(remote: Remote, rows: float, number: int) -> tuple[Remote, ...]:
-    """``parts`` of a scan of at least ``rows`` rows, the whole of others."""
+    """As ``parts``, if the scan has at least ``rows`` rows; else only ``remote``."""
     scan = scanned(remote)
     return (remote,) if scan is None or scan.table.rows < rows else parts(remote, number)
 
@@ -75,7 +73,7 @@ def _below(node: Operator) -> Scan | None:
 
 
 def _side(node: Operator) -> int | None:
-    """The input each of whose rows makes rows of the node by itself, the larger one of two."""
+    """The input whose rows each give rows of the node independently; of two inputs the larger one."""
     if isinstance(node, Filter) or (isinstance(node, Aggregate) and (node.partial or _whole_groups(node))):
         return 0
     if isinstance(node, Project) and not any(each.find(exp.Window) for each in node.expressions):
@@ -90,17 +88,17 @@ def _side(node: Operator) -> int | None:
 
 
 def _whole_groups(node: Aggregate) -> bool:
-    """Whether no group has rows in two parts: they are grouped by the key that the parts are ranges of."""
+    """Whether no group has rows in two parts, because the split key is one of the grouping keys."""
     scan = _below(node.input) if node.sets is None else None
-    found = None if scan is None else _range(scan)
-    if scan is None or found is None:
+    key_range = None if scan is None else _range(scan)
+    if scan is None or key_range is None:
         return False
-    keys = {identifier for identifier, name in scan.items if name == found[0]}
+    keys = {identifier for identifier, name in scan.items if name == key_range[0]}
     return any(isinstance(each, exp.Column) and each.name in keys for _, each in node.keys)
 
 
 def _range(scan: Scan) -> tuple[str, int, int] | None:
-    """Name, lowest and highest value of the first column of the primary key, where that is a whole number."""
+    """Name, lowest and highest value of the primary key's first column, if that is a whole number; else None."""
     if not scan.table.keys:
         return None
     key = scan.table.column(scan.table.keys[0][0])
@@ -110,8 +108,8 @@ def _range(scan: Scan) -> tuple[str, int, int] | None:
 
 
 def _within(tree: Operator, key: str, low: int | None, high: int | None) -> Operator:
-    """The tree with a range of ``key`` on the rows of its scan, after the conditions that it has already: the database
-    finds the range by its index."""
+    """The tree with a range of ``key`` as a filter on its scan, after the existing conditions. The database finds the
+    range by its index."""
     before = tree.input if isinstance(tree, Filter) else tree
     if isinstance(before, Scan):
         return _ranged(before, tree.condition if isinstance(tree, Filter) else None, key, low, high)
@@ -122,7 +120,9 @@ def _within(tree: Operator, key: str, low: int | None, high: int | None) -> Oper
     return tree.with_inputs(*inputs)
 
 
-def _ranged(scan: Scan, given: exp.Expression | None, key: str, low: int | None, high: int | None) -> Operator:
+def _ranged(
+    scan: Scan, condition_above: exp.Expression | None, key: str, low: int | None, high: int | None
+) -> Operator:
     identifier = next((each for each, name in scan.items if name == key), _KEY)
     read = scan if identifier != _KEY else replace(scan, items=(*scan.items, (_KEY, key)))
     ends: list[exp.Expression] = []
@@ -132,12 +132,12 @@ def _ranged(scan: Scan, given: exp.Expression | None, key: str, low: int | None,
         ends.append(exp.LT(this=column(identifier), expression=_number(high)))
     condition = ends[0] if len(ends) == 1 else exp.And(this=ends[0], expression=ends[1])
     if low is None and scan.table.column(key).nullable:
-        # SQLite takes NULL in a primary key.
+        # SQLite allows NULL in a primary key.
         condition = exp.Or(this=condition, expression=exp.Is(this=column(identifier), expression=exp.Null()))
-    both = conjunction([*conjuncts(given), condition])
+    both = conjunction([*conjuncts(condition_above), condition])
     assert both is not None
-    made = Filter(read, both)
-    return Project(made, tuple((each, column(each)) for each in scan.columns))
+    filtered = Filter(read, both)
+    return Project(filtered, tuple((each, column(each)) for each in scan.columns))
 
 
 def _number(value: int) -> exp.Expression:

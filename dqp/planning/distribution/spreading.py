@@ -1,14 +1,14 @@
-"""Spreads a tree over evaluators: puts exchanges where they pay.
+"""Puts exchanges into a tree where it pays to spread work over evaluators.
 
 Every subtree is ``one`` (runs once), ``split`` (each instance has a part of its rows) or ``hashed`` on some columns (a
-split in which equal values meet in one instance). Exchange is the only operator that changes this (Volcano, Graefe
-1990). What the cases below do not cover runs once, on one evaluator, with its inputs gathered there: no subtree that
-runs once is ever part of a fragment with several instances.
+split where equal values are in one instance). Only Exchange changes this (Volcano, Graefe 1990). An operator that no
+case below covers runs once, on one evaluator, with its inputs gathered there; so no subtree that runs once is part of a
+fragment with several instances.
 
-A join is split by hash of its keys on both sides, or by sending the smaller side to everybody where that moves fewer
-bytes. Of a key that most rows have, the rows of the left side are dealt out and those of the right side sent to
-everybody. An aggregate is made in part where its rows are, and finished after an exchange of the groups. An operation
-call that is dear is spread over all evaluators.
+A join is partitioned by hash of its keys on both sides, or broadcasts the smaller side if that moves fewer bytes. For a
+frequent key value, the left rows are spread in turn and the right rows broadcast. An aggregate has two steps: partial
+aggregates where the rows are, then an exchange of the groups and the final aggregates. The rows of an expensive
+operation call are spread over all evaluators.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ _MERGED: dict[Any, Any] = {
     exp.LogicalAnd: exp.LogicalAnd,
     exp.LogicalOr: exp.LogicalOr,
 }
-"""Aggregate functions that can be made in parts, and what makes one of the parts."""
+"""Aggregate functions that can be computed in parts, and the functions that merge the parts."""
 Keys = tuple[tuple[str, str], ...]
-"""Hashed columns: identifier, and the type as which it is hashed, so that equal values of different types meet."""
+"""Hashed columns: identifier, and the type for hashing, so that equal values of different types have one hash."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """By estimate: ``split_rows`` of an input from which it is worth to have several evaluators work on it;
-    ``broadcast_bytes`` up to which the smaller side of a join may be sent to everybody; ``spread_seconds`` that the
-    operation calls of a query must cost before their rows are spread."""
+    """Limits for estimates. ``split_rows``: rows of an input from which several evaluators pay; ``broadcast_bytes``:
+    most bytes of the smaller side of a join for a broadcast; ``spread_seconds``: seconds of a query's operation calls
+    from which their rows are spread."""
 
     split_rows: float = 200_000.0
     broadcast_bytes: float = 32 << 20
@@ -69,7 +69,7 @@ DEFAULT = Thresholds()
 
 @dataclass(frozen=True)
 class _Placed:
-    """A subtree and how its rows lie. ``keys``: identifiers whose equal values lie together, in this order."""
+    """A subtree and the distribution of its rows. ``keys``: hashed columns, in this order."""
 
     tree: Operator
     how: Literal["one", "split", "hashed"] = "one"
@@ -77,7 +77,7 @@ class _Placed:
 
 
 class Spreading:
-    """``place`` gives a tree with its exchanges, ``split`` are the leaves that each instance reads a part of."""
+    """``place`` returns a tree with exchanges; ``split`` are the leaves of which each instance reads a part."""
 
     def __init__(
         self,
@@ -107,17 +107,17 @@ class Spreading:
         return placed.tree if placed.how == "one" else Exchange(placed.tree, "gather")
 
     def _hashed(self, placed: _Placed, keys: Keys) -> _Placed:
-        """The rows where equal values of ``keys`` meet."""
+        """The rows hashed by ``keys``."""
         if placed.how == "hashed" and placed.keys == keys:
             return placed
         names = tuple(column(name) for name, _ in keys)
         return _Placed(Exchange(placed.tree, "hash", names), "hashed", keys)
 
     def _keys(self, names: tuple[str, ...]) -> Keys | None:
-        """The columns as they are hashed, None where that is not known."""
+        """The columns with their types for hashing; None if one is unknown."""
         types = [hashed_as(self._types.get(each)) for each in names]
-        found = tuple((name, type) for name, type in zip(names, types, strict=True) if type is not None)
-        return found if found and len(found) == len(names) else None
+        keys = tuple((name, type) for name, type in zip(names, types, strict=True) if type is not None)
+        return keys if keys and len(keys) == len(names) else None
 
     def _remote(self, node: Remote) -> _Placed:
         scan = scanned(node)
@@ -141,7 +141,7 @@ class Spreading:
         return _Placed(node.with_inputs(below.tree), "one" if below.how == "one" else "split")
 
     def _windows(self, node: Project, below: _Placed) -> _Placed:
-        """Split where all windows have a partition key in common."""
+        """Hashed by a partition key that all windows share; if there is none, it runs once."""
         common: set[str] | None = None
         for expression in node.expressions:
             for window in expression.find_all(exp.Window):
@@ -164,18 +164,20 @@ class Spreading:
         left_size, right_size = self._estimate(node.left), self._estimate(node.right)
         if left.how == right.how == "one" and max(left_size.rows, right_size.rows) < self._thresholds.split_rows:
             return _Placed(node.with_inputs(left.tree, right.tree))
-        found = self._join_keys(node)
+        join_keys = self._join_keys(node)
         moved = left_size.bytes + right_size.bytes
-        most = self._thresholds.broadcast_bytes if found is None else min(self._thresholds.broadcast_bytes, moved / 4)
+        most = (
+            self._thresholds.broadcast_bytes if join_keys is None else min(self._thresholds.broadcast_bytes, moved / 4)
+        )
         if node.kind in ("inner", "left", "semi", "anti") and left.how != "one" and right_size.bytes <= most:
             tree = node.with_inputs(left.tree, Exchange(right.tree, "broadcast"))
             return _Placed(tree, left.how, left.keys)
         if node.kind in ("inner", "right") and right.how != "one" and left_size.bytes <= most:
             tree = node.with_inputs(Exchange(left.tree, "broadcast"), right.tree)
             return _Placed(tree, right.how, right.keys)
-        if found is None:
+        if join_keys is None:
             return _Placed(node.with_inputs(self.gathered(left), self.gathered(right)))
-        left_keys, right_keys = found
+        left_keys, right_keys = join_keys
         if (skewed := self._skewed(node, left, right, left_keys, right_keys)) is not None:
             return skewed
         one, other = self._hashed(left, left_keys), self._hashed(right, right_keys)
@@ -185,7 +187,7 @@ class Spreading:
         return _Placed(tree, "hashed", right_keys) if node.kind == "right" else _Placed(tree, "split")
 
     def _join_keys(self, node: Join) -> tuple[Keys, Keys] | None:
-        """The columns that the join says are equal, as they are hashed on both sides."""
+        """The columns that the join's condition makes equal, with types for hashing on both sides."""
         left: list[tuple[str, str]] = []
         right: list[tuple[str, str]] = []
         for one, other in equal_columns(node):
@@ -196,8 +198,8 @@ class Spreading:
         return (tuple(left), tuple(right)) if left else None
 
     def _skewed(self, node: Join, left: _Placed, right: _Placed, one: Keys, other: Keys) -> _Placed | None:
-        """The join by hash of one column that has heavy values: of these, the left rows are dealt out and the right
-        rows are everywhere. Each left row is in one place, with all right rows that may match it."""
+        """The join hashed by one column with frequent values. For these, the left rows are spread in turn and the right
+        rows are broadcast. So each left row is in one place, with all right rows that may match it."""
         if node.kind not in ("inner", "left", "semi", "anti"):
             return None
         for (key, _), (matching, _) in zip(one, other, strict=True):
@@ -225,18 +227,18 @@ class Spreading:
         return _Placed(node.with_inputs(self.gathered(below)))
 
     def _mergeable(self, node: exp.Expression) -> bool:
-        """Whether it is an aggregate and nothing else, without DISTINCT, FILTER or ORDER BY, that parts can make."""
+        """Whether it is only an aggregate that can be computed in parts: without DISTINCT, FILTER or ORDER BY."""
         if isinstance(node.this, exp.Distinct | exp.Order) or node.expressions:
             return False
         return type(node) in _MERGED or (type(node) is exp.Avg and numeric(node.this, self._context))
 
     def _in_two(self, node: Aggregate, below: _Placed) -> _Placed:
-        """Parts where the rows are, then the parts of each group together."""
+        """Two aggregates: partial ones where the rows are, and one that merges the parts of each group."""
         parts: list[Item] = []
         merged: list[Item] = []
-        made: list[Item] = []
+        results: list[Item] = []
         for name, each in node.aggregates:
-            made.append((name, self._merged(name, each, parts, merged)))
+            results.append((name, self._merged(name, each, parts, merged)))
         partial = Aggregate(below.tree, node.keys, tuple(parts))
         names = tuple(name for name, _ in node.keys)
         self._context.learn(partial)
@@ -246,11 +248,11 @@ class Spreading:
         else:
             moved = _Placed(Exchange(partial, "gather"))
         again = Aggregate(moved.tree, tuple((name, column(name)) for name in names), tuple(merged))
-        tree = Project(again, (*((name, column(name)) for name in names), *made))
+        tree = Project(again, (*((name, column(name)) for name in names), *results))
         return _Placed(tree, moved.how, moved.keys)
 
     def _merged(self, name: str, node: exp.Expression, parts: list[Item], merged: list[Item]) -> exp.Expression:
-        """Enters the two steps of an aggregate; what makes it of the second."""
+        """Adds the two steps of an aggregate; returns the expression for its result over the second step."""
         if isinstance(node, exp.Avg):
             total = self._merged(name, exp.Sum(this=node.this), parts, merged)
             count = self._merged(name, exp.Count(this=node.this, big_int=True), parts, merged)
@@ -290,12 +292,13 @@ class Spreading:
 
 
 def hashed_as(type: str | None) -> str | None:
-    """The type as which values are hashed; equal values of two types that are hashed alike have one hash."""
+    """The type for hashing a column of this type. Equal values have equal hashes if their types for hashing are
+    equal."""
     return "HUGEINT" if type in EXACT else type
 
 
 def equal_columns(join: Join) -> list[tuple[str, str]]:
-    """The columns (left, right) that the join's condition says are equal."""
+    """The columns (left, right) that the join's condition makes equal."""
     pairs = []
     left, right = set(join.left.columns), set(join.right.columns)
     for each in conjuncts(join.condition):

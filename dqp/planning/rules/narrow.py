@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from dqp.algebra.operators import Aggregate, Filter, Join, Nested, Operator, Project, column, free, rewritten, used
 from dqp.planning.context import Context
-from dqp.planning.costing.estimates import WIDTH, made
+from dqp.planning.costing.estimates import WIDTH, statistics_of
 from dqp.planning.predicates import COMPARISONS, bare, calm, rebuilt, strict
 from dqp.planning.rules.joins import place
 from dqp.planning.rules.subtrees import refused
@@ -127,7 +127,7 @@ def _width(node: exp.Expression, context: Context, side: Operator) -> float:
         return _width(node.this, context, side)
     if isinstance(node, exp.Literal):
         return 1.0
-    return made(node, context.estimator.of(side)).width
+    return statistics_of(node, context.estimator.of(side)).width
 
 
 def _built(

@@ -1,8 +1,8 @@
-"""Running the small things first, then planning again with the truth.
+"""Reads small build sides first and plans again with their rows.
 
-A build side that is estimated small is fetched before the statements are sent that its join keys could reduce. Where
-it is small indeed, the rules make a filter of the keys that it holds (a range, a list) for the probe's statement: a
-dynamic semi-join. Where it is not, its rows wait where they are and are read as those of any other input.
+A build side that is estimated small is fetched before the statements that its join keys could reduce are sent. If it is
+small, its keys become a filter (a range, a list, a table) in the probe's statement: a dynamic semi-join. If it is not,
+its rows wait in their buffer, and the query reads them like those of any other input.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from dqp.planning.semijoins.reduction import at_hand, reduced
 
 
 class Fetched(Protocol):
-    """A remote subtree that is being read."""
+    """A remote subtree that a thread is reading."""
 
     def whole(self, limit: int) -> pa.Table | None:
-        """All rows where they are at most so many bytes: waits for them."""
+        """Waits for all rows and returns them; None if they have more bytes than the limit."""
 
 
 def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], limit: int) -> Operator:
-    """The tree after every reduction that pays. ``read`` begins to fetch a remote subtree, once however often it is
-    called; a build has at most ``limit`` bytes.
+    """The tree after every reduction that pays. ``read`` starts to fetch a remote subtree; repeated calls fetch it
+    once. A build has at most ``limit`` bytes.
 
-    What is small by estimate and waits for nothing is fetched at the same time; what is large begins when no further
-    reduction can make it smaller.
+    Builds that are estimated small and depend on no other build are fetched at the same time. A large input starts when
+    no further reduction can make it smaller.
     """
     tried: set[tuple[Remote | Inline, tuple[tuple[str, str], ...]]] = set()
     begun: set[Remote] = set()
     while steps := program(tree, context, limit, begun, tried):
         waiting = {each.probe for each in steps}
-        # A build that is itself to be reduced has its turn later.
+        # A build that a step will reduce is read later.
         ready = [each for each in steps if each.build not in waiting]
         small = [each for each in _leaves(tree) if each not in waiting and context.estimator.of(each).bytes <= limit]
         for remote in (*(each.build for each in ready), *small):
             if isinstance(remote, Remote):
                 begun.add(remote)
                 read(remote)
-        # One at a time: a reduction changes what the next one is about.
+        # One at a time, because a reduction changes the tree for the next one.
         first = ready[0]
         build = first.build
         tried.add((build, first.pairs))
@@ -57,7 +57,7 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
 
 
 def foreseen(tree: Operator, context: Context, limit: int) -> Iterator[str]:
-    """For people: the reductions that ``adapt`` will look at first."""
+    """Remarks for EXPLAIN: the reductions that ``adapt`` will try first."""
     for each in program(tree, context, limit):
         build, probe = _name(each.build), _name(each.probe)
         for one, other in each.pairs:

@@ -1,5 +1,7 @@
-"""The keys of a dynamic semi-join as a table that the probe's statement brings along, where that costs less than the
-lists and ranges of its columns: many keys, keys of several columns, which are exact combinations here, and texts."""
+"""Chooses the form of the keys of a dynamic semi-join: a key table in the probe's statement, or lists and ranges.
+
+A table costs less for many keys, for keys of several columns (it has their exact combinations), and for texts.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ from dqp.planning.semijoins.program import Reduction, share
 def together(
     reduction: Reduction, keys: pa.Table, single: Sequence[exp.Expression], context: Context
 ) -> list[exp.Expression] | None:
-    """The conditions with a table of the keys; None where ``single``, those of each column alone, cost less or the
-    source takes no tables."""
+    """The conditions with a key table; None if ``single``, the conditions for each column alone, cost less, or if the
+    source accepts no tables."""
     probe = reduction.probe
     of = costs(context.dialect(probe.source))
     if of.table_key is None or not context.takes_tables(probe.source):
@@ -46,7 +48,7 @@ def together(
 
 
 def _name(probe: Remote, context: Context) -> str:
-    """That no table of the statement has, here or in a replica: it would be hidden."""
+    """A name that no table of the statement has, here or in a replica, because the key table would hide that table."""
     tables = [each.table for each in walk(probe.tree) if isinstance(each, Scan)]
     taken = {name.lower() for each in tables for name in (each.name, *(copy for _, _, copy in each.replicas))}
     while (name := context.names.new("dqp_keys")).lower() in taken:
@@ -70,17 +72,17 @@ def _listed(condition: exp.Expression) -> int:
 
 
 def _independent(reduction: Reduction, context: Context) -> list[tuple[str, str]]:
-    """The pairs without those that others imply: of columns that are equal within a side, one."""
+    """The pairs without redundant ones: one pair for columns that are equal within a side."""
     build, probe = context.estimator.of(reduction.build).same, context.estimator.of(reduction.probe).same
-    found: dict[tuple[str, str], tuple[str, str]] = {}
+    by_columns: dict[tuple[str, str], tuple[str, str]] = {}
     for one, other in reduction.pairs:
-        found.setdefault((build.get(one, one), probe.get(other, other)), (one, other))
-    return list({other: (one, other) for one, other in found.values()}.values())
+        by_columns.setdefault((build.get(one, one), probe.get(other, other)), (one, other))
+    return list({other: (one, other) for one, other in by_columns.values()}.values())
 
 
 def _combinations(keys: pa.Table, pairs: Sequence[tuple[str, str]], context: Context) -> pa.Table | None:
-    """Each combination without NULLs once, in the types of the probe; None where they are too many, or some have no
-    value there."""
+    """The distinct combinations without NULLs, in the types of the probe; None if there are too many, or if the probe's
+    type cannot hold one of them."""
     columns = {}
     for at, (one, other) in enumerate(pairs, 1):
         column, wanted = keys.column(one), arrow_type(context.types.get(other, "VARCHAR"))
@@ -90,7 +92,7 @@ def _combinations(keys: pa.Table, pairs: Sequence[tuple[str, str]], context: Con
             return None
         if pa.types.is_string(wanted) and pc.any(pc.match_substring(columns[f"k{at}"], "\0")).as_py():
             return None
-        if pa.types.is_temporal(wanted) and ends(columns[f"k{at}"]) is None:  # days that not every database has
+        if pa.types.is_temporal(wanted) and ends(columns[f"k{at}"]) is None:  # not every database can hold such dates
             return None
     table = pa.table(columns).drop_null()
     table = table.group_by(table.column_names).aggregate([])
@@ -100,7 +102,7 @@ def _combinations(keys: pa.Table, pairs: Sequence[tuple[str, str]], context: Con
 
 
 def _part(table: pa.Table, names: Sequence[str], probe: Estimate) -> float:
-    """Of the probe's rows that are left; 1 where it is not known how many different keys they have."""
+    """The part of the probe's rows that the keys keep; 1 if the number of the probe's distinct keys is unknown."""
     columns = [probe.columns.get(each, UNKNOWN) for each in names]
     known = [each for each, column in zip(names, columns, strict=True) if column.distinct is not None]
     part = min(1.0, float(table.num_rows) / probe.distinct(known)) if known else 1.0
@@ -113,7 +115,7 @@ def _part(table: pa.Table, names: Sequence[str], probe: Estimate) -> float:
 
 
 def in_words(conditions: Sequence[exp.Expression]) -> str:
-    """The form of a reduction, for people."""
+    """The form of a reduction as a text for EXPLAIN."""
     words: dict[str, None] = {}
     for each in conditions:
         if isinstance(each, Members):

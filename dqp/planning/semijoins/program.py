@@ -1,9 +1,9 @@
-"""Which dynamic semi-joins pay, and in what order: a semi-join program (Bernstein and Chiu 1981), made anew whenever
-something has been read.
+"""Chooses the dynamic semi-joins that pay, and their order: a semi-join program (Bernstein and Chiu 1981). The choice
+is repeated whenever an input has been read.
 
-The keys of a small input (the build) become a filter of the statement of a large one (the probe), which may be the
-build of a later step, so a step is worth what it saves there too. The program reads the smallest input first that
-makes another one smaller; afterwards every step is left out that costs more than it saves.
+The keys of a small input (the build) become a filter in the statement of a large one (the probe). The probe may be the
+build of a later step, so a step also counts what it saves there. The program first takes all steps, the smallest build
+first; then it drops every step that costs more than it saves.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
 from dqp.planning.predicates import equality
 
 UNSURE = 2.0
-"""How many times more keys than a list may have are waited for: they may turn out to be fewer."""
+"""A build may be estimated to have so many times more keys than a list may have, because it may turn out smaller."""
 WAITING = 0.1
-"""The part of what a query takes anyway that waiting for a build may add to it."""
+"""Waiting for a build may add at most this part of the query's other time."""
 MANY = 24
-"""Probes of a query from which on only those are reduced that take longer to fetch than a statement does."""
+"""From so many probes on, a query only reduces probes that take longer to fetch than one statement."""
 MOST_WEIGHED = 48
-"""Steps that are weighed one against the others."""
+"""Most steps that are compared with each other."""
 _ORDERED = frozenset({"DATE", "TIMESTAMP"})
 Leaf = Remote | Inline
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """``build``: a subtree to be read, or tuples at hand. ``pairs``: (identifier in the build, identifier in the probe)
-    that the join says are equal."""
+    """A possible step. ``build``: a subtree to read, or tuples in memory. ``pairs``: (identifier in the build,
+    identifier in the probe) that the join's condition makes equal."""
 
     build: Leaf
     probe: Remote
@@ -65,8 +65,9 @@ def program(
     begun: Set[Remote] = frozenset(),
     tried: Set[tuple[Leaf, tuple[tuple[str, str], ...]]] = frozenset(),
 ) -> list[Reduction]:
-    """The steps, in order. ``limit``: bytes that a build may have; ``begun``: what is being read: its rows will not be
-    fewer, and waiting for them costs nothing; ``tried``: build and pairs of what is not possible again."""
+    """The steps, in order. ``limit``: most bytes of a build; ``begun``: subtrees that are being read already, so that
+    they cannot be reduced, and waiting for them costs nothing; ``tried``: build and pairs of steps that must not be
+    repeated."""
     context.learn(tree)
     possible = [
         each for each in candidates(tree, context) if each.probe not in begun and (each.build, each.pairs) not in tried
@@ -81,8 +82,8 @@ def _is_long(probe: Remote, context: Context) -> bool:
 
 
 def candidates(tree: Operator, context: Context) -> list[Reduction]:
-    """What the equalities of the tree's joins make possible."""
-    found: dict[tuple[Leaf, Remote], list[tuple[str, str]]] = {}
+    """The reductions that the equalities of the tree's joins allow."""
+    pairs_of: dict[tuple[Leaf, Remote], list[tuple[str, str]]] = {}
     converting: set[int] = set()
     _converts(tree, context, converting)
     for join in walk(tree):
@@ -93,19 +94,19 @@ def candidates(tree: Operator, context: Context) -> list[Reduction]:
             if left is None or right is None or not _comparable(left[1], right[1], context):
                 continue
             if isinstance(left[0], Remote) and join.kind in ("inner", "semi", "right") and _through(join.left, one):
-                found.setdefault((right[0], left[0]), []).append((right[1], left[1]))
+                pairs_of.setdefault((right[0], left[0]), []).append((right[1], left[1]))
             if (
                 isinstance(right[0], Remote)
                 and join.kind in ("inner", "semi", "left", "anti")
                 and _through(join.right, other)
             ):
-                found.setdefault((left[0], right[0]), []).append((left[1], right[1]))
-    return [Reduction(build, probe, tuple(pairs)) for (build, probe), pairs in found.items() if build != probe]
+                pairs_of.setdefault((left[0], right[0]), []).append((left[1], right[1]))
+    return [Reduction(build, probe, tuple(pairs)) for (build, probe), pairs in pairs_of.items() if build != probe]
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """``build`` and ``probe`` are numbers of leaves."""
+    """A step of the program. ``build`` and ``probe`` are numbers of leaves."""
 
     build: int
     probe: int
@@ -152,29 +153,29 @@ class _Program:
         return [each.reduction for each in chosen]
 
     def _all(self) -> list[_Step]:
-        """Every step that makes something smaller, the smallest build first."""
+        """Every step that makes a probe smaller, the smallest build first."""
         chosen: list[_Step] = []
         left = [1.0] * len(self._estimates)
         read: set[int] = set()
         while True:
-            found: dict[int, list[tuple[_Step, float]]] = {}
+            steps_of: dict[int, list[tuple[_Step, float]]] = {}
             for each in self._possible:
                 if each.build in read or each.probe in read:
                     continue
                 if self._estimates[each.build].bytes * left[each.build] <= self._limit:
                     part = self._part(each, left)
                     if part <= LARGEST_PART:
-                        found.setdefault(each.build, []).append((each, part))
-            if not found:
+                        steps_of.setdefault(each.build, []).append((each, part))
+            if not steps_of:
                 return chosen
-            build = min(found, key=lambda each: self._estimates[each].rows * left[each])
+            build = min(steps_of, key=lambda each: self._estimates[each].rows * left[each])
             read.add(build)
-            for each, part in found[build]:
+            for each, part in steps_of[build]:
                 chosen.append(each)
                 left[each.probe] *= part
 
     def _cost(self, steps: Sequence[_Step]) -> float:
-        """Seconds for what the steps make smaller, for their keys and for waiting."""
+        """Seconds for the reduced probes, the keys, and the waiting of these steps."""
         left = [1.0] * len(self._estimates)
         seconds = 0.0
         for each in steps:
@@ -188,7 +189,7 @@ class _Program:
         return self._estimates[step.build].values(name, left[step.build])
 
     def _part(self, step: _Step, left: Sequence[float]) -> float:
-        """Of the probe's rows that are left."""
+        """The part of the probe's rows that the step keeps."""
         build, probe = self._estimates[step.build], self._estimates[step.probe]
         types = self._context.types
         part = 1.0
@@ -203,31 +204,33 @@ class _Program:
 
 
 def most_keys(source: str, type: str, context: Context) -> float:
-    """Keys of the type that a statement of the source may have, in whatever form."""
+    """Most keys of the type in a statement for the source, in any form."""
     return MOST_KEYS if context.takes_tables(source) else most_listed(type, context.dialect(source))
 
 
 def share(low: float, high: float, values: ColumnStatistics) -> float:
-    """The part of the range of values that lies between two ends; 1 where it is not known."""
+    """The part of the column's range that lies between two ends; 1 if it is unknown."""
     if values.low is None or values.high is None or values.high <= values.low:
         return 1.0
     return max(0.0, min(1.0, (min(high, values.high) - max(low, values.low)) / (values.high - values.low)))
 
 
-def _converts(tree: Operator, context: Context, found: set[int]) -> bool:
-    """Whether a join in the tree says that columns are equal of which one is converted: two BIGINTs that equal the same
-    DOUBLE may differ. Enters all trees of which that is so, by their ids."""
-    below = [_converts(each, context, found) for each in ((tree.tree,) if isinstance(tree, Remote) else tree.inputs)]
+def _converts(tree: Operator, context: Context, converting: set[int]) -> bool:
+    """Whether a join in the tree compares columns of which one is converted: two BIGINTs that equal the same DOUBLE may
+    differ. Adds the ids of all such trees to ``converting``."""
+    below = [
+        _converts(each, context, converting) for each in ((tree.tree,) if isinstance(tree, Remote) else tree.inputs)
+    ]
     here = isinstance(tree, Join) and any(
         not same_values(*map(context.types.get, pair)) for pair in map(equality, conjuncts(tree.condition)) if pair
     )
     if here or any(below):
-        found.add(id(tree))
-    return id(tree) in found
+        converting.add(id(tree))
+    return id(tree) in converting
 
 
 def _equal(join: Join, context: Context, converting: Set[int]) -> Iterator[tuple[str, str]]:
-    """The columns (left, right) that the join's condition says are equal, by what joins below say too."""
+    """The columns (left, right) that the join's condition makes equal, also through equalities of joins below."""
     left, right = context.estimator.of(join.left).same, context.estimator.of(join.right).same
     seen: set[tuple[str, str]] = set()
     for each in conjuncts(join.condition):
@@ -246,13 +249,13 @@ def _equal(join: Join, context: Context, converting: Set[int]) -> Iterator[tuple
 
 
 def _alike(tree: Operator, same: Mapping[str, str], name: str) -> list[str]:
-    """The tree's columns that are equal to this one, itself included."""
+    """The tree's columns that are equal to this one, with the column itself."""
     group = same.get(name, name)
     return [each for each in tree.columns if same.get(each, each) == group]
 
 
 def leaf_of(tree: Operator, name: str) -> tuple[Remote, str] | None:
-    """The remote subtree that a column comes from, and its name there: all values of the column are among those."""
+    """The remote subtree that a column comes from, and its identifier there. That column has all values of this one."""
     if isinstance(tree, Remote):
         return tree, name
     below = _below(tree, name)
@@ -260,7 +263,7 @@ def leaf_of(tree: Operator, name: str) -> tuple[Remote, str] | None:
 
 
 def _source_of(tree: Operator, name: str) -> tuple[Remote | Inline, str] | None:
-    """As ``leaf_of``, or the tuples at hand that a column comes from."""
+    """As ``leaf_of``; also the tuples in memory that a column comes from."""
     while not isinstance(tree, Remote | Inline):
         below = _below(tree, name)
         if below is None:
@@ -270,7 +273,7 @@ def _source_of(tree: Operator, name: str) -> tuple[Remote | Inline, str] | None:
 
 
 def _below(tree: Operator, name: str) -> tuple[Operator, str] | None:
-    """Where a column comes from, one operator further down."""
+    """The input that a column comes from, and the column's identifier there."""
     if isinstance(tree, Filter | Distinct | Sort | Call):
         return (tree.input, name) if name in tree.input.columns else None
     if isinstance(tree, Join):
@@ -279,13 +282,13 @@ def _below(tree: Operator, name: str) -> tuple[Operator, str] | None:
         if isinstance(tree, Aggregate) and tree.sets is not None:
             return None
         items = dict(tree.items if isinstance(tree, Project) else tree.keys)
-        made = items.get(name)
-        return (tree.input, made.name) if isinstance(made, exp.Column) else None
+        item = items.get(name)
+        return (tree.input, item.name) if isinstance(item, exp.Column) else None
     return None
 
 
 def _through(tree: Operator, name: str) -> bool:
-    """Whether rows may be taken away from the leaf by this column instead of from the tree."""
+    """Whether a filter on this column may move from the tree to the leaf."""
     if isinstance(tree, Remote):
         return True
     if isinstance(tree, Sort) and (tree.limit is not None or tree.offset):

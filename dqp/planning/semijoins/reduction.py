@@ -1,10 +1,9 @@
-"""Dynamic semi-joins: the keys that a small input holds become a filter of the statement that a large one will send.
+"""Adds the filter of a dynamic semi-join: the keys of a small input filter the statement for a large one.
 
-Once the small input (the build) of a step of the ``program`` has been read, ``reduced`` adds the filter (Mackert and
-Lohman's semi-join, decided while the query runs). It is a range of the keys, or a list of them
-where they are few or lie far apart; a build without keys makes the probe a statement that gives no rows. The filter
-removes only rows that no row of the build could have matched, and the join stays: where a filter says too
-little, nothing but time is lost.
+When the small input (the build) of a step of the ``program`` has been read, ``reduced`` adds the filter (Mackert and
+Lohman's semi-join, decided while the query runs): a range of the keys, a list if they are few or far apart, or a table.
+If the build has no keys, the probe's statement gives no rows. The filter drops only rows that no row of the build
+matches, and the join stays; so a filter that drops too little costs only time.
 """
 
 from __future__ import annotations
@@ -31,26 +30,28 @@ from dqp.planning.semijoins.program import Reduction, share
 
 
 def reduced(tree: Operator, reduction: Reduction, keys: pa.Table, context: Context) -> Operator:
-    """The tree with the probe's statement filtered; the same tree where no filter pays. ``keys``: the build's rows."""
+    """The tree with a filter in the probe's statement; the same tree if no filter pays. ``keys``: the build's rows."""
     probe = reduction.probe
     if not keys.num_rows or any(keys.column(one).null_count == keys.num_rows for one, _ in reduction.pairs):
         smaller: Operator = Sort(probe.tree, (), 0)
     else:
         conditions = [
-            made for one, other in reduction.pairs for made in _conditions(keys.column(one), other, probe, context)
+            condition
+            for one, other in reduction.pairs
+            for condition in _conditions(keys.column(one), other, probe, context)
         ]
         form = together(reduction, keys, conditions, context)
-        made = None if form is None else _filtered(tree, reduction, form, keys.num_rows, context)
-        if made is None and conditions:
-            made = _filtered(tree, reduction, conditions, keys.num_rows, context)
-        return made or tree
+        reduced_tree = None if form is None else _filtered(tree, reduction, form, keys.num_rows, context)
+        if reduced_tree is None and conditions:
+            reduced_tree = _filtered(tree, reduction, conditions, keys.num_rows, context)
+        return reduced_tree or tree
     return _with(tree, reduction, smaller, keys.num_rows, "no row is left", context) or tree
 
 
 def _filtered(
     tree: Operator, reduction: Reduction, conditions: list[exp.Expression], rows: int, context: Context
 ) -> Operator | None:
-    """None where the source cannot do it."""
+    """The tree with the conditions in the probe's statement; None if the source cannot run that."""
     condition = conjunction(conditions)
     assert condition is not None
     smaller = order_conditions(push_filters(Filter(reduction.probe.tree, condition), context), context)
@@ -72,12 +73,12 @@ def _with(
 
 
 def at_hand(build: Inline) -> pa.Table:
-    """The tuples, their columns by identifier."""
+    """The tuples with identifiers as the names of their columns."""
     return build.data.select([name for _, name in build.items]).rename_columns(list(build.columns))
 
 
 def _conditions(keys: pa.ChunkedArray, name: str, remote: Remote, context: Context) -> list[exp.Expression]:
-    """What the keys say about a column of the probe; nothing where it would keep most of the rows."""
+    """The conditions of the keys on a column of the probe; none if they would keep most of the rows."""
     probe, type = context.estimator.of(remote), context.types.get(name, "")
     values = pc.unique(keys.combine_chunks() if keys.num_chunks != 1 else keys.chunk(0)).drop_null()
     count = len(values)
@@ -86,10 +87,10 @@ def _conditions(keys: pa.ChunkedArray, name: str, remote: Remote, context: Conte
     listed = count <= MOST_LISTED and (distinct is None or count <= LARGEST_PART * distinct)
     if type == "VARCHAR":
         return [_list(values, name)] if listed else []
-    found = ends(values)
-    if found is None:
+    extremes = ends(values)
+    if extremes is None:
         return []
-    low, high = found
+    low, high = extremes
     if low == high:
         return [exp.EQ(this=column(name), expression=literal(low))]
     span: list[exp.Expression] = [
@@ -110,7 +111,7 @@ def _conditions(keys: pa.ChunkedArray, name: str, remote: Remote, context: Conte
 
 
 def _many(values: pa.Array, type: str, distinct: float | None, probe: Estimate, dialect: str) -> bool:
-    """Whether a long list of whole numbers pays."""
+    """Whether a list of many whole numbers pays."""
     width = BITS.get(type)
     if width is None or not pa.types.is_signed_integer(values.type) or values.type.bit_width > width:
         return False
