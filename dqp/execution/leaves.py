@@ -42,7 +42,8 @@ class Leaves:
         """The tree over its inputs. What stands in it more than once is computed once."""
         sharing = self._sharing
         heads = [
-            f"{quoted(each.name)} AS MATERIALIZED ({DuckDB(self, sharing).made(each.tree)})" for each in sharing.tables
+            f"{quoted(each.name)} AS MATERIALIZED ({DuckDB(self, sharing).definition(each.tree)})"
+            for each in sharing.tables
         ]
         body = DuckDB(self, sharing).render(self._tree)
         return f"SELECT * FROM (WITH {', '.join(heads)} {body})" if heads else body

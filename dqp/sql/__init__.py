@@ -1,4 +1,5 @@
-"""Operators to SQL text: DuckDB's for what runs here, the sources' dialects for what is pushed down.
+"""Writes operators as SQL: DuckDB's SQL for what runs here, the dialects of the sources for what is pushed down.
 
-It imports ``dqp.algebra``. A new dialect is one module in ``dialects`` and one line in its table.
+``render`` knows the shape of a SELECT, ``render_duckdb`` writes everything, ``dialects`` write only what they list. The
+package imports ``dqp.algebra`` and below. A new dialect is a module in ``dialects`` and a line in its table.
 """

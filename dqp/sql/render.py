@@ -1,8 +1,8 @@
-"""A tree of operators as one SELECT, as flat as a person would have written it.
+"""Writes a tree of operators as one SELECT, with as few nested SELECTs as possible.
 
-``Renderer`` knows the shape of a SELECT and which operators fit into the one below them; how an expression is written
-is its subclass's matter. ``dqp.sql.render_duckdb`` writes everything, for the evaluators; the dialects of the sources
-(``dqp.dialects``) write only what is on their lists and raise for the rest: rendering is the check.
+``Renderer`` knows the shape of a SELECT and which operators fit into the SELECT of the operator below. Its subclasses
+write the expressions: ``dqp.sql.render_duckdb`` writes all of them, for evaluators; the dialects of the sources
+(``dqp.sql.dialects``) write only what is on their lists and raise NotPushed for the rest, so rendering is the check.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from dqp.algebra.operators import (
 )
 
 LONGEST = 2_000
-"""Characters of an expression up to which it is written again in the operator above instead of in a derived table."""
+"""Longest expression, in characters, that is repeated in the operator above. A longer one gets a derived table."""
 Columns = Mapping[str, str]
-"""Identifier of a column to the SQL that stands for it."""
+"""The SQL of columns by identifier."""
 _COLUMN = re.compile(r'(?:\w+\.)?(?:\w+|"[^"]*"|`[^`]*`)')
 _LITERAL = re.compile(r"[-(]*(?:\d[\w.+]*|E?'(?:[^']|'')*'|TRUE|FALSE|NULL)\)*", re.IGNORECASE)
 
 
 @dataclass
 class Select:
-    """A SELECT under construction. ``columns`` holds SQL by identifier; ``plain``: each is a column of a table;
-    ``tables``: in its FROM."""
+    """A SELECT under construction. ``columns`` has SQL by identifier; ``plain``: each one is a column of a table;
+    ``tables``: the number of tables in its FROM."""
 
     columns: dict[str, str]
     source: str = ""
@@ -62,31 +62,31 @@ class Select:
 
     @property
     def open(self) -> bool:
-        """Whether a join or filter may still be added: only FROM and WHERE so far."""
+        """Whether it has only FROM and WHERE, so that a join or a filter can be added."""
         return self.group is None and not (self.distinct or self.order or self.limit or self.windows)
 
     @property
     def bare(self) -> bool:
-        """Whether it is nothing but tables: may stand on the side of an outer join that is filled with NULLs."""
+        """Whether it has only tables, so that it may be the side of an outer join that gets NULLs."""
         return self.open and self.plain and not self.where
 
 
 class Renderer:
-    """One statement; not to be used again. ``outer``: SQL of the identifiers of the queries around it."""
+    """Writes one statement; use a new one for the next. ``outer``: SQL of the identifiers of the queries around."""
 
     semi_joins = False
-    """Whether SEMI JOIN and ANTI JOIN can be written; otherwise EXISTS."""
+    """Whether the dialect has SEMI JOIN and ANTI JOIN. Otherwise EXISTS is written."""
     empty_from = ""
-    """What stands for FROM where there is no table."""
+    """The text after FROM in a SELECT without tables; empty: no FROM."""
 
     def __init__(self) -> None:
         self._aliases: dict[str, int] = {}
         self.outer: dict[str, str] = {}
 
-    # What a dialect says.
+    # --- for subclasses ---
 
     def expression(self, node: exp.Expression, columns: Columns) -> str:
-        """The SQL of an expression over ``columns``; for a ``Nested`` ask ``self.nested``."""
+        """The SQL of an expression over ``columns``. For a ``Nested`` call ``self.nested``."""
         raise TypeError(type(self).__name__)
 
     def quoted(self, name: str) -> str:
@@ -98,14 +98,14 @@ class Renderer:
         return ".".join(map(self.quoted, names))
 
     def ordering(self, key: exp.Expression, columns: Columns) -> str:
-        """One key of ORDER BY, with NULLs where the key says."""
+        """One key of ORDER BY, with NULLS FIRST or LAST as in the key."""
         assert isinstance(key, exp.Ordered)
         direction = " DESC" if key.args.get("desc") else ""
         nulls = "FIRST" if key.args.get("nulls_first") else "LAST"
         return f"{self.expression(key.this, columns)}{direction} NULLS {nulls}"
 
     def conditions(self, where: Sequence[str]) -> Sequence[str]:
-        """What is written for all the conditions of a WHERE."""
+        """The texts for the conditions of a WHERE."""
         return where
 
     def limited(self, limit: int | None, offset: int) -> str:
@@ -124,10 +124,10 @@ class Renderer:
     def verbatim(self, node: Verbatim) -> Select:
         raise TypeError("Verbatim")
 
-    # The shape.
+    # --- the shape of a SELECT ---
 
     def render(self, tree: Operator) -> str:
-        """The statement that gives ``tree.columns``, named by their identifiers."""
+        """The tree's statement; its columns are ``tree.columns`` and have their identifiers as names."""
         return self.text(self.select(tree), tree.columns)
 
     def nested(self, node: Nested, columns: Columns) -> str:
@@ -135,13 +135,13 @@ class Renderer:
         before = self.outer
         self.outer = {**before, **columns}
         try:
-            made = self.select(node.plan)
+            query = self.select(node.plan)
             kind = node.kind
             if kind == "exists":
-                if made.group == "":
-                    made = self.derived(made, node.plan.columns)  # without its aggregates it would be no aggregate
-                return f"EXISTS ({self.text(made, (), 'SELECT 1')})"
-            text = self.text(made, node.plan.columns)
+                if query.group == "":
+                    query = self.derived(query, node.plan.columns)  # without its aggregates it would be no aggregate
+                return f"EXISTS ({self.text(query, (), 'SELECT 1')})"
+            text = self.text(query, node.plan.columns)
         finally:
             self.outer = before
         if kind == "scalar":
@@ -153,22 +153,22 @@ class Renderer:
             return f"({operand} IN ({text}))"
         return f"({operand} {node.args['operator']} {kind.upper()} ({text}))"
 
-    def text(self, made: Select, columns: Iterable[str], head: str | None = None) -> str:
-        """The SELECT; ``columns`` are the identifiers it gives."""
+    def text(self, query: Select, columns: Iterable[str], head: str | None = None) -> str:
+        """The SELECT as text; ``columns`` are the identifiers of its output."""
         if head is None:
-            items = ", ".join(self._item(made.columns[each], each) for each in columns) or "1"
-            head = f"SELECT {'DISTINCT ' if made.distinct else ''}{items}"
+            items = ", ".join(self._item(query.columns[each], each) for each in columns) or "1"
+            head = f"SELECT {'DISTINCT ' if query.distinct else ''}{items}"
         parts = [head]
-        if made.source or self.empty_from:
-            parts.append(f"FROM {made.source or self.empty_from}")
-        if made.where:
-            parts.append("WHERE " + " AND ".join(self.conditions(made.where)))
-        if made.group:
-            parts.append(f"GROUP BY {made.group}")
-        if made.order:
-            parts.append(f"ORDER BY {made.order}")
-        if made.limit:
-            parts.append(made.limit)
+        if query.source or self.empty_from:
+            parts.append(f"FROM {query.source or self.empty_from}")
+        if query.where:
+            parts.append("WHERE " + " AND ".join(self.conditions(query.where)))
+        if query.group:
+            parts.append(f"GROUP BY {query.group}")
+        if query.order:
+            parts.append(f"ORDER BY {query.order}")
+        if query.limit:
+            parts.append(query.limit)
         return " ".join(parts)
 
     def _item(self, text: str, identifier: str) -> str:
@@ -178,32 +178,32 @@ class Renderer:
         return text if is_column else f"{text} AS {name}"
 
     def alias(self, prefix: str) -> str:
-        """A table alias that the statement does not have yet."""
+        """A new table alias within the statement."""
         count = self._aliases[prefix] = self._aliases.get(prefix, 0) + 1
         return f"{prefix}{count}"
 
-    def derived(self, made: Select, columns: tuple[str, ...]) -> Select:
+    def derived(self, query: Select, columns: tuple[str, ...]) -> Select:
         """The SELECT as a table in FROM."""
         alias = self.alias("q")
         known = {each: f"{alias}.{self.quoted(each)}" for each in columns}
-        return Select(known, f"({self.text(made, columns)}) AS {alias}")
+        return Select(known, f"({self.text(query, columns)}) AS {alias}")
 
     def select(self, node: Operator) -> Select:
-        made: Select = getattr(self, "_" + type(node).__name__.lower())(node)
-        return made
+        query: Select = getattr(self, "_" + type(node).__name__.lower())(node)
+        return query
 
     def _opened(self, node: Operator) -> Select:
-        """The node's SELECT, open for a join or a filter."""
-        made = self.select(node)
-        return made if made.open else self.derived(made, node.columns)
+        """The node's SELECT, to which a join or a filter can be added."""
+        query = self.select(node)
+        return query if query.open else self.derived(query, node.columns)
 
     def _bared(self, node: Operator) -> Select:
-        """The node's SELECT as nothing but tables."""
-        made = self.select(node)
-        return made if made.bare else self.derived(made, node.columns)
+        """The node's SELECT with only tables."""
+        query = self.select(node)
+        return query if query.bare else self.derived(query, node.columns)
 
-    def _scope(self, made: Select) -> Columns:
-        return {**self.outer, **made.columns} if self.outer else made.columns
+    def _scope(self, query: Select) -> Columns:
+        return {**self.outer, **query.columns} if self.outer else query.columns
 
     def _scan(self, node: Scan) -> Select:
         alias = self.alias("t")
@@ -232,31 +232,31 @@ class Renderer:
         return self.verbatim(node)
 
     def _filter(self, node: Filter) -> Select:
-        made = self._opened(node.input)
-        condition = self.expression(node.condition, self._scope(made))
+        query = self._opened(node.input)
+        condition = self.expression(node.condition, self._scope(query))
         if isinstance(node.condition, exp.Or):
             condition = f"({condition})"
-        return replace(made, where=[*made.where, condition])
+        return replace(query, where=[*query.where, condition])
 
     def _project(self, node: Project) -> Select:
-        made = self.select(node.input)
+        query = self.select(node.input)
         windows = any(each.find(exp.Window) for each in node.expressions)
-        too_long = not made.plain and max(map(len, made.columns.values()), default=0) > LONGEST
-        given = frozenset(node.input.columns)
-        lone = made.group == "" and not any(used(each) & given for each in node.expressions)
+        too_long = not query.plain and max(map(len, query.columns.values()), default=0) > LONGEST
+        below = frozenset(node.input.columns)
+        lone = query.group == "" and not any(used(each) & below for each in node.expressions)
         if (
-            made.distinct
-            or made.windows
-            or (windows and not made.open)
+            query.distinct
+            or query.windows
+            or (windows and not query.open)
             or too_long
             or lone
-            or _hidden(made, node.expressions)
+            or _hidden(query, node.expressions)
         ):
-            made = self.derived(made, node.input.columns)
-        scope = self._scope(made)
+            query = self.derived(query, node.input.columns)
+        scope = self._scope(query)
         columns = {name: self.expression(each, scope) for name, each in node.items}
-        plain = made.plain and all(isinstance(each, exp.Column) for each in node.expressions)
-        return replace(made, columns=columns, plain=plain, windows=made.windows or windows)
+        plain = query.plain and all(isinstance(each, exp.Column) for each in node.expressions)
+        return replace(query, columns=columns, plain=plain, windows=query.windows or windows)
 
     def _join(self, node: Join) -> Select:
         if node.kind in ("semi", "anti"):
@@ -281,7 +281,7 @@ class Renderer:
         return self._kept(node, self._opened(node.left), self._opened(node.right))
 
     def _kept(self, node: Join, left: Select, right: Select) -> Select:
-        """The left side of a semi-join or an anti-join with what keeps its rows."""
+        """The left side of a semi-join or an anti-join with the condition that keeps or drops its rows."""
         conditions = list(right.where)
         if node.condition is not None:
             scope = {**self.outer, **left.columns, **right.columns}
@@ -296,50 +296,50 @@ class Renderer:
         return replace(left, where=[*left.where, exists])
 
     def _aggregate(self, node: Aggregate) -> Select:
-        made = self._opened(node.input)
+        query = self._opened(node.input)
         ordering = [key for each in node.expressions for key in each.find_all(exp.Ordered)]
-        literals = {each for each, text in made.columns.items() if _LITERAL.fullmatch(text)}
-        computed = literals | {each for each, text in made.columns.items() if not _COLUMN.fullmatch(text)}
+        literals = {each for each, text in query.columns.items() if _LITERAL.fullmatch(text)}
+        computed = literals | {each for each, text in query.columns.items() if not _COLUMN.fullmatch(text)}
         if any(literals & used(each) for _, each in node.keys) or any(computed & used(each) for each in ordering):
-            # A literal has another meaning as a key of GROUP BY, and none as one of an aggregate's ORDER BY; a subquery
-            # that is written twice is not the same to DuckDB, and DISTINCT is ordered by its argument alone.
-            made = self.derived(made, node.input.columns)
+            # A literal in GROUP BY means an item's number, and has no meaning in an aggregate's ORDER BY. DuckDB takes
+            # a subquery that is written twice for two, and orders DISTINCT only by its argument.
+            query = self.derived(query, node.input.columns)
         if any(not each.find(exp.Column) for _, each in node.keys):
-            # A constant would be read as the number of an item: make it a column first.
-            scope = self._scope(made)
-            items = {**made.columns, **{name: self.expression(each, scope) for name, each in node.keys}}
-            made = self.derived(replace(made, columns=items, plain=False), tuple(items))
-            texts = {name: made.columns[name] for name, _ in node.keys}
+            # The database would read a constant as the number of an item, so it becomes a column first.
+            scope = self._scope(query)
+            items = {**query.columns, **{name: self.expression(each, scope) for name, each in node.keys}}
+            query = self.derived(replace(query, columns=items, plain=False), tuple(items))
+            texts = {name: query.columns[name] for name, _ in node.keys}
         else:
-            texts = {name: self.expression(each, self._scope(made)) for name, each in node.keys}
-        scope = {**self._scope(made), **texts}
+            texts = {name: self.expression(each, self._scope(query)) for name, each in node.keys}
+        scope = {**self._scope(query), **texts}
         aggregates = {name: self.expression(each, scope) for name, each in node.aggregates}
         if node.sets is None:
             group = ", ".join(texts.values())
         else:
             sets = (f"({', '.join(texts[each] for each in one)})" for one in node.sets)
             group = f"GROUPING SETS ({', '.join(sets)})"
-        return replace(made, columns={**texts, **aggregates}, group=group, plain=False)
+        return replace(query, columns={**texts, **aggregates}, group=group, plain=False)
 
     def _distinct(self, node: Distinct) -> Select:
-        made = self.select(node.input)
-        if made.distinct or made.order or made.limit:
-            made = self.derived(made, node.input.columns)
-        return replace(made, distinct=True, columns={each: made.columns[each] for each in node.columns})
+        query = self.select(node.input)
+        if query.distinct or query.order or query.limit:
+            query = self.derived(query, node.input.columns)
+        return replace(query, distinct=True, columns={each: query.columns[each] for each in node.columns})
 
     def _sort(self, node: Sort) -> Select:
-        made = self.select(node.input)
-        if made.distinct or made.order or made.limit or made.windows or _hidden(made, node.keys):
-            made = self.derived(made, node.input.columns)
-        scope = self._scope(made)
-        # A literal would be read as the number of an item; it orders nothing.
+        query = self.select(node.input)
+        if query.distinct or query.order or query.limit or query.windows or _hidden(query, node.keys):
+            query = self.derived(query, node.input.columns)
+        scope = self._scope(query)
+        # The database would read a literal as the number of an item. A literal has no effect on the order.
         varying = [each for each in node.keys if each.this.find(exp.Column, Nested)]
         keys = [
             self.ordering(each, scope)
             for each in varying
             if not (isinstance(each.this, exp.Column) and _LITERAL.fullmatch(scope[each.this.name]))
         ]
-        return replace(made, order=", ".join(keys), limit=self.limited(node.limit, node.offset))
+        return replace(query, order=", ".join(keys), limit=self.limited(node.limit, node.offset))
 
     def _setoperation(self, node: SetOperation) -> Select:
         sides = [self._side(side, node.names) for side in members(node)]
@@ -349,29 +349,29 @@ class Renderer:
         return Select(known, f"({word.join(sides)}) AS {alias}")
 
     def _side(self, side: Operator, names: tuple[str, ...]) -> str:
-        made = self.select(side)
-        if made.order or made.limit:
-            made = self.derived(made, side.columns)
-        renamed = {name: made.columns[each] for name, each in zip(names, side.columns, strict=True)}
-        return self.text(replace(made, columns=renamed), names)
+        query = self.select(side)
+        if query.order or query.limit:
+            query = self.derived(query, side.columns)
+        renamed = {name: query.columns[each] for name, each in zip(names, side.columns, strict=True)}
+        return self.text(replace(query, columns=renamed), names)
 
 
-def _hidden(made: Select, expressions: Iterable[exp.Expression]) -> bool:
-    """Whether a subquery names what a SELECT with aggregates computes: inside of it, databases know the keys again that
-    are columns, and no others."""
-    if made.group is None:
+def _hidden(query: Select, expressions: Iterable[exp.Expression]) -> bool:
+    """Whether a subquery uses a computed column of a SELECT with aggregates. Within a subquery, databases recognise
+    only those keys of the SELECT that are plain columns."""
+    if query.group is None:
         return False
     names = {name for each in expressions for nested in subqueries(each) for name in free(nested.plan)}
-    return any(not _COLUMN.fullmatch(made.columns[each]) for each in names & made.columns.keys())
+    return any(not _COLUMN.fullmatch(query.columns[each]) for each in names & query.columns.keys())
 
 
 def members(node: SetOperation) -> list[Operator]:
-    """The sides of a chain of one kind of union, of any other set operation its two."""
-    found: list[Operator] = []
+    """The sides of a chain of unions of one kind; the two sides of any other set operation."""
+    right_sides: list[Operator] = []
     left: Operator = node
     while isinstance(left, SetOperation) and (left is node or (left.kind, left.all) == (node.kind, node.all)):
-        found.append(left.right)
+        right_sides.append(left.right)
         left = left.left
         if node.kind != "union":
             break
-    return [left, *reversed(found)]
+    return [left, *reversed(right_sides)]

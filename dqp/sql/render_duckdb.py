@@ -1,4 +1,4 @@
-"""DuckDB's SQL of trees, for evaluators and the process itself; and of expressions, for people."""
+"""Writes trees in DuckDB's SQL, for evaluators and this process, and expressions for people."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def _truths(self: DuckDBGenerator, node: exp.LogicalAnd | exp.LogicalOr) -> str:
 
 
 TRUTHS: Mapping[type[exp.Expr], Callable[..., str]] = {exp.LogicalAnd: _truths, exp.LogicalOr: _truths}
-"""sqlglot's own put a CAST around DISTINCT and ORDER BY as well."""
+"""Own writers, because those of sqlglot also put a CAST around DISTINCT and ORDER BY."""
 
 
 class _Generator(DuckDBGenerator):
-    """DuckDB's SQL of an expression whose columns are identifiers of a tree."""
+    """Writes an expression whose columns are identifiers of a tree in DuckDB's SQL."""
 
     renderer: Renderer
     known: Columns
@@ -32,7 +32,7 @@ class _Generator(DuckDBGenerator):
         **DuckDBGenerator.TRANSFORMS,
         Nested: lambda self, node: self.renderer.nested(node, self.known),
         exp.Column: lambda self, node: enclosed(self.known[node.name]),
-        # These two change the node that they write.
+        # sqlglot's versions of these two change the node.
         exp.GroupConcat: lambda self, node: DuckDBGenerator.TRANSFORMS[exp.GroupConcat](self, node.copy()),
         exp.WithinGroup: lambda self, node: self.withingroup_sql(node.copy()),
         **TRUTHS,
@@ -44,12 +44,12 @@ class _Whole(DuckDBGenerator):
 
 
 def query_sql(query: exp.Expr, *, comments: bool = True) -> str:
-    """A query as it was written, with its own names."""
+    """The text of a query with its own names."""
     return str(_Whole(dialect=_DuckDBDialect(), comments=comments).generate(query))
 
 
 def enclosed(text: str) -> str:
-    """SQL that may stand as an operand."""
+    """The SQL as an operand, in parentheses if need be."""
     return text if _SIMPLE.fullmatch(text) else f"({text})"
 
 
@@ -59,9 +59,9 @@ Known = Callable[[Operator], tuple[str, Columns] | None]
 
 
 class DuckDB(Renderer):
-    """For the evaluators: everything can be written. ``leaf`` gives the SQL of the table that stands for a ``Remote``,
-    an ``Inline`` or an ``Exchange``; by default a remote tree is written out, a scan is ``alias.table``. ``known``
-    gives the table that stands for a subtree, and what the subtree's columns are called there."""
+    """Writes any tree for DuckDB. ``leaf`` returns the SQL of the table for a ``Remote``, an ``Inline`` or an
+    ``Exchange``; without it a remote tree is written in full, and a scan is ``alias.table``. ``known`` returns the
+    table that replaces a subtree, and the names of the subtree's columns there."""
 
     semi_joins = True
 
@@ -70,18 +70,18 @@ class DuckDB(Renderer):
         self._leaf, self._known = leaf, known
 
     def select(self, node: Operator) -> Select:
-        found = None if self._known is None else self._known(node)
-        if found is None:
+        table = None if self._known is None else self._known(node)
+        if table is None:
             return super().select(node)
-        name, columns = found
+        name, columns = table
         alias = self.alias("r")
         return Select(
             {mine: f"{alias}.{self.quoted(theirs)}" for mine, theirs in columns.items()},
             f"{self.quoted(name)} AS {alias}",
         )
 
-    def made(self, tree: Operator) -> str:
-        """The statement that makes a subtree for which a table stands elsewhere."""
+    def definition(self, tree: Operator) -> str:
+        """The statement of a subtree that a table replaces elsewhere."""
         return self.text(super().select(tree), tree.columns)
 
     def expression(self, node: exp.Expression, columns: Columns) -> str:
@@ -111,13 +111,13 @@ class DuckDB(Renderer):
     def verbatim(self, node: Verbatim) -> Select:
         tables = []
         for part, name, exposed in zip(node.parts, node.names, node.exposed, strict=True):
-            made = self.select(part)
-            items = ", ".join(f"{made.columns[each]} AS {self.quoted(known)}" for known, each in exposed)
-            body = self.text(made, (), f"SELECT {'DISTINCT ' if made.distinct else ''}{items or '1'}")
+            query = self.select(part)
+            items = ", ".join(f"{query.columns[each]} AS {self.quoted(known)}" for known, each in exposed)
+            body = self.text(query, (), f"SELECT {'DISTINCT ' if query.distinct else ''}{items or '1'}")
             tables.append(f"{self.quoted(name)} AS ({body})")
         alias = self.alias("q")
-        given = ", ".join(self.quoted(each) for each in node.columns)
-        inner = f"({query_sql(node.query)}) AS {alias}({given})"
+        names = ", ".join(self.quoted(each) for each in node.columns)
+        inner = f"({query_sql(node.query)}) AS {alias}({names})"
         columns = {each: f"{alias}.{self.quoted(each)}" for each in node.columns}
         if not tables:
             return Select(columns, inner)
@@ -140,18 +140,18 @@ class _Short(DuckDBGenerator):
 
 
 def _short(plan: Operator) -> str:
-    """A nested plan for people; columns of the queries around it by their identifiers."""
+    """The text of a nested plan for people; columns of the queries around appear as identifiers."""
     renderer = DuckDB(lambda each: type(each).__name__.lower())
     renderer.outer = {each: each for each in free(plan)}
     return renderer.render(plan)
 
 
 def duckdb_sql(tree: Operator, leaf: Leaf | None = None) -> str:
-    """The tree as DuckDB's SQL; see ``DuckDB`` for ``leaf``."""
+    """The tree in DuckDB's SQL; see ``DuckDB`` for ``leaf``."""
     return DuckDB(leaf).render(tree)
 
 
 def expression_sql(node: exp.Expression) -> str:
-    """An expression for people: columns by their identifiers, nested plans as ``(…)``."""
+    """The text of an expression for people: columns as identifiers, nested plans as ``(…)``."""
 
     return str(_Short(dialect=_DuckDBDialect()).generate(node, copy=False))
