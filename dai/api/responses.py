@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Mapping
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio.to_thread
 import orjson
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -42,6 +44,7 @@ class KeptFile(Response):
         super().__init__(
             headers={"content-type": media_type, "etag": quoted, "accept-ranges": "bytes", "vary": "Accept"}
         )
+        self._threads: Executor = request.app.state.service.files
         self._file = path.open("rb")
         self._length = os.fstat(self._file.fileno()).st_size
         self._first, self._last = 0, self._length - 1
@@ -85,7 +88,8 @@ class KeptFile(Response):
                 left = 0
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             file.seek(self._first)
-            while left > 0 and (piece := await anyio.to_thread.run_sync(file.read, min(left, FILE_PIECE))):
+            read = partial(asyncio.get_running_loop().run_in_executor, self._threads, file.read)
+            while left > 0 and (piece := await read(min(left, FILE_PIECE))):
                 left -= len(piece)
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             if left <= 0:

@@ -204,7 +204,9 @@ def test_a_pending_job_can_be_aborted(client: httpx.Client) -> None:
         ("PHASE=DANCE", "application/x-www-form-urlencoded", 400),
         ("", "application/x-www-form-urlencoded", 400),
         ("&&&", "application/x-www-form-urlencoded", 400),
+        ("PHASE=RUN&PAUSE=1", "application/x-www-form-urlencoded", 400),
         ("[]", "application/json", 400),
+        ('{"PHASE": 1}', "application/json", 400),
         ("<x/>", "text/xml", 415),
     ],
 )

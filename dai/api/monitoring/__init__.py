@@ -1,1 +1,1 @@
-"""What a service says of itself: metrics, logs, and why answers broke off."""
+"""What a service says of itself: metrics, logs, why answers broke off; ``access`` writes them for each request."""

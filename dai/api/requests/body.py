@@ -10,7 +10,7 @@ import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from dai.api.requests.parameters import pairs
+from dai.api.requests.parameters import M, fields, pairs
 from dai.errors import DataError, RequestError, SlowRequestError, TooLargeError
 
 BODY_STEP = 1 << 20
@@ -76,18 +76,19 @@ class Body:
                 f"Of the body {size:,} bytes came in {seconds:g} seconds.", hint="Send it in smaller parts."
             ) from error
 
-    async def fields(self) -> dict[str, str]:
-        """The body of a small form, or of a flat JSON object with text values; names in lower case."""
+    async def fields(self, model: type[M]) -> M:
+        """The body of a small form, or of a flat JSON object with text values; its names in any case."""
         body = await self.read()
         if content_type(self._request) in ("", FORM):
             try:
-                return {name.lower(): value for name, value in (pairs(body) if body else ())}
+                values = dict(pairs(body)) if body else {}
             except ValueError as error:
                 raise DataError("The form cannot be read.") from error
-        try:
-            values = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            raise DataError(f"The body is not JSON: {error}.") from error
-        if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-            raise RequestError("The body must be a JSON object with text values.")
-        return {name.lower(): value for name, value in values.items()}
+        else:
+            try:
+                values = orjson.loads(body)
+            except orjson.JSONDecodeError as error:
+                raise DataError(f"The body is not JSON: {error}.") from error
+            if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+                raise RequestError("The body must be a JSON object with text values.")
+        return fields(model, {name.upper(): value for name, value in values.items()})

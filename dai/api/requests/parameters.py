@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -66,8 +68,17 @@ def pairs(text: bytes) -> list[tuple[str, str]]:
 
 def members(model: type[M], body: bytes) -> M:
     """A body of JSON. DataError where it is none, ParameterError where it does not fit."""
+    return _fitting(model, partial(model.model_validate_json, body))
+
+
+def fields(model: type[M], values: Mapping[str, str]) -> M:
+    """A form. ParameterError where it does not fit."""
+    return _fitting(model, partial(model.model_validate, values))
+
+
+def _fitting(model: type[M], validate: Callable[[], M]) -> M:
     try:
-        return model.model_validate_json(body)
+        return validate()
     except ValidationError as error:
         wrong = error.errors(include_url=False)[0]
         if wrong["type"] == "json_invalid":

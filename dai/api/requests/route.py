@@ -54,6 +54,8 @@ class PullRoute(ChangingRoute):
     search for them (decision 17 has the figures)."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        if self.dependant.dependencies:
+            raise TypeError(f"{self.path} has dependencies, which a PullRoute does not look up")
         path, (query,) = self.dependant.path_params, self.dependant.query_params
 
         async def handle(request: Request) -> Response:

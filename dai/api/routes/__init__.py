@@ -1,1 +1,4 @@
-"""The endpoints, one module a subject: each declares its operations and answers them."""
+"""The endpoints, one module a subject, each with a ``router``: coroutine functions, declared with ``@router.get`` and
+the like, with models of their parameters (``requests.parameters.Asked``) and ``responses=answers(…)`` of their errors.
+A new endpoint goes into the module of its subject; a new subject's router also into ``ROUTERS`` of ``app``.
+"""

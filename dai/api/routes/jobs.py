@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from starlette.responses import Response
 
 from dai.api.dependencies import Accept, TheBody, TheService
@@ -29,7 +29,6 @@ from dai.errors import (
     LimitError,
     NotAcceptableError,
     NotFoundError,
-    ParameterError,
     RangeError,
     SlowRequestError,
     TooLargeError,
@@ -108,6 +107,30 @@ class Waiting(Asked):
 class OutputForm(Asked):
     format: FormatName | Unsaid = Field(None, description="the form of the result, in place of Accept")
     blocksize: BlockSize | Unsaid = None
+
+
+class PhaseChange(Asked):
+    phase: Annotated[Literal["RUN", "ABORT"], BeforeValidator(str.upper)] = Field(alias="PHASE")
+
+
+def _moment_of(text: str) -> float:
+    """Seconds of a time as in 2030-01-31T12:00:00Z, in UTC where it does not say."""
+    try:
+        when = datetime.datetime.fromisoformat(text)
+        return (when if when.tzinfo else when.replace(tzinfo=datetime.UTC)).timestamp()
+    except (OverflowError, OSError, ValueError):
+        raise ValueError("a time as in 2030-01-31T12:00:00Z") from None
+
+
+class DestructionChange(Asked):
+    seconds: Annotated[
+        float, BeforeValidator(_moment_of), WithJsonSchema({"type": "string", "format": "date-time"})
+    ] = Field(alias="DESTRUCTION")
+
+
+def _form(model: type[Asked]) -> dict[str, Any]:
+    schema = model.model_json_schema()
+    return takes({FORM: schema, JSON: schema})
 
 
 async def _control(service: Service, function: Callable[..., T], *arguments: Any) -> T:
@@ -198,23 +221,16 @@ async def delete_job(service: TheService, job: Text) -> Response:
     return Response(status_code=204)
 
 
-def _fields(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    members = {"type": "object", "required": [name], "properties": {name: schema}}
-    return takes({FORM: members, JSON: members})
-
-
 @router.post(
     "/{job}/phase",
     summary="Run a pending job, or abort one",
     response_model=JobDescription,
     responses=answers(*_BODY_PROBLEMS, ok={200: {"headers": {"Location": header("the job")}}}),
-    openapi_extra=_fields("PHASE", {"type": "string", "enum": ["RUN", "ABORT"]}),
+    openapi_extra=_form(PhaseChange),
 )
 async def post_phase(service: TheService, job: Text, body: TheBody) -> Response:
-    asked = (await body.fields()).get("phase", "").upper()
-    if asked not in ("RUN", "ABORT"):
-        raise ParameterError("PHASE must be RUN or ABORT.")
-    known = await _control(service, service.jobs.run if asked == "RUN" else service.jobs.abort, job)
+    asked = await body.fields(PhaseChange)
+    known = await _control(service, service.jobs.run if asked.phase == "RUN" else service.jobs.abort, job)
     return JSONAnswer(described(known), headers={"Location": f"/jobs/{job}"})
 
 
@@ -223,21 +239,11 @@ async def post_phase(service: TheService, job: Text, body: TheBody) -> Response:
     summary="Set the time at which the job and its results are destroyed",
     response_model=JobDescription,
     responses=answers(*_BODY_PROBLEMS),
-    openapi_extra=_fields("DESTRUCTION", {"type": "string", "format": "date-time"}),
+    openapi_extra=_form(DestructionChange),
 )
 async def post_destruction(service: TheService, job: Text, body: TheBody) -> Response:
-    text = (await body.fields()).get("destruction", "")
-    try:
-        when = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise ParameterError("DESTRUCTION must be a time as in 2030-01-31T12:00:00Z.") from None
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=datetime.UTC)
-    try:
-        seconds = when.timestamp()
-    except (OverflowError, OSError, ValueError):
-        raise ParameterError("DESTRUCTION is no time that can be kept.") from None
-    return JSONAnswer(described(await _control(service, service.jobs.set_destruction, job, seconds)))
+    asked = await body.fields(DestructionChange)
+    return JSONAnswer(described(await _control(service, service.jobs.set_destruction, job, asked.seconds)))
 
 
 @router.get(
