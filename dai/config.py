@@ -299,19 +299,28 @@ def _known_as(level: str, place: Mapping[str, Any]) -> str:
     return level
 
 
+def keys(kind: Any) -> dict[str, str]:
+    """The fields of a section by the keys that set them: its name, and the one that it had in an earlier release."""
+    fields = dataclasses.fields(kind)
+    former = {each.metadata["formerly"]: each.name for each in fields if "formerly" in each.metadata}
+    return {each.name: each.name for each in fields} | former
+
+
 def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **given: Any) -> Any:
     """A dataclass ``kind`` of the values of a section; ``given`` are fields that no key sets. ``where`` names it in
     errors. ConfigurationError for an unknown key, with the nearest, and for a value of another type."""
     hints = typing.get_type_hints(kind)
     most = {each.name: each.metadata.get("most") for each in dataclasses.fields(kind)}
-    known = [each.name for each in dataclasses.fields(kind) if each.name not in given]
+    known = {key: name for key, name in keys(kind).items() if name not in given}
     found: dict[str, Any] = dict(given)
     for name, value in values.items():
-        key = name.replace("-", "_")
-        if key not in known:
+        key = known.get(name.replace("-", "_"))
+        if key is None:
             source = f" ({value.variable})" if isinstance(value, _Override) else ""
             whose = f"[{where}]" if where else "The file"
-            raise ConfigurationError(f"{whose} has no key {name!r}{source}.", hint=nearest(key, known))
+            raise ConfigurationError(
+                f"{whose} has no key {name!r}{source}.", hint=nearest(name, list(dict.fromkeys(known.values())))
+            )
         place = f"{where}.{name}" if where else name
         found[key] = _bounded(_value(value, hints[key], place, base), place, most[key])
     return kind(**found)

@@ -47,7 +47,7 @@ class SourceSettings:
 class FederationSettings:
     """``evaluators``: ``local``, URLs of evaluator services, or one ``ray://…``. ``memory_bytes`` is what the queries
     of one evaluator hold before they spill to disk, at least ``LEAST_MEMORY`` (0: DuckDB's own limit). ``lifetime``:
-    seconds that statistics are taken for the present ones. ``silence``: that a service may not say that it lives, while
+    seconds that statistics are taken for the present ones. ``liveness_timeout``: that a service may not say that it lives, while
     a statement waits for its rows, before it counts as gone. ``upload_bytes``: of tables that were loaded into a
     service's federation, all together (0: nothing may be loaded), each kept until it was not used for
     ``upload_seconds``. ``replicas``: ``alias.table`` to other tables with
@@ -58,7 +58,7 @@ class FederationSettings:
     evaluators: tuple[str, ...] = ("local",)
     memory_bytes: int = 0
     lifetime: float = 300.0
-    silence: float = 10.0
+    liveness_timeout: float = field(default=10.0, metadata={"formerly": "silence"})
     upload_bytes: int = 256_000_000
     upload_seconds: float = 3600.0
     sources: tuple[SourceSettings, ...] = ()
@@ -135,11 +135,13 @@ def parse(
         raise ConfigurationError(f"[{where}] must be a section, not {document!r}.")
     dot = f"{where}." if where else ""
     parts = ("sources", "views", "replicas", "functions")
-    known = [each.name for each in dataclasses.fields(FederationSettings) if each.name not in ("name", "base")]
+    known = {key: name for key, name in config.keys(FederationSettings).items() if name not in ("name", "base")}
     for key in document:
         if key.replace("-", "_") not in known:
             place = f"[{where}]" if where else "A federation"
-            raise ConfigurationError(f"{place} has no key {key!r}.", hint=nearest(key, known))
+            raise ConfigurationError(
+                f"{place} has no key {key!r}.", hint=nearest(key, list(dict.fromkeys(known.values())))
+            )
     plain = {key: value for key, value in document.items() if key not in parts}
     made: FederationSettings = config.section(FederationSettings, where, plain, base, name=name)
     check_memory(made.memory_bytes, f"{dot}memory_bytes")
@@ -147,7 +149,7 @@ def parse(
         raise ConfigurationError(f"{dot}upload_seconds must be more than 0, not {made.upload_seconds}.")
     if made.upload_bytes < 0:
         raise ConfigurationError(f"{dot}upload_bytes must be 0 or more, not {made.upload_bytes}.")
-    for key in ("lifetime", "silence"):
+    for key in ("lifetime", "liveness_timeout"):
         if getattr(made, key) <= 0:
             raise ConfigurationError(f"{dot}{key} must be more than 0 seconds, not {getattr(made, key)}.")
     if not made.evaluators or not all(isinstance(each, str) for each in made.evaluators):
@@ -279,7 +281,7 @@ class EvaluatorSettings:
     """``flight_host`` and ``flight_port`` (0: a free one): where exchanges are served. ``memory_bytes``: what DuckDB
     holds for all queries together before it spills (0: its own limit); ``exchange_bytes`` and ``buffer_bytes``: what
     one output and one input hold. ``directory``: for what does not fit; the system's place for temporary files unless
-    given. ``silence``: seconds that a coordinator may not say that it lives, until its fragments end. ``sources``:
+    given. ``liveness_timeout``: seconds that a coordinator may not say that it lives, until its fragments end. ``sources``:
     prefixes of the addresses of resources and operations that may be asked; ``python``: functions
     ``package.module:function`` that may be called."""
 
@@ -289,6 +291,6 @@ class EvaluatorSettings:
     exchange_bytes: int = 64 << 20
     buffer_bytes: int = 64 << 20
     directory: Path | None = None
-    silence: float = 60.0
+    liveness_timeout: float = field(default=60.0, metadata={"formerly": "silence"})
     sources: tuple[str, ...] = LOOPBACK
     python: tuple[str, ...] = ()

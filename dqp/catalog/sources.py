@@ -147,7 +147,7 @@ class DriverSource(Source):
 
 
 class ServiceSource(Source):
-    """A resource of a data service, over HTTP. Connects at its first use. ``silence``: seconds that the service may
+    """A resource of a data service, over HTTP. Connects at its first use. ``liveness_timeout``: seconds that the service may
     give no sign of life while a statement waits for it."""
 
     def __init__(
@@ -157,7 +157,7 @@ class ServiceSource(Source):
         *,
         replica_of: str | None = None,
         options: Options | None = None,
-        silence: float = PATIENCE,
+        liveness_timeout: float = PATIENCE,
     ) -> None:
         base, name = parted(url)
         if name is None:
@@ -172,7 +172,7 @@ class ServiceSource(Source):
         # Small requests must not wait as long as a statement may.
         self._described = Service(base, replace(options, read=min(options.read, SMALL_SECONDS), retries=1))
         self._alive = Service(base, replace(options, read=min(options.read, ALIVE_SECONDS), retries=0))
-        self._heartbeat = Heartbeat(self._lives, f"The source at {self.address}", patience=silence)
+        self._heartbeat = Heartbeat(self._lives, f"The source at {self.address}", patience=liveness_timeout)
         self._small = Heartbeat(
             self._lives, f"The source at {self.address}", patience=SMALL_PATIENCE, after=SMALL_AFTER
         )
@@ -317,7 +317,7 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
     sources: list[Source] = []
     for each in settings.sources:
         if each.url is not None:
-            sources.append(ServiceSource(each.alias, each.url, silence=settings.silence))
+            sources.append(ServiceSource(each.alias, each.url, liveness_timeout=settings.liveness_timeout))
         elif each.database is not None:
             sources.append(DriverSource(each.alias, driver_for(each.database)))
         elif resolve is None:
@@ -328,7 +328,9 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
         else:
             sources.append(DriverSource(each.alias, _resolved(resolve, each), own=False))
         sources += [
-            ServiceSource(f"{each.alias}@{number}", url, replica_of=each.alias, silence=settings.silence)
+            ServiceSource(
+                f"{each.alias}@{number}", url, replica_of=each.alias, liveness_timeout=settings.liveness_timeout
+            )
             for number, url in enumerate(each.replicas, 1)
         ]
     return sources

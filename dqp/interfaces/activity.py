@@ -32,8 +32,10 @@ def configured(role: RoleConfig) -> EvaluatorDriver:
     for name in ("memory_bytes", "exchange_bytes", "buffer_bytes", "flight_port"):
         if getattr(settings, name) < 0:
             raise ConfigurationError(f"roles.{role.name}.{name} must be 0 or more, not {getattr(settings, name)}.")
-    if settings.silence <= 0:
-        raise ConfigurationError(f"roles.{role.name}.silence must be more than 0 seconds, not {settings.silence}.")
+    if settings.liveness_timeout <= 0:
+        raise ConfigurationError(
+            f"roles.{role.name}.liveness_timeout must be more than 0 seconds, not {settings.liveness_timeout}."
+        )
     check_memory(settings.memory_bytes, f"roles.{role.name}.memory_bytes")
     for name in ("sources", "python"):
         if not all(isinstance(each, str) for each in getattr(settings, name)):

@@ -69,7 +69,7 @@ from dqp.runtimes.local import FORESEEN, Local, Query
 from dqp.settings import FederationSettings
 from dqp.sql.dialects import NotPushed
 
-SILENCE = 10.0
+LIVENESS_TIMEOUT = 10.0
 """Seconds without an answer after which an evaluator is lost."""
 ANSWER = 3.0
 """Seconds in which it has to answer when it is asked whether it is there."""

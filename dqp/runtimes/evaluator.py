@@ -99,8 +99,8 @@ class Evaluator:
             if heartbeat is None:
                 while len(self._coordinators) >= _KEPT:
                     self._coordinators.pop(next(iter(self._coordinators)))
-                after = min(AFTER, self.settings.silence)
-                heartbeat = Heartbeat(ask, "The coordinator", patience=self.settings.silence, after=after)
+                after = min(AFTER, self.settings.liveness_timeout)
+                heartbeat = Heartbeat(ask, "The coordinator", patience=self.settings.liveness_timeout, after=after)
                 self._coordinators[address] = heartbeat
             return heartbeat
 
@@ -191,7 +191,7 @@ class Work:
         self._cancellation.cancel(self._given.cause)
 
     def _forsaken(self) -> None:
-        seconds = self._evaluator.settings.silence
+        seconds = self._evaluator.settings.liveness_timeout
         self._given.cancel(
             EvaluatorLostError(
                 f"The coordinator has not said for {seconds:g} s that it lives; its fragments were ended.",

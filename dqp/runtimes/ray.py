@@ -29,7 +29,7 @@ from dqp.catalog.catalog import Catalog
 from dqp.execution.service_calls import Operation
 from dqp.planning.distribution.spreading import DEFAULT, Thresholds
 from dqp.runtimes.attempt import gone
-from dqp.runtimes.distributed import ANSWER, SILENCE, Distributed
+from dqp.runtimes.distributed import ANSWER, LIVENESS_TIMEOUT, Distributed
 from dqp.runtimes.evaluator import Evaluator, Work
 from dqp.runtimes.flight.client import reached
 from dqp.runtimes.wire import Task, decoded, encoded
@@ -181,13 +181,13 @@ class RayEvaluator:
         del waits  # an actor has a turn for all
         work = uuid.uuid4().hex
         try:
-            problem = self._asked(self.actor.begin.remote(work, encoded(tasks)), SILENCE)
+            problem = self._asked(self.actor.begin.remote(work, encoded(tasks)), LIVENESS_TIMEOUT)
             if problem is not None:
                 raise from_problem(problem)
             yield []
             while True:
                 cancellation.check()
-                answer = self._asked(self.actor.report.remote(work), SILENCE)
+                answer = self._asked(self.actor.report.remote(work), LIVENESS_TIMEOUT)
                 if answer is None:
                     raise gone(self.name)
                 reports, over = answer

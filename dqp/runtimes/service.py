@@ -21,7 +21,7 @@ from dqp.catalog.heartbeat import Heartbeat
 from dqp.execution.service_calls import Operation
 from dqp.planning.distribution.spreading import DEFAULT, Thresholds
 from dqp.runtimes.attempt import gone
-from dqp.runtimes.distributed import ANSWER, SILENCE, Distributed
+from dqp.runtimes.distributed import ANSWER, LIVENESS_TIMEOUT, Distributed
 from dqp.runtimes.flight.client import reached
 from dqp.runtimes.wire import Task, encoded
 from dqp.settings import FederationSettings
@@ -63,7 +63,7 @@ class ServiceEvaluator:
         self._client = Client(base, Options(connect=2.0, retries=1))
         self._prompt = Client(base, Options(connect=2.0, retries=0))
         self._asked = Client(base, Options(connect=ANSWER, read=ANSWER, retries=0))
-        self._heartbeat = Heartbeat(self._lives, self.name, after=AFTER, patience=SILENCE - AFTER - ANSWER)
+        self._heartbeat = Heartbeat(self._lives, self.name, after=AFTER, patience=LIVENESS_TIMEOUT - AFTER - ANSWER)
         self._lock = threading.Lock()
         self._address: str | None = None
 

@@ -166,7 +166,7 @@ def test_the_fragments_of_a_silent_coordinator_end(monkeypatch: pytest.MonkeyPat
         return health(address, timeout=0.1)
 
     monkeypatch.setattr("dqp.runtimes.evaluator.health", asked)
-    evaluator = Evaluator(EvaluatorSettings(silence=0.2))
+    evaluator = Evaluator(EvaluatorSettings(liveness_timeout=0.2))
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         address = f"127.0.0.1:{stopped.getsockname()[1]}"
         given = task("0.0", "SELECT unnest(range(100000)) AS v, k FROM i1", {"i1": numbers(2000)}, coordinator=address)
@@ -193,7 +193,7 @@ def test_a_coordinator_that_lives_may_take_its_time(monkeypatch: pytest.MonkeyPa
             return told()
 
         monkeypatch.setattr(port, "health", health)
-        evaluator = Evaluator(EvaluatorSettings(silence=0.5))
+        evaluator = Evaluator(EvaluatorSettings(liveness_timeout=0.5))
         given = task("0.0", "SELECT k FROM i1", {"i1": numbers(2000)}, coordinator=port.address)
         work = evaluator.begin([given], Cancellation())
         until(lambda: len(asked) > 2)
@@ -270,7 +270,7 @@ def test_a_prefix_with_port_and_path(address: str, allowed: bool) -> None:
         ({"memory_bytes": 99_999_999}, "roles.evaluator.memory_bytes must be at least 100_000_000"),
         ({"memory": 1}, "has no key 'memory'"),
         ({"sources": [5]}, "list of texts"),
-        ({"silence": 0.0}, "more than 0 seconds"),
+        ({"liveness_timeout": 0.0}, "more than 0 seconds"),
     ],
 )
 def test_a_role_that_cannot_be(content: Mapping[str, Any], text: str) -> None:

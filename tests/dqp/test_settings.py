@@ -89,7 +89,7 @@ def test_a_service_reads_resources() -> None:
         ({"memory_bytes": 64_000_000}, "memory_bytes must be at least 100_000_000"),
         ({"memory_bytes": "much"}, "memory_bytes must be a whole number, not 'much'"),
         ({"lifetime": 0}, "lifetime must be more than 0"),
-        ({"silence": 0}, "silence must be more than 0"),
+        ({"liveness_timeout": 0}, "liveness_timeout must be more than 0"),
         ({"sources": 3}, "sources must be a list of sections"),
         ({"sources": [{"url": "http://h/x"}]}, r"sources\[1\] has no alias"),
         ({"sources": [{"alias": "a", "uri": "http://h/x"}]}, r"\[sources\[1\]\] has no key 'uri'.*'url'"),
@@ -142,3 +142,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("= 1")
     with pytest.raises(ConfigurationError, match="is not TOML"):
         load(tmp_path / "bad.toml")
+
+
+def test_the_liveness_timeout_keeps_its_former_key() -> None:
+    assert parse({"sources": {}, "silence": 3}).liveness_timeout == 3.0

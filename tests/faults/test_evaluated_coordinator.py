@@ -26,7 +26,7 @@ lab = dqp.connect({"sources": given["sources"], "evaluators": given["evaluators"
 lab._coordinator.runtime._thresholds = ALWAYS
 print(json.dumps(lab.sql(given["sql"]).arrow().to_pylist(), default=int))
 """
-SILENCE = 3.0
+LIVENESS_TIMEOUT = 3.0
 """Seconds that a coordinator may be silent."""
 
 
@@ -34,7 +34,7 @@ SILENCE = 3.0
 def evaluated(both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     for each in both.values():
         each.begin()
-    with world(tmp_path_factory.mktemp("evaluated"), both, f"silence = {SILENCE}") as made:
+    with world(tmp_path_factory.mktemp("evaluated"), both, f"liveness_timeout = {LIVENESS_TIMEOUT}") as made:
         yield made
 
 

@@ -28,8 +28,8 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Positions: TypeAlias = NDArray[np.int64]
 
 
-class Incoming:
-    """The bytes from a socket that were not taken yet. ``lost`` is raised when the connection breaks."""
+class SocketReader:
+    """Reads a socket, and keeps the bytes that were not taken yet. ``lost`` is raised when the connection breaks."""
 
     def __init__(self, socket: int, lost: Callable[[], Exception]) -> None:
         self._socket, self._lost = socket, lost

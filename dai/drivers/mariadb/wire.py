@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dai.drivers.connections.socket_reader import SLACK, Bytes, Incoming, Positions, chained, slices
+from dai.drivers.connections.socket_reader import SLACK, Bytes, Positions, SocketReader, chained, slices
 from dai.drivers.mariadb.types import Kind, kind
 
 FEW_ROWS, FEW_BYTES = 32, 1 << 10
@@ -61,9 +61,9 @@ class Answer:
     def __init__(self, raw: Any, statement: bytes, unread: int = 0) -> None:
         self.ended = self.more = False
         raw.send_query(statement)
-        self._incoming = Incoming(raw.fileno(), _broken)
-        _settle(self._incoming, unread)
-        if self._incoming.copy(3, 4) != b"\1":
+        self._reader = SocketReader(raw.fileno(), _broken)
+        _settle(self._reader, unread)
+        if self._reader.copy(3, 4) != b"\1":
             raise _broken()
         head = self._packet()
         self.kinds: list[Kind] | None = None
@@ -74,7 +74,7 @@ class Answer:
         else:
             count, _ = _number(head, 0)
             self.kinds = [_kind(self._packet()) for _ in range(count)]
-            if self._incoming.copy(0, 5)[::4] == bytes([5, _EOF]):
+            if self._reader.copy(0, 5)[::4] == bytes([5, _EOF]):
                 self._packet()
 
     def rows(self, most: int) -> list[pa.Array] | None:
@@ -85,7 +85,7 @@ class Answer:
             data, starts, ends, special = self._look()
             take = min(len(starts), most, special)
             if take:
-                self._incoming.skip(int(ends[take - 1]))
+                self._reader.skip(int(ends[take - 1]))
                 found = columns(data, starts[:take], ends[:take], len(self.kinds))
                 if take == special < len(starts) and data[starts[take] + 4] == _EOF:
                     self._over(self._packet())
@@ -104,9 +104,9 @@ class Answer:
             if not len(starts):
                 self._long_row()
             elif special == len(starts):
-                self._incoming.skip(int(ends[-1]))
+                self._reader.skip(int(ends[-1]))
             else:
-                self._incoming.skip(int(starts[special]))
+                self._reader.skip(int(starts[special]))
                 try:
                     self._over(self._packet())
                 except ServerError:
@@ -116,21 +116,21 @@ class Answer:
 
     def _look(self) -> tuple[Bytes, Positions, Positions, int]:
         """What is there: its packets, and the number of the first that is no row. No packets: a row of several."""
-        incoming = self._incoming
-        incoming.fill(4, self._size, _is_end)
-        data = incoming.data()
-        starts, ends = packets(data[: len(incoming)])
+        reader = self._reader
+        reader.fill(4, self._size, _is_end)
+        data = reader.data()
+        starts, ends = packets(data[: len(reader)])
         special = np.flatnonzero(data[starts + 4] >= _EOF)
         return data, starts, ends, int(special[0]) if len(special) else len(starts)
 
     def _size(self) -> int:
-        return 4 + self._incoming.number(0, 3, "little")
+        return 4 + self._reader.number(0, 3, "little")
 
     def _packet(self) -> bytes:
         """The next packet, which is a short one."""
         size = self._size()
-        packet = self._incoming.copy(4, size)
-        self._incoming.skip(size)
+        packet = self._reader.copy(4, size)
+        self._reader.skip(size)
         if not packet:
             raise _broken()
         if packet[0] == _ERROR:
@@ -159,7 +159,7 @@ class Answer:
 
     def _end(self) -> None:
         self.ended = True
-        self._incoming.drop()
+        self._reader.drop()
 
     def _long_row(self) -> Bytes:
         """A row of several packets as if it were one, and SLACK."""
@@ -167,8 +167,8 @@ class Answer:
         size = _SPLIT
         while size == _SPLIT:
             size = self._size() - 4
-            parts.append(self._incoming.copy(4, 4 + size))
-            self._incoming.skip(4 + size)
+            parts.append(self._reader.copy(4, 4 + size))
+            self._reader.skip(4 + size)
         return np.frombuffer(b"".join([*parts, b"\0" * SLACK]), np.uint8)
 
 
@@ -182,15 +182,15 @@ def settle(raw: Any, unread: int) -> None:
     """Waits for the answers to so many statements without rows that were sent. Raises OperationalError where one of
     them failed or the connection is broken: it is of no further use."""
     if unread:
-        _settle(Incoming(raw.fileno(), _broken), unread)
+        _settle(SocketReader(raw.fileno(), _broken), unread)
 
 
-def _settle(incoming: Incoming, unread: int) -> None:
+def _settle(reader: SocketReader, unread: int) -> None:
     for _ in range(unread):
-        size = 4 + incoming.number(0, 3, "little")
-        if incoming.copy(4, size)[:1] != b"\0":
+        size = 4 + reader.number(0, 3, "little")
+        if reader.copy(4, size)[:1] != b"\0":
             raise _broken()
-        incoming.skip(size)
+        reader.skip(size)
 
 
 def _is_end(last: bytes) -> bool:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dai.drivers.connections.interrupts import interruptible
-from dai.drivers.connections.socket_reader import SLACK, Bytes, Incoming, Positions, chained, slices
+from dai.drivers.connections.socket_reader import SLACK, Bytes, Positions, SocketReader, chained, slices
 from dai.drivers.postgresql.bulk import settings
 from dai.drivers.postgresql.errors import from_result, unavailable
 from dai.drivers.postgresql.read import CANCEL_SECONDS, Description, Descriptions, Projection, Query, Stale, begun
@@ -154,56 +154,56 @@ class _Copy:
         self.ended = False
         self._sql = caller_sql
         socket = connection.pgconn.socket
-        self._incoming = Incoming(socket, unavailable)
+        self._reader = SocketReader(socket, unavailable)
         statement = f"COPY ({sql}\n) TO STDOUT (FORMAT binary)".encode() + b"\0"
         _send(socket, b"Q" + struct.pack(">I", len(statement) + 4) + statement)
         self._columns = -1
 
     def rows(self, shapes: tuple[Shape, ...]) -> list[pa.Array] | None:
         """The next rows; None at the end. Waits for more than one row only as long as they keep coming."""
-        incoming = self._incoming
+        reader = self._reader
         while not self.ended:
-            incoming.fill(_HEAD, self._size, _is_end)
-            data = incoming.data()
-            starts, ends = _messages(data[: len(incoming)], len(shapes))
+            reader.fill(_HEAD, self._size, _is_end)
+            data = reader.data()
+            starts, ends = _messages(data[: len(reader)], len(shapes))
             if len(starts):
-                incoming.skip(int(ends[-1]))
+                reader.skip(int(ends[-1]))
                 return _arrays(data, starts, ends, shapes)
             self._other(len(shapes))
         return None
 
     def _size(self) -> int:
-        return 1 + self._incoming.number(1, 5, "big")
+        return 1 + self._reader.number(1, 5, "big")
 
     def _other(self, columns: int) -> None:
         """A message that is no row."""
-        incoming = self._incoming
+        reader = self._reader
         size = self._size()
-        kind, body = incoming.copy(0, 1), incoming.copy(_HEAD, size)
+        kind, body = reader.copy(0, 1), reader.copy(_HEAD, size)
         if kind == b"d" and body.startswith(b"PGCOPY\n\xff\r\n\0"):
             # The first row, or the end of the rows, stands behind the signature.
             rest = size - _HEAD - _SIGNATURE
-            incoming.replace(_SIGNATURE, b"d" + struct.pack(">I", rest + 4))
-            incoming.skip(_SIGNATURE if rest else size)
+            reader.replace(_SIGNATURE, b"d" + struct.pack(">I", rest + 4))
+            reader.skip(_SIGNATURE if rest else size)
             return
-        incoming.skip(size)
+        reader.skip(size)
         if kind == b"E":
             failure = _Failure(body)
             self._to_end()
             raise from_result(failure, self._sql)
         if kind == b"Z":
             self.ended = True
-            incoming.drop()
+            reader.drop()
         elif kind not in (b"H", b"c", b"C", b"N", b"S", b"A") and not (kind == b"d" and body == b"\xff\xff"):
             raise unavailable()
 
     def _to_end(self) -> None:
-        incoming = self._incoming
+        reader = self._reader
         while not self.ended:
             size = self._size()
-            self.ended = incoming.copy(0, 1) == b"Z"
-            incoming.wait(size)
-            incoming.skip(size)
+            self.ended = reader.copy(0, 1) == b"Z"
+            reader.wait(size)
+            reader.skip(size)
 
 
 def _send(socket: int, message: bytes) -> None:
