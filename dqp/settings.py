@@ -47,8 +47,8 @@ class SourceSettings:
 class FederationSettings:
     """``evaluators``: ``local``, URLs of evaluator services, or one ``ray://…``. ``memory_bytes`` is what the queries
     of one evaluator hold before they spill to disk, at least ``LEAST_MEMORY`` (0: DuckDB's own limit). ``lifetime``:
-    seconds that statistics are taken for the present ones. ``liveness_timeout``: that a service may not say that it lives, while
-    a statement waits for its rows, before it counts as gone. ``upload_bytes``: of tables that were loaded into a
+    seconds that statistics are taken for the present ones. ``liveness_timeout``: seconds without a sign of life, while
+    a statement waits for its rows, until a service counts as lost. ``upload_bytes``: of tables that were loaded into a
     service's federation, all together (0: nothing may be loaded), each kept until it was not used for
     ``upload_seconds``. ``replicas``: ``alias.table`` to other tables with
     the same rows. ``functions``: operation calls by name, as they are configured; relative paths in them count from
@@ -281,8 +281,8 @@ class EvaluatorSettings:
     """``flight_host`` and ``flight_port`` (0: a free one): where exchanges are served. ``memory_bytes``: what DuckDB
     holds for all queries together before it spills (0: its own limit); ``exchange_bytes`` and ``buffer_bytes``: what
     one output and one input hold. ``directory``: for what does not fit; the system's place for temporary files unless
-    given. ``liveness_timeout``: seconds that a coordinator may not say that it lives, until its fragments end. ``sources``:
-    prefixes of the addresses of resources and operations that may be asked; ``python``: functions
+    given. ``liveness_timeout``: seconds without a sign of life from a coordinator, until its fragments end.
+    ``sources``: prefixes of the addresses of resources and operations that may be asked; ``python``: functions
     ``package.module:function`` that may be called."""
 
     flight_host: str = "127.0.0.1"

@@ -147,8 +147,8 @@ class DriverSource(Source):
 
 
 class ServiceSource(Source):
-    """A resource of a data service, over HTTP. Connects at its first use. ``liveness_timeout``: seconds that the service may
-    give no sign of life while a statement waits for it."""
+    """A resource of a data service, over HTTP. Connects at its first use. ``liveness_timeout``: seconds without a
+    sign of life, while a statement waits, until the service counts as lost."""
 
     def __init__(
         self,
