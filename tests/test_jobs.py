@@ -246,7 +246,7 @@ def test_stopping_marks_what_is_at_work(tmp_path: Path, driver: Driver) -> None:
     found = jobs.get(job.id)
     assert found.phase == ERROR
     assert found.error is not None
-    assert "service was stopped" in found.error["detail"]
+    assert "service stopped" in found.error["detail"]
     with pytest.raises(BusyError):
         submit(jobs, "select 1 as one")
 
@@ -286,7 +286,7 @@ def test_a_job_that_no_worker_takes_was_never_queued(
 
     with monkeypatch.context() as refusing:
         refusing.setattr(jobs._workers, "submit", kept)
-        with pytest.raises(BusyError, match="cannot begin another job now"):
+        with pytest.raises(BusyError, match="cannot start another job now"):
             jobs.run(waiting.id) if pending else submit(jobs, "select 1 as one")
     assert {job.id: job.phase for job in jobs.listed()} == {first.id: EXECUTING, waiting.id: PENDING}
     assert jobs.counts() == (1, 0)

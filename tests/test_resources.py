@@ -53,7 +53,7 @@ def test_a_database_that_is_away_does_not_hide_the_resource() -> None:
     [
         ({"resources": {"a": {"collections": "x"}}}, "XML collections.*serves SQL databases only"),
         ({"resources": {"a": {"directory": "x"}}}, "resource of files.*serves SQL databases only"),
-        ({"resources": {"a": {"url": "sqlite://", "roles": "r.xml"}}}, "knows no roles"),
+        ({"resources": {"a": {"url": "sqlite://", "roles": "r.xml"}}}, "has no roles"),
     ],
 )
 def test_what_this_version_cannot_serve_is_said(document: dict[str, Any], says: str) -> None:

@@ -57,7 +57,7 @@ def test_the_room_is_bounded_over_all_jobs_and_restarts(tmp_path: Path) -> None:
         writer.write(b"123456")
         writer.finish()
     results = Results(tmp_path, limit=10)
-    with pytest.raises(LimitError, match="room for job results"), results.writer("b", 0) as writer:
+    with pytest.raises(LimitError, match="space for job results"), results.writer("b", 0) as writer:
         writer.write(b"123456")
     assert results.used == 6
 

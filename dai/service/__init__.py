@@ -1,4 +1,5 @@
-"""What a data service keeps between requests: resources, sessions, jobs, the state store, results.
+"""Keeps what outlives a request: resources, sessions, jobs, their results, and the state database.
 
-It imports ``dai.perform`` and below, and knows no HTTP. A new kind of thing that outlives a request goes here.
+The package imports ``dai.perform`` and below, and knows no HTTP. A new kind of thing that outlives a request is a
+module here.
 """

@@ -1,4 +1,5 @@
-"""Jobs: documents that are followed from outside, with the phases of IVOA UWS 1.1 (https://www.ivoa.net/documents/UWS/).
+"""Runs jobs: documents that outlive their request, with the phases of IVOA UWS 1.1
+(https://www.ivoa.net/documents/UWS/).
 
 ::
 
@@ -6,9 +7,8 @@
        │                │                             ├───────> ERROR     failed, or the service was stopped or killed
        └────abort───────┴──────────abort──────────────┴───────> ABORTED
 
-What a job is and how far it came is in the state database; its results are files (``dai.service.results``). Both are
-destroyed when the destruction time comes. A job that was queued or at work when its service died is marked ERROR when
-the service starts again.
+The state database has the jobs and their progress; the results are files (``dai.service.results``). Both are destroyed
+at the job's destruction time. If a service dies, its queued and running jobs become ERROR when it starts again.
 """
 
 from __future__ import annotations
@@ -62,40 +62,40 @@ MOVES = {
     QUEUED: {EXECUTING, ABORTED, ERROR},
     EXECUTING: {COMPLETED, ABORTED, ERROR},
 }
-"""Phase to the phases that may follow; a phase that is not here is final."""
+"""For each phase the phases that may follow. A phase without an entry is final."""
 ACTIVE = frozenset({QUEUED, EXECUTING})
 STORED_FORM = "arrow"
-"""Tabular results are kept in this format, so that any other can be made of them."""
+"""The format of stored tabular results, from which any other format can be made."""
 
 
 @dataclass(slots=True)
 class _Live:
-    """A job of this process that is queued or at work."""
+    """A queued or running job of this process."""
 
     cancellation: Cancellation
     session: Session
     perform: Perform
     request: Request
     holding: ExitStack
-    """Leaves the request."""
+    """Ends the request of the job."""
     running: Running | None = None
     aborted: bool = False
     listeners: set[Callable[[], None]] = field(default_factory=set)
 
 
 def document_limits(limits: LimitsConfig) -> DocumentLimits:
-    """The configured limits of a perform document."""
+    """The limits of a perform document, from the configuration."""
     return DocumentLimits(bytes=limits.document_bytes, depth=limits.document_depth, activities=limits.activities)
 
 
 def exceeded(limits: LimitsConfig, rows: int, size: int) -> LimitError | None:
-    """What is wrong with a result of so many rows and bytes."""
-    for most, found, what in ((limits.rows, rows, "rows"), (limits.bytes, size, "bytes")):
-        if most and found > most:
+    """The error for a result of so many rows and bytes; None if it is within the limits."""
+    for most, actual, what in ((limits.rows, rows, "rows"), (limits.bytes, size, "bytes")):
+        if most and actual > most:
             return LimitError(
                 f"The result has more than the {most:,} {what} allowed (limits.{what} of this service).",
-                hint="Ask for less (LIMIT, fewer columns) or in parts; or pull it through an outputStream, which has "
-                f"no such limit; or have limits.{what} raised in the configuration.",
+                hint="Request less (LIMIT, fewer columns) or in parts, or pull it through an outputStream, which has "
+                f"no such limit, or ask for a higher limits.{what} in the configuration.",
                 limit=f"limits.{what}",
             )
     return None
@@ -106,7 +106,7 @@ def _failed(running: Running) -> bool:
 
 
 def report_values(report: Report) -> dict[str, Any]:
-    """Progress of one activity as plain values."""
+    """The progress of one activity as values for JSON."""
     values = {each.name: getattr(report, each.name) for each in dataclasses.fields(report)}
     values["seconds"] = round(report.seconds, 6)
     values["error"] = report.error.problem() if report.error is not None else None
@@ -133,7 +133,7 @@ class Jobs:
         self._workers = ThreadPoolExecutor(limits.jobs, thread_name_prefix="job")
         self._stopping = False
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- requests of clients ----------------------------------------------------------------------------------------
 
     def submit(
         self,
@@ -147,8 +147,8 @@ class Jobs:
         owner: str | None = None,
         pending: bool = False,
     ) -> Job:
-        """A new job; ``kind`` is ``perform`` or ``query`` and says what ``request`` is. Queued unless ``pending``.
-        BusyError when the queue is full."""
+        """Creates a job; ``kind`` is ``perform`` or ``query`` and says what ``request`` is. Queues it unless
+        ``pending``. Raises BusyError if the queue is full."""
         now = time.time()
         job = Job(
             id=secrets.token_urlsafe(12),
@@ -179,7 +179,7 @@ class Jobs:
         return queued
 
     def run(self, id: str) -> Job:
-        """Starts a pending job. ConflictError in any other phase."""
+        """Starts a pending job. Raises ConflictError in any other phase."""
         job = self.get(id)
         if job.phase != PENDING:
             raise ConflictError(f"Job {id} is {job.phase}; only a PENDING job can be run.")
@@ -197,8 +197,8 @@ class Jobs:
         return queued
 
     def abort(self, id: str) -> Job:
-        """Stops a job; returns when its phase says so or its work has been told to stop. A job that has ended already
-        is a ConflictError, unless it was aborted."""
+        """Stops a job; returns when it is ABORTED, or when its work has been cancelled. Raises ConflictError for a job
+        that has ended otherwise."""
         job = self.get(id)
         if job.phase == ABORTED:
             return job
@@ -207,24 +207,24 @@ class Jobs:
         return self._stopped(job, "The job was aborted.") or self.get(id)
 
     def delete(self, id: str) -> None:
-        """Stops a job, forgets it and its results."""
+        """Stops a job and deletes it with its results."""
         self._stopped(self.get(id), "The job was deleted.")
         self.store.remove(id)
         self.results.remove(id)
 
     def get(self, id: str) -> Job:
-        """The job as it is now, progress included. NotFoundError when there is none."""
+        """The job with its present progress. Raises NotFoundError if there is none."""
         job = self.store.get(id)
         if job is None:
             raise NotFoundError(f"There is no job {id!r}; it may have been destroyed.", hint="GET /jobs lists them.")
         return self._with_progress(job)
 
     def listed(self, phases: frozenset[str] = frozenset(), limit: int | None = None) -> list[Job]:
-        """The newest first, without their requests."""
+        """The jobs, newest first, without their requests."""
         return [self._with_progress(job) for job in self.store.listed(phases, limit)]
 
     def set_destruction(self, id: str, when: float) -> Job:
-        """Moves the time at which the job and its results are destroyed."""
+        """Sets the time when the job and its results are destroyed."""
         job = self.get(id)
         changed = self.store.change(job, {PENDING, QUEUED, EXECUTING, COMPLETED, ERROR, ABORTED}, destruction=when)
         if changed is None:
@@ -232,9 +232,9 @@ class Jobs:
         return changed
 
     def output(self, job: Job, name: str) -> dict[str, Any]:
-        """What is known of one result: ``name``, ``tabular``, ``media_type``, ``file``, ``rows``, ``bytes``.
+        """One result: ``name``, ``tabular``, ``media_type``, ``file``, ``rows``, ``bytes``.
 
-        ConflictError while the job has not ended, GoneError when it failed, NotFoundError for another name.
+        Raises ConflictError before the job has ended, GoneError if it failed, NotFoundError for an unknown name.
         """
         if job.phase in MOVES:
             raise ConflictError(
@@ -251,7 +251,7 @@ class Jobs:
 
     @contextmanager
     def listening(self, id: str, listener: Callable[[], None]) -> Iterator[None]:
-        """Inside the block ``listener`` is called, from any thread, when the phase of the job changes."""
+        """A context in which ``listener`` is called, from any thread, when the phase of the job changes."""
         live = self._live.get(id)
         if live is not None:
             live.listeners.add(listener)
@@ -262,12 +262,12 @@ class Jobs:
                 live.listeners.discard(listener)
 
     def counts(self) -> tuple[int, int]:
-        """Jobs at work and jobs queued, now."""
+        """The numbers of running and of queued jobs."""
         live = list(self._live.values())
         at_work = sum(1 for each in live if each.running is not None)
         return at_work, len(live) - at_work
 
-    # --- working ----------------------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------------------------
 
     def _check_stopping(self) -> None:
         if self._stopping:
@@ -280,14 +280,14 @@ class Jobs:
 
     def _parsed(self, job: Job) -> Perform:
         if job.kind == "query":
-            asked = orjson.loads(job.request)
-            return query(asked["sql"], asked.get("parameters") or (), tables_of(asked, self.limits.table_bytes))
+            content = orjson.loads(job.request)
+            return query(content["sql"], content.get("parameters") or (), tables_of(content, self.limits.table_bytes))
         return parse(job.request, document_limits(self.limits))
 
     @contextmanager
     def _admitted(self, perform: Perform, session: Session | None) -> Iterator[_Live]:
-        """Room in the queue and the streams of the request, which clients may ask for before the job has begun. Given
-        back when the block raises, else when the job has ended."""
+        """Takes a place in the queue and creates the request's streams, which clients may open before the job starts.
+        Both are released when the block raises, else when the job has ended."""
         self._check_queue()
         session = session or self.sessions.implicit()
         cancellation = Cancellation()
@@ -301,13 +301,14 @@ class Jobs:
             raise
 
     def _enqueue(self, job: Job, live: _Live) -> None:
-        """With the lock held since before the store says QUEUED: who stops the job, or all of them, finds it. Raises
-        BusyError where no worker takes it: then what the store says has to be taken back."""
+        """Gives the job to a worker. Call it with the lock that was taken before the store got QUEUED, so that whoever
+        stops the job finds it. Raises BusyError if no worker takes it; then the caller must restore the phase in the
+        store."""
 
         def work() -> None:
             with self._lock:
                 refused = self._live.get(job.id) is not live
-            if refused:  # The executor may keep what it could not begin a thread for.
+            if refused:  # The executor may still queue a job for which it could not start a thread.
                 return
             try:
                 self._work(job, live)
@@ -322,11 +323,11 @@ class Jobs:
             self._workers.submit(work)
         except RuntimeError as error:
             log.error("no worker takes a job", exc_info=error, extra={"job": job.id})
-            raise BusyError("The service cannot begin another job now.", retry_after=10) from error
+            raise BusyError("The service cannot start another job now.", retry_after=10) from error
         self._live[job.id] = live
 
     def _release(self, live: _Live) -> None:
-        """The request is over: who reads its streams hears of it. Once; again is harmless."""
+        """Ends the request, so that readers of its streams get an error. A second call does nothing."""
         with self._lock:
             holding = live.holding.pop_all()
         if live.perform.session is not None and live.perform.session.end:
@@ -335,8 +336,8 @@ class Jobs:
         self._call(live)
 
     def _stopped(self, job: Job, why: str) -> Job | None:
-        """Tells a job to stop. Where it had not begun it is over at once, though it keeps its place in the queue until
-        a worker passes by: the job as it is then."""
+        """Cancels a job. One that has not started ends at once, but keeps its place in the queue until a worker takes
+        it out. Returns the job after that."""
         changed = self.store.change(job, {PENDING, QUEUED}, phase=ABORTED, ended=time.time())
         with self._lock:
             live = self._live.get(job.id)
@@ -393,11 +394,11 @@ class Jobs:
 
     @contextmanager
     def _in_time(self, live: _Live) -> Iterator[None]:
-        """The work inside the block is stopped, in the database too, when it takes longer than a job may."""
+        """A context that cancels its work, in the database too, when it takes longer than a job may."""
         seconds = self.limits.execution_seconds
         error = LimitError(
-            f"The job was at work for longer than the {seconds:g} seconds allowed (limits.execution_seconds).",
-            hint="Ask for less or in parts; or have limits.execution_seconds raised in the configuration.",
+            f"The job ran longer than the {seconds:g} seconds allowed (limits.execution_seconds).",
+            hint="Request less or in parts, or ask for a higher limits.execution_seconds in the configuration.",
             limit="limits.execution_seconds",
         )
         timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), live.cancellation.cancel, [error])
@@ -414,7 +415,7 @@ class Jobs:
         return Environment(driver, live.session, live.cancellation, job.blocksize, self._scratch)
 
     def _collect(self, id: str, running: Running, cancellation: Cancellation) -> list[dict[str, Any]]:
-        """Every end point into a file of its own."""
+        """Writes every end point into its own file."""
         outputs: list[dict[str, Any]] = []
         for end, source in running.end_points():
             if _failed(running):
@@ -459,13 +460,13 @@ class Jobs:
     # --- keeping ----------------------------------------------------------------------------------------------------
 
     def recover(self) -> int:
-        """To be called once at start: jobs that the last process left at work are ERROR now. How many there were."""
+        """Sets the jobs that the last process left unfinished to ERROR; returns their number. Call it once at start."""
         interrupted = self.store.listed(ACTIVE)
-        error = InternalError("The service was stopped while this job was queued or at work.", hint="Submit it again.")
+        error = InternalError("The service stopped while this job was queued or running.", hint="Submit it again.")
         for job in interrupted:
             self._interrupted(job, error)
-        found = self.results.found()
-        self.results.sweep(found - self.store.of_others(), {job.id for job in self.store.listed({COMPLETED})})
+        stored = self.results.jobs_with_files()
+        self.results.sweep(stored - self.store.of_others(), {job.id for job in self.store.listed({COMPLETED})})
         return len(interrupted)
 
     def _interrupted(self, job: Job, error: DaiError) -> None:
@@ -474,7 +475,7 @@ class Jobs:
         self.results.remove(job.id)
 
     def reap(self, now: float | None = None) -> int:
-        """Destroys the jobs whose time has come. How many."""
+        """Destroys the jobs whose destruction time has come; returns their number."""
         due = self.store.due(time.time() if now is None else now)
         for id in due:
             try:
@@ -484,12 +485,12 @@ class Jobs:
         return len(due)
 
     def stop(self, grace: float) -> None:
-        """Takes no more jobs, gives those at work ``grace`` seconds, then stops them: they are marked ERROR, also where
-        their database does not let them end. Returns when they have."""
+        """Accepts no more jobs, waits ``grace`` seconds for the running ones, then stops them and sets them to ERROR,
+        even if their database does not answer. Returns when all have ended."""
         with self._lock:
             self._stopping = True
         self._await_all(grace)
-        cause = DatabaseUnavailableError("The service was stopped while this job was at work.", hint="Submit it again.")
+        cause = DatabaseUnavailableError("The service stopped while this job was running.", hint="Submit it again.")
         for live in list(self._live.values()):
             live.cancellation.cancel(cause)
         self._await_all(SETTLE_SECONDS)

@@ -18,13 +18,13 @@ from dai.perform.activity import ACTIVITIES
 from dai.plugins import Table, nearest
 
 SCHEMA_SECONDS = 30.0
-"""How long a reflected schema is taken for the present one."""
+"""Seconds that a reflected schema counts as current."""
 VIRTUAL = Table("virtual resource", "dai.virtual", {})
-"""What other packages serve. ``federations``: a function of one federation's configuration, and of the function that
-gives the driver of another resource by name; it gives a driver."""
+"""Drivers of resources that other packages serve. ``federations``: a function of a federation's configuration, and of a
+function that returns the driver of a resource by name; it returns a driver."""
 ROLES = Table("role", "dai.roles", {})
-"""What other packages make of a service, by name: a function of the role's configuration that gives the driver of the
-resource of that name."""
+"""Roles that other packages give to a service, by name: a function of the role's configuration that returns the driver
+of the resource of that name."""
 _NOT_YET = {
     "collections": "a resource of XML collections",
     "directory": "a resource of files",
@@ -33,7 +33,7 @@ _NOT_YET = {
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """``tables`` as plain values for JSON; ``etag`` changes when they do."""
+    """A resource's tables as values for JSON; ``etag`` changes when they change."""
 
     tables: list[dict[str, Any]]
     etag: str
@@ -49,8 +49,8 @@ class Resource:
         self._schemas: dict[str, Schema] = {}
 
     def properties(self, answers: bool = True) -> dict[str, Any]:
-        """What clients are told about it. ``product`` is None and ``available`` false while the database is away;
-        it is not asked where the caller knows that it does not answer."""
+        """The description for clients. While the database is down, ``product`` is None and ``available`` is false. If
+        the caller knows that, the database is not asked."""
         product: str | None = None
         if answers:
             with suppress(DaiError):
@@ -68,12 +68,13 @@ class Resource:
         }
 
     def known_schema(self, pattern: str = "%") -> Schema | None:
-        """As ``schema``, where the database need not be asked."""
+        """As ``schema``, but None if the database would have to be asked."""
         known = self._schemas.get(pattern)
         return known if known is not None and known.until > time.monotonic() else None
 
     def schema(self, pattern: str = "%", fresh: bool = False) -> Schema:
-        """Tables and columns whose table matches the LIKE pattern, at most SCHEMA_SECONDS old; ``fresh``: read now."""
+        """The tables whose names match the LIKE pattern, with columns, at most SCHEMA_SECONDS old; ``fresh``: read
+        now."""
         with self._lock:
             if not fresh and (known := self.known_schema(pattern)) is not None:
                 return known
@@ -81,12 +82,12 @@ class Resource:
             etag = hashlib.sha256(repr(tables).encode()).hexdigest()[:32]
             if len(self._schemas) > 100:
                 self._schemas.clear()
-            found = self._schemas[pattern] = Schema(tables, etag, time.monotonic() + SCHEMA_SECONDS)
-            return found
+            schema = self._schemas[pattern] = Schema(tables, etag, time.monotonic() + SCHEMA_SECONDS)
+            return schema
 
 
 class Resources(Mapping[str, Resource]):
-    """Made at start; ConfigurationError for a resource that this service cannot serve."""
+    """All resources of the service. Raises ConfigurationError for a resource that it cannot serve."""
 
     def __init__(self, config: Config) -> None:
         for each in config.resources.values():
@@ -97,7 +98,7 @@ class Resources(Mapping[str, Resource]):
                 )
             if each.roles is not None:
                 raise ConfigurationError(
-                    f"resources.{each.name}.roles: this version knows no roles and would serve everybody alike.",
+                    f"resources.{each.name}.roles: this version has no roles and would serve everybody alike.",
                     hint="Remove it, and let the database user of the url see only what everybody may.",
                 )
         for name in config.federations:
@@ -134,12 +135,12 @@ class Resources(Mapping[str, Resource]):
         return len(self._all)
 
     def named(self, name: str) -> Resource:
-        """The resource of that name; NotFoundError suggests the nearest one."""
-        found = self._all.get(name)
-        if found is None:
+        """The resource of that name. NotFoundError suggests the nearest name."""
+        resource = self._all.get(name)
+        if resource is None:
             hint = nearest(name, list(self._all)) if self._all else "This service has no resource yet."
             raise NotFoundError(f"There is no data resource {name!r}.", hint=hint)
-        return found
+        return resource
 
     def close(self) -> None:
         for resource in reversed(self._all.values()):

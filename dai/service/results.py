@@ -1,6 +1,6 @@
-"""Files of job results: one directory a job, one file a result, and beside it the other forms somebody asked for.
+"""Stores the results of jobs: one directory for each job, one file for each result and each further requested form.
 
-A file is written as ``NAME.part`` and renamed when it is whole and on the disk, so that whatever has its final name is
+A file is written as ``NAME.part`` and renamed when it is complete and on the disk. So a file with its final name is
 complete, even after the process was killed. The bytes of all files together are bounded.
 """
 
@@ -22,20 +22,20 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Results:
-    """``limit``: bytes of all results together, 0 for none. Thread-safe. ConfigurationError for a directory that cannot
-    be made."""
+    """The files of all results. ``limit``: bytes of all of them, 0 for no limit. Thread-safe. Raises ConfigurationError
+    for a directory that cannot be created."""
 
     def __init__(self, directory: Path, limit: int = 0) -> None:
         self.directory, self.limit = directory, limit
         self._lock = threading.Lock()
         self.naming = threading.Lock()
-        """Held while files get their names or are removed: what is counted as removed was there."""
+        """The lock for renaming and removing files, so that only existing files count as removed."""
         self._rendering: dict[Path, tuple[threading.Lock, int]] = {}
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(
-                f"The directory for job results (service.results_directory) cannot be made: {error.strerror}."
+                f"The directory for job results (service.results_directory) cannot be created: {error.strerror}."
             ) from error
         self._used = sum(path.stat().st_size for path in directory.glob("*/*") if path.is_file())
 
@@ -45,13 +45,13 @@ class Results:
         return self._used
 
     def path(self, job: str, index: int, form: str | None = None) -> Path:
-        """Of result number ``index`` as it is kept, or in another ``form``."""
+        """The file of result number ``index``, as it is stored or in another ``form``."""
         return self.directory / job / (f"{index}" if form is None else f"{index}.{form}")
 
     @contextmanager
     def writer(self, job: str, index: int, form: str | None = None) -> Iterator[Writer]:
-        """Writes a result; what was not finished when the block is left is removed. LimitError where the disk or the
-        room for results is full, GoneError where the job was destroyed meanwhile: no other form outlives it."""
+        """A context that writes a result, and removes it if it is not finished at the end. Raises LimitError if the
+        disk or the space for results is full, GoneError if the job was destroyed meanwhile."""
         path = self.path(job, index, form)
         part = path.with_name(path.name + PART)
         try:
@@ -73,7 +73,7 @@ class Results:
 
     @contextmanager
     def rendering(self, path: Path) -> Iterator[None]:
-        """One thread at a time makes the file ``path``, or one of its kind."""
+        """A context for one thread at a time that creates the file ``path``."""
         with self._lock:
             lock, waiting = self._rendering.get(path) or (threading.Lock(), 0)
             self._rendering[path] = lock, waiting + 1
@@ -87,12 +87,12 @@ class Results:
                     self._rendering[path] = lock, waiting - 1
 
     def account(self, size: int) -> None:
-        """Takes or gives back room; LimitError when there is none left."""
+        """Counts bytes as used, or as free if ``size`` is negative. Raises LimitError if there is no space left."""
         with self._lock:
             if size > 0 and self.limit and self._used + size > self.limit:
                 raise LimitError(
-                    f"The room for job results ({self.limit:,} bytes) is full.",
-                    hint="Delete jobs that are no longer needed, or ask for less.",
+                    f"The space for job results ({self.limit:,} bytes) is full.",
+                    hint="Delete jobs that are no longer needed, or request less.",
                 )
             self._used += size
 
@@ -108,20 +108,20 @@ class Results:
         self.account(-size)
 
     def remove_forms(self, job: str, index: int, pattern: str) -> None:
-        """The files of a result in the forms whose names fit the ``pattern``. Who reads one reads it to its end."""
+        """Removes the files of a result in the forms whose names match ``pattern``. Open files stay readable."""
         with self.naming:
-            found = list((self.directory / job).glob(f"{index}.{pattern}"))
-            size = sum(path.stat().st_size for path in found)
-            for path in found:
+            paths = list((self.directory / job).glob(f"{index}.{pattern}"))
+            size = sum(path.stat().st_size for path in paths)
+            for path in paths:
                 path.unlink()
         self.account(-size)
 
-    def found(self) -> set[str]:
-        """The jobs that have files."""
+    def jobs_with_files(self) -> set[str]:
+        """The ids of jobs that have files."""
         return {each.name for each in self.directory.iterdir() if each.is_dir()}
 
     def sweep(self, jobs: set[str], keep: set[str]) -> None:
-        """Removes the files of ``jobs`` but for those to ``keep``, and what a killed process left half written."""
+        """Removes the files of ``jobs`` except those to ``keep``, and files that a killed process did not finish."""
         for job in jobs - keep:
             shutil.rmtree(self.directory / job, ignore_errors=True)
         for job in jobs & keep:
@@ -131,7 +131,7 @@ class Results:
 
 
 class Writer:
-    """See ``Results.writer``. ``written`` counts bytes."""
+    """The file that ``Results.writer`` writes. ``written`` counts bytes."""
 
     def __init__(self, results: Results, path: Path, part: Path, index: int, file: BinaryIO) -> None:
         self.index, self.written, self.finished = index, 0, False
@@ -147,7 +147,7 @@ class Writer:
             raise _translated(error) from error
 
     def finish(self) -> None:
-        """The result is whole: it gets its name."""
+        """Renames the complete file to its final name."""
         try:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -161,7 +161,7 @@ class Writer:
 
 def _translated(error: OSError) -> Exception:
     if error.errno in _FULL:
-        return LimitError("The disk for job results is full.", hint="Try again later, or ask for less.")
+        return LimitError("The disk for job results is full.", hint="Try again later, or request less.")
     if error.errno == errno.ENOENT:
         return GoneError("The result was destroyed.")
-    return InternalError("The result could not be written.")
+    return InternalError("The result cannot be written.")

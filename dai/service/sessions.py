@@ -1,12 +1,12 @@
-"""Sessions: what lives between requests, which is named streams.
+"""Keeps sessions, which hold named streams between requests.
 
-Every request belongs to a session. An implicit one comes with the request and is known outside only once it has a
-stream; it ends when the request has ended and its output streams have been read. An explicit one is created and ended
-by clients. Both end when nobody used them for their time-out: streams are discarded then, which stops whoever fills
-them.
+Every request belongs to a session. An implicit session is created for the request, and clients see it only if it has a
+stream; it ends when the request has ended and its output streams have been read. Clients create and end explicit
+sessions. Both kinds end when nobody has used them for their time-out. Then their streams are discarded, which stops the
+work that fills them.
 
-A session holds two kinds of named ``Mailbox``: outputs, which clients pull from, and inputs, which they push into.
-A request declares its streams when it is accepted, so a name that nobody declared is a mistake and is told at once.
+A session has two kinds of named ``Mailbox``: outputs, from which clients pull, and inputs, into which they push. A
+request declares its streams when it is accepted, so an undeclared name is an error at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dai.streams.mailbox import Budget, Mailbox
 
 STREAMS_A_SESSION = 1000
 LINGER = 10.0
-"""Seconds that a finished implicit session stays, so that a repeated call still hears that its stream has ended."""
+"""Seconds that a finished implicit session stays, so that a repeated call still learns that its stream has ended."""
 
 
 class Session:
@@ -37,7 +37,7 @@ class Session:
         self.created = time.time()
         self.ended = False
         self.budget = Budget(sessions.session_bytes, within=sessions.budget)
-        """What its streams hold, and the blocks on their way to them."""
+        """Counts the bytes in its streams and of blocks on their way to them."""
         self._sessions = sessions
         self._lock = threading.Lock()
         self._outputs: dict[str, Mailbox] = {}
@@ -47,7 +47,7 @@ class Session:
         self._used = time.monotonic()
 
     def touch(self) -> None:
-        """Somebody uses the session: its time-out begins anew."""
+        """Restarts the session's time-out."""
         self._used = time.monotonic()
 
     @property
@@ -57,24 +57,24 @@ class Session:
 
     @property
     def requests(self) -> int:
-        """Requests that are at work in it."""
+        """The number of running requests."""
         return len(self._requests)
 
     def output(self, name: str) -> Mailbox:
-        """The mailbox a client pulls from; made when it is not there."""
+        """The mailbox from which a client pulls; created at its first use."""
         return self._stream(self._outputs, name)
 
     def input(self, name: str) -> Mailbox:
-        """The mailbox a client pushes into; made when it is not there."""
+        """The mailbox into which a client pushes; created at its first use."""
         return self._stream(self._inputs, name)
 
     def find_output(self, name: str) -> Mailbox:
-        """The output stream of that name; NotFoundError with the nearest where nobody declared it."""
+        """The output stream of that name. For an undeclared name, NotFoundError suggests the nearest one."""
         return self._found("output", self._outputs, name)
 
     def find_input(self, name: str) -> Mailbox:
-        """The input stream of that name. An explicit session in which nothing is at work makes it: clients may push
-        before they send the document. NotFoundError otherwise."""
+        """The input stream of that name. An explicit session without a running request creates it, because clients may
+        push before they send the document. Otherwise an undeclared name is a NotFoundError."""
         if self.explicit and not self._requests:
             return self.input(name)
         return self._found("input", self._inputs, name)
@@ -90,20 +90,20 @@ class Session:
         return mailbox
 
     def streams(self) -> Iterator[tuple[str, str, Mailbox]]:
-        """Every stream: its direction (``output`` or ``input``), name and mailbox."""
+        """All streams: direction (``output`` or ``input``), name, mailbox."""
         with self._lock:
             outputs, inputs = dict(self._outputs), dict(self._inputs)
-        for direction, found in (("output", outputs), ("input", inputs)):
-            for name, mailbox in found.items():
+        for direction, mailboxes in (("output", outputs), ("input", inputs)):
+            for name, mailbox in mailboxes.items():
                 yield direction, name, mailbox
 
     @contextmanager
     def request(self, cancellation: Cancellation, activities: Iterable[Activity] = ()) -> Iterator[Request]:
-        """A request at work in the session; the streams of its ``activities`` are there from now on. The end of the
-        session cancels it; an implicit session may end when it leaves.
+        """A context for a running request; creates the streams of its ``activities``. The end of the session cancels
+        the request; the end of the request may end an implicit session.
 
-        Output streams that were never written fail when the block is left, and an explicit session forgets them: a
-        corrected document may use their names again. BusyError where no more streams or sessions fit.
+        Output streams that were never written fail at the end, and an explicit session drops them, so that a corrected
+        document may use their names again. Raises BusyError if there are too many streams or sessions.
         """
         request = Request(cancellation)
         with self._lock:
@@ -140,7 +140,7 @@ class Session:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """A client waits for one of the streams: the session is in use."""
+        """A context for a client that waits for a stream, which keeps the session in use."""
         with self._lock:
             self._waiters += 1
         try:
@@ -151,7 +151,7 @@ class Session:
             self.touch()
 
     def finished(self) -> bool:
-        """An implicit session that nobody needs any more."""
+        """Whether it is an implicit session that nobody needs any more."""
         if self.explicit or self._requests:
             return False
         if (self._outputs or self._inputs) and self.idle < min(LINGER, self.timeout):
@@ -159,7 +159,8 @@ class Session:
         return all(mailbox.ended and not mailbox.held[0] for kind, _, mailbox in self.streams() if kind == "output")
 
     def expired(self) -> bool:
-        """Not used for its time-out. A request at work keeps it, unless that request waits for a client itself."""
+        """Whether it was not used for its time-out. A running request keeps it, unless the request waits for a
+        client."""
         if self.idle < self.timeout or self._waiters:
             return False
         if not self._requests:
@@ -167,12 +168,12 @@ class Session:
         return any(mailbox.full or direction == "input" for direction, _, mailbox in self.streams())
 
     def end(self, why: str) -> None:
-        """Discards all streams and cancels the requests at work, in the database too. Idempotent."""
+        """Discards all streams and cancels the running requests, in the database too. Idempotent."""
         with self._lock:
             self.ended = True
-            found = [*self._outputs.values(), *self._inputs.values()]
+            mailboxes = [*self._outputs.values(), *self._inputs.values()]
             requests = list(self._requests)
-        for mailbox in found:
+        for mailbox in mailboxes:
             mailbox.discard(GoneError(why))
         for request in requests:
             request.cancellation.cancel(GoneError(why))
@@ -181,17 +182,19 @@ class Session:
         with self._lock:
             if self.ended:
                 raise GoneError(f"Session {self.id} has ended.")
-            if (found := streams.get(name)) is not None:
-                return found
+            if (existing := streams.get(name)) is not None:
+                return existing
             if len(self._outputs) + len(self._inputs) >= STREAMS_A_SESSION:
-                raise BusyError(f"Session {self.id} has {STREAMS_A_SESSION} streams; no more fit.", retry_after=10)
+                raise BusyError(
+                    f"Session {self.id} has {STREAMS_A_SESSION} streams already, which is the limit.", retry_after=10
+                )
             mailbox = streams[name] = Mailbox(capacity_bytes=self._sessions.stream_bytes, budget=self.budget)
         self._sessions.register(self)
         return mailbox
 
 
 class Request:
-    """A request at work: the output streams it ``declared``, and the ``error`` it ended with, set by who runs it."""
+    """A running request: the output streams that it ``declared``, and the ``error`` with which it ended."""
 
     def __init__(self, cancellation: Cancellation) -> None:
         self.cancellation = cancellation
@@ -200,7 +203,7 @@ class Request:
 
 
 class Sessions:
-    """The sessions of one service; thread-safe. They do not survive it: their streams are work under way.
+    """The sessions of one service. Thread-safe. They end with the service, because their streams are unfinished work.
 
     One stream holds ``stream_bytes``, the streams of one session ``session_bytes``, those of all ``sessions_bytes``; a
     quarter of that is kept for pushed blocks that a reader waits for. An empty output stream takes one block whatever
@@ -222,12 +225,12 @@ class Sessions:
         self._known: dict[str, Session] = {}
 
     def implicit(self) -> Session:
-        """A session for one request; known to others from its first stream on."""
+        """A session for one request, which others see from its first stream on."""
         return Session(self, self.timeout, explicit=False)
 
     def create(self, timeout: float | None = None) -> Session:
-        """An explicit session that ends ``timeout`` seconds after its last use (at most the configured time for
-        sessions that do not say). BusyError where there are too many."""
+        """Creates an explicit session, which ends ``timeout`` seconds after its last use (at most the configured time,
+        which is also the default). Raises BusyError if there are too many."""
         session = Session(self, self.timeout if timeout is None else timeout, explicit=True)
         self.register(session)
         return session
@@ -237,11 +240,11 @@ class Sessions:
             if session.id in self._known:
                 return
             if len(self._known) >= self.limit:
-                raise BusyError(f"There are {self.limit} sessions; no more are allowed at once.", retry_after=10)
+                raise BusyError(f"The service has {self.limit} sessions already, which is the limit.", retry_after=10)
             self._known[session.id] = session
 
     def get(self, id: str) -> Session:
-        """The session of that id, used now. NotFoundError when there is none, or no longer."""
+        """The session of that id; counts as a use. Raises NotFoundError if there is none any more."""
         session = self._known.get(id)
         if session is None or session.ended:
             raise NotFoundError(f"There is no session {id!r}; it may have ended.", hint="POST /sessions makes one.")
@@ -266,7 +269,7 @@ class Sessions:
             self.end(session, "The session has ended: its request is done and its streams were read.")
 
     def reap(self) -> None:
-        """Ends what nobody uses any more; called every now and then."""
+        """Ends unused sessions; to be called regularly."""
         for session in self.all():
             if session.expired():
                 self.end(session, f"The session was not used for {session.timeout:g} seconds and has ended.")

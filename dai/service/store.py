@@ -1,11 +1,11 @@
-"""The state database: what outlives the process. SQLite unless configured otherwise; SQLAlchemy Core, no ORM.
+"""Stores jobs in the state database, which outlives the process. SQLite by default; SQLAlchemy Core, no ORM.
 
-A row of jobs holds what a job is asked to do and how far it came; results are files (``dai.service.results``). Each
-write is one transaction. Several services may share one database: each sees only the rows of its own name, and one
-process at a time has a name, by a lease (``claim``) that it renews all the time.
+A row has a job's request and progress; results are files (``dai.service.results``). Each write is one transaction.
+Several services may share one database. Each sees only the rows of its own name, and one process at a time has a name,
+by a lease (``claim``) that it renews regularly.
 
-A SQLite file that is deleted or overwritten while it is open goes on taking rows that nobody finds again. So every
-transaction looks whether it is the same file still.
+A SQLite file that is deleted or overwritten while it is open still accepts rows, which are then lost. So every
+transaction checks that the file is still the same.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ _services = sa.Table(
 )
 
 LEASE_SECONDS = 30.0
-"""A process that has not renewed its lease for so long has it no more. Clocks are not compared: who wants the name
-looks whether the lease is renewed."""
+"""A lease ends when it was not renewed for so long. Clocks are not compared: a process that wants the name watches
+whether the lease is renewed."""
 LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job as it is stored. Times are seconds since 1970 UTC; ``kind`` says how ``request`` is read; ``outputs``
-    and ``activities`` are what ``dai.service.jobs`` writes into them; ``error`` is a problem document."""
+    """A stored job. Times are seconds since 1970 UTC; ``kind`` says how to read ``request``; ``dai.service.jobs``
+    defines ``outputs`` and ``activities``; ``error`` is a problem document."""
 
     id: str
     service: str
@@ -93,7 +93,7 @@ class Job:
 
 
 class Store:
-    """Thread-safe. DatabaseUnavailableError when the state database cannot be reached or written."""
+    """The state database. Thread-safe. Raises DatabaseUnavailableError if it cannot be reached or written."""
 
     def __init__(self, url: str, service: str) -> None:
         self.service = service
@@ -128,40 +128,40 @@ class Store:
             ) from error
 
     def claim(self) -> None:
-        """Makes the name this process's own until ``close``. ConfigurationError where another process has it. One that
-        has died on this machine has it no more; one that cannot be looked for, until its lease is over."""
+        """Takes the service's name for this process until ``close``. Raises ConfigurationError if another process has
+        it. A process that died on this machine loses it at once; a process elsewhere when its lease ends."""
         deadline = time.monotonic() + LEASE_SECONDS
-        first = held = self._holder()
-        while held is not None and (living := _living(held)) is not False:
-            if living or (first is not None and (held.token, held.renewals) != (first.token, first.renewals)):
-                raise self._held_by(held)
+        first = lease = self._holder()
+        while lease is not None and (living := _living(lease)) is not False:
+            if living or (first is not None and (lease.token, lease.renewals) != (first.token, first.renewals)):
+                raise self._taken_by(lease)
             if time.monotonic() > deadline:
                 break
             time.sleep(LOOK_SECONDS)
-            held = self._holder()
-        if not self._taken(held):
-            raise self._held_by(self._holder())
+            lease = self._holder()
+        if not self._taken(lease):
+            raise self._taken_by(self._holder())
 
     def _holder(self) -> sa.Row[Any] | None:
         rows = self._run(sa.select(_services).where(_services.c.name == self.service))
         return rows[0] if rows else None
 
-    def _held_by(self, held: sa.Row[Any] | None) -> ConfigurationError:
-        who = f"process {held.process} on {held.host}" if held is not None else "another process"
+    def _taken_by(self, lease: sa.Row[Any] | None) -> ConfigurationError:
+        who = f"process {lease.process} on {lease.host}" if lease is not None else "another process"
         return ConfigurationError(
             f"Another service named {self.service!r} keeps its jobs in this state database (service.state): {who}.",
             hint="Stop it, or set another name or state in [service].",
         )
 
-    def _taken(self, held: sa.Row[Any] | None) -> bool:
-        """Whether the name is ours now: nobody else was quicker."""
+    def _taken(self, lease: sa.Row[Any] | None) -> bool:
+        """Tries to take the name in place of ``lease``. False if another process was faster."""
         token, began = secrets.token_hex(16), time.monotonic()
         machine, started = _process(os.getpid())
         values = {"token": token, "renewals": 0, "host": socket.gethostname(), "process": os.getpid()}
         values.update(machine=machine, began=started)
         statement: Any = _services.insert().values(name=self.service, **values)
-        if held is not None:
-            same = (_services.c.token == held.token, _services.c.renewals == held.renewals)
+        if lease is not None:
+            same = (_services.c.token == lease.token, _services.c.renewals == lease.renewals)
             statement = _services.update().where(_services.c.name == self.service, *same).values(**values)
         try:
             with self._begin() as connection:
@@ -175,7 +175,8 @@ class Store:
         return True
 
     def check(self) -> None:
-        """Renews the lease, so it says whether something can be written. DatabaseUnavailableError when it is lost."""
+        """Renews the lease, which also checks that the database can be written. Raises DatabaseUnavailableError if the
+        lease is lost."""
         began = time.monotonic()
         ours = (_services.c.name == self.service, _services.c.token == self._token)
         renewed = _services.update().where(*ours).values(renewals=_services.c.renewals + 1)
@@ -196,7 +197,7 @@ class Store:
         return _job(rows[0]) if rows else None
 
     def listed(self, phases: Iterable[str] = (), limit: int | None = None) -> list[Job]:
-        """The newest first; without their requests, which may be large."""
+        """The jobs, newest first, without their requests, which may be large."""
         columns = [each for each in _jobs.c if each.name != "request"]
         query = sa.select(*columns).where(self._own())
         if chosen := list(phases):
@@ -214,7 +215,8 @@ class Store:
         return [row[0] for row in rows]
 
     def change(self, job: Job, from_phases: Iterable[str], **values: Any) -> Job | None:
-        """``job`` with the new values, unless it has left ``from_phases`` meanwhile or is gone: None then."""
+        """Writes new values into ``job`` and returns it; None if it has left ``from_phases`` meanwhile or is
+        destroyed."""
         condition = sa.and_(_jobs.c.id == job.id, self._own(), _jobs.c.phase.in_(list(from_phases)))
         with self._begin() as connection:
             changed = connection.execute(_jobs.update().where(condition).values(**values)).rowcount
@@ -225,7 +227,7 @@ class Store:
             connection.execute(_jobs.delete().where(_jobs.c.id == id, self._own()))
 
     def close(self) -> None:
-        """Gives the name back."""
+        """Releases the name."""
         if self._token is not None:
             with suppress(DatabaseUnavailableError), self._opened() as connection:
                 connection.execute(_services.delete().where(_services.c.token == self._token))
@@ -253,17 +255,17 @@ class Store:
 
 
 class _File:
-    """The file of a SQLite database whose ``user_version`` is ``mark``. It stays open: to close a file of a database
-    would end the locks that SQLite has on it in this process."""
+    """The file of a SQLite database whose ``user_version`` is ``mark``. It stays open, because closing any descriptor
+    of the file would release SQLite's locks on it in this process."""
 
     def __init__(self, path: Path, mark: int) -> None:
         self._path, self._descriptor = path, os.open(path, os.O_RDONLY)
-        self._identity, found = self._read()
+        self._identity, stored_mark = self._read()
         # a mark that another connection keeps from the file yet
-        self._marks = {mark, found}
+        self._marks = {mark, stored_mark}
 
     def check(self) -> None:
-        """DatabaseUnavailableError where the file was deleted, replaced or overwritten."""
+        """Raises DatabaseUnavailableError if the file was deleted, replaced or overwritten."""
         try:
             identity, mark = self._read()
             if identity == self._identity and mark in self._marks:
@@ -272,8 +274,8 @@ class _File:
             log.error("the file of the state database cannot be read", exc_info=error)
         log.error("the file of the state database was deleted or overwritten while the service ran")
         raise DatabaseUnavailableError(
-            "The state of the service was deleted or overwritten while it ran; it takes no jobs.",
-            hint="Who runs the service must put the file back and restart it.",
+            "The state of the service was deleted or overwritten while it ran; it accepts no jobs.",
+            hint="The operator must restore the file and restart the service.",
         )
 
     def close(self) -> None:
@@ -282,14 +284,14 @@ class _File:
             os.close(descriptor)
 
     def _read(self) -> tuple[tuple[int, int, bytes], int]:
-        """What stays the same, and the mark: https://www.sqlite.org/fileformat.html, the database header."""
+        """The file's identity, and the mark in the database header (https://www.sqlite.org/fileformat.html)."""
         there = os.stat(self._path)
         head = os.pread(self._descriptor, 64, 0)
         return (there.st_dev, there.st_ino, head[:16]), int.from_bytes(head[60:64], signed=True)
 
 
 def _marked(engine: sa.Engine) -> int:
-    """A number that tells a SQLite database from others."""
+    """A number that distinguishes a SQLite database from others."""
     with engine.connect() as connection:
         mark = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
         if not mark:
@@ -301,7 +303,7 @@ def _marked(engine: sa.Engine) -> int:
 
 
 def _process(number: int) -> tuple[str, str]:
-    """The machine (and on it the container) of a process, and when it began; empty where that cannot be known."""
+    """The machine (with the container) of a process and the process's start time; empty if they cannot be known."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         machine = f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -314,14 +316,14 @@ def _process(number: int) -> tuple[str, str]:
         return machine, ""
 
 
-def _living(held: sa.Row[Any]) -> bool | None:
-    """Whether the process that has a lease lives; None where it is on another machine."""
-    machine, began = _process(held.process)
-    return held.began == began if machine and machine == held.machine else None
+def _living(lease: sa.Row[Any]) -> bool | None:
+    """Whether the process with the lease lives; None if it is on another machine."""
+    machine, began = _process(lease.process)
+    return lease.began == began if machine and machine == lease.machine else None
 
 
 class _Begin:
-    """A transaction whose database errors are translated."""
+    """A transaction that translates the database's errors."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._context = engine.begin()

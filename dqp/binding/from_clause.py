@@ -256,8 +256,8 @@ def _unwrapped(node: Any) -> Any:
 
 
 def _joins(node: exp.Expression) -> Sequence[exp.Expression]:
-    found: Sequence[exp.Expression] = node.args.get("joins") or ()
-    return found
+    joins: Sequence[exp.Expression] = node.args.get("joins") or ()
+    return joins
 
 
 def renamed(columns: Iterable[tuple[str | None, str]], alias: exp.Expression | None) -> list[tuple[str | None, str]]:

@@ -249,7 +249,7 @@ def test_full_room_for_results_is_an_error_that_leaves_nothing(serve: Serve) -> 
         found = ended(client, job)
         assert found["phase"] == "ERROR"
         assert found["error"]["type"] == "limit-exceeded"
-        assert "room for job results" in found["error"]["detail"]
+        assert "space for job results" in found["error"]["detail"]
         assert running.service.results.used == 0
         assert not list(running.service.results.directory.glob("*/*"))
         small = submit(client, "select 1 as a")

@@ -62,7 +62,7 @@ def test_a_killed_service_keeps_what_was_finished_and_says_what_was_not(start: S
     assert list(service.results_directory.glob(f"{interrupted}/*.part"))
     service.start()
     assert outputs(service, job) == before
-    assert_interrupted(service, interrupted, "was stopped while this job was queued or at work")
+    assert_interrupted(service, interrupted, "stopped while this job was queued or running")
     assert not service.leftovers()
     used = sum(path.stat().st_size for path in service.results_directory.glob("*/*"))
     assert service.metrics()["dai_result_bytes"] == used
@@ -118,7 +118,7 @@ def test_a_stopped_service_ends_what_runs_and_leaves_nothing(
 
     service.start()
     assert outputs(service, job) == before
-    assert_interrupted(service, interrupted, "was stopped while this job was at work")
+    assert_interrupted(service, interrupted, "stopped while this job was running")
 
 
 def _ask(url: str, sql: str, answers: list[httpx.Response]) -> None:

@@ -99,6 +99,6 @@ def test_it_ends_after_its_time_of_grace(start: Start, database: Database, numbe
         job = store.get(id)
         assert job is not None
         assert job.phase == "ERROR"
-        assert "was stopped while this job was at work" in (job.error or {})["detail"]
+        assert "stopped while this job was running" in (job.error or {})["detail"]
         assert not list(service.results_directory.glob(f"{id}/*"))
     store.close()

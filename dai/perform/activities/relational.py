@@ -93,8 +93,8 @@ def in_order(parameters: Sequence[SqlParameter]) -> list[SqlParameter]:
     """By position; positions must run from 1 without a gap."""
     ordered = sorted(parameters, key=lambda each: each.position)
     if [each.position for each in ordered] != list(range(1, len(ordered) + 1)):
-        found = ", ".join(str(each.position) for each in ordered)
-        raise ParameterError(f"The positions of the parameters are {found}; they run from 1 without a gap.")
+        positions = ", ".join(str(each.position) for each in ordered)
+        raise ParameterError(f"The positions of the parameters are {positions}; they run from 1 without a gap.")
     return ordered
 
 
@@ -199,8 +199,8 @@ class SqlQueryStatement(Activity):
         names = [each.name for each in self.tables]
         if len(set(names)) < len(names):
             raise ParameterError("Two of the tables have one name.")
-        brought = {each.name: each.read(context) for each in self.tables}
-        tables: dict[str, Any] = {"tables": brought} if brought else {}
+        query_tables = {each.name: each.read(context) for each in self.tables}
+        tables: dict[str, Any] = {"tables": query_tables} if query_tables else {}
         rows = parameter_rows(ordered, context)
         if rows is None:
             values = [each.constant() for each in ordered]
@@ -365,9 +365,9 @@ def _call_document(result: CallResult) -> Iterator[Block]:
             content = "<null/>"
         elif isinstance(value, bytes):
             content = base64.b64encode(value).decode()
-        elif (found := NOT_XML.search(str(value))) is not None:
+        elif (match := NOT_XML.search(str(value))) is not None:
             raise EncodingError(
-                f"The out parameter {position} holds the character U+{ord(found[0]):04X}, which XML cannot carry."
+                f"The out parameter {position} holds the character U+{ord(match[0]):04X}, which XML cannot carry."
             )
         else:
             content = escape(str(value), {"\r": "&#13;"})

@@ -48,8 +48,8 @@ class ExtractPhysicalSchema(Activity):
     result: Output[ByteStream] = output("output")
 
     def run(self, context: Context) -> ByteStream:
-        found = context.driver.tables(self.tables.name)
-        return ByteStream("application/xml", _document(found))
+        tables = context.driver.tables(self.tables.name)
+        return ByteStream("application/xml", _document(tables))
 
 
 @dataclass(frozen=True, kw_only=True)
