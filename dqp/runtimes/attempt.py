@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -32,10 +33,12 @@ from dqp.execution.service_calls import Operation
 from dqp.planning.distribution.partition import Fragment, Plan
 from dqp.planning.distribution.placement import places_of
 from dqp.planning.distribution.splitting import parts
-from dqp.runtimes.flight.client import fetch
+from dqp.runtimes.flight.client import fetch, reached
 from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
 from dqp.runtimes.wire import Input, Received, RemoteInput, Task
 
+ANSWER = 3.0
+"""Seconds in which an evaluator has to answer when it is asked whether it is there."""
 EMBEDDED_BYTES = 256 << 10
 """Tuples at hand up to this size travel with a task; larger ones are fetched from the coordinator's port."""
 PROFILES, REPORTS = 5.0, 0.25
@@ -43,16 +46,33 @@ PROFILES, REPORTS = 5.0, 0.25
 only progress is asked for."""
 
 
-class Evaluator(Protocol):
-    """One evaluator as its coordinator sees it. ``name`` is for people; ``address`` that of its Flight port."""
+class Evaluator(ABC):
+    """One evaluator as its coordinator sees it. ``name`` is for people."""
 
-    name: str
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._lock = threading.Lock()
+        self._address: str | None = None
 
     @property
     def address(self) -> str:
-        """Raises EvaluatorLostError where it cannot be asked, ConfigurationError where its port is not reached from
-        here."""
+        """That of its Flight port, asked for once. Raises EvaluatorLostError where it cannot be asked,
+        ConfigurationError where its port is not reached from here."""
+        with self._lock:
+            if self._address is None:
+                self._address = reached(self.name, self.ask, timeout=ANSWER)
+            return self._address
 
+    def forget(self) -> None:
+        """What is known of it may be wrong: ask again."""
+        with self._lock:
+            self._address = None
+
+    @abstractmethod
+    def ask(self) -> tuple[str, str | None]:
+        """The address of its Flight port, and which instance of it that is."""
+
+    @abstractmethod
     def run(
         self, tasks: Sequence[Task], cancellation: Cancellation, *, waits: bool
     ) -> Iterator[Sequence[Mapping[str, Any]]]:
@@ -60,8 +80,9 @@ class Evaluator(Protocol):
         they are taken. Closing the generator, or cancelling, ends them. ``waits``: for a turn, where there is none yet.
         Raises EvaluatorLostError when it is gone, BusyError, which names it as ``evaluator``, when it has no turn."""
 
-    def forget(self) -> None:
-        """What is known of it may be wrong: ask again."""
+    @abstractmethod
+    def close(self) -> None:
+        """Frees what its coordinator holds for it."""
 
 
 class Coordinating(Protocol):

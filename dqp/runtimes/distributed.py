@@ -62,7 +62,7 @@ from dqp.planning.distribution.splitting import divided, parts
 from dqp.planning.distribution.spreading import DEFAULT, Thresholds
 from dqp.planning.semijoins.adaptive import foreseen
 from dqp.planning.semijoins.program import leaf_of
-from dqp.runtimes.attempt import Attempt, Evaluator
+from dqp.runtimes.attempt import ANSWER, Attempt, Evaluator
 from dqp.runtimes.flight.client import health
 from dqp.runtimes.flight.server import FlightPort
 from dqp.runtimes.local import FORESEEN, Local, Query
@@ -71,8 +71,6 @@ from dqp.sql.dialects import NotPushed
 
 LIVENESS_TIMEOUT = 10.0
 """Seconds without an answer after which an evaluator is lost."""
-ANSWER = 3.0
-"""Seconds in which it has to answer when it is asked whether it is there."""
 AWAY = 15.0
 """Seconds that a lost evaluator is not asked for, while there are others."""
 ATTEMPTS = 4
@@ -105,6 +103,8 @@ class Distributed(Local):
         self._load: dict[str, int] = {}
         self._away: dict[str, float] = {}
         self._turns = Slots(QUERIES)
+        self.evaluators = self.join(settings)
+        """All of them, whether they answer or not."""
 
     @property
     def _least(self) -> float:
@@ -112,8 +112,8 @@ class Distributed(Local):
         return max(self._thresholds.split_rows, SAMPLE_ROWS)
 
     @abstractmethod
-    def evaluators(self) -> Sequence[Evaluator]:
-        """All of them, whether they answer or not."""
+    def join(self, settings: FederationSettings) -> Sequence[Evaluator]:
+        """The evaluators that the settings name. ConfigurationError where that cannot be."""
 
     @property
     def port(self) -> FlightPort:
@@ -144,6 +144,8 @@ class Distributed(Local):
         super().close()
         if self._port is not None:
             self._port.close()
+        for each in self.evaluators:
+            each.close()
 
     # --- attempts ---
 
@@ -157,7 +159,7 @@ class Distributed(Local):
             return query.execution.attempt == 1 and "evaluator" in error.extra
         if not isinstance(error, EvaluatorLostError):
             return False
-        for each in self.evaluators():
+        for each in self.evaluators:
             if each.name == error.extra.get("evaluator"):
                 self._lost(each)
         return query.execution.attempt < ATTEMPTS
@@ -172,10 +174,10 @@ class Distributed(Local):
         all are asked, those too whose address is known."""
         now = time.monotonic()
         with self._lock:
-            here = [each for each in self.evaluators() if self._away.get(each.name, 0.0) <= now]
-        answering = self._answering(here, again) or self._answering(self.evaluators(), True)
+            here = [each for each in self.evaluators if self._away.get(each.name, 0.0) <= now]
+        answering = self._answering(here, again) or self._answering(self.evaluators, True)
         if not answering:
-            names = ", ".join(each.name for each in self.evaluators())
+            names = ", ".join(each.name for each in self.evaluators)
             raise EvaluatorLostError(f"No evaluator answers: {names}.", hint="Start them, or wait until they are back.")
         with self._lock:
             return sorted(answering, key=lambda each: self._load.get(each[0].name, 0))
@@ -203,8 +205,8 @@ class Distributed(Local):
             names = [each.name for each, _ in self._alive(again=True)]
         except EvaluatorLostError:
             names = []
-        remarks += [f"{each.name} does not answer" for each in self.evaluators() if each.name not in names]
-        names = names or [f"{each.name} does not answer" for each in self.evaluators()]
+        remarks += [f"{each.name} does not answer" for each in self.evaluators if each.name not in names]
+        names = names or [f"{each.name} does not answer" for each in self.evaluators]
         plan = cut(tree, context, len(names), thresholds=self._thresholds, seconds=self._seconds)
         for key, remote in skewable(plan, context, self._least):
             remarks.append(f"{remote.source} is asked first which values of {key} most rows have: these are dealt out")

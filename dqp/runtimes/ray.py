@@ -25,13 +25,11 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from dai.client.http.problems import from_problem
 from dai.errors import ConfigurationError, DaiError, MissingDependencyError
 from dai.streams.cancellation import Cancellation
-from dqp.catalog.catalog import Catalog
 from dqp.execution.service_calls import Operation
-from dqp.planning.distribution.spreading import DEFAULT, Thresholds
+from dqp.runtimes.attempt import Evaluator as Coordinated
 from dqp.runtimes.attempt import gone
-from dqp.runtimes.distributed import ANSWER, LIVENESS_TIMEOUT, Distributed
+from dqp.runtimes.distributed import LIVENESS_TIMEOUT, Distributed
 from dqp.runtimes.evaluator import Evaluator, Work
-from dqp.runtimes.flight.client import reached
 from dqp.runtimes.wire import Task, decoded, encoded
 from dqp.settings import LOOPBACK, EvaluatorSettings, FederationSettings
 
@@ -50,15 +48,7 @@ class Ray(Distributed):
     """Joins the cluster when it is made, leaves it when it is closed, and takes its actors along. ConfigurationError
     where there is none."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        settings: FederationSettings,
-        *,
-        operations: Mapping[str, Operation] | None = None,
-        thresholds: Thresholds = DEFAULT,
-    ) -> None:
-        super().__init__(catalog, settings, operations=operations, thresholds=thresholds)
+    def join(self, settings: FederationSettings) -> Sequence[RayEvaluator]:
         if len(settings.evaluators) != 1:
             raise ConfigurationError("One address says where a Ray cluster is.", hint='evaluators = ["ray:auto"]')
         address, _, query = settings.evaluators[0].partition("?")
@@ -84,19 +74,14 @@ class Ray(Distributed):
                 )
             wanted = parse_qs(query).get("evaluators", ["0"])[0]
             number = (int(wanted) if wanted.isdigit() else 0) or len(hosts)
-            own = settings_of(settings, operations or {})
-            self._evaluators = tuple(RayEvaluator(f"ray evaluator {at}", own) for at in range(1, number + 1))
+            own = settings_of(settings, self._operations)
+            return tuple(RayEvaluator(f"ray evaluator {at}", own) for at in range(1, number + 1))
         except BaseException:
             self._leave()
             raise
 
-    def evaluators(self) -> Sequence[RayEvaluator]:
-        return self._evaluators
-
     def close(self) -> None:
         super().close()
-        for each in self._evaluators:
-            each.close()
         self._leave()
 
     def _leave(self) -> None:
@@ -143,24 +128,15 @@ def here(host: str) -> bool | None:
     return False
 
 
-class RayEvaluator:
+class RayEvaluator(Coordinated):
     """One actor."""
 
     def __init__(self, name: str, settings: EvaluatorSettings) -> None:
-        self.name = name
-        self._lock = threading.Lock()
-        self._address: str | None = None
+        super().__init__(name)
         options = {"num_cpus": 0, "max_concurrency": THREADS, "max_restarts": -1, "max_task_retries": 0}
         self.actor: Any = ray.remote(Actor).options(**options, scheduling_strategy="SPREAD").remote(settings)
 
-    @property
-    def address(self) -> str:
-        with self._lock:
-            if self._address is None:
-                self._address = reached(self.name, self._told, timeout=ANSWER)
-            return self._address
-
-    def _told(self) -> tuple[str, str | None]:
+    def ask(self) -> tuple[str, str | None]:
         state = self._asked(self.actor.state.remote(), START_SECONDS)
         return state["address"], state.get("instance")
 
@@ -170,10 +146,6 @@ class RayEvaluator:
         except _LOST as error:
             self._address = None
             raise gone(self.name) from error
-
-    def forget(self) -> None:
-        with self._lock:
-            self._address = None
 
     def run(
         self, tasks: Sequence[Task], cancellation: Cancellation, *, waits: bool

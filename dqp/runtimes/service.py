@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,13 +15,9 @@ from dai.client.results.result import Result
 from dai.errors import BusyError, ConfigurationError, DaiError, NotFoundError, TruncatedError, UnreachableError
 from dai.formats import media_type
 from dai.streams.cancellation import Cancellation
-from dqp.catalog.catalog import Catalog
 from dqp.catalog.heartbeat import Heartbeat
-from dqp.execution.service_calls import Operation
-from dqp.planning.distribution.spreading import DEFAULT, Thresholds
-from dqp.runtimes.attempt import gone
-from dqp.runtimes.distributed import ANSWER, LIVENESS_TIMEOUT, Distributed
-from dqp.runtimes.flight.client import reached
+from dqp.runtimes.attempt import ANSWER, Evaluator, gone
+from dqp.runtimes.distributed import LIVENESS_TIMEOUT, Distributed
 from dqp.runtimes.wire import Task, encoded
 from dqp.settings import FederationSettings
 
@@ -34,47 +29,23 @@ AFTER = 2.0
 class Service(Distributed):
     """``evaluators`` of the settings are addresses of services."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        settings: FederationSettings,
-        *,
-        operations: Mapping[str, Operation] | None = None,
-        thresholds: Thresholds = DEFAULT,
-    ) -> None:
-        super().__init__(catalog, settings, operations=operations, thresholds=thresholds)
-        self._evaluators = tuple(map(ServiceEvaluator, settings.evaluators))
-
-    def evaluators(self) -> Sequence[ServiceEvaluator]:
-        return self._evaluators
-
-    def close(self) -> None:
-        super().close()
-        for each in self._evaluators:
-            each.close()
+    def join(self, settings: FederationSettings) -> Sequence[ServiceEvaluator]:
+        return tuple(map(ServiceEvaluator, settings.evaluators))
 
 
-class ServiceEvaluator:
+class ServiceEvaluator(Evaluator):
     """The evaluator at ``http://host:port`` (or ``…/resources/evaluator``). ConfigurationError for no such address."""
 
     def __init__(self, url: str) -> None:
         base, resource = parted(url)
-        self.name, self._path = base, f"/resources/{resource or RESOURCE}"
+        super().__init__(base)
+        self._path = f"/resources/{resource or RESOURCE}"
         self._client = Client(base, Options(connect=2.0, retries=1))
         self._prompt = Client(base, Options(connect=2.0, retries=0))
         self._asked = Client(base, Options(connect=ANSWER, read=ANSWER, retries=0))
         self._heartbeat = Heartbeat(self._lives, self.name, after=AFTER, patience=LIVENESS_TIMEOUT - AFTER - ANSWER)
-        self._lock = threading.Lock()
-        self._address: str | None = None
 
-    @property
-    def address(self) -> str:
-        with self._lock:
-            if self._address is None:
-                self._address = reached(self.name, self._told, timeout=ANSWER)
-            return self._address
-
-    def _told(self) -> tuple[str, str | None]:
+    def ask(self) -> tuple[str, str | None]:
         try:
             properties: Mapping[str, Any] = self._asked.get(self._path)
         except UnreachableError as error:
@@ -89,10 +60,6 @@ class ServiceEvaluator:
         return ConfigurationError(
             f"The service {self.name} is no evaluator.", hint="Give its configuration a section [roles.evaluator]."
         )
-
-    def forget(self) -> None:
-        with self._lock:
-            self._address = None
 
     def run(
         self, tasks: Sequence[Task], cancellation: Cancellation, *, waits: bool

@@ -7,6 +7,7 @@ from typing import Any
 from dai.streams.cancellation import Cancellation
 from dqp.catalog.catalog import Catalog
 from dqp.planning.distribution.spreading import Thresholds
+from dqp.runtimes.attempt import Evaluator as Coordinated
 from dqp.runtimes.distributed import Distributed
 from dqp.runtimes.evaluator import Evaluator
 from dqp.runtimes.wire import Task
@@ -16,11 +17,12 @@ ALWAYS = Thresholds(split_rows=1e9, broadcast_bytes=0.0, spread_seconds=0.0)
 """Fragments exchange rows, and each statement is read whole: a double gives the same rows for every part of it."""
 
 
-class Told:
+class Told(Coordinated):
     """An evaluator as its coordinator sees it, called without a network."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.evaluator = name, Evaluator()
+        super().__init__(name)
+        self.evaluator = Evaluator()
 
     @property
     def address(self) -> str:
@@ -36,8 +38,11 @@ class Told:
             finally:
                 work.close()
 
-    def forget(self) -> None:
-        """There is nothing to forget."""
+    def ask(self) -> tuple[str, str | None]:
+        raise AssertionError("its address is known")
+
+    def close(self) -> None:
+        self.evaluator.close()
 
 
 class InProcess(Distributed):
@@ -45,15 +50,10 @@ class InProcess(Distributed):
 
     def __init__(self, catalog: Catalog) -> None:
         super().__init__(catalog, FederationSettings(), thresholds=ALWAYS)
+
+    def join(self, settings: FederationSettings) -> Sequence[Told]:
         self.told = (Told("one"), Told("two"))
-
-    def evaluators(self) -> Sequence[Told]:
         return self.told
-
-    def close(self) -> None:
-        super().close()
-        for each in self.told:
-            each.evaluator.close()
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def ask(lab: Coordinator, sql: str) -> pa.Table:
 
 
 def states(lab: Coordinator) -> list[dict[str, object]]:
-    return [ray.get(each.actor.state.remote(), timeout=60) for each in lab.runtime.evaluators()]  # type: ignore[attr-defined]
+    return [ray.get(each.actor.state.remote(), timeout=60) for each in lab.runtime.evaluators]  # type: ignore[attr-defined]
 
 
 def at_rest(lab: Coordinator) -> bool:
@@ -171,7 +171,7 @@ def test_nothing_but_loopback_can_be_reached(cluster: str) -> None:
 
 
 def test_a_killed_actor_is_replaced(lab: Coordinator) -> None:
-    evaluator = lab.runtime.evaluators()[0]  # type: ignore[attr-defined]
+    evaluator = lab.runtime.evaluators[0]  # type: ignore[attr-defined]
     before = evaluator.address
     ray.kill(evaluator.actor, no_restart=False)
     assert ask(lab, SQL.format(lite="lite.t", duck="duck.t")).to_pydict() == whole().to_pydict()
