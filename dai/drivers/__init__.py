@@ -189,7 +189,7 @@ class Driver(ABC):
         """Name and version, from the database."""
 
     def takes_tables(self) -> bool:
-        """Whether a query may bring tables along. May ask the database, once."""
+        """Whether a query may have query-scoped tables. May ask the database, once."""
         return False
 
     @abstractmethod
@@ -209,7 +209,7 @@ class Driver(ABC):
         single query raises NotAQueryError before it runs. Every type arrives losslessly or raises DataError naming the
         column and a cast that helps. Closing the stream stops the statement at once.
 
-        ``tables``: brought along by the query, which sees them under their names, before any table of the database;
+        ``tables``: query-scoped, by name. The query sees them under their names, before any table of the database;
         nobody else does, and they are gone when the stream is closed, however it ended. They need no right but to
         read. ParameterError where the driver does not take them (``takes_tables``), LimitError for too large ones.
         """

@@ -91,7 +91,7 @@ def _check_plain(data: bytes) -> None:
         for field in pa.ipc.read_schema(reader.read_next_message()):
             if not any(fits(field.type) for fits in _PLAIN):
                 raise DataError(
-                    f"The column {field.name!r} is a {_short(field.type)}, which a query cannot bring along.",
+                    f"The column {field.name!r} is a {_short(field.type)}, which a query-scoped table cannot have.",
                     hint="Send numbers, dates, times and texts, without dictionaries, run ends and views.",
                     column=field.name,
                 )

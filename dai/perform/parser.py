@@ -83,19 +83,19 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
 
 
 def query(sql: str, parameters: Sequence[Any] = (), tables: Mapping[str, Any] | None = None) -> Perform:
-    """The document of one query, without XML: its end point is ``result``. ``tables`` are Arrow tables that it brings
-    along."""
-    from dai.perform.activities.relational import BroughtTable, SqlParameter, SqlQueryStatement
+    """The document of one query, without XML: its end point is ``result``. ``tables``: its query-scoped tables, by
+    name."""
+    from dai.perform.activities.relational import QueryTable, SqlParameter, SqlQueryStatement
 
     values = tuple(
         SqlParameter(position=i, value=value, type="null" if value is None else None)
         for i, value in enumerate(parameters, 1)
     )
-    brought = tuple(BroughtTable(name=name, value=table) for name, table in (tables or {}).items())
+    query_tables = tuple(QueryTable(name=name, value=table) for name, table in (tables or {}).items())
     activity = SqlQueryStatement(
         expression=sql,
         parameters=values,
-        tables=brought,
+        tables=query_tables,
         result=Output("result", "webRowSetStream"),
         name="query",
         line=0,

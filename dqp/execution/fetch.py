@@ -107,7 +107,7 @@ def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[
 
 
 def _places(tree: Operator, source: Source) -> Iterator[Place]:
-    """The source; once more for its statement without the keys that it brings along, should they be refused."""
+    """The source; once more for its statement without its query-scoped tables of keys, should they be refused."""
     statement = _statement(tree, source)
     if not statement.tables or source.takes_tables():
         yield Place(source, statement, tree)
@@ -122,7 +122,7 @@ def _without_tables(node: Operator) -> Operator:
     return node.input if left is None else replace(node, condition=left)
 
 
-def brought(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+def with_tables(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
     """The argument of ``Source.query``; not all sources have it."""
     return {"tables": tables} if tables else {}
 
@@ -187,7 +187,7 @@ def _opened(place: Place, catalog: Catalog, execution: Execution) -> Stream:
     statement, cancellation = place.statement, execution.cancellation
     probe(place, catalog, cancellation)
     tables = {each.name: each.data for each in statement.tables}
-    stream = place.source.query(statement.sql, statement.parameters, cancellation=cancellation, **brought(tables))
+    stream = place.source.query(statement.sql, statement.parameters, cancellation=cancellation, **with_tables(tables))
     return checked(stream, statement.promise)
 
 
@@ -224,7 +224,7 @@ def probe(place: Place, catalog: Catalog, cancellation: Cancellation) -> None:
 @dataclass(frozen=True)
 class Asked(Generic[T]):
     """A place's alias and statement, and what takes its rows and says when something has come of them.
-    ``refusable``: the statement brings tables along, and the next place is asked where that is refused."""
+    ``refusable``: the statement has query-scoped tables, and the next place is asked where that is refused."""
 
     alias: str
     sql: str

@@ -25,7 +25,7 @@ from dqp.runtimes.flight.server import Ticket
 class RemoteInput:
     """The rows of one statement: at the first of ``places`` that answers, each (alias, address of the resource, SQL).
     ``columns``: what they are called and cast to; ``tables``: what the first ``bringing`` of the
-    statements bring along, by name; ``promise``: what may arrive."""
+    statements have as query-scoped tables, by name; ``promise``: what may arrive."""
 
     places: tuple[tuple[str, str, str], ...]
     columns: Columns

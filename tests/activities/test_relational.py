@@ -9,7 +9,7 @@ import pytest
 
 from dai.drivers.memory import Memory, Script
 from dai.errors import DaiError, DataError, LimitError, NotAQueryError, ParameterError
-from dai.perform.activities.relational import BroughtTable, SqlParameter, in_order
+from dai.perform.activities.relational import QueryTable, SqlParameter, in_order
 from dai.perform.activity import Input
 from dai.streams.stream import Stream
 from tests.documents import answer, error_of, query, results, running, statuses, table
@@ -239,5 +239,5 @@ def test_a_table_that_a_query_brings_along_is_counted_as_it_comes() -> None:
 
     context: Any = SimpleNamespace(tuples=lambda _: Stream(pa.schema([("a", pa.null())]), batches()))
     with pytest.raises(LimitError, match="has more than"):
-        BroughtTable(name="given", source=Input("few")).read(context)
+        QueryTable(name="given", source=Input("few")).read(context)
     assert pulled == [0, 1]

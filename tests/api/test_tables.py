@@ -1,4 +1,4 @@
-"""Tables that a query brings along, over HTTP: as JSON, through the client, in a perform document, as a job."""
+"""Query-scoped tables over HTTP: as JSON, through the client, in a perform document, as a job."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def refused() -> dict[str, pa.Array]:
 def test_types_that_may_be_much_larger_in_memory_are_refused_undecoded(client: httpx.Client, kind: str) -> None:
     text = written(refused()[kind])
     with peak() as pool:
-        with pytest.raises(DataError, match=r"The column 'a' is a .*which a query cannot bring along"):
+        with pytest.raises(DataError, match=r"The column 'a' is a .*which a query-scoped table cannot have"):
             table_of(text, 16 << 20)
         assert pool.max_memory() < 2 * len(text) + (1 << 16)
     answer = ask(client, {"given": text}, "select 1 as one")

@@ -1,4 +1,4 @@
-"""Dynamic semi-joins by a table of keys that the statement brings along: on every dialect, directly and through a data
+"""Dynamic semi-joins by a query-scoped table of keys: on every dialect, directly and through a data
 service, with answers as without."""
 
 from __future__ import annotations

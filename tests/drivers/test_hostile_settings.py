@@ -101,8 +101,8 @@ def answers(driver: Driver, dialect: str) -> list[Any]:
     found.append(table(driver, "SELECT n, t FROM many WHERE n > ? AND t <> ?", 5, "it's \\"))
     found += [table(driver, sql) for sql in QUERIES[{"postgres": "postgresql", "mysql": "mariadb"}[dialect]]]
     if driver.takes_tables():
-        brought = {"mine": pa.table({"a": ["NULL", None, '"', "\\"], "n": [1, None, 3, 4]})}
-        found.append(driver.query("SELECT a, n FROM mine", cancellation=Cancellation(), tables=brought).table())
+        tables = {"mine": pa.table({"a": ["NULL", None, '"', "\\"], "n": [1, None, 3, 4]})}
+        found.append(driver.query("SELECT a, n FROM mine", cancellation=Cancellation(), tables=tables).table())
     return [(str(each.schema), each.to_pylist()) for each in found]
 
 

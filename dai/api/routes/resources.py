@@ -34,7 +34,7 @@ class ResourceDescription(BaseModel):
     dialect: str | Unsaid = None
     product: str | None = Field(None, description="null while the database cannot be reached")
     available: bool | Unsaid = None
-    tables: bool | Unsaid = Field(None, description="whether a query may bring tables along")
+    tables: bool | Unsaid = Field(None, description="whether a query may have query-scoped tables")
     activities: list[str] | Unsaid = None
     links: dict[str, str]
 

@@ -59,14 +59,15 @@ class PooledDriver(Driver, Generic[C]):
         """Ends what a query or a transaction began. To the pool as new, with nothing that its statements left there
         (temporary tables, variables, locks, settings); thrown away when broken or when that is the cheaper way."""
 
-    def _bring(self, connection: C, tables: Tables, cancellation: Cancellation) -> None:
+    def _add_tables(self, connection: C, tables: Tables, cancellation: Cancellation) -> None:
         """Lets the next query of the connection see the tables, where ``takes_tables``."""
 
     def _forget(self, connection: C, names: Sequence[str]) -> None:
-        """The connection has them no more; also where ``_bring`` failed half-way. Raises where that is not certain."""
+        """The connection has them no more; also where ``_add_tables`` failed half-way. Raises where that is not
+        certain."""
 
     @contextmanager
-    def _bringing(self, connection: C, tables: Tables, cancellation: Cancellation) -> Iterator[Release[C]]:
+    def _with_tables(self, connection: C, tables: Tables, cancellation: Cancellation) -> Iterator[Release[C]]:
         """How to release a connection that has the tables; they are gone already where the block fails."""
 
         def forgotten(connection: C) -> bool:
@@ -79,7 +80,7 @@ class PooledDriver(Driver, Generic[C]):
             self._release(connection, broken or not forgotten(connection))
 
         try:
-            self._bring(connection, tables, cancellation)
+            self._add_tables(connection, tables, cancellation)
             yield release
         except BaseException as error:
             # After any other failure the connection is thrown away.
@@ -119,13 +120,13 @@ class PooledDriver(Driver, Generic[C]):
         single_query(sql, self.syntax)
         if tables and not self.takes_tables():
             raise refused()
-        brought = checked(tables) if tables else tables
+        tables = checked(tables) if tables else tables
         connection = self._take(cancellation, read_only=True)
         try:
             self._begin_query(connection, cancellation)
-            if not brought:
+            if not tables:
                 return self.stream(connection, sql, parameters, cancellation, batch_rows, self._release)
-            with self._bringing(connection, brought, cancellation) as release:
+            with self._with_tables(connection, tables, cancellation) as release:
                 return self.stream(connection, sql, parameters, cancellation, batch_rows, release)
         except (StatementError, ParameterError, DataError):
             # Where it was cancelled the error is of another part of the work, and this statement may still run.

@@ -167,7 +167,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
     def takes_tables(self) -> bool:
         return True
 
-    def _bring(self, connection: DuckDBPyConnection, tables: Tables, cancellation: Cancellation) -> None:
+    def _add_tables(self, connection: DuckDBPyConnection, tables: Tables, cancellation: Cancellation) -> None:
         with _translated():
             for name, table in tables.items():
                 connection.register(name, table)

@@ -242,7 +242,7 @@ class MariaDB(Server):
             self._takes_tables = name == "MariaDB" and tuple(map(int, version.split(".")[:2])) >= SINCE
         return self._takes_tables
 
-    def _bring(self, connection: Connection, tables: Tables, cancellation: Cancellation) -> None:
+    def _add_tables(self, connection: Connection, tables: Tables, cancellation: Cancellation) -> None:
         connection.settle()
         session = MariaSession(self, connection, cancellation)
         most = int(session.rows("SELECT @@max_allowed_packet AS most")[0]["most"])

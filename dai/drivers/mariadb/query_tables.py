@@ -1,4 +1,4 @@
-"""Tables that a query brings along: JSON in a user variable, read by JSON_TABLE in an expression in front of the query.
+"""Query-scoped tables: JSON in a user variable, read by JSON_TABLE in an expression in front of the query.
 
 It needs no right and makes no table. The expression is materialised (the LIMIT limits nothing), or MariaDB might read
 the JSON once for each row of another table.

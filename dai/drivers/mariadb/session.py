@@ -38,7 +38,7 @@ class Connection:
         """How many statements were sent whose answers, which tell nothing, were not waited for."""
         self.id: int = raw.thread_id()
         self.preceding: tuple[str, ...] = ()
-        """Definitions of the tables that its next query brings along."""
+        """Definitions of the query-scoped tables of its next query."""
 
     def settle(self) -> None:
         """Waits for these answers: before anything is asked through the library."""

@@ -129,14 +129,14 @@ class PostgreSQL(Driver):
         tables: Tables = NO_TABLES,
     ) -> Stream:
         text = single_query(sql, self.syntax)
-        brought = checked(tables) if tables else tables
+        tables = checked(tables) if tables else tables
         attempts = 0
         while True:
             attempts += 1
             began = time.monotonic()
             try:
                 with self._suggesting(cancellation):
-                    return self._query(text, parameters, cancellation, batch_rows or MOST_ROWS, brought)
+                    return self._query(text, parameters, cancellation, batch_rows or MOST_ROWS, tables)
             except Stale:
                 if attempts > 2:
                     raise DatabaseUnavailableError(

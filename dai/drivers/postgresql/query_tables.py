@@ -1,4 +1,4 @@
-"""Tables that a query brings along: one bound array a column, unnested by an expression in front of the query.
+"""Query-scoped tables: one bound array a column, unnested by an expression in front of the query.
 
 The planner sees the arrays' lengths. Nothing is created: it works in a read-only transaction and without any right.
 """

@@ -82,7 +82,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query as the caller sent it (``sql``), behind the tables that it brings along (``text``), and with its
+    """One query as the caller sent it (``sql``), behind its query-scoped tables (``text``), and with its
     markers numbered (``bound``)."""
 
     sql: str

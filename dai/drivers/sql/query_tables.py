@@ -1,4 +1,4 @@
-"""Tables that a query brings along: small ones of the caller's, seen by that one statement under their names.
+"""Query-scoped tables: small ones of the caller's, seen by that one statement under their names.
 
 They need no right but to read, and nothing is written where others could see it (docs/decisions/0015). How a database
 has them differs: an expression in front of the query whose values are bound (PostgreSQL, MariaDB), a table of the
@@ -32,7 +32,7 @@ def checked(tables: Tables) -> Tables:
     """The tables, each in one piece and with plain values. ParameterError for names that no database has or that two
     of them share, LimitError for more than may travel."""
     if len(tables) > MOST_TABLES:
-        raise LimitError(f"A query brings along at most {MOST_TABLES} tables.")
+        raise LimitError(f"A query has at most {MOST_TABLES} query-scoped tables.")
     _check_size(sum(size_of(each) + sum(map(_decoded_size, each.columns)) for each in tables.values()))
     _different("tables", tables)
     found: dict[str, pa.Table] = {}
@@ -52,7 +52,7 @@ def _check_size(size: int) -> None:
 def _plain(name: str, table: pa.Table) -> pa.Table:
     if not _NAME.fullmatch(name):
         raise ParameterError(
-            f"{name!r} cannot be the name of a table that a query brings along.",
+            f"{name!r} cannot be the name of a query-scoped table.",
             hint="A letter and then letters, digits or '_', at most 63.",
         )
     if not 1 <= table.num_columns <= MOST_COLUMNS:
@@ -65,7 +65,7 @@ def _plain(name: str, table: pa.Table) -> pa.Table:
         wanted = _wanted(field.type) or field.type
         if not any(fits(wanted) for fits in _PLAIN):
             raise DataError(
-                f"The column {field.name!r} is a {field.type}, which a query cannot bring along.",
+                f"The column {field.name!r} is a {field.type}, which a query-scoped table cannot have.",
                 hint="Cast it to text.",
                 column=field.name,
             )
@@ -109,10 +109,8 @@ def _different(what: str, names: Iterable[str]) -> None:
 
 
 def refused() -> ParameterError:
-    """For a query that brings tables along to a resource that takes none."""
-    return ParameterError(
-        "A query of this resource cannot bring tables along.", hint="Its properties say so: tables is false."
-    )
+    """For a query with query-scoped tables of a resource that takes none."""
+    return ParameterError("This resource takes no query-scoped tables.", hint="Its properties say so: tables is false.")
 
 
 def definition(name: str, columns: Iterable[str], select: str, syntax: Syntax) -> str:
@@ -127,7 +125,7 @@ def preceded(sql: str, definitions: Iterable[str], syntax: Syntax) -> tuple[str,
     words = [each for each in tokens(sql, syntax) if each.kind != "comment"]
     first = sql[words[0].start : words[0].end].upper() if words else ""
     if first not in ("SELECT", "WITH", "VALUES", "TABLE", "("):
-        raise NotAQueryError(f"{first or 'This'} cannot bring tables along.", sql=sql, hint="Send a SELECT.")
+        raise NotAQueryError(f"{first or 'This'} cannot have query-scoped tables.", sql=sql, hint="Send a SELECT.")
     text = ", ".join(definitions)
     at, made = words[0].start, f"WITH {text} "
     if first == "WITH":

@@ -77,7 +77,7 @@ _WAITED_FOR_SECONDS = 0.05
 _FEW_STEPS = 1_000_000
 """Of SQLite's machine: some 20 ms."""
 _BROUGHT_ROWS = 10_000
-"""Of a table that a query brings along, put in at once."""
+"""Of a query-scoped table, put in at once."""
 
 
 def _reserved(name: str) -> bool:
@@ -244,7 +244,7 @@ class SQLite(PooledDriver[_Connection]):
     def takes_tables(self) -> bool:
         return True
 
-    def _bring(self, connection: _Connection, tables: Tables, cancellation: Cancellation) -> None:
+    def _add_tables(self, connection: _Connection, tables: Tables, cancellation: Cancellation) -> None:
         """Temporary tables of the connection's own: the database itself is open for reading only."""
         if reserved := next(filter(_reserved, tables), None):
             raise ParameterError(

@@ -144,7 +144,7 @@ def _rows(parameters: Sequence[SqlParameter], columns: list[Iterator[Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class BroughtTable(Element):
+class QueryTable(Element):
     """Tuples that come ``from`` an output, as a table that this query alone sees under ``name``. Nothing is written:
     it needs no right but to read."""
 
@@ -190,7 +190,7 @@ class SqlQueryStatement(Activity):
     raw: ClassVar[frozenset[str]] = frozenset({"resultStream"})
 
     parameters: tuple[SqlParameter, ...] = child("sqlParameter", default=())
-    tables: tuple[BroughtTable, ...] = child("table", default=())
+    tables: tuple[QueryTable, ...] = child("table", default=())
     expression: str = child()
     result: Output[Stream] = output("webRowSetStream", "resultStream")
 

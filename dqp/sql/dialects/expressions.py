@@ -127,7 +127,7 @@ class Expressions(Renderer):
         self.opaque: dict[str, str] = {}
         """Columns that cannot be computed with, and why."""
         self.tables: dict[KeyTable, None] = {}
-        """What the statement brings along."""
+        """The statement's query-scoped tables."""
         self._atoms: set[str] = set()
         """Texts that may stand as operands without parentheses."""
 
@@ -416,7 +416,7 @@ class Expressions(Renderer):
         return Value(f"{one} IN (SELECT {', '.join(names)} FROM {self.quoted(node.key_table.name)})", BOOLEAN)
 
     def member(self, value: Value) -> str:
-        """A value that is looked for in a table that the statement brings along."""
+        """A value that is looked for in a query-scoped table."""
         return self.operand(value)
 
     def sought(self, value: Value) -> str:

@@ -1,4 +1,4 @@
-"""Tables that a query brings along, on real databases."""
+"""Query-scoped tables on real databases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sqlalchemy.engine import make_url
 from dai.drivers import Driver, driver_for
 from dai.drivers.mariadb import syntax as mariadb
 from dai.drivers.postgresql import syntax as postgresql
-from dai.drivers.sql import query_tables as brought
+from dai.drivers.sql import query_tables
 from dai.drivers.sql.query_tables import MOST_BYTES, checked, preceded
 from dai.errors import CancelledError, DaiError, DataError, LimitError, NotAQueryError, ParameterError, StatementError
 from dai.streams.cancellation import Cancellation
@@ -42,13 +42,13 @@ TABLE = pa.table(
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     with contextlib.closing(driver_for(request.getfixturevalue(f"{request.param}_url"))) as made:
         for sql in (
-            "DROP TABLE IF EXISTS brought_to",
-            "CREATE TABLE brought_to (id int, name varchar(40), amount decimal(10,2))",
-            "INSERT INTO brought_to VALUES (1, 'a', 1), (2, 'A', 2), (3, 'é', 3), (4, NULL, NULL), (NULL, 'b', 0)",
+            "DROP TABLE IF EXISTS joined_to",
+            "CREATE TABLE joined_to (id int, name varchar(40), amount decimal(10,2))",
+            "INSERT INTO joined_to VALUES (1, 'a', 1), (2, 'A', 2), (3, 'é', 3), (4, NULL, NULL), (NULL, 'b', 0)",
         ):
             made.update(sql, cancellation=Cancellation())
         yield made
-        made.update("DROP TABLE IF EXISTS brought_to", cancellation=Cancellation())
+        made.update("DROP TABLE IF EXISTS joined_to", cancellation=Cancellation())
 
 
 def ask(driver: Driver, sql: str, tables: dict[str, Any], *parameters: Any) -> list[tuple[Any, ...]]:
@@ -82,7 +82,7 @@ def test_odd_texts(driver: Driver) -> None:
 
 def test_pairs_are_pairs(driver: Driver) -> None:
     given = pa.table({"id": [1, 2, 2, 4, None], "name": ["a", "a", "a", None, "b"]})
-    sql = "SELECT id FROM brought_to WHERE (id, name) IN (SELECT id, name FROM given) ORDER BY id"
+    sql = "SELECT id FROM joined_to WHERE (id, name) IN (SELECT id, name FROM given) ORDER BY id"
     found = ask(driver, sql, {"given": given})
     # MariaDB's column is compared in its own collation, in which 'a' is 'A': whoever wants bytes says so in the SQL.
     assert found in ([(1,)], [(1,), (2,)])
@@ -101,13 +101,13 @@ def test_two_tables_and_parameters_and_a_query_that_begins_with(driver: Driver) 
 
 
 def test_it_goes_before_a_table_of_the_database_for_this_query_alone(driver: Driver) -> None:
-    assert ask(driver, "SELECT id FROM brought_to", {"brought_to": pa.table({"id": [77]})}) == [(77,)]
-    assert ask(driver, "SELECT count(*) FROM brought_to", {}) == [(5,)]
+    assert ask(driver, "SELECT id FROM joined_to", {"joined_to": pa.table({"id": [77]})}) == [(77,)]
+    assert ask(driver, "SELECT count(*) FROM joined_to", {}) == [(5,)]
 
 
 def test_no_rows(driver: Driver) -> None:
     given = pa.table({"id": pa.array([], pa.int32()), "t": pa.array([], pa.string())})
-    assert ask(driver, "SELECT id FROM brought_to WHERE id IN (SELECT id FROM given)", {"given": given}) == []
+    assert ask(driver, "SELECT id FROM joined_to WHERE id IN (SELECT id FROM given)", {"given": given}) == []
 
 
 def test_nothing_is_left_after_the_end_a_failure_and_a_close(driver: Driver) -> None:
@@ -140,14 +140,14 @@ def test_a_query_that_brings_a_table_writes_nothing(driver: Driver) -> None:
     given = {"given": pa.table({"a": [1]})}
     for sql in (
         "INSERT INTO given VALUES (2)",
-        "WITH x AS (SELECT 1) INSERT INTO brought_to SELECT a, 'x', 1 FROM given",
-        "SELECT 1; DROP TABLE brought_to",
+        "WITH x AS (SELECT 1) INSERT INTO joined_to SELECT a, 'x', 1 FROM given",
+        "SELECT 1; DROP TABLE joined_to",
         "DROP TABLE given",
         "CREATE TABLE made AS SELECT * FROM given",
     ):
         with pytest.raises(NotAQueryError):
             ask(driver, sql, given)
-    assert ask(driver, "SELECT count(*) FROM brought_to", {}) == [(5,)]
+    assert ask(driver, "SELECT count(*) FROM joined_to", {}) == [(5,)]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_what_stands_for_more_is_counted_before_it_is_copied() -> None:
 
 
 def test_tables_are_counted_after_their_casts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brought, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(query_tables, "MOST_BYTES", 1_000)
     numbers = pa.array(range(100), pa.uint64())
     assert checked({"given": pa.table({"a": numbers.cast(pa.int64())})})["given"].num_rows == 100
     with pytest.raises(LimitError):

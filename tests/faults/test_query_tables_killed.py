@@ -1,4 +1,4 @@
-"""A client is killed while tables that its query brought along are in use: nothing of it is left in the database."""
+"""A client is killed while the query-scoped tables of its query are in use: nothing of it is left in the database."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ time.sleep(600)
 
 @contextmanager
 def client(database: Database, opened: str, target: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that has some rows of a query without end, which uses the table that it brought along."""
+    """A process that has some rows of a query without end, which uses its query-scoped table."""
     sql = f"select e.i, e.s, (select count(*) from given) as n from ({database.endless}) as e"
     command = [sys.executable, "-c", CLIENT.format(opened=opened), target, sql]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
