@@ -108,6 +108,7 @@ class ResourceConfig:
     pool_size: int = field(default=16, metadata={"most": 10_000})
     pool_wait: float = field(default=30.0, metadata={"most": 1_000_000})
     connect_wait: float = field(default=10.0, metadata={"most": 1_000_000})
+    read_sockets: bool = True
 
     @property
     def kind(self) -> str:

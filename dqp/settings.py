@@ -283,7 +283,8 @@ class EvaluatorSettings:
     one output and one input hold. ``directory``: for what does not fit; the system's place for temporary files unless
     given. ``liveness_timeout``: seconds without a sign of life from a coordinator, until its fragments end.
     ``sources``: prefixes of the addresses of resources and operations that may be asked; ``python``: functions
-    ``package.module:function`` that may be called."""
+    ``package.module:function`` that may be called. ``keep_freed_memory``: the C library keeps large blocks that were
+    freed, which makes exchanges faster and the process larger."""
 
     flight_host: str = "127.0.0.1"
     flight_port: int = 0
@@ -294,3 +295,4 @@ class EvaluatorSettings:
     liveness_timeout: float = field(default=60.0, metadata={"formerly": "silence"})
     sources: tuple[str, ...] = LOOPBACK
     python: tuple[str, ...] = ()
+    keep_freed_memory: bool = True

@@ -44,13 +44,15 @@ DRIVERS = Table(
 class DriverOptions:
     """``pool_size``: connections at most; ``pool_wait``: seconds to wait for one before BusyError; ``connect_wait``:
     seconds to wait for the database before DatabaseUnavailableError; ``batch_bytes``: about how large a fetched
-    batch may be; ``idle``: seconds after which an unused connection is checked again before use."""
+    batch may be; ``idle``: seconds after which an unused connection is checked again before use. ``read_sockets``: many
+    rows are read from the sockets of libpq and libmariadb, past these libraries, which is faster; else by them."""
 
     pool_size: int = 16
     pool_wait: float = 30.0
     connect_wait: float = 10.0
     batch_bytes: int = 8 << 20
     idle: float = 30.0
+    read_sockets: bool = True
 
 
 @dataclass(frozen=True, slots=True)

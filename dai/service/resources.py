@@ -149,5 +149,10 @@ class Resources(Mapping[str, Resource]):
 
 def _driver(config: ResourceConfig) -> Driver:
     assert config.url is not None
-    options = DriverOptions(pool_size=config.pool_size, pool_wait=config.pool_wait, connect_wait=config.connect_wait)
+    options = DriverOptions(
+        pool_size=config.pool_size,
+        pool_wait=config.pool_wait,
+        connect_wait=config.connect_wait,
+        read_sockets=config.read_sockets,
+    )
     return driver_for(config.url, options)

@@ -42,7 +42,7 @@ class Evaluator:
 
     def __init__(self, settings: EvaluatorSettings = EvaluatorSettings()) -> None:
         self.settings = settings
-        self.port = FlightPort(settings.flight_host, settings.flight_port)
+        self.port = FlightPort(settings.flight_host, settings.flight_port, keep_freed_memory=settings.keep_freed_memory)
         directory = None if settings.directory is None else str(settings.directory)
         self.engine = Engine(memory_bytes=settings.memory_bytes, directory=directory)
         self._sources: dict[str, ServiceSource] = {}

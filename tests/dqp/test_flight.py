@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -277,3 +278,12 @@ def test_rows_that_are_none_arrive_although_the_ticket_is_withdrawn_once_they_we
             assert stream.table().num_rows == 0
     finally:
         port.close()
+
+
+def test_the_allocator_of_the_c_library_can_be_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, int]] = []
+    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(mallopt=lambda *each: calls.append(each)))
+    for keep in (True, False):
+        with FlightPort(keep_freed_memory=keep):
+            assert bool(calls) is keep
+        calls.clear()

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from dai.client.results import frames
 from dai.drivers import Driver, DriverOptions, Session, driver_for
+from dai.drivers.connections.socket_reader import SocketReader
 from dai.errors import (
     BusyError,
     CancelledError,
@@ -27,6 +29,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import TYPE_NAME, Stream
 from tests.drivers.conformance_cases import CASES, COMPUTED, FURTHER, PARAMETERS, PREPARED, Case, every_type, loaded
 from tests.drivers.statements import table, update
+from tests.processes import until
 
 DATABASES = tuple(CASES)
 ENDLESS = {
@@ -138,6 +141,31 @@ def test_every_type_in_every_form_and_frame(database: str, driver: Driver) -> No
         typed: dict[str, Any] = {"schema": found.schema} if name in ("csv", "json") else {}
         back = format_named(name).decode([data], **typed).table()
         assert (back.num_rows, back.schema.types) == (found.num_rows, found.schema.types)
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mariadb", "mysql"])
+def test_rows_are_the_same_whoever_reads_them_from_the_socket(
+    database: str, driver: Driver, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``read_sockets`` is the switch of what reads past a library."""
+    for statement in every_type(database):
+        update(driver, statement)
+    queries = ["SELECT * FROM every_type ORDER BY id", MANY[database].format(50_000)]
+    expected = [table(driver, sql) for sql in queries]
+    by_library = driver_for(url_of(database, request), DriverOptions(pool_size=1, read_sockets=False))
+    with closing(by_library):
+        with monkeypatch.context() as patched:
+            patched.setattr(SocketReader, "__init__", None)
+            for sql, rows in zip(queries, expected, strict=True):
+                assert table(by_library, sql).equals(rows)
+            cancellation = Cancellation()
+            with by_library.query(MANY[database].format(1_000_000), cancellation=cancellation) as stream:
+                next(stream)
+                cancellation.cancel()
+                with pytest.raises(CancelledError):
+                    stream.table()
+            assert table(by_library, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+        until(lambda: by_library.pool_state()["open"] == by_library.pool_state()["idle"])
 
 
 def test_whole_numbers_of_39_digits_are_loaded(driver: Driver) -> None:

@@ -259,7 +259,7 @@ class MariaDB(Server):
     def _begin_query(self, connection: Connection, cancellation: Cancellation) -> None:
         """Its answer comes before that to the query: no round trip of its own."""
         with self.translated(connection):
-            if readable(connection.raw):
+            if self._reads(connection.raw):
                 connection.raw.send_query(b"START TRANSACTION READ ONLY")
                 connection.unread += 1
             else:
@@ -270,16 +270,20 @@ class MariaDB(Server):
         that takes more than one round trip, so a thread waits."""
         if broken:
             self._pool.discard(connection)
-        elif readable(connection.raw):
+        elif self._reads(connection.raw):
             self._renew(connection)
         else:
             threading.Thread(target=self._renew, args=(connection,), name="renew", daemon=True).start()
+
+    def _reads(self, raw: Any) -> bool:
+        """Whether answers on the connection are read from its socket, and not by mysqlclient."""
+        return self._options.read_sockets and readable(raw)
 
     def _renew(self, connection: Connection) -> None:
         try:
             if not connection.renewable:
                 raise MySQLdb.OperationalError(2013, "")
-            if readable(connection.raw):
+            if self._reads(connection.raw):
                 reset(connection.raw)
                 connection.raw.send_query(_SETUP.encode())
                 connection.unread += 2
@@ -369,7 +373,7 @@ class MariaDB(Server):
             interruptible(cancellation, lambda: self.kill(connection.id)),
             self.translated(connection, sql, bound),
         ):
-            if parameters or not readable(raw):
+            if parameters or not self._reads(raw):
                 connection.settle()
             if parameters:
                 names = prepare(raw, bound.sql, parameters)
@@ -377,7 +381,7 @@ class MariaDB(Server):
             else:
                 statement = encoded(bound.sql)
             result: Any
-            if readable(raw):
+            if self._reads(raw):
                 unread, connection.unread = connection.unread, 0
                 result = Answer(raw, statement, unread)
                 kinds = result.kinds

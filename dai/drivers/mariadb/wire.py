@@ -46,7 +46,11 @@ class ServerError(MySQLdb.DatabaseError):  # type: ignore[misc]
 
 
 def readable(raw: Any) -> bool:
-    """Whether what comes from the connection's socket is the protocol itself."""
+    """Whether what comes from the connection's socket is the protocol itself.
+
+    libmariadb does not offer its socket for reading. A version that reads ahead, numbers packets across statements, or
+    negotiates a form of its own for the columns would break this; the tests of both ways would show it, and
+    ``read_sockets = false`` leaves the rows to mysqlclient."""
     return not raw.client_flag & _NOT_PLAIN
 
 

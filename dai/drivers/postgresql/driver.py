@@ -167,7 +167,7 @@ class PostgreSQL(Driver):
                         raise Stale from error  # our projection may name columns that are no more
                     raise
             rows = description.rows
-            if readable(connection) and shapes_of(description) is not None:
+            if self._options.read_sockets and readable(connection) and shapes_of(description) is not None:
                 return copied(
                     connection,
                     query,

@@ -63,7 +63,11 @@ Nulls = NDArray[np.bool_] | None
 
 
 def readable(connection: psycopg.Connection[Any]) -> bool:
-    """Whether what comes from the connection's socket is the protocol itself."""
+    """Whether what comes from the connection's socket is the protocol itself.
+
+    libpq does not offer its socket for reading. A version that reads ahead into a buffer of its own, sends keep-alive
+    messages, or negotiates another protocol version would break this; the tests of both ways would show it, and
+    ``read_sockets = false`` leaves the rows to ADBC."""
     return not connection.pgconn.ssl_in_use and not connection.pgconn.used_gssapi
 
 

@@ -113,7 +113,9 @@ class _Get:
 class FlightPort:
     """The port of one evaluator, listening from the start; a context manager. Thread-safe."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, tls: object | None = None) -> None:
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = 0, *, tls: object | None = None, keep_freed_memory: bool = True
+    ) -> None:
         """Port 0 takes a free one. Raises ConfigurationError for anything but loopback or for ``tls``, the place of
         the certificate and the identities that this port does not know yet."""
         if tls is not None:
@@ -130,7 +132,8 @@ class FlightPort:
         self._withdrawn: dict[tuple[str, int | None], float] = {}
         self._closing = False
         self._instance = uuid.uuid4().hex
-        _keep_freed_memory()
+        if keep_freed_memory:
+            _keep_freed_memory()
         shown = f"[{host}]" if ":" in host else host
         try:
             self._server = _Server(self, f"grpc://{shown}:{port}")
@@ -346,7 +349,8 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
 
 def _keep_freed_memory() -> None:
     """gRPC receives each message into new memory of the C library. glibc gives blocks of that size back to the system
-    when they are freed, and a third of a reader's time goes into getting them again. Elsewhere nothing is changed."""
+    when they are freed, and a third of a reader's time goes into getting them again. Elsewhere nothing is changed. A
+    gRPC with an allocator of its own would make this useless, not wrong; ``keep_freed_memory = false`` leaves it."""
     with suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, size in _KEPT:
