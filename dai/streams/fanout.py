@@ -35,6 +35,7 @@ class FanOut:
             scratch,
             "what a slower reader of the same output still wants",
             hint="Read the outputs at the same time, or ask for less.",
+            compressed=False,
         )
         self._pulling = threading.Lock()
         self._lock = threading.Lock()

@@ -19,15 +19,17 @@ from dai.streams.stream import Block
 
 FILE_BYTES = 64 << 20
 """A file is begun anew at this size, so that disk space comes back while much is still to be read."""
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Half of the bytes of common columns and next to none of texts that repeat themselves, at about a disk's speed."""
 
 
 class Spool:
     """One thread writes at a time; any number may read what was written. ``contents`` and ``hint``: for the messages
-    where the disk is full."""
+    where the disk is full. ``compressed``: half of the bytes of common columns and next to none of texts that repeat
+    themselves, at about a disk's speed; a file that stays in memory is faster without."""
 
-    def __init__(self, directory: Path | None, contents: str, hint: str | None = None) -> None:
+    def __init__(
+        self, directory: Path | None, contents: str, hint: str | None = None, *, compressed: bool = True
+    ) -> None:
+        self._options = pa.ipc.IpcWriteOptions(compression="lz4" if compressed else None)
         self._directory, self._contents, self._hint = directory, contents, hint
         self._lock = threading.Lock()
         self._file: _File | None = None
@@ -43,7 +45,7 @@ class Spool:
             if isinstance(item, Block):
                 handle.write(item.data)
             else:  # without a copy in between
-                with pa.ipc.new_stream(pa.PythonFile(handle, "w"), item.schema, options=_OPTIONS) as writer:
+                with pa.ipc.new_stream(pa.PythonFile(handle, "w"), item.schema, options=self._options) as writer:
                     writer.write_batch(item)
             handle.flush()
             length = handle.tell() - offset
