@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from dai.errors import BusyError, DatabaseUnavailableError
 from dai.streams.cancellation import Cancellation
+from dai.streams.waiting import Condition
 
 C = TypeVar("C")
 
@@ -31,7 +32,7 @@ class Limit:
         self.closed = False
         self.pools: list[Pool[Any]] = []
         self.lock = threading.Lock()
-        self.queue: deque[threading.Condition] = deque()
+        self.queue: deque[Condition] = deque()
 
     @property
     def idle(self) -> int:
@@ -44,7 +45,7 @@ class Limit:
     def wake_first(self) -> None:
         """Called with the lock held, whenever a connection or a place may have come free: first come, first served."""
         if self.queue and (self.free or self.closed):
-            self.queue[0].notify()
+            self.queue[0].notify_all()
 
     def state(self) -> dict[str, int]:
         with self.lock:
@@ -170,13 +171,8 @@ class Pool(Generic[C]):
     def _idle_or_place(self, cancellation: Cancellation, wait: float) -> tuple[C, float] | None:
         """An idle connection, or None for the right to open one (which counts as open already)."""
         limit = self._limit
-        turn = threading.Condition(limit.lock)
-
-        def wake() -> None:
-            with limit.lock:
-                turn.notify()
-
-        with cancellation.on_cancel(wake), limit.lock:
+        turn = Condition(limit.lock)
+        with limit.lock:
             limit.queue.append(turn)
             try:
                 self._await_turn(turn, cancellation, wait)
@@ -196,17 +192,14 @@ class Pool(Generic[C]):
             pool._close(surplus)
         return None
 
-    def _await_turn(self, turn: threading.Condition, cancellation: Cancellation, wait: float) -> None:
+    def _await_turn(self, turn: Condition, cancellation: Cancellation, wait: float) -> None:
         limit = self._limit
-        until = time.monotonic() + wait
-        while not limit.closed and not (limit.queue[0] is turn and limit.free):
-            remaining = until - time.monotonic()
-            if remaining <= 0:
-                raise BusyError(
-                    f"All {limit.size} connections to this database are in use and none came free in {wait:g} seconds.",
-                    hint="Try again later, or ask for the connection limit of this resource to be raised.",
-                )
-            turn.wait(remaining)
-            cancellation.check()
+        came = turn.wait_for(lambda: limit.closed or (limit.queue[0] is turn and limit.free), cancellation, wait)
+        cancellation.check()
+        if not came:
+            raise BusyError(
+                f"All {limit.size} connections to this database are in use and none came free in {wait:g} seconds.",
+                hint="Try again later, or ask for the connection limit of this resource to be raised.",
+            )
         if limit.closed:
             raise DatabaseUnavailableError("The connection pool is closed.")
