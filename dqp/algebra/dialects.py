@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dai.errors import DaiError
 from dai.plugins import Table
 
 MOST_LISTED = 1_000
@@ -51,6 +52,11 @@ class DialectProperties:
     TEXT_NUMBERS: ClassVar[tuple[str, ...]] = ()
     """How the names begin of the database's types whose numbers arrive as texts, because no DECIMAL holds them all."""
 
+    @staticmethod
+    def explained(error: DaiError, sql: str) -> DaiError | None:
+        """What the error of a statement means where the cause is what the dialect itself wrote into the statement."""
+        return None
+
 
 DIALECTS = Table(
     "dialect",
@@ -71,3 +77,13 @@ def properties(dialect: str) -> type[DialectProperties]:
     """The class of a dialect; ``DialectProperties`` for one that is not in the table."""
     known: type[DialectProperties] = DIALECTS.get(dialect, DialectProperties)
     return known
+
+
+def explained(error: DaiError, sql: str) -> DaiError:
+    """The error of a statement in the words of the dialect that caused it; as it is where none did."""
+    known: set[type[DialectProperties]] = set(DIALECTS.values())
+    for each in known:
+        if (better := each.explained(error, sql)) is not None:
+            better.__cause__ = error
+            return better
+    return error

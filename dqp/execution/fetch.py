@@ -20,11 +20,11 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 from sqlglot import exp
 
-from dai.errors import DaiError, DatabaseUnavailableError, DataError, InternalError, TruncatedError, UnreachableError
+from dai.errors import DaiError, DatabaseUnavailableError, InternalError, TruncatedError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.arrival import Promise
-from dqp.algebra.dialects import properties
+from dqp.algebra.dialects import explained, properties
 from dqp.algebra.keys import Members
 from dqp.algebra.operators import (
     Filter,
@@ -45,7 +45,6 @@ from dqp.execution.execution import Execution, Measure, named
 from dqp.planning.distribution.splitting import divided
 from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed, Statement
-from dqp.sql.dialects.sqlite import guarded
 
 LOST = (DatabaseUnavailableError, UnreachableError, TruncatedError)
 """Failures of a source, not of the statement: another place may answer."""
@@ -278,18 +277,8 @@ def direct(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -
 
 
 def _named(error: DaiError, alias: str, sql: str) -> DaiError:
-    """The error with its source; that of a guard says what the guard is for."""
-    columns = guarded(sql) if "integer overflow" in (error.detail or "").lower() else ()
-    if columns:
-        each = f"column {columns[0]} holds" if len(columns) == 1 else f"columns {', '.join(columns)}: one holds"
-        said = DataError(
-            f"The {each} values that are not of the column's type, or texts that SQLite cannot look into.",
-            hint="SQLite takes any value in any column: look for them with typeof(…) there, and for texts with the "
-            "character NUL with instr(…, char(0)).",
-        )
-        said.__cause__ = error
-        error = said
-    return named(error, alias)
+    """The error with its source; in the dialect's words where its own SQL is the cause."""
+    return named(explained(error, sql), alias)
 
 
 def _renamed(stream: Stream, place: Place, cancellation: Cancellation, lost: Lost) -> Stream:

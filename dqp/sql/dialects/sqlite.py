@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 
+from dai.errors import DaiError, DataError
 from dqp.algebra.dialects import Costs
 from dqp.algebra.operators import (
     Aggregate,
@@ -90,11 +91,6 @@ def _repeated(condition: str, guard: _Guard) -> bool:
     return plain and tables == {guard.column.split(".")[0]}
 
 
-def guarded(sql: str) -> tuple[str, ...]:
-    """The columns that guards of the statement are about, each once."""
-    return tuple(dict.fromkeys(each.replace('""', '"') for each in _GUARDED.findall(sql)))
-
-
 class SQLite(Dialect):
     """The whitelist; the module says on what grounds."""
 
@@ -133,6 +129,20 @@ class SQLite(Dialect):
             "sum": {"integer": "SUM({a})"},
         }
     )
+
+    @staticmethod
+    def explained(error: DaiError, sql: str) -> DaiError | None:
+        """That of a guard says what the guard is for."""
+        overflow = "integer overflow" in (error.detail or "").lower()
+        columns = [*dict.fromkeys(each.replace('""', '"') for each in _GUARDED.findall(sql))] if overflow else []
+        if not columns:
+            return None
+        each = f"column {columns[0]} holds" if len(columns) == 1 else f"columns {', '.join(columns)}: one holds"
+        return DataError(
+            f"The {each} values that are not of the column's type, or texts that SQLite cannot look into.",
+            hint="SQLite takes any value in any column: look for them with typeof(…) there, and for texts with the "
+            "character NUL with instr(…, char(0)).",
+        )
 
     def __init__(self) -> None:
         super().__init__()
