@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import time
 from functools import partial
 from typing import Any
@@ -141,6 +141,8 @@ class Edge:
     driver: Driver
     catalog: Catalog
     reference: duckdb.DuckDBPyConnection
+    answers: dict[str, pa.Table | None] = field(default_factory=dict)
+    """Of DuckDB, by the statement: the same is expected several times."""
 
     @property
     def table(self) -> Table:
@@ -163,10 +165,13 @@ class Edge:
 
     def expected(self, tree: Operator) -> pa.Table | None:
         """None where DuckDB raises an error."""
-        try:
-            return self.reference.sql(duckdb_sql(tree)).to_arrow_table()
-        except (duckdb.OutOfRangeException, duckdb.InvalidInputException, duckdb.ConversionException):
-            return None
+        sql = duckdb_sql(tree)
+        if sql not in self.answers:
+            try:
+                self.answers[sql] = self.reference.sql(sql).to_arrow_table()
+            except (duckdb.OutOfRangeException, duckdb.InvalidInputException, duckdb.ConversionException):
+                self.answers[sql] = None
+        return self.answers[sql]
 
     def types(self, tree: Operator) -> list[tuple[str, str]]:
         found = self.reference.execute(f"DESCRIBE {duckdb_sql(tree)}").fetchall()
