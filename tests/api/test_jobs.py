@@ -332,7 +332,7 @@ def test_a_restart_keeps_finished_jobs_and_marks_interrupted_ones(tmp_path: Path
             assert pa.ipc.open_stream(arrow.content).read_all().num_rows == ROWS
             found = client.get(interrupted).json()
             assert found["phase"] == "ERROR"
-            assert "service was stopped" in found["error"]["detail"]
+            assert "service stopped" in found["error"]["detail"]
             assert client.get(f"{interrupted}/outputs/rows").status_code == 410
             assert not list((tmp_path / "results").glob("*/*.part"))
             client.post(f"{pending}/phase", content="PHASE=RUN", headers=FORM)

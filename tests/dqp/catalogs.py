@@ -35,12 +35,12 @@ def table_of(
         needed = "not null" in type.lower()
         type = re.sub(r"(?i)\s*not null\s*", "", type).strip().upper()
         type = _NAMES.get(type, type)
-        given: dict[str, Any] = {"width": _WIDTHS.get(type, 16.0), "nullable": not needed}
+        defaults: dict[str, Any] = {"width": _WIDTHS.get(type, 16.0), "nullable": not needed}
         if not found and not keys and column.lower() == "id":
             keys = ((column,),)
         if (column,) in keys:
-            given["distinct"] = rows
-        found.append(Column(column, type, type.lower(), **{**given, **facts.get(column, {})}))
+            defaults["distinct"] = rows
+        found.append(Column(column, type, type.lower(), **{**defaults, **facts.get(column, {})}))
     return Table(
         source=alias,
         name=name,

@@ -35,12 +35,12 @@ def generated(
     urls = {"pg": postgres_module_url, "maria": mariadb_module_url}
     urls |= differential.files(tmp_path_factory.mktemp("generated"))
     differential.load(urls)
-    with Connected(urls) as made:
-        yield made
+    with Connected(urls) as connected:
+        yield connected
 
 
 @pytest.fixture
-def made() -> Iterator[Callable[..., Catalog]]:
+def catalog_of() -> Iterator[Callable[..., Catalog]]:
     catalogs = []
 
     def make(*sources: Source, **settings: Any) -> Catalog:

@@ -59,10 +59,10 @@ class InProcess(Distributed):
 @contextmanager
 def in_process(catalog: Catalog) -> Iterator[InProcess]:
     """Nothing of its queries may be left when it ends."""
-    made = InProcess(catalog)
+    in_process = InProcess(catalog)
     try:
-        yield made
-        assert made.port.health()["tickets"] == 0
-        assert not any(each.evaluator.state()["works"] for each in made.told)
+        yield in_process
+        assert in_process.port.health()["tickets"] == 0
+        assert not any(each.evaluator.state()["works"] for each in in_process.told)
     finally:
-        made.close()
+        in_process.close()

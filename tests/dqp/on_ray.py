@@ -55,10 +55,10 @@ def lab(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coor
         driver.update("ANALYZE t", cancellation=Cancellation())
         driver.close()
     settings = load({"sources": urls, "evaluators": [f"ray:{cluster}?evaluators=2"]})
-    made = Coordinator(settings)
-    made.runtime._thresholds = ALWAYS  # type: ignore[attr-defined]
-    yield made
-    made.close()
+    coordinator = Coordinator(settings)
+    coordinator.runtime._thresholds = ALWAYS  # type: ignore[attr-defined]
+    yield coordinator
+    coordinator.close()
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +70,10 @@ def tpch(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
     with duckdb.connect() as whole:
         gather(whole, content, PLACEMENT)
         right = {name: whole.sql(sql).to_arrow_table() for name, sql in QUERIES.items()}
-    made = Coordinator(load({"sources": urls, "evaluators": [f"ray:{cluster}?evaluators=2"]}))
-    made.runtime._thresholds = ALWAYS  # type: ignore[attr-defined]
-    yield made, right
-    made.close()
+    coordinator = Coordinator(load({"sources": urls, "evaluators": [f"ray:{cluster}?evaluators=2"]}))
+    coordinator.runtime._thresholds = ALWAYS  # type: ignore[attr-defined]
+    yield coordinator, right
+    coordinator.close()
 
 
 def rows() -> pa.Table:
@@ -121,12 +121,12 @@ def test_the_answer_of_one_database(lab: Coordinator) -> None:
 @pytest.mark.parametrize("name", QUERIES)
 def test_tpch(name: str, tpch: tuple[Coordinator, dict[str, pa.Table]]) -> None:
     lab, right = tpch
-    found = compared(
+    difference = compared(
         right[name],
         ask(lab, qualified(QUERIES[name], PLACEMENT)),
         order(QUERIES[name], right[name].schema.names),
     )
-    assert found is None, f"{found.kind}\n{found.detail}"
+    assert difference is None, f"{difference.kind}\n{difference.detail}"
 
 
 GENERATED = range(80_000_000, 80_000_050)

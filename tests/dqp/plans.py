@@ -53,8 +53,8 @@ SOURCE_TYPES = {
 
 
 def statistics() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((DIRECTORY / "statistics.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((DIRECTORY / "statistics.json").read_text())
+    return content
 
 
 def catalog(placement: Mapping[str, str] = PLACEMENT) -> Catalog:

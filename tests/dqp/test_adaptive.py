@@ -82,9 +82,9 @@ def run(
     types = ["INTEGER", "BIGINT"] * (len(tree.columns) // 2)
     names = [f"n{at}" for at in range(len(types))]
     with running or execution() as running:
-        found = local.run(tree, names, types, context(catalog) if adapting else None, running).table()
+        table = local.run(tree, names, types, context(catalog) if adapting else None, running).table()
     local.close()
-    return sorted(zip(*found.to_pydict().values(), strict=True), key=repr)
+    return sorted(zip(*table.to_pydict().values(), strict=True), key=repr)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def run(
 )
 def test_the_form_of_the_filter(held: tuple[int | None, ...], said: str) -> None:
     small, large = Double("s", keys(*held)), Double("l", probing)
-    found = run(catalog_of(small, large), joined(leaf("l", 2_000_000), leaf("s", 100)))
+    table = run(catalog_of(small, large), joined(leaf("l", 2_000_000), leaf("s", 100)))
     assert said in large.asked[0]
-    assert found == sorted(((each, each * 2, each, 1) for each in held if each is not None), key=repr)
+    assert table == sorted(((each, each * 2, each, 1) for each in held if each is not None), key=repr)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_which_side_of_which_join(kind: str, left: str, reduced: bool) -> None:
     sides = {"s": leaf("s", 100), "l": leaf("l", 2_000_000)}
     tree = joined(sides.pop(left), sides.popitem()[1], kind)
     catalog = catalog_of(small, large)
-    found = run(catalog, tree)
+    table = run(catalog, tree)
     assert (">= 3" in large.asked[0]) is reduced
-    assert found == run(catalog, tree, adapting=False)
+    assert table == run(catalog, tree, adapting=False)
 
 
 def test_not_through_what_looks_at_all_rows() -> None:
@@ -204,8 +204,8 @@ def test_a_build_that_turns_out_large_is_read_once() -> None:
         ),
     )
     large = Double("l", probing)
-    found = run(catalog_of(many, large), joined(leaf("l", 2_000_000), leaf("s", 100)), execution(inline_bytes=10_000))
-    assert len(found) == 49
+    table = run(catalog_of(many, large), joined(leaf("l", 2_000_000), leaf("s", 100)), execution(inline_bytes=10_000))
+    assert len(table) == 49
     assert len(many.asked) == 1
     assert ">=" not in large.asked[0]
 
@@ -249,8 +249,8 @@ def test_what_is_equal_to_one_converted_number_may_differ(tmp_path: Path) -> Non
     places = {"a": tmp_path / "a.duckdb", "b": tmp_path / "a.duckdb", "c": tmp_path / "c.db"}
     urls = {alias: f"{'sqlite' if place.suffix == '.db' else 'duckdb'}:///{place}" for alias, place in places.items()}
     with dqp.connect({"sources": urls}) as lab:
-        found = lab.sql("SELECT c.k FROM a.t a JOIN b.converted b ON a.k = b.x JOIN c.t c ON b.x = c.k").arrow()
-    assert found.to_pylist() == [{"k": large}]
+        table = lab.sql("SELECT c.k FROM a.t a JOIN b.converted b ON a.k = b.x JOIN c.t c ON b.x = c.k").arrow()
+    assert table.to_pylist() == [{"k": large}]
 
 
 @pytest.mark.parametrize("type", ["DATE", "TIMESTAMP"])
@@ -285,9 +285,9 @@ def test_with_real_databases(postgres_module_url: str, mariadb_module_url: str) 
         Remote("pg", Scan(pg, (("a", "id"), ("b", "v")))), Remote("maria", Scan(other, (("c", "id"), ("d", "v"))))
     )
     running = execution()
-    found = run(catalog, tree, running)
+    table = run(catalog, tree, running)
     assert running.remarks == ("pg: reduced by 50 rows of maria: a range of a",)
-    assert found == [(each, each * 10, each, each * 10) for each in range(40_000, 40_050)]
+    assert table == [(each, each * 10, each, each * 10) for each in range(40_000, 40_050)]
     fetched = {each.where: each.rows for each in running.measurements()}
     assert fetched == {"maria": 50, "pg": 50, "here": 50}
     catalog.close()

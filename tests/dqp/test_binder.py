@@ -69,33 +69,33 @@ QUERIES_OF_ALL_KINDS = [
 
 
 def described(connection: duckdb.DuckDBPyConnection, alias: str, name: str) -> Table:
-    found = connection.execute(f'DESCRIBE "{alias}"."{name}"').fetchall()
-    return Table(alias, name, tuple(Column(each[0], each[1]) for each in found))
+    rows = connection.execute(f'DESCRIBE "{alias}"."{name}"').fetchall()
+    return Table(alias, name, tuple(Column(each[0], each[1]) for each in rows))
 
 
 @pytest.fixture(scope="module")
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect(config={"threads": 1}) as made:
-        made.execute("SET TimeZone = 'UTC'")
+    with duckdb.connect(config={"threads": 1}) as lab:
+        lab.execute("SET TimeZone = 'UTC'")
         for alias in ("pg", "maria", "data"):
-            made.execute(f"ATTACH ':memory:' AS {alias}")
+            lab.execute(f"ATTACH ':memory:' AS {alias}")
         for (alias, name), columns in TABLES.items():
-            made.execute(f'CREATE TABLE {alias}."{name}" ({columns})')
-            made.execute(f'INSERT INTO {alias}."{name}" VALUES {ROWS[alias, name]}')
-        made.execute("CREATE VIEW pg_orders AS FROM pg.orders")
+            lab.execute(f'CREATE TABLE {alias}."{name}" ({columns})')
+            lab.execute(f'INSERT INTO {alias}."{name}" VALUES {ROWS[alias, name]}')
+        lab.execute("CREATE VIEW pg_orders AS FROM pg.orders")
         for name, sql in VIEWS.items():
-            made.execute(f"CREATE VIEW {name} AS {sql}")
-        made.register("numbers_given", NUMBERS)
-        made.execute("CREATE TABLE numbers AS FROM numbers_given")
-        yield made
+            lab.execute(f"CREATE VIEW {name} AS {sql}")
+        lab.register("numbers_given", NUMBERS)
+        lab.execute("CREATE TABLE numbers AS FROM numbers_given")
+        yield lab
 
 
 @pytest.fixture(scope="module")
 def catalog(connection: duckdb.DuckDBPyConnection) -> Iterator[Catalog]:
-    made = Catalog.of([described(connection, *each) for each in TABLES], views=VIEWS)
-    made.upload("numbers", NUMBERS)
-    yield made
-    made.close()
+    catalog = Catalog.of([described(connection, *each) for each in TABLES], views=VIEWS)
+    catalog.upload("numbers", NUMBERS)
+    yield catalog
+    catalog.close()
 
 
 def operators(tree: Operator) -> Iterator[Operator]:
@@ -130,9 +130,9 @@ def test_the_tree_answers_as_the_query(
     assert list(bound.names) == expected.columns
     assert bound.types == tuple(map(str, expected.types))
     assert len(set(bound.tree.columns)) == len(bound.names), duckdb_sql(bound.tree)
-    found = answer(connection, bound.tree)
-    assert [str(each) for each in found.types] == [str(each) for each in expected.types], duckdb_sql(bound.tree)
-    same(expected.fetchall(), found.fetchall(), ordered)
+    rows = answer(connection, bound.tree)
+    assert [str(each) for each in rows.types] == [str(each) for each in expected.types], duckdb_sql(bound.tree)
+    same(expected.fetchall(), rows.fetchall(), ordered)
 
 
 @pytest.mark.parametrize("sql", [each for each in ORDERED + MODELLED if "range" not in each.lower()])
@@ -330,11 +330,11 @@ def test_parameters_that_do_not_fit(catalog: Catalog, sql: str, parameters: Any,
     ],
 )
 def test_errors_point_into_the_text_as_it_was_sent(catalog: Catalog, sql: str, at: str, said: str) -> None:
-    given: dict[str, Any] = (
+    parameters: dict[str, Any] = (
         {"long": "x" * 50} if "$long" in sql else {"list": list(range(50))} if "$list" in sql else {}
     )
     with pytest.raises(StatementError) as caught:
-        bind(sql, catalog, given)
+        bind(sql, catalog, parameters)
     assert caught.value.position == sql.index(at) + 1
     assert said in str(caught.value)
     assert "xxx" not in str(caught.value)
@@ -416,12 +416,12 @@ def test_generated_queries(start: int) -> None:
 
 def test_the_lists_are_those_of_duckdb() -> None:
     with duckdb.connect() as connection:
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT DISTINCT function_name, function_type, stability FROM duckdb_functions()"
         ).fetchall()
-    aggregates = {name for name, kind, _ in found if kind == "aggregate"}
+    aggregates = {name for name, kind, _ in rows if kind == "aggregate"}
     assert aggregates <= AGGREGATES
-    changing = {name for name, _, stability in found if stability not in (None, "CONSISTENT")}
+    changing = {name for name, _, stability in rows if stability not in (None, "CONSISTENT")}
     harmless = {"current_database", "current_schema", "current_schemas", "in_search_path"}
     assert changing <= VOLATILE | REVEALING | MOMENTS.keys() | harmless
 

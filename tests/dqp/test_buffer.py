@@ -22,8 +22,8 @@ def test_a_buffer_of_a_cancelled_query_takes_no_part_of_the_memory() -> None:
 
 def test_where_no_file_can_be_made_it_is_said(tmp_path: Path) -> None:
     with execution() as running:
-        made = Buffer(1, 1, lambda: tmp_path / "missing", running.cancellation, running.measure("a"))
-        made.put(batch(1, 100))
+        buffer = Buffer(1, 1, lambda: tmp_path / "missing", running.cancellation, running.measure("a"))
+        buffer.put(batch(1, 100))
         with pytest.raises(LimitError, match="No temporary file"):
-            made.put(batch(101, 100))
-        made.close()
+            buffer.put(batch(101, 100))
+        buffer.close()

@@ -45,9 +45,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         for name in ("tenfold", "after")
     }
     views = {"tens": "select k, tenfold(id) as ten from lite.t where id < 4"}
-    given = {"sources": sources, "functions": functions, "views": views}
-    with dqp.connect(given) as made:
-        yield made
+    configuration = {"sources": sources, "functions": functions, "views": views}
+    with dqp.connect(configuration) as lab:
+        yield lab
 
 
 def called(name: str) -> list[int]:

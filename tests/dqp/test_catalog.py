@@ -45,8 +45,8 @@ def small() -> Iterator[Catalog]:
 # --- names ---
 
 
-def test_tables_by_every_name(made: Callable[..., Catalog]) -> None:
-    catalog = made(
+def test_tables_by_every_name(catalog_of: Callable[..., Catalog]) -> None:
+    catalog = catalog_of(
         Scripted("pg", info("Orders"), info("regions", schema="sales"), info("x", schema="a"), info("x", schema="b")),
         Scripted("lite", info("orders")),
     )
@@ -107,8 +107,8 @@ def assert_says(error: BaseException, says: str) -> None:
     assert re.search(says, str(error), re.DOTALL), str(error)
 
 
-def test_names_that_differ_in_case_alone(made: Callable[..., Catalog]) -> None:
-    catalog = made(Scripted("m", info("T", "a:int:int32", "b:int:int32", "A:text:string")))
+def test_names_that_differ_in_case_alone(catalog_of: Callable[..., Catalog]) -> None:
+    catalog = catalog_of(Scripted("m", info("T", "a:int:int32", "b:int:int32", "A:text:string")))
     assert catalog.describe("select * from m.t") == (("a_1", "INTEGER"), ("b", "INTEGER"), ("A_2", "VARCHAR"))
     columns = catalog.table("m", "t").columns
     assert [(each.name, each.source_name) for each in columns] == [("a_1", "a"), ("b", "b"), ("A_2", "A")]
@@ -150,8 +150,8 @@ SAME = (
         ("from (select T.a from m.T) t(q)", "q"),
     ],
 )
-def test_tables_whose_names_differ_in_case_alone(made: Callable[..., Catalog], sql: str, columns: str) -> None:
-    catalog = made(Scripted("m", *SAME), views={"v": "select * from m.T"})
+def test_tables_whose_names_differ_in_case_alone(catalog_of: Callable[..., Catalog], sql: str, columns: str) -> None:
+    catalog = catalog_of(Scripted("m", *SAME), views={"v": "select * from m.T"})
     assert [name for name, _ in catalog.describe(sql)] == columns.split()
     assert catalog.problems == {}
     assert catalog.table("m", "T").identity == ("m", "public", "T")
@@ -167,20 +167,22 @@ def test_tables_whose_names_differ_in_case_alone(made: Callable[..., Catalog], s
         ("select 1 from m.T, m.OTHER.One", r"m\.OTHER\.One may be"),
     ],
 )
-def test_an_ambiguous_name_is_an_error_with_the_candidates(made: Callable[..., Catalog], sql: str, says: str) -> None:
+def test_an_ambiguous_name_is_an_error_with_the_candidates(
+    catalog_of: Callable[..., Catalog], sql: str, says: str
+) -> None:
     with pytest.raises(StatementError) as caught:
-        made(Scripted("m", *SAME)).describe(sql)
+        catalog_of(Scripted("m", *SAME)).describe(sql)
     assert_says(caught.value, says)
 
 
-def test_a_name_with_quotes(made: Callable[..., Catalog]) -> None:
-    catalog = made(Scripted("pg", info('we "ird', "a:int:int32")))
+def test_a_name_with_quotes(catalog_of: Callable[..., Catalog]) -> None:
+    catalog = catalog_of(Scripted("pg", info('we "ird', "a:int:int32")))
     assert catalog.describe('from pg."we ""ird"') == (("a", "INTEGER"),)
     assert catalog.describe('select pg."we ""ird".a from pg."we ""ird"') == (("a", "INTEGER"),)
 
 
-def test_a_table_without_columns(made: Callable[..., Catalog]) -> None:
-    catalog = made(Scripted("pg", TableInfo(name="bare", columns=()), info("orders")))
+def test_a_table_without_columns(catalog_of: Callable[..., Catalog]) -> None:
+    catalog = catalog_of(Scripted("pg", TableInfo(name="bare", columns=()), info("orders")))
     assert [each.name for each in catalog.tables()] == ["orders"]
     assert catalog.problems["pg.bare"] == "It has no columns."
     with pytest.raises(StatementError, match=r"no table pg\.bare"):

@@ -24,7 +24,7 @@ from tests.processes import until
 # --- what a table is ---
 
 
-def test_a_table_from_what_its_source_knows(made: Callable[..., Catalog]) -> None:
+def test_a_table_from_what_its_source_knows(catalog_of: Callable[..., Catalog]) -> None:
     columns = (
         ColumnInfo("id", "int", "int32", nullable=False),
         ColumnInfo("code", "varchar", "string", nullable=False, length=3),
@@ -49,7 +49,7 @@ def test_a_table_from_what_its_source_knows(made: Callable[..., Catalog]) -> Non
             "day": ColumnStatistics(low="2024-01-01", high="infinity"),
         },
     )
-    table = made(source).table("s", "t")
+    table = catalog_of(source).table("s", "t")
     assert (table.rows, table.kind) == (1000.0, "table")
     # A unique index of a column that may be NULL tells nothing: NULLs repeat.
     assert table.keys == (("id",), ("code",))
@@ -71,30 +71,30 @@ def test_a_table_from_what_its_source_knows(made: Callable[..., Catalog]) -> Non
     assert table.bytes == sum(each.width for each in table.columns) * 1000
 
 
-def test_a_source_that_knows_nothing(made: Callable[..., Catalog]) -> None:
+def test_a_source_that_knows_nothing(catalog_of: Callable[..., Catalog]) -> None:
     source = Scripted("s", info("t"), info("v", kind="view"))
     source.known = Statistics(rows=None)
-    catalog = made(source)
+    catalog = catalog_of(source)
     assert catalog.table("s", "t").rows == UNKNOWN_ROWS
     assert catalog.table("s", "t").column("id").distinct is None
     assert catalog.table("s", "v").kind == "view"
 
 
-def test_rows_that_nobody_counted_are_as_many_as_the_key_has_numbers(made: Callable[..., Catalog]) -> None:
+def test_rows_that_nobody_counted_are_as_many_as_the_key_has_numbers(catalog_of: Callable[..., Catalog]) -> None:
     source = Scripted("s", info("t", primary_key=("id",)))
     source.known = Statistics(rows=None, columns={"id": ColumnStatistics(low="11", high="510")})
-    assert made(source).table("s", "t").rows == 500
+    assert catalog_of(source).table("s", "t").rows == 500
     source.known = Statistics(rows=None, columns={"id": ColumnStatistics(low="a", high="b")})
-    assert made(source).table("s", "t").rows == UNKNOWN_ROWS
+    assert catalog_of(source).table("s", "t").rows == UNKNOWN_ROWS
 
 
-def test_a_database(made: Callable[..., Catalog], postgres_url: str) -> None:
+def test_a_database(catalog_of: Callable[..., Catalog], postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         connection.execute(
             "create table t (id int primary key, k int not null unique, u uuid, n numeric, l text[], at timestamptz);"
             "insert into t select i, i, null, 1, null, now() from generate_series(1, 500) i; analyze t"
         )
-    catalog = made(DriverSource("pg", driver_for(postgres_url)))
+    catalog = catalog_of(DriverSource("pg", driver_for(postgres_url)))
     table = catalog.table("pg", "t")
     assert [each.type for each in table.columns] == [
         "INTEGER",
@@ -114,9 +114,9 @@ def test_a_database(made: Callable[..., Catalog], postgres_url: str) -> None:
 # --- sources ---
 
 
-def test_a_source_is_asked_when_a_query_first_names_it(made: Callable[..., Catalog]) -> None:
+def test_a_source_is_asked_when_a_query_first_names_it(catalog_of: Callable[..., Catalog]) -> None:
     one, two = Scripted("one", info("t")), Scripted("two", info("t"))
-    catalog = made(one, two)
+    catalog = catalog_of(one, two)
     assert one.asked == two.asked == []
     catalog.describe("select * from one.t")
     assert two.asked == []
@@ -127,11 +127,11 @@ def test_a_source_is_asked_when_a_query_first_names_it(made: Callable[..., Catal
     assert [str(each) for each in catalog.tables()] == ["one.t", "two.t"]
 
 
-def test_sources_are_asked_at_once(made: Callable[..., Catalog]) -> None:
+def test_sources_are_asked_at_once(catalog_of: Callable[..., Catalog]) -> None:
     sources = [Scripted(f"s{number}", info("t")) for number in range(8)]
     for each in sources:
         each.held.clear()
-    catalog = made(*sources)
+    catalog = catalog_of(*sources)
     sql = "select 1 from " + ", ".join(f"s{number}.t" for number in range(8))
     with ThreadPoolExecutor(1) as pool:
         described = pool.submit(catalog.describe, sql)
@@ -142,12 +142,12 @@ def test_sources_are_asked_at_once(made: Callable[..., Catalog]) -> None:
 
 
 def test_a_source_that_is_away_is_missed_only_where_it_is_needed(
-    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
+    catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reflection, "RETRY_SECONDS", 0.0)
     one, two = Scripted("one", info("t")), Scripted("two", info("t"))
     two.away = True
-    catalog = made(one, two, views={"joined": "select * from one.t, two.t"})
+    catalog = catalog_of(one, two, views={"joined": "select * from one.t, two.t"})
     assert catalog.describe("select t.id as two from one.t") == (("two", "INTEGER"),)
     assert [str(each) for each in catalog.tables()] == ["one.t"]
     assert "Nothing answers" in catalog.problems["two"]
@@ -169,7 +169,7 @@ def test_a_source_that_is_away_is_missed_only_where_it_is_needed(
 
 @pytest.mark.parametrize("sql", ["from s.t", "from s_t", "from v"])
 def test_a_source_that_comes_back_while_an_error_is_made(
-    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch, sql: str
+    catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
     monkeypatch.setattr(reflection, "RETRY_SECONDS", 0.0)
     source = Scripted("s", info("t"))
@@ -180,28 +180,28 @@ def test_a_source_that_comes_back_while_an_error_is_made(
         return answer(fresh=fresh)
 
     monkeypatch.setattr(source, "fingerprint", fingerprint)
-    assert len(made(source, views={"v": "from s.t"}).describe(sql)) == 2
+    assert len(catalog_of(source, views={"v": "from s.t"}).describe(sql)) == 2
     assert source.asked[:3] == ["fingerprint", "fingerprint", "tables"]
 
 
 def test_a_source_that_is_away_is_not_asked_again_and_again(
-    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
+    catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AGAIN_SECONDS", "RETRY_SECONDS"):
         monkeypatch.setattr(reflection, name, 3600.0)
     source = Scripted("s", info("t"))
     source.away = True
-    catalog = made(source)
+    catalog = catalog_of(source)
     for _ in range(5):
         with pytest.raises(DatabaseUnavailableError):
             catalog.describe("from s.t")
     assert source.asked == ["fingerprint"]
 
 
-def test_a_replica_stands_in(made: Callable[..., Catalog]) -> None:
+def test_a_replica_stands_in(catalog_of: Callable[..., Catalog]) -> None:
     first, second = Scripted("s", info("t")), Scripted("s@1", info("t"), replica_of="s")
     first.away = True
-    catalog = made(first, second, Scripted("other", info("u")), replicas={"s.t": ("other.u",)})
+    catalog = catalog_of(first, second, Scripted("other", info("u")), replicas={"s.t": ("other.u",)})
     table = catalog.table("s", "t")
     assert table.source == "s"
     assert table.rows == 5.0
@@ -213,10 +213,10 @@ def test_a_replica_stands_in(made: Callable[..., Catalog]) -> None:
 
 
 def test_a_changed_source_is_noticed_in_the_background(
-    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
+    catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Scripted("s", info("t"))
-    catalog = made(source)
+    catalog = catalog_of(source)
     assert len(catalog.describe("from s.t")) == 2
     before = catalog.version
     source.infos = (info("t", "id:int:int64"),)
@@ -227,10 +227,10 @@ def test_a_changed_source_is_noticed_in_the_background(
     assert catalog.table("s", "t").columns[0].type == "BIGINT"
 
 
-def test_a_new_table_is_found_at_once(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_table_is_found_at_once(catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflection, "FRESH_SECONDS", 0.0)
     source = Scripted("s", info("t"))
-    catalog = made(source)
+    catalog = catalog_of(source)
     catalog.describe("from s.t")
     source.infos = (info("t"), info("new"))
     assert len(catalog.describe("from s.new")) == 2
@@ -241,11 +241,11 @@ def test_a_new_table_is_found_at_once(made: Callable[..., Catalog], monkeypatch:
 
 
 def test_a_change_that_is_noticed_while_a_query_is_looked_at(
-    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
+    catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reflection, "FRESH_SECONDS", 1000.0)
     source = Scripted("s", info("t"))
-    catalog = made(source)
+    catalog = catalog_of(source)
     catalog.describe("from s.t")
     version = Catalog.version.fget
 
@@ -259,9 +259,9 @@ def test_a_change_that_is_noticed_while_a_query_is_looked_at(
     assert catalog.describe("select later from s.t") == (("later", "INTEGER"),)
 
 
-def test_a_new_table_that_an_upload_is_called_like_in_other_letters(made: Callable[..., Catalog]) -> None:
+def test_a_new_table_that_an_upload_is_called_like_in_other_letters(catalog_of: Callable[..., Catalog]) -> None:
     source = Scripted("s", info("t"))
-    catalog = made(source)
+    catalog = catalog_of(source)
     catalog.upload("s_Later", pa.table({"up": [1]}))
     source.infos = (info("t"), info("later"))
     catalog._reflection._compare("s")
@@ -269,14 +269,14 @@ def test_a_new_table_that_an_upload_is_called_like_in_other_letters(made: Callab
     assert [name for name, _ in catalog.describe("from s.later")] != ["up"]
 
 
-def test_a_source_of_another_dialect_than_its_replica(made: Callable[..., Catalog]) -> None:
+def test_a_source_of_another_dialect_than_its_replica(catalog_of: Callable[..., Catalog]) -> None:
     class Duck(Scripted):
         @property
         def dialect(self) -> str:
             return "duckdb"
 
     first, second = Scripted("s", info("t")), Duck("s@1", info("t"), replica_of="s")
-    catalog = made(first, second)
+    catalog = catalog_of(first, second)
     first.away = True
     catalog.table("s", "t")
     assert catalog.dialect("s") == "duckdb"
@@ -287,19 +287,19 @@ def test_a_source_of_another_dialect_than_its_replica(made: Callable[..., Catalo
     assert catalog.version != before  # plans of before are for the other one
 
 
-def test_wrong_queries_keep_no_source_busy(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_queries_keep_no_source_busy(catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflection, "FRESH_SECONDS", 1000.0)
     source = Scripted("s", info("t"))
-    catalog = made(source)
+    catalog = catalog_of(source)
     for _ in range(5):
         with pytest.raises(StatementError):
             catalog.describe("select nothing from s.t")
     assert source.asked.count("fingerprint") == 2
 
 
-def test_row_estimates_change_no_version(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_estimates_change_no_version(catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
     source = Scripted("s", info("t", rows=5))
-    catalog = made(source)
+    catalog = catalog_of(source)
     assert catalog.table("s", "t").rows == 5
     before = catalog.version
     source.infos = (replace(source.infos[0], rows=6),)
@@ -309,10 +309,10 @@ def test_row_estimates_change_no_version(made: Callable[..., Catalog], monkeypat
 
 
 def test_statistics_are_read_again_after_their_lifetime(
-    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
+    catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Scripted("s", info("t"), info("unused"))
-    catalog = made(source, lifetime=0.01)
+    catalog = catalog_of(source, lifetime=0.01)
     assert catalog.table("s", "t").rows == 5
     before = catalog.version
     source.known = Statistics(rows=9)
@@ -322,9 +322,9 @@ def test_statistics_are_read_again_after_their_lifetime(
     assert "statistics unused" not in source.asked
 
 
-def test_statistics_that_are_on_their_way_are_not_asked_for_again(made: Callable[..., Catalog]) -> None:
+def test_statistics_that_are_on_their_way_are_not_asked_for_again(catalog_of: Callable[..., Catalog]) -> None:
     source = Scripted("s", info("t"))
-    catalog = made(source, lifetime=-1.0)
+    catalog = catalog_of(source, lifetime=-1.0)
     catalog.tables()
     source.held.clear()
     catalog._reflection.prefetch("s", source.infos[0])
@@ -339,10 +339,10 @@ def test_statistics_that_are_on_their_way_are_not_asked_for_again(made: Callable
 
 
 def test_statistics_of_before_a_change_are_not_kept(
-    made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
+    catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Scripted("s", info("t"))
-    catalog = made(source, lifetime=-1.0)
+    catalog = catalog_of(source, lifetime=-1.0)
     assert catalog.table("s", "t").rows == 5
 
     def statistics(table: str) -> Statistics:
@@ -357,17 +357,17 @@ def test_statistics_of_before_a_change_are_not_kept(
     assert catalog.table("s", "t").rows == 9
 
 
-def test_statistics_that_cannot_be_had_stop_nothing(made: Callable[..., Catalog]) -> None:
+def test_statistics_that_cannot_be_had_stop_nothing(catalog_of: Callable[..., Catalog]) -> None:
     source = Scripted("s", info("t", rows=7))
-    catalog = made(source)
+    catalog = catalog_of(source)
     catalog.tables()
     source.away = True
     assert catalog.table("s", "t").rows == 7
 
 
-def test_closing_closes_the_sources(made: Callable[..., Catalog]) -> None:
+def test_closing_closes_the_sources(catalog_of: Callable[..., Catalog]) -> None:
     source = Scripted("s", info("t"))
-    made(source).close()
+    catalog_of(source).close()
     assert source.asked == ["close"]
 
 

@@ -33,10 +33,10 @@ FIRST = [["Y2H", 909], ["HMS", 870]]
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place = tmp_path_factory.mktemp("proteins")
-    found = {"lite": f"sqlite:///{place}/lite.db", "duck": f"duckdb:///{place}/duck.db"}
-    load(found["lite"], ["protein_interaction"])
-    load(found["duck"], ["protein_goterm"])
-    return found
+    urls = {"lite": f"sqlite:///{place}/lite.db", "duck": f"duckdb:///{place}/duck.db"}
+    load(urls["lite"], ["protein_interaction"])
+    load(urls["duck"], ["protein_goterm"])
+    return urls
 
 
 @pytest.fixture(scope="module", params=["file", "service"])

@@ -64,7 +64,7 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
         driver = driver_for(urls[alias])
         driver.load(name, Stream.of(_tables()[name]), cancellation=Cancellation(), create=True)
         driver.close()
-    made = Coordinator(
+    coordinator = Coordinator(
         load(
             {
                 "sources": urls,
@@ -72,8 +72,8 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
             }
         )
     )
-    yield made
-    made.close()
+    yield coordinator
+    coordinator.close()
 
 
 def test_a_statement_is_rendered_once_and_kept_with_the_plan(
@@ -193,8 +193,8 @@ def test_long_plans_do_not_fill_the_memory(coordinator: Coordinator) -> None:
     before = coordinator.plan("select 1")
     assert coordinator.plan("select 1") is before
     for number in range(6):
-        made = coordinator.plan(f"select {number} -- {'x' * (CHARACTERS // 5)}")
-        assert coordinator.plan(made.sql) is made
+        plan = coordinator.plan(f"select {number} -- {'x' * (CHARACTERS // 5)}")
+        assert coordinator.plan(plan.sql) is plan
     assert coordinator.plan("select 1") is not before, "Those asked last are kept."
     longest = f"select 1 -- {'x' * CHARACTERS}"
     assert coordinator.plan(longest) is not coordinator.plan(longest)
@@ -207,8 +207,8 @@ def test_plans_are_queries_too(word: str, coordinator: Coordinator) -> None:
     sql = "select i.name, count(*) from duck.sales s join lite.items i on s.item = i.id group by 1 order by 1 limit 3"
     text = "\n".join(row[0] for row in answer(coordinator, f"{word} {sql}"))  # type: ignore[misc]
     if "json" in word:
-        found = json.loads(text)
-        assert found["plan"]["estimated"]["rows"] == 3
+        content = json.loads(text)
+        assert content["plan"]["estimated"]["rows"] == 3
         assert Explanation.of(text).json == text
     elif "SVG" in word:
         root = ET.fromstring(text)
@@ -241,12 +241,14 @@ def test_a_plan_shows_the_query_as_it_was_written(head: str, coordinator: Coordi
 
 
 def test_what_was_measured_is_what_came(coordinator: Coordinator) -> None:
-    found = coordinator.explain("select count(*) from duck.sales s join lite.items i on s.item = i.id", analyze=True)
-    leaves = [each for each in _nodes(json.loads(found.json)["plan"]) if each["operator"].startswith("Remote")]
-    leaves += [each for each in _nodes(json.loads(found.json)["plan"]) if each["operator"].startswith("Tuples")]
+    explanation = coordinator.explain(
+        "select count(*) from duck.sales s join lite.items i on s.item = i.id", analyze=True
+    )
+    leaves = [each for each in _nodes(json.loads(explanation.json)["plan"]) if each["operator"].startswith("Remote")]
+    leaves += [each for each in _nodes(json.loads(explanation.json)["plan"]) if each["operator"].startswith("Tuples")]
     assert len(leaves) == 2
     assert any(each.get("actual", {}).get("rows") for each in leaves)
-    assert found.seconds["running"] > 0
+    assert explanation.seconds["running"] > 0
 
 
 def _nodes(node: dict[str, object]) -> Iterator[dict[str, object]]:

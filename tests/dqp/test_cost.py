@@ -164,20 +164,20 @@ def test_equalities_that_follow_from_others_select_nothing_more() -> None:
     ],
 )
 def test_one_partner_of_several_is_enough(kind: str, expected: float) -> None:
-    made = _lines(f"select 1 from pg.lines a {kind} join pg.lines b on a.o = b.o and a.supplier <> b.supplier")
-    assert made.rows == pytest.approx(expected, rel=0.01)
+    lines = _lines(f"select 1 from pg.lines a {kind} join pg.lines b on a.o = b.o and a.supplier <> b.supplier")
+    assert lines.rows == pytest.approx(expected, rel=0.01)
 
 
 def test_rows_hold_as_many_values_as_chance_gives_them() -> None:
-    made = _lines("select customer, id from pg.orders")
-    values = {name.split("_")[0]: made.values(name, 0.1) for name in made.columns}
+    lines = _lines("select customer, id from pg.orders")
+    values = {name.split("_")[0]: lines.values(name, 0.1) for name in lines.columns}
     assert values == {"customer": pytest.approx(63.2, rel=0.01), "id": 100}
 
 
 def test_a_join_makes_no_new_values() -> None:
-    made = _lines("select c.name, l.n from (select * from maria.customers where id <= 3) c, pg.lines l")
-    name = next(iter(made.columns))
-    assert made.values(name) == pytest.approx(2, rel=0.02)
+    lines = _lines("select c.name, l.n from (select * from maria.customers where id <= 3) c, pg.lines l")
+    name = next(iter(lines.columns))
+    assert lines.values(name) == pytest.approx(2, rel=0.02)
 
 
 def test_tuples_at_hand_are_known_exactly() -> None:

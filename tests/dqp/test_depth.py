@@ -35,8 +35,8 @@ def lab(postgres_module_url: str, mariadb_module_url: str, tmp_path_factory: pyt
         rows = pa.table({"id": IDS, "s": [f"n{each}" for each in IDS]})
         driver.load("deep", Stream.of(rows), cancellation=Cancellation(), create=True)
         driver.close()
-    with dqp.connect({"sources": urls}) as made:
-        yield made
+    with dqp.connect({"sources": urls}) as lab:
+        yield lab
 
 
 def nested(before: str, inside: str, after: str, times: int) -> str:

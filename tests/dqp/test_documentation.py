@@ -30,8 +30,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     urls = {"lite": f"sqlite:///{place}/lite.db", "duck": f"duckdb:///{place}/duck.db"}
     load(urls["lite"], ["protein_goterm"], 10)
     load(urls["duck"], ["protein_goterm"], 10)
-    with dqp.connect({"sources": urls}) as made:
-        yield made
+    with dqp.connect({"sources": urls}) as lab:
+        yield lab
 
 
 def test_there_are_rows() -> None:
@@ -64,5 +64,5 @@ def test_the_example_federation(tmp_path: Path) -> None:
     load(f"sqlite:///{tmp_path}/demo.db")
     load(f"duckdb:///{tmp_path}/demo.duckdb")
     with dqp.connect(tmp_path / "examples" / "federation.toml") as lab:
-        found = lab.sql("select count(*) as n from annotated where repeats > 2").arrow()
-        assert found.to_pylist() == [{"n": 4_293}]
+        table = lab.sql("select count(*) as n from annotated where repeats > 2").arrow()
+        assert table.to_pylist() == [{"n": 4_293}]

@@ -78,13 +78,13 @@ def client(service: Background) -> Iterator[httpx.Client]:
 
 
 def test_it_is_a_resource(client: httpx.Client) -> None:
-    found = client.get("/resources/lab").json()
-    assert (found["kind"], found["dialect"], found["product"]) == (
+    body = client.get("/resources/lab").json()
+    assert (body["kind"], body["dialect"], body["product"]) == (
         "federation",
         "duckdb",
         "dqp federation of 2 sources",
     )
-    assert found["available"] is True
+    assert body["available"] is True
     assert client.get("/health/ready").json()["checks"]["resource lab"] == "ok"
     assert 'resource="lab"' in client.get("/metrics").text
 
@@ -100,9 +100,9 @@ def test_its_schema_and_statistics(client: httpx.Client) -> None:
     one = client.get("/resources/lab/schema?tables=one.%25").json()["tables"]
     assert [each["name"] for each in one] == ["orders"]
     for name in ("one.orders", "one_orders"):
-        found = client.get(f"/resources/lab/statistics?table={name}").json()
-        assert found["rows"] == ROWS
-        assert found["columns"]["id"]["distinct"] == ROWS
+        body = client.get(f"/resources/lab/statistics?table={name}").json()
+        assert body["rows"] == ROWS
+        assert body["columns"]["id"]["distinct"] == ROWS
     missing = client.get("/resources/lab/statistics?table=one.ordrs")
     assert missing.status_code == 404
     assert "'orders'" in missing.json()["hint"]
@@ -187,8 +187,8 @@ def test_a_federation_of_federations(service: Background) -> None:
             "select count(*) n from lab.one.orders o join lab.two.people p on o.person = p.id",
             "select count(*) n from lab.orders o join lab_people p on o.person = p.id",
         ):
-            found = outer.query(sql, cancellation=Cancellation()).table()
-            assert found.to_pylist() == [{"n": ROWS - ROWS // 100}]
+            table = outer.query(sql, cancellation=Cancellation()).table()
+            assert table.to_pylist() == [{"n": ROWS - ROWS // 100}]
     finally:
         outer.close()
 

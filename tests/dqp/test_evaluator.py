@@ -28,15 +28,15 @@ from tests.processes import until
 
 @pytest.fixture
 def evaluator() -> Iterator[Evaluator]:
-    made = Evaluator(EvaluatorSettings(python=("math:sqrt",)))
-    yield made
-    made.close()
+    evaluator = Evaluator(EvaluatorSettings(python=("math:sqrt",)))
+    yield evaluator
+    evaluator.close()
     assert not [each.name for each in threading.enumerate() if each.name.startswith(("dqp-fragment", "dqp-arriving"))]
 
 
 def task(name: str, sql: str, inputs: Mapping[str, Input] | None = None, **more: Any) -> Task:
-    given = {"coordinator": "127.0.0.1:1", **more}
-    return Task(query="q", attempt=1, name=name, token="secret", body=Body(sql, inputs or {}), **given)
+    defaults = {"coordinator": "127.0.0.1:1", **more}
+    return Task(query="q", attempt=1, name=name, token="secret", body=Body(sql, inputs or {}), **defaults)
 
 
 def numbers(count: int) -> Tuples:

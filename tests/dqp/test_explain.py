@@ -44,9 +44,9 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
         driver.load("t", Stream.of(tables[alias]), cancellation=Cancellation(), create=True)
         driver.close()
     function = {"python": f"{__name__}:plus", "arguments": ["BIGINT"], "returns": "BIGINT"}
-    made = Coordinator(load({"sources": urls, "functions": {"plus": function}}))
-    yield made
-    made.close()
+    coordinator = Coordinator(load({"sources": urls, "functions": {"plus": function}}))
+    yield coordinator
+    coordinator.close()
 
 
 def plus(value: int) -> int:
@@ -63,28 +63,28 @@ def nodes(*roots: Node) -> Iterator[Node]:
 
 
 def test_before_it_runs(coordinator: Coordinator) -> None:
-    found = coordinator.explain(JOINED)
-    remotes = [each for each in nodes(found.root) if each.title.startswith("Remote")]
+    explanation = coordinator.explain(JOINED)
+    remotes = [each for each in nodes(explanation.root) if each.title.startswith("Remote")]
     assert {(each.title, each.where) for each in remotes} == {("Remote duck", "duckdb"), ("Remote lite", "sqlite")}
     assert all(each.statements and each.estimated.rows and each.actual is None for each in remotes)
-    assert not found.fragments
-    assert "estimated 5 rows" in found.text.split("\n")[0]
-    assert "actual" not in found.text
-    assert set(found.seconds) == {"binding", "optimising"}
+    assert not explanation.fragments
+    assert "estimated 5 rows" in explanation.text.split("\n")[0]
+    assert "actual" not in explanation.text
+    assert set(explanation.seconds) == {"binding", "optimising"}
 
 
 def test_after_it_ran(coordinator: Coordinator) -> None:
-    found = coordinator.explain(JOINED, analyze=True)
-    assert found.root.actual is not None
-    assert found.root.actual.rows == 5
-    for each in nodes(found.root):
+    explanation = coordinator.explain(JOINED, analyze=True)
+    assert explanation.root.actual is not None
+    assert explanation.root.actual.rows == 5
+    for each in nodes(explanation.root):
         if each.title.startswith("Remote"):
             assert each.actual is not None
             assert each.actual.rows in (ROWS, ROWS / 4)
             assert each.actual.bytes
             assert each.actual.seconds is not None
             assert each.actual.waiting is not None
-    (fragment,) = found.fragments
+    (fragment,) = explanation.fragments
     assert (fragment.title, fragment.where) == ("Fragment 1", "here")
     assert fragment.actual is not None
     assert fragment.actual.rows == 5
@@ -96,7 +96,7 @@ def test_after_it_ran(coordinator: Coordinator) -> None:
     union = coordinator.explain("select id from duck.t union all select id from lite.t", analyze=True)
     assert [each.actual.rows for each in nodes(*union.fragments) if each.title == "Union" and each.actual] == [None]
     assert {each.actual.rows for each in engine if each.title == "Input" and each.actual} <= {ROWS, ROWS / 4}
-    assert "running" in found.seconds
+    assert "running" in explanation.seconds
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ def test_what_each_operator_did(coordinator: Coordinator, sql: str, rows: dict[s
 
 def test_where_the_engine_changed_the_tree_nobody_guesses(coordinator: Coordinator) -> None:
     sql = "select count(distinct d.v), count(distinct l.name) from duck.t d join lite.t l on d.id = l.id"
-    found = coordinator.explain(sql, analyze=True)
-    inner = [each for each in nodes(*found.root.inputs) if not each.title.startswith("Remote")]
+    explanation = coordinator.explain(sql, analyze=True)
+    inner = [each for each in nodes(*explanation.root.inputs) if not each.title.startswith("Remote")]
     assert inner
     assert all(each.actual is None for each in inner)
-    assert any("join" in each.title for each in nodes(*found.fragments))
-    assert f"Fragment 1: {OTHERWISE}" in found.remarks
+    assert any("join" in each.title for each in nodes(*explanation.fragments))
+    assert f"Fragment 1: {OTHERWISE}" in explanation.remarks
     assert not [each for each in coordinator.explain(JOINED, analyze=True).remarks if OTHERWISE in each]
 
 
@@ -141,27 +141,27 @@ def test_engines_that_measure_are_used_again(coordinator: Coordinator) -> None:
 
 def test_operation_calls_are_nodes(coordinator: Coordinator) -> None:
     sql = "select d.id, plus(d.v) as p from duck.t d join lite.t l on d.id = l.id"
-    found = coordinator.explain(sql, analyze=True)
-    (call,) = [each for each in nodes(found.root) if each.title == "Call plus"]
+    explanation = coordinator.explain(sql, analyze=True)
+    (call,) = [each for each in nodes(explanation.root) if each.title == "Call plus"]
     assert call.actual is not None
     assert call.actual.rows == ROWS / 4
     # What ran below the calls is a fragment of its own.
-    assert len(found.fragments) == 2
+    assert len(explanation.fragments) == 2
 
 
 def test_a_correlated_subquery_is_shown(coordinator: Coordinator) -> None:
     sql = "select l.id, (select sum(d.v) from duck.t d where d.id < l.id and d.v <> length(l.name)) from lite.t l"
-    found = coordinator.explain(sql)
-    assert {each.title for each in nodes(found.root)} >= {"Remote duck", "Remote lite"}
+    explanation = coordinator.explain(sql)
+    assert {each.title for each in nodes(explanation.root)} >= {"Remote duck", "Remote lite"}
 
 
 def test_json_holds_everything(coordinator: Coordinator) -> None:
     for analyze in (False, True):
-        found = coordinator.explain(JOINED, analyze=analyze)
-        again = Explanation.of(found.json)
-        assert again.json == found.json
-        assert again.text.split("\n")[0] == found.text.split("\n")[0]
-        assert ("fragments" in json.loads(found.json)) == analyze
+        explanation = coordinator.explain(JOINED, analyze=analyze)
+        again = Explanation.of(explanation.json)
+        assert again.json == explanation.json
+        assert again.text.split("\n")[0] == explanation.text.split("\n")[0]
+        assert ("fragments" in json.loads(explanation.json)) == analyze
 
 
 def test_parts_of_a_scan_and_what_was_asked_beside_the_plan() -> None:
@@ -280,9 +280,9 @@ def test_long_lists_are_shortened(sql: str, short: str | None) -> None:
 
 def test_statements_are_whole_in_json_and_short_in_text() -> None:
     sql = f"SELECT a FROM t WHERE a IN ({', '.join(map(str, range(100)))})"
-    found = Explanation(Node("Remote pg", statements=(sql,)), "select")
-    assert "… 100 values" in found.text
-    assert sql in json.loads(found.json)["plan"]["statements"]
+    explanation = Explanation(Node("Remote pg", statements=(sql,)), "select")
+    assert "… 100 values" in explanation.text
+    assert sql in json.loads(explanation.json)["plan"]["statements"]
 
 
 @pytest.mark.parametrize(

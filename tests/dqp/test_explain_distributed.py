@@ -71,9 +71,9 @@ def sources(evaluators: list[ServiceProcess]) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def lab(evaluators: list[ServiceProcess]) -> Iterator[Coordinator]:
     settings = load({"sources": sources(evaluators), "evaluators": [each.url for each in evaluators]})
-    with closing(Coordinator(settings)) as made:
-        made.explain("SELECT count(*) FROM one.facts, two.others")  # so that the catalog is known
-        yield made
+    with closing(Coordinator(settings)) as coordinator:
+        coordinator.explain("SELECT count(*) FROM one.facts, two.others")  # so that the catalog is known
+        yield coordinator
 
 
 @pytest.fixture(autouse=True)
@@ -94,30 +94,30 @@ def named(root: Node, title: str) -> list[Node]:
 def test_before_it_runs(lab: Coordinator, evaluators: list[ServiceProcess], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ServiceSource, "query", refused)
     monkeypatch.setattr(ServiceEvaluator, "run", refused)
-    found = lab.explain(JOINED)
+    explanation = lab.explain(JOINED)
     both = ", ".join(each.url for each in evaluators)
-    fragments = {each.title: each for each in named(found.root, "Fragment")}
+    fragments = {each.title: each for each in named(explanation.root, "Fragment")}
     assert set(fragments) == {f"Fragment {number}" for number in range(1, len(fragments) + 1)}
-    assert found.root.title == f"Fragment {len(fragments)}"
-    assert found.root.where in {each.url for each in evaluators}
+    assert explanation.root.title == f"Fragment {len(fragments)}"
+    assert explanation.root.where in {each.url for each in evaluators}
     assert [each.where for each in fragments.values()].count(both) == 3
-    hashed = named(found.root, "Exchange hash")
+    hashed = named(explanation.root, "Exchange hash")
     assert [each.details for each in hashed] == [(f"by {key}", f"to fragment 3 at {both}") for key in ("k", "k_2")]
-    assert named(found.root, "Exchange gather")[0].details == (
+    assert named(explanation.root, "Exchange gather")[0].details == (
         "all rows to one",
-        f"to fragment {len(fragments)} at {found.root.where}",
+        f"to fragment {len(fragments)} at {explanation.root.where}",
     )
-    assert sorted(len(each.statements) for each in named(found.root, "Remote")) == [2, 2]
+    assert sorted(len(each.statements) for each in named(explanation.root, "Remote")) == [2, 2]
     for title in ("Fragment", "Exchange", "Remote", "Inner join", "Aggregate"):
-        for each in named(found.root, title):
+        for each in named(explanation.root, title):
             assert each.estimated.rows
             assert each.estimated.bytes
             assert each.estimated.seconds
             assert each.actual is None
-    assert Explanation.of(found.json).json == found.json
-    assert f"to fragment 3 at {both}" in found.text
-    assert "part 2 of 2: SELECT" in found.text
-    assert "Fragment 3" in "".join(ET.fromstring(found.svg).itertext())
+    assert Explanation.of(explanation.json).json == explanation.json
+    assert f"to fragment 3 at {both}" in explanation.text
+    assert "part 2 of 2: SELECT" in explanation.text
+    assert "Fragment 3" in "".join(ET.fromstring(explanation.svg).itertext())
     for service in evaluators:
         state = httpx.get(f"{service.url}/resources/evaluator", timeout=SECONDS).json()
         assert not any(state[each] for each in ("works", "tickets", "readers"))
@@ -139,42 +139,42 @@ def test_an_evaluator_that_does_not_answer_is_said(evaluators: list[ServiceProce
     away = f"http://127.0.0.1:{free_port()}"
     urls = [evaluators[0].url, away]
     with closing(Coordinator(load({"sources": sources(evaluators), "evaluators": urls}))) as lab:
-        found = lab.explain(JOINED)
-    assert f"{away} does not answer" in found.remarks
-    assert {each.where for each in named(found.root, "Fragment")} == {evaluators[0].url}
+        explanation = lab.explain(JOINED)
+    assert f"{away} does not answer" in explanation.remarks
+    assert {each.where for each in named(explanation.root, "Fragment")} == {evaluators[0].url}
 
 
 def test_where_no_evaluator_answers_the_nodes_say_so(evaluators: list[ServiceProcess]) -> None:
     away = [f"http://127.0.0.1:{free_port()}" for _ in range(2)]
     with closing(Coordinator(load({"sources": sources(evaluators), "evaluators": away}))) as lab:
-        found = lab.explain(JOINED)
-    fragments = named(found.root, "Fragment")
+        explanation = lab.explain(JOINED)
+    fragments = named(explanation.root, "Fragment")
     assert fragments
     for each in fragments:
         assert each.where
         assert all(place.endswith(" does not answer") for place in each.where.split(", "))
-    assert {f"{each} does not answer" for each in away} <= set(found.remarks)
+    assert {f"{each} does not answer" for each in away} <= set(explanation.remarks)
 
 
 def test_what_evaluators_did_travels_back(lab: Coordinator, evaluators: list[ServiceProcess]) -> None:
-    found = lab.explain(JOINED, analyze=True)
-    assert not [each for each in found.remarks if MISSING in each]
-    (join,) = named(found.root, "Inner join")
+    explanation = lab.explain(JOINED, analyze=True)
+    assert not [each for each in explanation.remarks if MISSING in each]
+    (join,) = named(explanation.root, "Inner join")
     assert join.actual is not None
     assert join.actual.rows == MATCHES
-    for each in (*named(found.root, "Exchange"), *named(found.root, "Fragment")):
+    for each in (*named(explanation.root, "Exchange"), *named(explanation.root, "Fragment")):
         assert each.actual is not None
         assert each.actual.rows
         assert each.actual.bytes
         assert each.actual.seconds
         assert each.actual.waiting is not None
-    for each in named(found.root, "Exchange"):
+    for each in named(explanation.root, "Exchange"):
         (fragment,) = each.inputs
         assert fragment.actual is not None
         assert each.actual is not None
         assert fragment.actual.rows == each.actual.rows
-    assert {each.actual.rows for each in named(found.root, "Remote") if each.actual} == {MATCHES, ROWS}
-    joined = [each for each in found.fragments if each.title == "Fragment 3"]
+    assert {each.actual.rows for each in named(explanation.root, "Remote") if each.actual} == {MATCHES, ROWS}
+    joined = [each for each in explanation.fragments if each.title == "Fragment 3"]
     assert [each.where for each in joined] == [each.url for each in evaluators]
     done = 0.0
     for each in joined:
@@ -185,8 +185,8 @@ def test_what_evaluators_did_travels_back(lab: Coordinator, evaluators: list[Ser
         assert len(named(each, "Received from fragment")) == 2
         done += engine.actual.rows
     assert done == MATCHES
-    assert Explanation.of(found.json).json == found.json
-    assert all(each.url in found.text for each in evaluators)
+    assert Explanation.of(explanation.json).json == explanation.json
+    assert all(each.url in explanation.text for each in evaluators)
 
 
 def test_an_evaluator_that_dies_before_it_has_said_what_it_did(
@@ -198,8 +198,8 @@ def test_an_evaluator_that_dies_before_it_has_said_what_it_did(
     attempts: list[Any] = []
     run, to_the_end = ServiceEvaluator.run, Attempt._to_the_end
 
-    def dying(self: ServiceEvaluator, *given: Any, **more: Any) -> Iterator[Sequence[Any]]:
-        reports: Any = run(self, *given, **more)
+    def dying(self: ServiceEvaluator, *arguments: Any, **more: Any) -> Iterator[Sequence[Any]]:
+        reports: Any = run(self, *arguments, **more)
         if self.name == victim.url:
             next(reports)
             yield []
@@ -222,17 +222,19 @@ def test_an_evaluator_that_dies_before_it_has_said_what_it_did(
     monkeypatch.setattr(ServiceEvaluator, "run", dying)
     monkeypatch.setattr(Attempt, "_to_the_end", reading)
     try:
-        found = lab.explain(JOINED, analyze=True)
+        explanation = lab.explain(JOINED, analyze=True)
     finally:
         victim.start()
     assert len(attempts) == 1
-    silent = [each for each in found.fragments if each.where == victim.url]
+    silent = [each for each in explanation.fragments if each.where == victim.url]
     assert silent
     assert all(MISSING in each.details for each in silent)
-    assert all(f"{each.title} at {victim.url}: {MISSING}" in found.remarks for each in silent)
-    (spoken,) = [each for each in found.fragments if each.title == "Fragment 3" and each.where == evaluators[0].url]
+    assert all(f"{each.title} at {victim.url}: {MISSING}" in explanation.remarks for each in silent)
+    (spoken,) = [
+        each for each in explanation.fragments if each.title == "Fragment 3" and each.where == evaluators[0].url
+    ]
     assert any("join" in each.title for each in nodes(spoken))
-    (join,) = named(found.root, "Inner join")
+    (join,) = named(explanation.root, "Inner join")
     assert join.actual is None
 
 

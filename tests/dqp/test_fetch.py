@@ -60,9 +60,9 @@ def refusing(error: Exception) -> Any:
 def test_columns_are_called_by_their_identifiers() -> None:
     source = Double("pg", answer(batch(1, 3), batch(4, 2)))
     with execution() as running:
-        found = read(remote(numbers("pg"), "x_"), catalog_of(source), running).table()
+        table = read(remote(numbers("pg"), "x_"), catalog_of(source), running).table()
         (measured,) = running.measurements()
-    assert found.to_pydict() == {"x_id": [1, 2, 3, 4, 5], "x_v": [10, 20, 30, 40, 50]}
+    assert table.to_pydict() == {"x_id": [1, 2, 3, 4, 5], "x_v": [10, 20, 30, 40, 50]}
     assert (measured.where, measured.rows, measured.batches, measured.state) == ("pg", 5, 2, "done")
     assert measured.statements == tuple(source.asked)
 
@@ -92,14 +92,14 @@ def test_rows_are_streamed_once() -> None:
 
 def test_a_large_scan_is_read_in_parts() -> None:
     def ranged(sql: str, cancellation: Cancellation) -> Stream:
-        low = int(found[1]) if (found := re.search(r">= (\d+)", sql)) else 1
-        high = int(found[1]) if (found := re.search(r"< (\d+)", sql)) else 1_001
+        low = int(match[1]) if (match := re.search(r">= (\d+)", sql)) else 1
+        high = int(match[1]) if (match := re.search(r"< (\d+)", sql)) else 1_001
         return Stream.of(batch(low, high - low))
 
     source = Double("pg", ranged)
     with execution(split_rows=500, splits=4) as running:
-        found = read(remote(numbers("pg")), catalog_of(source), running).table()
-    assert sorted(found["id"].to_pylist()) == list(range(1, 1_001))
+        table = read(remote(numbers("pg")), catalog_of(source), running).table()
+    assert sorted(table["id"].to_pylist()) == list(range(1, 1_001))
     assert len(source.asked) == 4
 
 
@@ -267,9 +267,9 @@ def test_a_reader_waiting_for_the_first_answer_can_be_cancelled() -> None:
 
 
 def _buffer(running: Execution, capacity: int, producers: int = 1) -> Buffer:
-    made = Buffer(capacity, producers, running.directory, running.cancellation, running.measure("buffer"))
-    running.at_end(made.close)
-    return made
+    buffer = Buffer(capacity, producers, running.directory, running.cancellation, running.measure("buffer"))
+    running.at_end(buffer.close)
+    return buffer
 
 
 def test_a_buffer_that_nobody_reads_goes_to_the_disk() -> None:

@@ -23,9 +23,9 @@ from tests.dqp.doubles import batch, execution
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    made = Engine(threads=2)
-    yield made
-    made.close()
+    engine = Engine(threads=2)
+    yield engine
+    engine.close()
 
 
 def stream(*batches: pa.RecordBatch) -> Stream:
@@ -35,27 +35,27 @@ def stream(*batches: pa.RecordBatch) -> Stream:
 def test_streams_and_tables_are_its_inputs(engine: Engine) -> None:
     names = pa.table({"id": pa.array([2, 3, 99], pa.int32()), "name": ["two", "three", "none"]})
     with execution() as running:
-        found = engine.run(
+        table = engine.run(
             "SELECT n.name, r.v FROM r JOIN n ON r.id = n.id ORDER BY r.v DESC",
             {"r": stream(batch(1, 4), batch(5, 4)), "n": names},
             running,
         ).table()
-    assert found.to_pydict() == {"name": ["three", "two"], "v": [30, 20]}
+    assert table.to_pydict() == {"name": ["three", "two"], "v": [30, 20]}
 
 
 def test_columns_are_named_and_cast_as_the_query_says(engine: Engine) -> None:
     with execution() as running:
-        found = engine.run(
+        table = engine.run(
             "SELECT id, v, v AS w, sum(v) OVER () FROM r",
             {"r": stream(batch(7, 1))},
             running,
             names=["a", "a", "b", "total"],
             types=["BIGINT", "DECIMAL(12,2)", "VARCHAR", "HUGEINT"],
         ).table()
-    assert found.schema.names == ["a", "a", "b", "total"]
-    assert found.schema.types == [pa.int64(), pa.decimal128(12, 2), pa.string(), pa.decimal128(38, 0)]
-    assert [each.to_pylist() for each in found.columns] == [[7], [decimal.Decimal("70.00")], ["70"], [70]]
-    assert found.schema.field(2).metadata[TYPE_NAME] == b"varchar"
+    assert table.schema.names == ["a", "a", "b", "total"]
+    assert table.schema.types == [pa.int64(), pa.decimal128(12, 2), pa.string(), pa.decimal128(38, 0)]
+    assert [each.to_pylist() for each in table.columns] == [[7], [decimal.Decimal("70.00")], ["70"], [70]]
+    assert table.schema.field(2).metadata[TYPE_NAME] == b"varchar"
 
 
 def test_first_rows_come_before_the_input_ends(engine: Engine) -> None:
@@ -167,13 +167,13 @@ def test_only_one_select_is_run_and_nothing_stays(engine: Engine, tmp_path: Path
 @pytest.mark.parametrize("change", ["INSERT INTO kept VALUES (2)", "UPDATE kept SET a = 2", "DELETE FROM kept"])
 def test_a_change_behind_with_is_not_run(change: str, types: list[str] | None) -> None:
     """DuckDB says that such a statement is a SELECT."""
-    made = Engine(threads=2)
-    made._cursor().execute("CREATE TABLE kept AS SELECT 1 AS a")
+    engine = Engine(threads=2)
+    engine._cursor().execute("CREATE TABLE kept AS SELECT 1 AS a")
     with execution() as running, pytest.raises(StatementError, match="data-modifying"):
-        made.run(f"WITH x AS ({change} RETURNING a) SELECT a FROM x", {}, running, types=types).table()
+        engine.run(f"WITH x AS ({change} RETURNING a) SELECT a FROM x", {}, running, types=types).table()
     with execution() as running:
-        assert made.run("SELECT a FROM kept", {}, running).table().to_pydict() == {"a": [1]}
-    made.close()
+        assert engine.run("SELECT a FROM kept", {}, running).table().to_pydict() == {"a": [1]}
+    engine.close()
 
 
 @pytest.mark.parametrize(
@@ -205,25 +205,25 @@ def test_no_function_reaches_files_the_network_or_settings(engine: Engine, tmp_p
 
 def test_a_seed_and_inputs_end_with_their_fragment() -> None:
     """Of fragments that are measured too, whose cursor is used again."""
-    made = Engine(threads=2, memory_bytes=50_000_000)
-    assert made._measured == 1
+    engine = Engine(threads=2, memory_bytes=50_000_000)
+    assert engine._measured == 1
     drawn = set()
     for _ in range(2):
         with Execution(Cancellation(), profiled=True) as running:
             sql = "SELECT random() AS drawn FROM range(3)"
-            drawn |= set(made.run(sql, {}, running, measure=running.measure("")).table()["drawn"].to_pylist())
+            drawn |= set(engine.run(sql, {}, running, measure=running.measure("")).table()["drawn"].to_pylist())
         with Execution(Cancellation(), profiled=True) as running:
             inputs = {"r": pa.table({"a": [0.5]})}
-            made.run("SELECT setseed(a) FROM r", inputs, running, measure=running.measure("")).table()
+            engine.run("SELECT setseed(a) FROM r", inputs, running, measure=running.measure("")).table()
         with (
             Execution(Cancellation(), profiled=True) as running,
             pytest.raises(StatementError, match="r does not exist"),
         ):
-            made.run("SELECT a FROM r", {}, running, measure=running.measure(""))
+            engine.run("SELECT a FROM r", {}, running, measure=running.measure(""))
     with Execution(Cancellation(), profiled=True) as running:
-        drawn |= set(made.run(sql, {}, running, measure=running.measure("")).table()["drawn"].to_pylist())
+        drawn |= set(engine.run(sql, {}, running, measure=running.measure("")).table()["drawn"].to_pylist())
     assert len(drawn) == 9
-    made.close()
+    engine.close()
 
 
 @pytest.mark.parametrize(
@@ -298,18 +298,18 @@ def test_closing_early_stops_the_input(engine: Engine) -> None:
 
 def test_an_error_in_the_workings_of_duckdb_is_survived() -> None:
     """What DuckDB 2.0 stumbles over (a theta join over a hash join of stored tables); later ones may answer."""
-    made = Engine(threads=2)
-    made._cursor().execute(
+    engine = Engine(threads=2)
+    engine._cursor().execute(
         """CREATE TABLE l AS SELECT i // 4 + 1 AS o, i AS p, i % 50 AS q FROM range(60000) t(i);
            CREATE TABLE o AS SELECT i AS o, i % 1500 AS c, i / 7 AS t FROM range(15001) t(i);
            CREATE TABLE p AS SELECT i AS p FROM range(2000) t(i)"""
     )
     sql = """SELECT count(*) AS n, sum(t), sum(q) FROM l JOIN o ON l.o = o.o JOIN p ON (l.p * p.p + o.c) % 97 = 3"""
     with execution() as running, suppress(InternalError):
-        made.run(sql, {}, running).table()
+        engine.run(sql, {}, running).table()
     with execution() as running:
-        assert made.run("SELECT 1 AS a", {}, running).table().to_pydict() == {"a": [1]}
-    made.close()
+        assert engine.run("SELECT 1 AS a", {}, running).table().to_pydict() == {"a": [1]}
+    engine.close()
 
 
 def test_what_does_not_fit_in_memory_is_spilled(tmp_path: os.PathLike[str]) -> None:
@@ -335,25 +335,25 @@ def test_what_does_not_fit_in_memory_is_spilled(tmp_path: os.PathLike[str]) -> N
 def test_where_there_is_no_place_to_spill_to_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
-    made = Engine()
+    engine = Engine()
     with execution() as running, pytest.raises(LimitError, match="cannot write") as caught:
-        made.run("SELECT 1", {}, running)
+        engine.run("SELECT 1", {}, running)
     assert str(tmp_path) not in str(caught.value)
-    made.close()
+    engine.close()
 
 
 def test_an_engine_can_be_closed_while_queries_begin() -> None:
-    made = Engine()
+    engine = Engine()
 
     class Locked(weakref.WeakSet):  # type: ignore[type-arg]
         def add(self, item: object) -> None:
-            assert made._opening.locked()
+            assert engine._opening.locked()
             super().add(item)
 
         def __iter__(self) -> Iterator[object]:
-            assert made._opening.locked()
+            assert engine._opening.locked()
             return super().__iter__()
 
-    made._running = Locked()
-    with execution() as running, made.run("SELECT 1", {}, running):
-        made.close()
+    engine._running = Locked()
+    with execution() as running, engine.run("SELECT 1", {}, running):
+        engine.close()

@@ -39,9 +39,9 @@ def spread(generated: Connected, tmp_path_factory: pytest.TempPathFactory) -> It
     differential.load(files)
     with (
         differential.served(tmp_path_factory.mktemp("served"), {**generated.urls, **files}) as (urls, evaluators),
-        Connected(urls, evaluators) as made,
+        Connected(urls, evaluators) as connected,
     ):
-        yield made
+        yield connected
 
 
 def check(first: int, number: int, oracles: tuple[Oracle, Oracle], federation: Connected) -> list[str]:
@@ -104,8 +104,8 @@ if MySQLServer.found():
     ) -> Iterator[Connected]:
         own = {"maria": mysql_module_url, **differential.files(tmp_path_factory.mktemp("with_mysql"))}
         differential.load(own)
-        with Connected({**generated.urls, **own}) as made:
-            yield made
+        with Connected({**generated.urls, **own}) as connected:
+            yield connected
 
     @pytest.mark.parametrize("eager", [False, True])
     def test_with_mysql_for_mariadb(

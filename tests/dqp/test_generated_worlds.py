@@ -29,24 +29,24 @@ def oracles() -> Iterator[Oracles]:
 @pytest.fixture
 def first(oracles: Oracles) -> World:
     """A world that the oracles are in."""
-    made = world(FIRST)
+    scene = world(FIRST)
     for oracle in oracles:
-        oracle.state(uploaded(0), made.queries)
-    return made
+        oracle.state(uploaded(0), scene.queries)
+    return scene
 
 
 @pytest.mark.parametrize("number", range(FIRST, FIRST + BLOCKS))
 def test_the_answers_of_one_database(number: int, oracles: Oracles, generated: Connected) -> None:
-    found = failures(number, oracles, generated.urls)
-    assert not found, "\n".join(found)
+    problems = failures(number, oracles, generated.urls)
+    assert not problems, "\n".join(problems)
 
 
 def test_every_view_holds_whatever_is_uploaded(oracles: Oracles) -> None:
     for number in range(3):
-        made = world(number)
+        scene = world(number)
         for state in range(len(STATES)):
-            oracles[0].state(uploaded(state), made.queries)
-            for name in made.queries:
+            oracles[0].state(uploaded(state), scene.queries)
+            for name in scene.queries:
                 assert oracles[0].answer(f'FROM "{name}" LIMIT 1').column_names
 
 

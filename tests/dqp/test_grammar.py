@@ -255,9 +255,9 @@ TABLE = pa.table({"a": [1, 2, 2], "x": [0.1, None, 2.0], "t": ["a", "", None]})
     ],
 )
 def test_a_difference_is_seen(kind: str, other: pa.Table) -> None:
-    found = compared(TABLE, other, order("SELECT … ORDER BY a", TABLE.column_names))
-    assert found is not None
-    assert found.kind == kind
+    difference = compared(TABLE, other, order("SELECT … ORDER BY a", TABLE.column_names))
+    assert difference is not None
+    assert difference.kind == kind
 
 
 @pytest.mark.parametrize(

@@ -28,5 +28,5 @@ def lab() -> Iterator[Lab]:
     ],
 )
 def test_names(lab: Lab, sql: str) -> None:
-    found = lab.sql(sql).arrow()
-    assert found == duckdb.sql(sql).to_arrow_table()
+    table = lab.sql(sql).arrow()
+    assert table == duckdb.sql(sql).to_arrow_table()

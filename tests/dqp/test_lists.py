@@ -46,8 +46,8 @@ def lab(postgres_module_url: str, mariadb_module_url: str, tmp_path_factory: pyt
         driver = driver_for(url)
         driver.load("listed", Stream.of(ROWS), cancellation=Cancellation(), create=True)
         driver.close()
-    with dqp.connect({"sources": urls}) as made:
-        yield made
+    with dqp.connect({"sources": urls}) as lab:
+        yield lab
 
 
 @pytest.fixture(scope="module")
@@ -72,27 +72,27 @@ def test_a_list(
     lab: Lab, oracle: duckdb.DuckDBPyConnection, source: str, negated: bool, column: str, values: list[Any]
 ) -> None:
     for form in ("$x", f"[{written(values)}]", f"({written(values)})"):
-        given = {"x": values} if form == "$x" else {}
-        for question in QUESTIONS if given and len(values) < len(LONG) else QUESTIONS[:2]:
+        parameters = {"x": values} if form == "$x" else {}
+        for question in QUESTIONS if parameters and len(values) < len(LONG) else QUESTIONS[:2]:
             condition = f"{column} {'not ' * negated}in {form}"
             sql = question.replace("{}", condition).replace("C", column).replace("D", f"b.{condition}")
-            expected = oracle.execute(sql.replace("T", "listed"), given or None).fetchall()
-            found = lab.sql(sql.replace("T", f"{source}.listed"), **given).arrow().to_pylist()
-            assert [tuple(each.values()) for each in found] == expected, sql[:200]
+            expected = oracle.execute(sql.replace("T", "listed"), parameters or None).fetchall()
+            rows = lab.sql(sql.replace("T", f"{source}.listed"), **parameters).arrow().to_pylist()
+            assert [tuple(each.values()) for each in rows] == expected, sql[:200]
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_an_empty_list_is_left_to_the_database(lab: Lab, source: str) -> None:
     for form in ("in $x", "not in $x", "in ()"):
-        given = {"x": []} if "$" in form else {}
-        plan = str(lab.sql(f"select i from {source}.listed where k {form} or i = 3", **given).explain())
+        parameters = {"x": []} if "$" in form else {}
+        plan = str(lab.sql(f"select i from {source}.listed where k {form} or i = 3", **parameters).explain())
         assert re.search(r"Remote .*\n +SELECT .* WHERE ", plan), plan
         assert " IN (SELECT" not in plan, plan
 
 
 def test_places_of_parameters_are_lists_too(lab: Lab) -> None:
     for values in ([], (), {None}, [1, None]):
-        found = lab.coordinator.query(
+        stream = lab.coordinator.query(
             "select i from duck.listed where k not in ? order by i", [list(values)], cancellation=Cancellation()
         )
-        assert found.table()["i"].to_pylist() == ([1, 2] if 1 in values else [0, 1, 2])
+        assert stream.table()["i"].to_pylist() == ([1, 2] if 1 in values else [0, 1, 2])

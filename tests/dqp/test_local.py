@@ -49,23 +49,23 @@ def equal(one: str, other: str) -> exp.Expression:
 def run(catalog: Catalog, tree: Operator, types: list[str], running: Execution | None = None, **more: Any) -> pa.Table:
     local = Local(catalog, **more)
     with running or execution() as running:
-        found = local.run(tree, [f"n{at}" for at in range(len(types))], types, None, running).table()
+        table = local.run(tree, [f"n{at}" for at in range(len(types))], types, None, running).table()
     local.close()
-    return found
+    return table
 
 
 def test_one_statement_is_handed_through() -> None:
     tree = Project(remote(numbers("pg")), (("v", column("v")), ("id", column("id"))))
     with execution() as running:
-        found = run(catalog_of(Double("pg", rows(batch(1, 2)))), tree, ["BIGINT", "BIGINT"], running)
+        table = run(catalog_of(Double("pg", rows(batch(1, 2)))), tree, ["BIGINT", "BIGINT"], running)
         assert [each.where for each in running.measurements()] == ["pg"]
-    assert found.to_pydict() == {"n0": [10, 20], "n1": [1, 2]}
-    assert found.schema.types == [pa.int64(), pa.int64()]
+    assert table.to_pydict() == {"n0": [10, 20], "n1": [1, 2]}
+    assert table.schema.types == [pa.int64(), pa.int64()]
 
 
 def test_a_type_that_only_duckdb_casts_to() -> None:
-    found = run(catalog_of(Double("pg", rows(batch(1, 2)))), remote(numbers("pg")), ["VARCHAR", "DOUBLE"])
-    assert found.to_pydict() == {"n0": ["1", "2"], "n1": [10.0, 20.0]}
+    table = run(catalog_of(Double("pg", rows(batch(1, 2)))), remote(numbers("pg")), ["VARCHAR", "DOUBLE"])
+    assert table.to_pydict() == {"n0": ["1", "2"], "n1": [10.0, 20.0]}
 
 
 def test_batches_of_the_size_asked_for() -> None:
@@ -86,16 +86,16 @@ def test_a_join_of_two_sources_and_tuples_at_hand() -> None:
     )
     top = Sort(tree, (exp.Ordered(this=column("a_id"), desc=True, nulls_first=False),))
     catalog = catalog_of(Double("a", rows(batch(1, 5))), Double("b", rows(batch(2, 5))))
-    found = run(catalog, top, ["INTEGER", "BIGINT", "INTEGER", "BIGINT"])
-    assert found.to_pydict() == {"n0": [4, 3], "n1": [40, 30], "n2": [4, 3], "n3": [40, 30]}
+    table = run(catalog, top, ["INTEGER", "BIGINT", "INTEGER", "BIGINT"])
+    assert table.to_pydict() == {"n0": [4, 3], "n1": [40, 30], "n2": [4, 3], "n3": [40, 30]}
 
 
 def test_equal_statements_are_sent_once() -> None:
     source = Double("a", rows(batch(1, 5)))
     one, other = remote(numbers("a"), "x_"), remote(numbers("a"), "y_")
     tree = Join(one, other, "left", equal("x_v", "y_v"))
-    found = run(catalog_of(source), tree, ["INTEGER", "BIGINT", "INTEGER", "BIGINT"])
-    assert sorted(found["n2"].to_pylist()) == [1, 2, 3, 4, 5]
+    table = run(catalog_of(source), tree, ["INTEGER", "BIGINT", "INTEGER", "BIGINT"])
+    assert sorted(table["n2"].to_pylist()) == [1, 2, 3, 4, 5]
     assert len(source.asked) == 1
 
 
@@ -105,8 +105,8 @@ def test_a_correlated_subquery_over_another_source() -> None:
         Filter(b, exp.LTE(this=column("b_id"), expression=column("a_id"))), (), (("n", exp.Count(this=exp.Star())),)
     )
     tree = Project(a, (("id", column("a_id")), ("count", Nested(kind="scalar", plan=inner))))
-    found = run(catalog_of(Double("a", rows(batch(1, 4))), Double("b", rows(batch(2, 2)))), tree, ["INTEGER", "BIGINT"])
-    assert sorted(zip(*found.to_pydict().values(), strict=True)) == [(1, 0), (2, 1), (3, 2), (4, 2)]
+    table = run(catalog_of(Double("a", rows(batch(1, 4))), Double("b", rows(batch(2, 2)))), tree, ["INTEGER", "BIGINT"])
+    assert sorted(zip(*table.to_pydict().values(), strict=True)) == [(1, 0), (2, 1), (3, 2), (4, 2)]
 
 
 def test_an_operation_call_has_its_column() -> None:
@@ -122,8 +122,8 @@ def test_an_operation_call_has_its_column() -> None:
     )
     top = Project(tree, (("id", column("a_id")), ("made", column("made"))))
     catalog = catalog_of(Double("a", rows(batch(1, 9))), Double("b", rows(batch(1, 9))))
-    found = run(catalog, top, ["INTEGER", "DOUBLE"], operations={"root": operation})
-    assert sorted(zip(*found.to_pydict().values(), strict=True)) == [(each, each * 10.0) for each in range(1, 10)]
+    table = run(catalog, top, ["INTEGER", "DOUBLE"], operations={"root": operation})
+    assert sorted(zip(*table.to_pydict().values(), strict=True)) == [(each, each * 10.0) for each in range(1, 10)]
 
 
 def test_the_rows_of_a_call_are_given_up_where_another_source_refuses() -> None:

@@ -28,12 +28,12 @@ def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
     for url in urls.values():
         load(url, ["protein_goterm"], 500)
     (tmp_path / "federation.toml").write_text("[sources]\n" + "".join(f'{k[:4]} = "{v}"\n' for k, v in urls.items()))
-    made = InteractiveShell()
-    made.user_ns["lab"] = dqp.connect(tmp_path / "federation.toml")
-    made.user_ns["place"] = tmp_path
-    made.extension_manager.load_extension("dqp")
-    yield made
-    made.user_ns["lab"].close()
+    interactive_shell = InteractiveShell()
+    interactive_shell.user_ns["lab"] = dqp.connect(tmp_path / "federation.toml")
+    interactive_shell.user_ns["place"] = tmp_path
+    interactive_shell.extension_manager.load_extension("dqp")
+    yield interactive_shell
+    interactive_shell.user_ns["lab"].close()
 
 
 JOINED = 'select count(*) as n from sqli.protein_goterm a join duck.protein_goterm b using ("ORF", "GOTermIdentifier")'

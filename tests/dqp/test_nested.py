@@ -76,9 +76,9 @@ SHAPES = (
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    made = Engine(threads=1)
-    yield made
-    made.close()
+    engine = Engine(threads=1)
+    yield engine
+    engine.close()
 
 
 @pytest.mark.parametrize("value", VALUES)
@@ -90,8 +90,8 @@ def test_a_value_comes_back_as_it_was(engine: Engine, value: str) -> None:
             there = restored("t", travelling.schema)
             same = "x IS NOT DISTINCT FROM v, typeof(x) = typeof(v), x::VARCHAR IS NOT DISTINCT FROM v::VARCHAR"
             sql = f"SELECT {same} FROM ({there}), (SELECT {expression} AS v)"
-            found = engine.run(sql, {"t": travelling}, running).table()
-        assert [each[0].as_py() for each in found.columns] == [True, True, True], expression
+            table = engine.run(sql, {"t": travelling}, running).table()
+        assert [each[0].as_py() for each in table.columns] == [True, True, True], expression
 
 
 @pytest.mark.parametrize(

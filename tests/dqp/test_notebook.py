@@ -80,8 +80,8 @@ def service(urls: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> I
 def lab(request: pytest.FixtureRequest, urls: dict[str, str], service: Background) -> Iterator[Lab]:
     views = {"spent": "select customer, sum(amount) as total from shop.orders group by customer"}
     where: Any = {"sources": urls, "views": views} if request.param == "here" else f"{service.url}/lab"
-    with dqp.connect(where) as made:
-        yield made
+    with dqp.connect(where) as lab:
+        yield lab
 
 
 def test_a_query_in_every_form(lab: Lab) -> None:
@@ -109,9 +109,9 @@ def test_a_long_list(lab: Lab) -> None:
 
 def test_parameters_of_every_kind(lab: Lab) -> None:
     sql = "select count(*) as n from shop.orders where day >= $day and amount < $amount and customer in $customers"
-    found = lab.sql(sql, day=datetime.date(2024, 1, 10), amount=Decimal("100.25"), customers=[1, 2, 3]).arrow()
+    table = lab.sql(sql, day=datetime.date(2024, 1, 10), amount=Decimal("100.25"), customers=[1, 2, 3]).arrow()
     plain = sql.replace("$day", "date '2024-01-10'").replace("$amount", "100.25").replace("$customers", "(1, 2, 3)")
-    assert found == lab.sql(plain).arrow()
+    assert table == lab.sql(plain).arrow()
     assert lab.sql("select ? || ? as v", "it's ", "a ?").arrow().to_pylist() == [{"v": "it's a ?"}]
     with pytest.raises(ParameterError, match="has no value"):
         lab.sql("select $a").arrow()
@@ -274,9 +274,9 @@ def test_ctrl_c_ends_the_statement_in_the_database(
             sleeping = "select count(*) from pg_stat_activity where state = 'active' and wait_event = 'PgSleep'"
 
             def asleep() -> int:
-                found = database.execute(sleeping).fetchone()
-                assert found is not None
-                return int(found[0])
+                row = database.execute(sleeping).fetchone()
+                assert row is not None
+                return int(row[0])
 
             try:
                 until(lambda: asleep() or process.poll() is not None)
@@ -360,12 +360,12 @@ def test_a_lab_of_a_service_that_is_closed_ends_its_statements_in_the_database(
         database.execute("create view long as select generate_series(1, 1000000000) as n, repeat('x', 100) as t")
 
         def busy() -> int:
-            found = database.execute(
+            row = database.execute(
                 "select count(*) from pg_stat_activity where datname = current_database() and state <> 'idle' "
                 "and pid <> pg_backend_pid()"
             ).fetchone()
-            assert found is not None
-            return int(found[0])
+            assert row is not None
+            return int(row[0])
 
         document: dict[str, Any] = {
             "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": "results", "grace": 0.2},

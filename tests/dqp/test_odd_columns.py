@@ -210,9 +210,9 @@ def test_names_of_results(source: str, one: str, other: str, postgres_url: str, 
     with dqp.connect({"sources": {"pg": postgres_url, "maria": mariadb_url}}) as lab:
         first, second = (f'"{each}"' for each in (one, other))
         inner = f"SELECT id, count(*) AS {first}, sum(id) AS {second} FROM {source}.t GROUP BY id"
-        found = lab.sql(f"SELECT * FROM ({inner}) q WHERE {first} > 0 AND {second} > 1").arrow()
-        assert found.schema.names == ["id", one, other]
-        assert [list(map(int, each.values())) for each in found.to_pylist()] == [[2, 1, 2]]
+        table = lab.sql(f"SELECT * FROM ({inner}) q WHERE {first} > 0 AND {second} > 1").arrow()
+        assert table.schema.names == ["id", one, other]
+        assert [list(map(int, each.values())) for each in table.to_pylist()] == [[2, 1, 2]]
 
 
 @pytest.fixture(scope="module")
@@ -249,8 +249,8 @@ def unreadable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def test_a_row_that_the_condition_leaves_out_need_not_be_readable(
     unreadable: Lab, sql: str, rows: list[tuple[object, ...]]
 ) -> None:
-    found = unreadable.sql(sql).arrow()
-    assert list(zip(*(column.to_pylist() for column in found.columns), strict=True)) == rows
+    table = unreadable.sql(sql).arrow()
+    assert list(zip(*(column.to_pylist() for column in table.columns), strict=True)) == rows
 
 
 def test_one_day_that_cannot_be_read_makes_no_texts_of_the_others(tmp_path: Path) -> None:
@@ -262,8 +262,8 @@ def test_one_day_that_cannot_be_read_makes_no_texts_of_the_others(tmp_path: Path
         connection.commit()
     with dqp.connect({"sources": {"lite": f"sqlite:///{path}"}}) as lab:
         for _ in range(2):
-            found = lab.sql("SELECT day FROM lite.d WHERE id = 1 AND day > DATE '2020-01-01'").arrow()
-            assert found.column(0).to_pylist() == [date(2024, 1, 1)]
+            table = lab.sql("SELECT day FROM lite.d WHERE id = 1 AND day > DATE '2020-01-01'").arrow()
+            assert table.column(0).to_pylist() == [date(2024, 1, 1)]
             assert lab.sql("SELECT day FROM lite.d WHERE id = 1").arrow().column(0).to_pylist() == [date(2024, 1, 1)]
 
 

@@ -55,13 +55,13 @@ def test_a_cast_helps(lab: Lab, column: str) -> None:
     with pytest.raises(DaiError, match=rf"\b{name}\b"):
         lab.sql(f"SELECT {name} FROM {alias}.odd").arrow()
     for cast in (f"{name}::varchar", f"CAST({name} AS char)"):
-        found = lab.sql(f"SELECT id, {cast} AS text FROM {alias}.odd ORDER BY id").arrow()
-        assert tuple(found.column("text").to_pylist()) == COLUMNS[column]
+        table = lab.sql(f"SELECT id, {cast} AS text FROM {alias}.odd ORDER BY id").arrow()
+        assert tuple(table.column("text").to_pylist()) == COLUMNS[column]
 
 
 @pytest.mark.parametrize("column", [each for each in COLUMNS if each != "pg.t"])
 def test_a_filter_leaves_them_there(lab: Lab, column: str) -> None:
     alias, name = column.split(".")
     condition = f"{name} BETWEEN TIMESTAMP '2024-02-01 00:00:00' AND TIMESTAMP '2024-02-29 23:00:00'"
-    found = lab.sql(f"SELECT {name}::varchar AS text, {name} FROM {alias}.odd WHERE {condition}").arrow()
-    assert found.column("text").to_pylist() == [COLUMNS[column][1]]
+    table = lab.sql(f"SELECT {name}::varchar AS text, {name} FROM {alias}.odd WHERE {condition}").arrow()
+    assert table.column("text").to_pylist() == [COLUMNS[column][1]]

@@ -105,10 +105,10 @@ def test_the_statements_that_are_sent(name: str, there: There) -> None:
     sql = qualified(QUERIES[name], ALONE[there.alias])
     running = there.coordinator.run(there.coordinator.plan(sql), cancellation=Cancellation())
     with running.stream as stream:
-        found = stream.table()
+        table = stream.table()
     right = there.whole.sql(QUERIES[name]).to_arrow_table()
     assert right.num_rows
-    difference = compared(right, found, order(QUERIES[name], right.schema.names))
+    difference = compared(right, table, order(QUERIES[name], right.schema.names))
     assert difference is None, f"{difference.kind}\n{difference.detail}"
     measured = [each for each in running.execution.measurements() if isinstance(each.key, Remote)]
     sent = [sql for each in measured for sql in each.statements]

@@ -218,9 +218,9 @@ def test_an_argument_that_is_no_value_of_its_type(sql: str) -> None:
 
 
 def test_a_failing_python_function_does_not_tell_its_secrets() -> None:
-    made = Operation(name="broken", types=(pa.string(),), result=pa.string(), python=f"{__name__}:broken")
+    operation = Operation(name="broken", types=(pa.string(),), result=pa.string(), python=f"{__name__}:broken")
     with pytest.raises(OperationError, match="broken failed: ValueError") as caught:
-        called(made, pa.array(["x"]))
+        called(operation, pa.array(["x"]))
     assert "secret" not in str(caught.value)
 
 
@@ -257,8 +257,8 @@ def test_a_slow_call_does_not_keep_those_of_the_next_portion_from_being_made(tmp
     with dqp.connect(
         {"sources": {"lite": f"sqlite:///{tmp_path}/lite.db"}, "functions": {"awaiting": function}}
     ) as lab:
-        found = lab.sql("select id, awaiting(id) as result from lite.t").arrow()
-    assert found.to_pydict() == {"id": list(numbers), "result": list(numbers)}
+        table = lab.sql("select id, awaiting(id) as result from lite.t").arrow()
+    assert table.to_pydict() == {"id": list(numbers), "result": list(numbers)}
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ def checked(
     tree, context, names, _ = planned(sql, catalog)
     plan = cut(tree, context, evaluators, thresholds=how)
     whole = connection.sql(duckdb_sql(tree, local(connection))).to_arrow_table()
-    found = answer(plan, connection, evaluators)
-    difference = compared(whole, found, order(sql, names))
+    rows = answer(plan, connection, evaluators)
+    difference = compared(whole, rows, order(sql, names))
     assert difference is None, f"{sql}\n{difference.kind}\n{difference.detail}\n{shown(plan)}"
     return plan
 
@@ -114,8 +114,8 @@ def test_tpch(query: str, tpch: duckdb.DuckDBPyConnection) -> None:
 
 @pytest.fixture(scope="module")
 def oracle() -> Iterator[Oracle]:
-    with Oracle() as made:
-        yield made
+    with Oracle() as oracle:
+        yield oracle
 
 
 def described() -> Catalog:
@@ -346,9 +346,9 @@ def test_buckets_number_every_row_once() -> None:
     ):
         rows = "(SELECT CASE WHEN i % 9 > 0 THEN i % 11 END AS k FROM range(500) t(i))"
         sql = f"SELECT {output.bucket(5)} AS b FROM {rows}"
-        found = Counter(each for (each,) in duckdb.sql(sql).fetchall())
-        assert set(found) <= set(range(5))
-        assert sum(found.values()) == 500
+        counter = Counter(each for (each,) in duckdb.sql(sql).fetchall())
+        assert set(counter) <= set(range(5))
+        assert sum(counter.values()) == 500
     copied = Output("hash", (("k", "HUGEINT"),), ("7",), copied=True)
     rows = f"(SELECT k, {copied.bucket(5)} FROM (SELECT i % 10 AS k FROM range(100) t(i)))"
     sql = f"SELECT count(*), count(*) FILTER (k = 7) FROM {rows}"

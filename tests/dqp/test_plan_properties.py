@@ -292,8 +292,8 @@ def in_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Placeme
     urls = differential.files(tmp_path_factory.mktemp("tpch"))
     placement = {name: {"pg": "duck", "maria": "lite"}[alias] for name, alias in PLACEMENTS["facts_apart"].items()}
     load(placement, urls, tables(0.01))
-    with Connected(urls) as made:
-        yield placement, made
+    with Connected(urls) as connected:
+        yield placement, connected
 
 
 def asked_twice(sql: str, federation: Connected, sent: list[tuple[str, str]]) -> list[str]:

@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 def test_queries_on_a_cluster() -> None:
     alone = [*ALONE, "--map-root-user"]
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/dqp/on_ray.py"]
-    found = subprocess.run([*alone, *tests], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
+    process = subprocess.run([*alone, *tests], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout[-6000:] + process.stderr[-2000:]
 
 
 def test_no_cluster_is_said() -> None:

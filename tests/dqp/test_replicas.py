@@ -22,15 +22,17 @@ from tests.dqp.scripted import Scripted, info
         (None, "S.T", True),
     ],
 )
-def test_a_table_is_named_as_in_sql(made: Callable[..., Catalog], schema: str | None, key: str, found: bool) -> None:
+def test_a_table_is_named_as_in_sql(
+    catalog_of: Callable[..., Catalog], schema: str | None, key: str, found: bool
+) -> None:
     replicas = {key: ("other.u",)}
-    catalog = made(Scripted("s", info("t", schema=schema)), Scripted("other", info("u")), replicas=replicas)
+    catalog = catalog_of(Scripted("s", info("t", schema=schema)), Scripted("other", info("u")), replicas=replicas)
     assert catalog.table("s", "t").replicas == ((("other", None, "u"),) if found else ())
 
 
-def test_a_place_is_named_as_in_sql(made: Callable[..., Catalog]) -> None:
+def test_a_place_is_named_as_in_sql(catalog_of: Callable[..., Catalog]) -> None:
     copies = Scripted("Other", info("U", schema="Copies"), info("a.b"))
-    catalog = made(Scripted("s", info("t")), copies, replicas={"s.t": ("OTHER.copies.u", "other.A.B", "other.u")})
+    catalog = catalog_of(Scripted("s", info("t")), copies, replicas={"s.t": ("OTHER.copies.u", "other.A.B", "other.u")})
     # As it is written, while nobody knows better.
     written = (("Other", "copies", "u"), ("Other", "A", "B"), ("Other", None, "u"))
     assert catalog.table("s", "t").replicas == written
@@ -44,17 +46,17 @@ def test_a_place_is_named_as_in_sql(made: Callable[..., Catalog]) -> None:
     ("schema", "name", "expected"), [("sales", "t", "sales"), ("public", "t", None), (None, "a.b", None)]
 )
 def test_the_replica_of_a_source_has_its_schemas(
-    made: Callable[..., Catalog], schema: str | None, name: str, expected: str | None
+    catalog_of: Callable[..., Catalog], schema: str | None, name: str, expected: str | None
 ) -> None:
     tables = info(name, schema=schema)
-    catalog = made(Scripted("s", tables), Scripted("s@1", tables, replica_of="s"))
+    catalog = catalog_of(Scripted("s", tables), Scripted("s@1", tables, replica_of="s"))
     assert catalog.table("s", name).replicas == (("s@1", expected, name),)
 
 
-def test_names_that_stand_for_nothing_are_told(made: Callable[..., Catalog]) -> None:
+def test_names_that_stand_for_nothing_are_told(catalog_of: Callable[..., Catalog]) -> None:
     away = Scripted("away", info("t"))
     away.away = True
-    catalog = made(
+    catalog = catalog_of(
         Scripted("s", info("people"), info("orders")),
         Scripted("other", info("copy", "id:int:int32")),
         away,

@@ -85,24 +85,24 @@ def coordinator_of(data: ServiceProcess, evaluators: list[ServiceProcess], gate:
     port = data.port if gate is None else gate.port
     sources = {alias: f"http://127.0.0.1:{port}/resources/{alias}" for alias in ("pg", "maria")}
     settings = load({"sources": sources, "evaluators": [each.url for each in evaluators]})
-    made = Coordinator(settings)
-    made.runtime.close()
-    made.runtime = Service(made.catalog, settings, operations=made.operations, thresholds=ALWAYS)
-    return made
+    coordinator = Coordinator(settings)
+    coordinator.runtime.close()
+    coordinator.runtime = Service(coordinator.catalog, settings, operations=coordinator.operations, thresholds=ALWAYS)
+    return coordinator
 
 
 @pytest.fixture(scope="module")
 def lab(data: ServiceProcess, evaluators: list[ServiceProcess]) -> Iterator[Coordinator]:
-    made = coordinator_of(data, evaluators)
-    yield made
-    made.close()
+    coordinator = coordinator_of(data, evaluators)
+    yield coordinator
+    coordinator.close()
 
 
 @pytest.fixture
 def gate(data: ServiceProcess) -> Iterator[Gate]:
     """Before the service of the databases."""
-    with Gate(data.port) as made:
-        yield made
+    with Gate(data.port) as gate:
+        yield gate
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +141,10 @@ def ask(lab: Coordinator, sql: str) -> pa.Table:
 @pytest.mark.parametrize("query", QUERIES)
 def test_tpch(query: str, lab: Coordinator, whole: duckdb.DuckDBPyConnection) -> None:
     right = whole.sql(QUERIES[query]).to_arrow_table()
-    found = compared(right, ask(lab, qualified(QUERIES[query], PLACEMENT)), order(QUERIES[query], right.schema.names))
-    assert found is None, f"{found.kind}\n{found.detail}"
+    difference = compared(
+        right, ask(lab, qualified(QUERIES[query], PLACEMENT)), order(QUERIES[query], right.schema.names)
+    )
+    assert difference is None, f"{difference.kind}\n{difference.detail}"
 
 
 @pytest.mark.parametrize("query", ["q05", "q09", "q20"])
@@ -153,8 +155,8 @@ def test_keys_travel_as_tables(
     right = whole.sql(QUERIES[query]).to_arrow_table()
     running = lab.run(lab.plan(qualified(QUERIES[query], PLACEMENT)), cancellation=Cancellation())
     with running.stream as stream:
-        found = stream.table()
-    assert compared(right, found, order(QUERIES[query], right.schema.names)) is None
+        table = stream.table()
+    assert compared(right, table, order(QUERIES[query], right.schema.names)) is None
     assert any("as a temporary table" in each for each in running.remarks)
 
 
@@ -238,8 +240,8 @@ def test_what_stands_twice_is_sent_to_both_of_its_readers(
     right = whole.sql(sql).to_arrow_table()
     running = lab.run(lab.plan(qualified(sql, PLACEMENT)), cancellation=Cancellation())
     with running.stream as stream:
-        found = stream.table()
-    assert compared(right, found, order(sql, right.schema.names)) is None
+        table = stream.table()
+    assert compared(right, table, order(sql, right.schema.names)) is None
     read = [each.key for each in running.execution.measurements() if isinstance(each.key, Remote) and each.statements]
     counted = [each for each in read if isinstance(each.tree, Sort)]  # in search of heavy keys
     assert [each.source for each in counted] == ["pg"]
@@ -279,11 +281,11 @@ def test_a_killed_evaluator(
         killing = pool.submit(kill)
         try:
             stream, running = lab.start(HELD, cancellation=Cancellation())
-            found = stream.table()
+            table = stream.table()
         finally:
             killing.result()
             victim.start()
-    assert [tuple(each.values()) for each in found.to_pylist()] == whole.sql(HELD_WHOLE).fetchall()
+    assert [tuple(each.values()) for each in table.to_pylist()] == whole.sql(HELD_WHOLE).fetchall()
     assert running is not None
     assert running.execution.attempt >= 2
     until(lambda: at_rest([other]) and not busy())

@@ -104,9 +104,9 @@ REVENUE = "SELECT x.k AS k, sum(y.v) AS s, count(*) AS n FROM a.t x JOIN b.t y O
 def test_equal_subtrees_are_computed_once(
     lab: Lab, whole: duckdb.DuckDBPyConnection, sent: list[str], sql: str, computed: int
 ) -> None:
-    found = _rows(lab.sql(sql).arrow())
+    rows = _rows(lab.sql(sql).arrow())
     assert sorted(sent) == ["a", "b"]
-    assert found == _rows(whole.sql(sql).to_arrow_table()) != []
+    assert rows == _rows(whole.sql(sql).to_arrow_table()) != []
     assert lab.explain(sql).text.count("computed once for") == computed
     explained = lab.explain(sql, analyze=True).text
     assert explained.count("AS MATERIALIZED") == explained.count("computed once for") == computed
@@ -153,9 +153,9 @@ def test_what_differs_is_computed_apart(lab: Lab, whole: duckdb.DuckDBPyConnecti
 def test_other_rows_of_one_order(lab: Lab, whole: duckdb.DuckDBPyConnection) -> None:
     ordered = "SELECT x.id AS v FROM a.t x JOIN b.t y ON x.id = y.id ORDER BY v LIMIT 2"
     sql = f"SELECT (SELECT sum(v) FROM ({ordered})), (SELECT sum(v) FROM ({ordered} OFFSET 1))"
-    found = _rows(lab.sql(sql).arrow())
-    assert found == _rows(whole.sql(sql).to_arrow_table())
-    assert found[0][0] != found[0][1]
+    rows = _rows(lab.sql(sql).arrow())
+    assert rows == _rows(whole.sql(sql).to_arrow_table())
+    assert rows[0][0] != rows[0][1]
 
 
 def test_volatile_functions_are_called_as_often_as_they_are_written(lab: Lab) -> None:

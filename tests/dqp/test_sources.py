@@ -133,10 +133,10 @@ def test_batches_have_no_more_rows_than_were_asked_for(source: Source) -> None:
 
 
 def test_values_are_bound(source: Source) -> None:
-    found = query(
+    table = query(
         source, "select ?::date d, ?::numeric n, ?::text t", date(2024, 2, 29), Decimal("1.50"), "a'b"
     ).table()
-    assert found.to_pylist() == [{"d": date(2024, 2, 29), "n": "1.50", "t": "a'b"}]
+    assert table.to_pylist() == [{"d": date(2024, 2, 29), "n": "1.50", "t": "a'b"}]
 
 
 def test_errors_point_into_the_statement(source: Source) -> None:

@@ -93,13 +93,13 @@ PROBE = pa.table(
 @pytest.fixture(scope="module")
 def urls(postgres_module_url: str, mariadb_module_url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place = tmp_path_factory.mktemp("keys")
-    made = {
+    urls = {
         "postgresql": postgres_module_url,
         "mariadb": mariadb_module_url,
         "sqlite": f"sqlite:///{place / 'x.sqlite'}",
         "duckdb": f"duckdb:///{place / 'x.duckdb'}",
     }
-    for dialect, url in made.items():
+    for dialect, url in urls.items():
         driver = driver_for(url)
         driver.update(f"CREATE TABLE odd {CREATED[dialect]}", cancellation=Cancellation())
         driver.load("odd", Stream.of(ODD.append_column("c", ODD.column("t"))), cancellation=Cancellation())
@@ -111,7 +111,7 @@ def urls(postgres_module_url: str, mariadb_module_url: str, tmp_path_factory: py
         if analyse:
             driver.update(analyse, cancellation=Cancellation())
         driver.close()
-    return made
+    return urls
 
 
 @pytest.fixture(scope="module", params=["directly", "through a service"])
@@ -119,8 +119,8 @@ def lab(
     request: pytest.FixtureRequest, urls: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Lab]:
     if request.param == "directly":
-        with dqp.connect({"sources": urls}) as made:
-            yield made
+        with dqp.connect({"sources": urls}) as lab:
+            yield lab
         return
     document = {
         "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": "results", "grace": 0.2},
@@ -128,8 +128,8 @@ def lab(
     }
     with background(parse(document, tmp_path_factory.mktemp("service"), {})) as running:
         sources = {name: f"{running.url}/resources/{name}" for name in urls}
-        with dqp.connect({"sources": sources}) as made:
-            yield made
+        with dqp.connect({"sources": sources}) as lab:
+            yield lab
 
 
 def members_of(lab: Lab, dialect: str, names: list[str], wanted: pa.Table) -> set[int]:
@@ -215,8 +215,8 @@ def test_a_federated_query_uses_it_and_the_answer_is_the_same(
     probe = PROBE
     expected = duckdb.sql(text.format("main").replace("main.probe", "probe")).fetchall()
     assert probe.num_rows == ROWS
-    found = lab.sql(sql).arrow().to_pylist()
-    assert [tuple(each.values()) for each in found] == expected
+    rows = lab.sql(sql).arrow().to_pylist()
+    assert [tuple(each.values()) for each in rows] == expected
     plan = lab.explain(sql, analyze=True).text
     if "actual 20,000 rows" in plan and "as a temporary table" not in plan:
         # A database that keeps no statistics of the column cannot say what the keys would save.
@@ -247,12 +247,12 @@ def test_a_source_that_refuses_the_keys_is_asked_without(urls: dict[str, str], m
     monkeypatch.setattr(DriverSource, "query", refusing)
     with dqp.connect({"sources": {"postgresql": urls["postgresql"]}}) as lab:
         lab.upload("few", few)
-        found = lab.sql(sql).arrow().to_pylist()
+        rows = lab.sql(sql).arrow().to_pylist()
         assert asked == [True, False]
     monkeypatch.undo()
     with dqp.connect({"sources": {"postgresql": urls["postgresql"]}}) as lab:
         lab.upload("few", few)
-        assert lab.sql(sql).arrow().to_pylist() == found
+        assert lab.sql(sql).arrow().to_pylist() == rows
 
 
 def test_a_source_that_takes_no_tables_gets_none(urls: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ def test_a_source_that_takes_no_tables_gets_none(urls: dict[str, str], monkeypat
 
 
 def test_cancelling_leaves_nothing(lab: Lab) -> None:
-    given = {"dqp_keys": pa.table({"k1": pa.array(range(3_000), pa.int32())})}
+    key_tables = {"dqp_keys": pa.table({"k1": pa.array(range(3_000), pa.int32())})}
     sql = (
         "SELECT count(*) FROM dqp_keys a JOIN dqp_keys b ON a.k1 <> b.k1 + 1 "
         "JOIN dqp_keys c ON c.k1 <> b.k1 + 2 AND a.k1 <> c.k1"
@@ -275,7 +275,7 @@ def test_cancelling_leaves_nothing(lab: Lab) -> None:
         timer = threading.Timer(0.5, cancellation.cancel)
         timer.start()
         with pytest.raises(CancelledError):
-            source.query(sql, cancellation=cancellation, tables=given).table()
+            source.query(sql, cancellation=cancellation, tables=key_tables).table()
         timer.join()
         with pytest.raises(StatementError):
             source.query("SELECT * FROM dqp_keys", cancellation=Cancellation()).close()

@@ -50,5 +50,5 @@ def test_the_answer_of_one_database(query: str, lab: tuple[Placement, Federation
     right = whole.sql(QUERIES[query]).to_arrow_table()
     assert right.num_rows
     ordered = order(QUERIES[query], right.schema.names)
-    found = compared(right, federation.answer(qualified(QUERIES[query], placement)), ordered)
-    assert found is None, f"{found.kind}\n{found.detail}"
+    difference = compared(right, federation.answer(qualified(QUERIES[query], placement)), ordered)
+    assert difference is None, f"{difference.kind}\n{difference.detail}"

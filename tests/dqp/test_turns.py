@@ -29,15 +29,15 @@ ANSWER = {"n": [ROWS], "s": [sum(range(1, ROWS + 1)) * 2]}
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     directory = tmp_path_factory.mktemp("files")
-    found = {"lite": f"sqlite:///{directory / 'lite.db'}", "duck": f"duckdb:///{directory / 'duck.duckdb'}"}
+    urls = {"lite": f"sqlite:///{directory / 'lite.db'}", "duck": f"duckdb:///{directory / 'duck.duckdb'}"}
     numbers = range(1, ROWS + 1)
-    for url in found.values():
+    for url in urls.values():
         driver = driver_for(url)
         driver.update("CREATE TABLE t (id integer PRIMARY KEY, v bigint)", cancellation=Cancellation())
         content = pa.table({"id": pa.array(numbers, pa.int32()), "v": pa.array(numbers, pa.int64())})
         driver.load("t", Stream.of(content), cancellation=Cancellation())
         driver.close()
-    return found
+    return urls
 
 
 @contextmanager
@@ -48,9 +48,9 @@ def services(directory: Path, urls: dict[str, str], **limits: float) -> Iterator
         for number, resources in enumerate((urls, {})):
             place = directory / str(number)
             place.mkdir()
-            made = ServiceProcess(place, resources, limits, roles={"evaluator": f'directory = "{place / "spill"}"'})
-            stack.callback(made.stop)
-            started.append(made.start())
+            service = ServiceProcess(place, resources, limits, roles={"evaluator": f'directory = "{place / "spill"}"'})
+            stack.callback(service.stop)
+            started.append(service.start())
         yield started
 
 
@@ -58,11 +58,11 @@ def services(directory: Path, urls: dict[str, str], **limits: float) -> Iterator
 def own_data(directory: Path, urls: dict[str, str]) -> Iterator[ServiceProcess]:
     """A service of the data alone: its statements may wait for each other as long as it takes."""
     directory.mkdir()
-    made = ServiceProcess(directory, urls)
+    service = ServiceProcess(directory, urls)
     try:
-        yield made.start()
+        yield service.start()
     finally:
-        made.stop()
+        service.stop()
 
 
 @contextmanager
@@ -70,13 +70,13 @@ def coordinator(started: list[ServiceProcess], data: ServiceProcess) -> Iterator
     sources = {alias: f"{data.url}/resources/{alias}" for alias in ("lite", "duck")}
     evaluators = [each.url for each in started]
     settings = load({"sources": sources, "evaluators": evaluators})
-    made = Coordinator(settings)
-    made.runtime.close()
-    made.runtime = Service(made.catalog, settings, operations=made.operations, thresholds=ALWAYS)
+    coordinator = Coordinator(settings)
+    coordinator.runtime.close()
+    coordinator.runtime = Service(coordinator.catalog, settings, operations=coordinator.operations, thresholds=ALWAYS)
     try:
-        yield made
+        yield coordinator
     finally:
-        made.close()
+        coordinator.close()
 
 
 def at_rest(started: list[ServiceProcess]) -> bool:

@@ -59,13 +59,13 @@ QUERIES = [
 
 @pytest.fixture(scope="module")
 def held() -> Iterator[duckdb.DuckDBPyConnection]:
-    with closing(duckdb.connect()) as made:
+    with closing(duckdb.connect()) as lab:
         for schema, statements in HELD.items():
-            made.execute(f"CREATE SCHEMA {schema}")
-            made.execute(f"SET schema = '{schema}'")
+            lab.execute(f"CREATE SCHEMA {schema}")
+            lab.execute(f"SET schema = '{schema}'")
             for each in statements:
-                made.execute(each.replace("CREATE VIEW ", f"CREATE VIEW {schema}."))
-        yield made
+                lab.execute(each.replace("CREATE VIEW ", f"CREATE VIEW {schema}."))
+        yield lab
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +79,8 @@ def lab(postgres_module_url: str, mariadb_module_url: str, tmp_path_factory: pyt
         with closing(driver_for(urls[alias])) as driver:
             for each in statements:
                 driver.update(each, cancellation=Cancellation())
-    with dqp.connect({"sources": urls}) as made:
-        yield made
+    with dqp.connect({"sources": urls}) as lab:
+        yield lab
 
 
 def rows(found: list[dict[str, object]]) -> list[str]:

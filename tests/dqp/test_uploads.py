@@ -104,9 +104,9 @@ def test_uploads_of_two_people_do_not_meet(two: tuple[Lab, Lab], service: Backgr
 def test_a_query_of_any_form_reads_them(two: tuple[Lab, Lab], sql: str, answer: list[Any]) -> None:
     lab = two[0]
     lab.upload("mine", {"a": [1, 2]})
-    given = {"most": 2} if "$most" in sql else {}
-    assert rows(lab, sql, **given) == answer
-    assert lab.explain(sql, **given).text
+    parameters = {"most": 2} if "$most" in sql else {}
+    assert rows(lab, sql, **parameters) == answer
+    assert lab.explain(sql, **parameters).text
 
 
 @pytest.mark.parametrize("sql", ["select nope from mine", "with x as (select 1) select nope from mine, x"])
@@ -211,9 +211,9 @@ def hidden(lab: Lab, *texts: str) -> None:
 def test_no_explanation_tells_the_private_name(two: tuple[Lab, Lab], sql: str, analyze: bool) -> None:
     lab = two[0]
     lab.upload("mine", {"a": [1, 2]})
-    found = lab.sql(sql).explain(analyze=analyze)
-    hidden(lab, found.text, found.json, found.svg, found._repr_html_(), *found.remarks)
-    assert found.sql == sql
+    explanation = lab.sql(sql).explain(analyze=analyze)
+    hidden(lab, explanation.text, explanation.json, explanation.svg, explanation._repr_html_(), *explanation.remarks)
+    assert explanation.sql == sql
     word = "explain analyze" if analyze else "explain"
     for form in ("", "(format text) ", "(format json) ", "(format svg) "):
         lines = lab.sql(f"{word} {form}{sql}").arrow().column(0).to_pylist()
@@ -221,7 +221,7 @@ def test_no_explanation_tells_the_private_name(two: tuple[Lab, Lab], sql: str, a
         if "json" in form:
             assert json.loads("\n".join(lines))["sql"] == f"{word} (format json) {sql}"
     if sql is READING:
-        assert "Tuples mine" in found.text
+        assert "Tuples mine" in explanation.text
 
 
 def test_nothing_else_of_a_service_tells_it(

@@ -11,23 +11,23 @@ from dqp.catalog.catalog import Catalog
 from tests.dqp.scripted import Scripted, info
 
 
-def test_a_view_may_be_called_like_a_table_that_it_reads(made: Callable[..., Catalog]) -> None:
-    catalog = made(Scripted("pg", info("orders")), views={"Orders": "select orders.id from pg.orders"})
+def test_a_view_may_be_called_like_a_table_that_it_reads(catalog_of: Callable[..., Catalog]) -> None:
+    catalog = catalog_of(Scripted("pg", info("orders")), views={"Orders": "select orders.id from pg.orders"})
     assert catalog.describe("from orders") == (("id", "INTEGER"),)
     assert [name for name, _ in catalog.describe("from pg.orders")] == ["id", "name"]
     assert not catalog.problems
 
 
-def test_views_that_mention_each_other_and_do_not_read_each_other(made: Callable[..., Catalog]) -> None:
+def test_views_that_mention_each_other_and_do_not_read_each_other(catalog_of: Callable[..., Catalog]) -> None:
     names = [f"v{number}" for number in range(12)]
     views = {each: f"select {', '.join(f'id as {other}' for other in names)} from pg.t" for each in names}
-    catalog = made(Scripted("pg", info("t")), views=views)
+    catalog = catalog_of(Scripted("pg", info("t")), views=views)
     assert [name for name, _ in catalog.describe("select v3.* from v3, v7")] == names
     assert catalog.shapes_of_views().keys() == set(names)
 
 
 @pytest.mark.parametrize("name", ["lost", "above", "round", "gone", "file"])
-def test_a_column_may_be_called_like_a_broken_view(made: Callable[..., Catalog], name: str) -> None:
+def test_a_column_may_be_called_like_a_broken_view(catalog_of: Callable[..., Catalog], name: str) -> None:
     away = Scripted("away", info("t"))
     away.away = True
     views = {
@@ -38,7 +38,7 @@ def test_a_column_may_be_called_like_a_broken_view(made: Callable[..., Catalog],
         "file": "from read_csv('/etc/hosts')",
         "holds": f"select id as {name} from pg.t",
     }
-    catalog = made(Scripted("pg", info("t")), away, views=views)
+    catalog = catalog_of(Scripted("pg", info("t")), away, views=views)
     assert catalog.describe(f"select id as {name} from pg.t") == ((name, "INTEGER"),)
     assert catalog.describe("from holds") == ((name, "INTEGER"),)
     assert catalog.describe(f"with {name} as (select 1 as x) from {name}") == (("x", "INTEGER"),)
@@ -54,7 +54,7 @@ def test_a_column_may_be_called_like_a_broken_view(made: Callable[..., Catalog],
         ("file", "The view 'file' is wrong: The statement is not allowed here"),
     ],
 )
-def test_who_reads_a_broken_view_is_told_why(made: Callable[..., Catalog], name: str, says: str) -> None:
+def test_who_reads_a_broken_view_is_told_why(catalog_of: Callable[..., Catalog], name: str, says: str) -> None:
     views = {
         "lost": "select nix from pg.t",
         "above": "select * from lost",
@@ -63,7 +63,7 @@ def test_who_reads_a_broken_view_is_told_why(made: Callable[..., Catalog], name:
         "two": "select * from one",
         "file": "from read_csv('/etc/hosts')",
     }
-    catalog = made(Scripted("pg", info("t")), views=views)
+    catalog = catalog_of(Scripted("pg", info("t")), views=views)
     for sql in (f"from {name}", f"select (select count(*) from {name}) from pg.t"):
         with pytest.raises(StatementError) as caught:
             catalog.describe(sql)
@@ -85,9 +85,9 @@ def test_who_reads_a_broken_view_is_told_why(made: Callable[..., Catalog], name:
     ],
 )
 def test_the_mistake_is_shown_in_the_view_and_in_the_query(
-    made: Callable[..., Catalog], sql: str, given: dict[str, int], place: str
+    catalog_of: Callable[..., Catalog], sql: str, given: dict[str, int], place: str
 ) -> None:
-    catalog = made(Scripted("pg", info("t")), views={"broken": "select id,\n nix from pg.t"})
+    catalog = catalog_of(Scripted("pg", info("t")), views={"broken": "select id,\n nix from pg.t"})
     said = "The view 'broken' is wrong: There is no column 'nix' in pg.t.\n  line 2:  nix from pg.t\n           ^"
     with pytest.raises(StatementError) as caught:
         bind(sql, catalog, given)
@@ -96,26 +96,28 @@ def test_the_mistake_is_shown_in_the_view_and_in_the_query(
     assert catalog.problems == {"broken": f"{said}\nKnown: id, name."}
 
 
-def test_a_view_of_a_source_that_is_away(made: Callable[..., Catalog]) -> None:
+def test_a_view_of_a_source_that_is_away(catalog_of: Callable[..., Catalog]) -> None:
     away = Scripted("away", info("t"))
     away.away = True
-    catalog = made(away, views={"gone": "from away.t", "above": "from gone"})
+    catalog = catalog_of(away, views={"gone": "from away.t", "above": "from gone"})
     with pytest.raises(DatabaseUnavailableError, match="'away' is not available"):
         catalog.describe("from above")
 
 
-def test_a_view_of_a_new_table_holds_at_once(made: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_of_a_new_table_holds_at_once(
+    catalog_of: Callable[..., Catalog], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dqp.catalog.reflection.FRESH_SECONDS", 0.0)
     source = Scripted("pg", info("t"))
-    catalog = made(source, views={"new": "from pg.u"})
+    catalog = catalog_of(source, views={"new": "from pg.u"})
     with pytest.raises(StatementError, match=r"The view 'new' is wrong: There is no table pg\.u"):
         catalog.describe("from new")
     source.infos = (*source.infos, info("u"))
     assert [name for name, _ in catalog.describe("from new")] == ["id", "name"]
 
 
-def test_a_mistake_in_a_column_of_a_view_or_an_upload(made: Callable[..., Catalog]) -> None:
-    catalog = made(Scripted("pg", info("t")), views={"busy": "select name as title, id from pg.t"})
+def test_a_mistake_in_a_column_of_a_view_or_an_upload(catalog_of: Callable[..., Catalog]) -> None:
+    catalog = catalog_of(Scripted("pg", info("t")), views={"busy": "select name as title, id from pg.t"})
     for sql, says in (
         ("select titel from busy", "There is no column 'titel' in busy.\nDid you mean 'title'?"),
         ("select wieght from mine", "There is no column 'wieght' in mine.\nDid you mean 'weight'?"),

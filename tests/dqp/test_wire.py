@@ -93,9 +93,9 @@ def test_what_is_no_fragment_is_refused(text: str) -> None:
 
 def test_numbers_that_are_none_are_refused() -> None:
     (made,) = json.loads(encoded([TASK]))
-    given = {"kind": "remote", "places": [], "columns": None, "tables": {}, "bringing": float("inf")}
+    inputs = {"kind": "remote", "places": [], "columns": None, "tables": {}, "bringing": float("inf")}
     with pytest.raises(DataError, match="no fragments"):
-        decoded(json.dumps([{**made, "body": {"sql": "", "inputs": {"x1": given}, "repeated": []}}]))
+        decoded(json.dumps([{**made, "body": {"sql": "", "inputs": {"x1": inputs}, "repeated": []}}]))
 
 
 @pytest.mark.parametrize(("key", "value"), [("attempt", "1"), ("token", 5), ("partitions", None), ("body", {"sql": 1})])

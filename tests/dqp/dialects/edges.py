@@ -174,8 +174,8 @@ class Edge:
         return self.answers[sql]
 
     def types(self, tree: Operator) -> list[tuple[str, str]]:
-        found = self.reference.execute(f"DESCRIBE {duckdb_sql(tree)}").fetchall()
-        return [(name, type) for name, type, *_ in found]
+        rows = self.reference.execute(f"DESCRIBE {duckdb_sql(tree)}").fetchall()
+        return [(name, type) for name, type, *_ in rows]
 
     def pushed(self, statement: dialects.Statement) -> pa.Table | None:
         """What the source gives, in DuckDB's types; None where it, or the cast, raises an error."""
@@ -220,8 +220,8 @@ def rows(table: pa.Table) -> list[Mapping[str, Any]]:
         else column
         for column in table.columns
     ]
-    found: list[Mapping[str, Any]] = pa.table(numbers, table.schema.names).to_pylist()
-    return found
+    rows: list[Mapping[str, Any]] = pa.table(numbers, table.schema.names).to_pylist()
+    return rows
 
 
 def same(one: Any, other: Any, tolerance: float = 0.0) -> bool:

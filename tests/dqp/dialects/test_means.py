@@ -53,17 +53,17 @@ def means(edges: Edge, rows: Rows, type: pa.DataType, scale: int) -> None:
     )
     tree = Aggregate(Inline("hand", (("g", "g"), ("v", "v")), table), (("g", column("g")),), items)
     try:
-        made = statement(tree, edges.dialect)
+        sql = statement(tree, edges.dialect)
     except NotPushed:
         assert (edges.dialect, str(type)) in REFUSED or edges.dialect == "sqlite"
         return
-    found = edges.pushed(made)
-    assert found is not None, made.sql
+    pushed = edges.pushed(sql)
+    assert pushed is not None, sql.sql
     edges.reference.register("hand", table)
     right = {row["g"]: row for row in (edges.expected(tree) or pa.table({})).to_pylist()}
     edges.reference.unregister("hand")
-    assert len(right) == found.num_rows
-    for row in found.to_pylist():
+    assert len(right) == pushed.num_rows
+    for row in pushed.to_pylist():
         known = [each for group, each in rows if group == row["g"] and each is not None]
         for name, numbers in (
             ("mean", known),
@@ -72,7 +72,7 @@ def means(edges: Edge, rows: Rows, type: pa.DataType, scale: int) -> None:
         ):
             exact = float(Fraction(sum(numbers), len(numbers) * 10**scale)) if numbers else None
             if edges.dialect != "duckdb":
-                assert row[name] == exact, (name, rows, made.sql)
+                assert row[name] == exact, (name, rows, sql.sql)
             mine, theirs = row[name], right[row["g"]][name]
             assert mine == theirs or math.nextafter(theirs, mine) == mine
 
@@ -82,11 +82,11 @@ def test_a_total_that_is_too_large_is_no_other_number(edges: Edge, aggregate: st
     table = pa.table({"v": [1e308, 1e308, 1.5]})
     tree = Aggregate(Inline("hand", (("v", "v"),), table), (), (("made", expression(f"{aggregate}(v)")),))
     try:
-        found = edges.pushed(statement(tree, edges.dialect))
+        pushed = edges.pushed(statement(tree, edges.dialect))
     except NotPushed:
         assert edges.dialect == "sqlite"
         return
-    assert found is None or found.to_pylist() == [{"made": math.inf}]
+    assert pushed is None or pushed.to_pylist() == [{"made": math.inf}]
 
 
 REFUSED = {("mariadb", "decimal128(38, 10)"), ("mysql", "decimal128(38, 10)")}

@@ -80,9 +80,9 @@ def test_as_many_tables_as_the_source_joins(edges: Edge) -> None:
     for number in range(1, most):
         tree = Join(tree, Scan(edges.table, ((f"id{number}", "id"),)), "left", expression(f"id{number} = id0"))
     assert not differences(tree, edges)
-    found = edges.pushed(statement(tree, edges.dialect))
-    assert found is not None
-    assert found.num_rows == 1
+    pushed = edges.pushed(statement(tree, edges.dialect))
+    assert pushed is not None
+    assert pushed.num_rows == 1
     more = Join(tree, Scan(edges.table, (("more", "id"),)), "left", expression("more = id0"))
     if most < 70:
         with pytest.raises(NotPushed, match=f"a join of more than {most} tables"):
@@ -187,9 +187,9 @@ def test_tuples_at_hand(edges: Edge) -> None:
         tree = Join(side(edges, "l_"), hand, "inner", expression("l_bigint_x = k or l_varchar_x = s"))
         sql = "SELECT count(*) FROM src.edge l JOIN hand ON l.bigint_x = hand.k OR l.varchar_x = hand.s"
         expected = edges.reference.sql(sql).fetchall()
-        found = edges.pushed(statement(Aggregate(tree, (), (("n", expression("count(*)")),)), edges.dialect))
-        assert found is not None
-        assert [tuple(each.values()) for each in found.to_pylist()] == expected
+        pushed = edges.pushed(statement(Aggregate(tree, (), (("n", expression("count(*)")),)), edges.dialect))
+        assert pushed is not None
+        assert [tuple(each.values()) for each in pushed.to_pylist()] == expected
         assert expected[0][0] > 2
     finally:
         edges.reference.unregister("hand")
@@ -238,17 +238,17 @@ def test_a_text_is_nothing_but_the_text(edges: Edge, text: str) -> None:
         with pytest.raises(NotPushed):  # by name where the dialect writes texts itself
             statement(tree, edges.dialect)
         return
-    found = edges.pushed(statement(tree, edges.dialect))
-    assert found is not None
-    assert found.to_pylist() == [{"id": 0, "v": text}]
+    pushed = edges.pushed(statement(tree, edges.dialect))
+    assert pushed is not None
+    assert pushed.to_pylist() == [{"id": 0, "v": text}]
 
 
 # What is refused
 
 
 def table(*columns: Column) -> Scan:
-    made = Table("src", "t", columns)
-    return Scan(made, tuple((each.name, each.name) for each in columns))
+    table = Table("src", "t", columns)
+    return Scan(table, tuple((each.name, each.name) for each in columns))
 
 
 REFUSED: dict[str, tuple[tuple[str, str, str], str, str, str]] = {
@@ -280,9 +280,9 @@ def test_refused_with_a_reason(what: str) -> None:
 
 def test_a_column_of_another_type_can_still_be_handed_out() -> None:
     scan = table(Column("c", "VARCHAR", "bpchar"), Column("k", "BIGINT", "int8"))
-    made = statement(Filter(scan, expression("c is not null and k = 1")), "postgresql")
-    assert made.sql == ('SELECT t1."c", t1."k" FROM "t" AS t1 WHERE t1."c" IS DISTINCT FROM NULL AND t1."k" = 1')
-    assert made.columns == (("c", "VARCHAR"), ("k", "BIGINT"))
+    sql = statement(Filter(scan, expression("c is not null and k = 1")), "postgresql")
+    assert sql.sql == ('SELECT t1."c", t1."k" FROM "t" AS t1 WHERE t1."c" IS DISTINCT FROM NULL AND t1."k" = 1')
+    assert sql.columns == (("c", "VARCHAR"), ("k", "BIGINT"))
     with pytest.raises(NotPushed, match="bpchar"):
         statement(Aggregate(scan, (("c", column("c")),)), "postgresql")
 
@@ -305,8 +305,8 @@ def test_a_value_that_is_not_of_its_columns_type_fails(sqlite_url: str) -> None:
         run("CREATE TABLE mixed (n integer, d date, flag boolean)")
         run("INSERT INTO mixed VALUES (1, '2020-01-01', 1), ('abc', '2020-01-02', 0)")
         source = DriverSource("src", driver, own=False)
-        found = Catalog(FederationSettings(), sources=[source]).table("src", "mixed")
-        scan = Scan(found, (("n", "n"), ("d", "d"), ("flag", "flag")))
+        table = Catalog(FederationSettings(), sources=[source]).table("src", "mixed")
+        scan = Scan(table, (("n", "n"), ("d", "d"), ("flag", "flag")))
 
         def count(condition: str) -> list[dict[str, int]]:
             tree = Aggregate(Filter(scan, expression(condition)), (), (("rows", expression("count(*)")),))
@@ -329,8 +329,8 @@ def test_a_text_with_nul_that_is_looked_into_fails(sqlite_url: str) -> None:
     with dqp.connect({"sources": {"lite": sqlite_url}}) as lab:
 
         def ids(condition: str) -> list[int]:
-            found: list[int] = lab.sql(f"SELECT id FROM lite.texts WHERE {condition}").arrow().column(0).to_pylist()
-            return found
+            rows: list[int] = lab.sql(f"SELECT id FROM lite.texts WHERE {condition}").arrow().column(0).to_pylist()
+            return rows
 
         assert ids("s = 'a'") == ids("other like 'a'") == ids("s = 'a' and id = 1") == [1]
         for condition in ("s like 'a'", "s like '%b'", "substr(s, 3) = 'b'", "left(s, 2) = 'a'"):

@@ -63,24 +63,24 @@ def cases(operation: str, kind: str, of: list[str]) -> list[str]:
     x, y = f"{kind}_x", f"{kind}_y"
     constants = _CONSTANTS.get(kind, [])
     if operation in _COMPARISONS:
-        found = [f"{x} {operation} {y}", *(f"{x} {operation} {each}" for each in constants)]
-        found += [f"{each} {operation} {y}" for each in constants[:2]]
-        found += [f"not ({x} {operation} {y})", f"case when {x} {operation} {y} then 1 else 2 end"]
+        texts = [f"{x} {operation} {y}", *(f"{x} {operation} {each}" for each in constants)]
+        texts += [f"{each} {operation} {y}" for each in constants[:2]]
+        texts += [f"not ({x} {operation} {y})", f"case when {x} {operation} {y} then 1 else 2 end"]
         if operation == "=" and constants:
-            found += [f"{x} in ({', '.join(constants)})", f"{x} in ({constants[0]}, NULL)", f"nullif({x}, {y})"]
-            found += [
+            texts += [f"{x} in ({', '.join(constants)})", f"{x} in ({constants[0]}, NULL)", f"nullif({x}, {y})"]
+            texts += [
                 f"{x} not in ({', '.join(constants)})",
                 f"case {x} when {constants[0]} then 1 when {y} then 2 end",
             ]
         if operation in ("<=", ">=") and constants:
-            found += [f"{x} between {constants[0]} and {constants[1]}"]
+            texts += [f"{x} between {constants[0]} and {constants[1]}"]
         if kind in ("integer", "bigint") and "decimal" in of:
-            found += [f"{x} {operation} decimal_y", f"decimal_x {operation} {y}"]
+            texts += [f"{x} {operation} decimal_y", f"decimal_x {operation} {y}"]
         if kind in ("smallint", "bigint"):
-            found += [f"{x} {operation} {other}_y" for other in of if other.endswith("int") and other[0] != "u"]
+            texts += [f"{x} {operation} {other}_y" for other in of if other.endswith("int") and other[0] != "u"]
         if kind == "date" and "timestamp" in of:
-            found += [f"{x} {operation} timestamp_y"]
-        return found
+            texts += [f"{x} {operation} timestamp_y"]
+        return texts
     simple = {
         "like": [f"{x} like '{each.replace(chr(39), chr(39) * 2)}'" for each in _PATTERNS]
         + [f"{x} not like 'a%'"],
@@ -132,28 +132,28 @@ OPERATIONS = sorted({operation for each in DIALECTS.values() for operation, _ in
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_entry_is_duckdbs(edges: Edge, operation: str) -> None:
-    found: list[str] = []
+    differing: list[str] = []
     for kind in [kind for name, kind in DIALECTS[edges.dialect].OPERATIONS if name == operation]:
         if operation in _AGGREGATES:
-            found += aggregated(edges, kind, [each.format(x=f"{kind}_x") for each in _AGGREGATES[operation]])
+            differing += aggregated(edges, kind, [each.format(x=f"{kind}_x") for each in _AGGREGATES[operation]])
         elif operation == "group":
-            found += grouped(edges, kind)
+            differing += grouped(edges, kind)
         elif operation == "order":
-            found += sorted_by(edges, kind)
+            differing += sorted_by(edges, kind)
         else:
-            found += computed_all(edges, kind, operation)
-    assert not found, "\n".join(found[:400])
+            differing += computed_all(edges, kind, operation)
+    assert not differing, "\n".join(differing[:400])
 
 
 def computed_all(edges: Edge, kind: str, operation: str) -> list[str]:
-    found, pushed = [], 0
+    differing, pushed = [], 0
     for text in cases(operation, kind, kinds(edges.dialect)):
         try:
-            found += computed(edges, kind, text)
+            differing += computed(edges, kind, text)
         except NotPushed:
             continue  # its constants are not for this entry
         pushed += 1
-    return found if pushed else [f"no case of {operation} on {kind} was pushed"]
+    return differing if pushed else [f"no case of {operation} on {kind} was pushed"]
 
 
 def computed(edges: Edge, kind: str, text: str) -> list[str]:
@@ -161,15 +161,15 @@ def computed(edges: Edge, kind: str, text: str) -> list[str]:
     items = (("id", column("id")), ("value", expression(text)))
     tree = Project(source, items)
     compared = partial(differences, edges=edges, equal=exact(edges))
-    found = compared(tree)
-    if found or edges.expected(tree) is None:
+    difference = compared(tree)
+    if difference or edges.expected(tree) is None:
         # An error of one row hides the others.
         bad = [
             n for n in range(ROWS) if edges.expected(Project(Filter(source, expression(f"id = {n}")), items)) is None
         ]
         rows = [f"id not in ({', '.join(map(str, bad))})" if bad else "id >= 0", *(f"id = {n}" for n in bad)]
         single = [each for row in rows for each in compared(Project(Filter(source, expression(row)), items))]
-        return [each for each in single or found if not is_liberty(edges, text, each)]
+        return [each for each in single or difference if not is_liberty(edges, text, each)]
     if str(edges.types(tree)[1][1]) == "BOOLEAN":
         kept = Project(Filter(source, expression(text)), (("id", column("id")),))
         return differences(kept, edges)
@@ -188,16 +188,16 @@ def is_liberty(edges: Edge, text: str, difference: str) -> bool:
 
 
 def aggregated(edges: Edge, kind: str, texts: list[str]) -> list[str]:
-    found = []
+    differing = []
     for text in texts:
         items = (("value", expression(text)),)
         equal = ORDER if kind in ("double", "float") else exact(edges)
         for where in ("true", "id < 0", "id = 4"):
             source = edges.source(kind)
             source = Filter(source, expression(where)) if where != "true" else source
-            found += differences(Aggregate(source, (), items), edges, equal=equal)
-            found += differences(Aggregate(source, (("g", column("g")),), items), edges, equal=equal)
-    return found
+            differing += differences(Aggregate(source, (), items), edges, equal=equal)
+            differing += differences(Aggregate(source, (("g", column("g")),), items), edges, equal=equal)
+    return differing
 
 
 def grouped(edges: Edge, kind: str) -> list[str]:
@@ -205,22 +205,22 @@ def grouped(edges: Edge, kind: str) -> list[str]:
     x = column(f"{kind}_x")
     count = (("n", expression("count(*)")), ("m", expression(f"count({kind}_y)")), ("low", expression("min(id)")))
     distinct = expression(f"count(distinct {kind}_x)")
-    found = differences(Aggregate(source, (("key", x),), count), edges)
+    differing = differences(Aggregate(source, (("key", x),), count), edges)
     some, by_order = f"count(distinct {kind}_x) filter (where g = 1)", f"count(distinct {kind}_x order by {kind}_x)"
     several = (("n", distinct), ("f", expression(some)), ("o", expression(by_order)))
-    found += differences(Aggregate(source, (), several), edges)
-    found += differences(Aggregate(source, (("g", column("g")),), (("n", distinct),)), edges)
-    found += differences(Distinct(Project(source, (("key", x),))), edges)
-    return found
+    differing += differences(Aggregate(source, (), several), edges)
+    differing += differences(Aggregate(source, (("g", column("g")),), (("n", distinct),)), edges)
+    differing += differences(Distinct(Project(source, (("key", x),))), edges)
+    return differing
 
 
 def sorted_by(edges: Edge, kind: str) -> list[str]:
     source = edges.source(kind)
-    found = []
+    differing = []
     for desc in (False, True):
         for first in (False, True):
             key = exp.Ordered(this=column(f"{kind}_x"), desc=desc, nulls_first=first)
             last = exp.Ordered(this=column("id"), desc=False, nulls_first=False)
-            found += differences(Sort(source, (key, last)), edges, ordered=True)
-            found += differences(Sort(source, (key, last), 5, 3), edges, ordered=True)
-    return found
+            differing += differences(Sort(source, (key, last)), edges, ordered=True)
+            differing += differences(Sort(source, (key, last), 5, 3), edges, ordered=True)
+    return differing

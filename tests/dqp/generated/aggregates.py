@@ -15,10 +15,10 @@ class Aggregates(Predicates):
         # An aggregate over columns of an outer query alone would belong to that query.
         scope = replace(scope, outer=(), subqueries=False)
         kind = kind or self.rng.choice(("int", "int", "int", "dec", "dbl", "str", "date", "ts", "bool"))
-        made = self.pick(self._aggregates(kind, scope))
-        if self.chance(0.12) and made.sql.endswith(")") and not made.sql.startswith(("(", "CAST", "ROUND")):
-            made = replace(made, sql=f"{made.sql} FILTER (WHERE {self.predicate(scope, 1).sql})")
-        return made
+        expression = self.pick(self._aggregates(kind, scope))
+        if self.chance(0.12) and expression.sql.endswith(")") and not expression.sql.startswith(("(", "CAST", "ROUND")):
+            expression = replace(expression, sql=f"{expression.sql} FILTER (WHERE {self.predicate(scope, 1).sql})")
+        return expression
 
     def _aggregates(self, kind: str, scope: Scope) -> list[Callable[[], Expr]]:
         one = self.of(kind, scope, 1)
@@ -141,13 +141,15 @@ class Aggregates(Predicates):
         if form == 3:
             name = self.rng.choice(("FIRST_VALUE({}{})", "LAST_VALUE({}{})", "NTH_VALUE({}, 2{})"))
             return replace(value, sql=f"{name.format(value.sql, nulls)} OVER ({partition}{total}{frame})", plain=False)
-        made = self.aggregate(scope, self.rng.choice(("int", "int", "dec", "str", "date")))
-        if "DISTINCT" in made.sql or "ORDER BY" in made.sql:
-            made = Expr("COUNT(*)", "int", "BIGINT", 10**6)
+        expression = self.aggregate(scope, self.rng.choice(("int", "int", "dec", "str", "date")))
+        if "DISTINCT" in expression.sql or "ORDER BY" in expression.sql:
+            expression = Expr("COUNT(*)", "int", "BIGINT", 10**6)
         if form == 5:
-            return replace(made, sql=f"{made.sql} OVER ({partition}{self._peers(scope, loose)})", plain=False)
+            return replace(
+                expression, sql=f"{expression.sql} OVER ({partition}{self._peers(scope, loose)})", plain=False
+            )
         order = self.rng.choice(("", loose, total + frame) if keys else ("", loose))
-        return replace(made, sql=f"{made.sql} OVER ({partition}{order})", plain=False)
+        return replace(expression, sql=f"{expression.sql} OVER ({partition}{order})", plain=False)
 
     def _peers(self, scope: Scope, loose: str) -> str:
         """An order and a frame that takes or leaves rows of the same value together."""

@@ -39,9 +39,9 @@ class Ask:
 def asks(number: int) -> Iterator[Ask]:
     """All questions of a block in their order: with one kind of values and another, then, of what is uploaded, with the
     tables that come afterwards."""
-    made = world(number)
-    own = re.compile("|".join(rf"\b{name}\b" for name in (*STATES[0], "lent", *(each.alias for each in made.views))))
-    texts = {seed: question(seed, made) for seed in range(number * BLOCK, (number + 1) * BLOCK)}
+    scene = world(number)
+    own = re.compile("|".join(rf"\b{name}\b" for name in (*STATES[0], "lent", *(each.alias for each in scene.views))))
+    texts = {seed: question(seed, scene) for seed in range(number * BLOCK, (number + 1) * BLOCK)}
     given = {
         seed: [values(sql, random.Random(f"values {seed} {at}")) for at in range(2)] for seed, sql in texts.items()
     }
@@ -65,9 +65,9 @@ def failures(
     seconds: float = 15.0,
 ) -> list[str]:
     """What is to be said of each question of the block whose answer differs."""
-    made = world(number)
+    scene = world(number)
     found: list[str] = []
-    with Connected(urls, evaluators, made.queries) as federation:
+    with Connected(urls, evaluators, scene.queries) as federation:
         state = -1
         for ask in asks(number):
             if ask.state != state:
@@ -76,7 +76,7 @@ def failures(
                 for name, rows in tables.items():
                     federation.lab.upload(name, rows)
                 for oracle in oracles:
-                    oracle.state(tables, made.queries)
+                    oracle.state(tables, scene.queries)
             right, other = (Bound(oracle, ask.values) for oracle in oracles)
             answers = Given(federation, ask.values, ask.style)
             wrong = difference(ask.sql, right, answers)

@@ -153,20 +153,20 @@ def difference(sql: str, oracle: Federation, federation: Federation) -> Differen
         return None
     except duckdb.Error as error:
         try:
-            found = federation.answer(sql)
+            rows = federation.answer(sql)
         except DaiError:
             return None
         except Exception as foreign:  # noqa: BLE001 - whatever it is, it is the finding
             return Difference(f"foreign error {type(foreign).__name__}", f"{foreign}\n(DuckDB: {error})")
-        return Difference("no error", f"DuckDB fails:\n{error}\nThe federation answers:\n{_shown(found)}")
+        return Difference("no error", f"DuckDB fails:\n{error}\nThe federation answers:\n{_shown(rows)}")
     try:
-        found = federation.answer(sql)
+        rows = federation.answer(sql)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
         words = " ".join(re.findall(r"[A-Za-z]+", str(error))[:4])
         return Difference(
             f"error {type(error).__name__} {words}", f"{type(error).__name__}: {error}\nDuckDB:\n{_shown(expected)}"
         )
-    return compared(expected, found, order(sql, expected.schema.names))
+    return compared(expected, rows, order(sql, expected.schema.names))
 
 
 def order(sql: str, names: Sequence[str]) -> tuple[int, ...]:

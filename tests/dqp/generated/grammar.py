@@ -31,8 +31,8 @@ class Grammar(Relations):
             return self.faulty()
         if self.chance(0.05):
             return self.topped(0, ()).sql
-        made = self.with_ctes()
-        sql = self.ordered(made, limit=0.5) if self.chance(0.45) else made.sql
+        output = self.with_ctes()
+        sql = self.ordered(output, limit=0.5) if self.chance(0.45) else output.sql
         # Names have no case.
         return re.sub(r"\bt(\d+)\.([a-z]+)\b", r"T\1.\2", sql) if self.chance(0.03) else sql
 
@@ -41,27 +41,27 @@ class Grammar(Relations):
             return self.body(0, ())
         definitions = [self.cte() for _ in range(self.rng.choice((1, 1, 2)))]
         recursive = "RECURSIVE " if any("UNION" in text and text.startswith("r") for text in definitions) else ""
-        made = self.body(0, ())
-        return replace(made, sql=f"WITH {recursive}{', '.join(definitions)} {made.sql}")
+        output = self.body(0, ())
+        return replace(output, sql=f"WITH {recursive}{', '.join(definitions)} {output.sql}")
 
     def view(self) -> Output:
         """The query of a view: its columns are of known kinds, and it may be ordered."""
         definitions = [self.cte()] if self.chance(0.25) else []
         if not definitions and self.chance(0.2):
             return self.topped(1, ())
-        made = self.body(1, ())
+        output = self.body(1, ())
         recursive = "RECURSIVE " if any(text.startswith("r") for text in definitions) else ""
-        sql = f"WITH {recursive}{', '.join(definitions)} {made.sql}" if definitions else made.sql
-        return replace(made, sql=self.ordered(replace(made, sql=sql), 0.5) if self.chance(0.2) else sql)
+        sql = f"WITH {recursive}{', '.join(definitions)} {output.sql}" if definitions else output.sql
+        return replace(output, sql=self.ordered(replace(output, sql=sql), 0.5) if self.chance(0.2) else sql)
 
     def cte(self) -> str:
         if self.chance(0.25):
             return self.recursive()
         name = self.alias("c")
-        made = self.body(1, ())
+        output = self.body(1, ())
         hint = self.rng.choice(("", "", "", "MATERIALIZED ", "NOT MATERIALIZED "))
-        self.ctes.append(self.derived(name, made, name))
-        return f"{name} AS {hint}({made.sql})"
+        self.ctes.append(self.derived(name, output, name))
+        return f"{name} AS {hint}({output.sql})"
 
     def recursive(self) -> str:
         name = self.alias("r")
@@ -113,28 +113,32 @@ class Grammar(Relations):
             return self.set_operation(depth, outer)
         return self.select(depth, outer)
 
-    def ordered(self, made: Output, limit: float) -> str:
+    def ordered(self, output: Output, limit: float) -> str:
         """With ORDER BY over every column, so that LIMIT is determined; without LIMIT sometimes over fewer."""
-        positions = list(range(1, len(made.names) + 1))
+        positions = list(range(1, len(output.names) + 1))
         self.rng.shuffle(positions)
-        steady = all(column.steady and column.kind in KINDS for column in made.columns)
+        steady = all(column.steady and column.kind in KINDS for column in output.columns)
         end = ""
         if steady and self.chance(limit):
             end = f" LIMIT {self.rng.choice((1, 3, 5, 10, 0, 1000))}" + self.rng.choice(("", "", " OFFSET 2"))
         else:
-            positions = [at for at in positions if made.columns[at - 1].steady and made.columns[at - 1].kind in KINDS]
+            positions = [
+                at for at in positions if output.columns[at - 1].steady and output.columns[at - 1].kind in KINDS
+            ]
             positions = positions[: self.rng.randint(1, len(positions))] if positions else []
         if not positions:
-            return made.sql
-        if len(positions) == len(made.names) and self.chance(0.06):
-            return f"{made.sql} ORDER BY ALL{self.rng.choice(('', ' DESC', ' NULLS FIRST'))}{end}"
-        by_name = self.chance(0.3) and all(made.names.count(name) == 1 and name.isidentifier() for name in made.names)
+            return output.sql
+        if len(positions) == len(output.names) and self.chance(0.06):
+            return f"{output.sql} ORDER BY ALL{self.rng.choice(('', ' DESC', ' NULLS FIRST'))}{end}"
+        by_name = self.chance(0.3) and all(
+            output.names.count(name) == 1 and name.isidentifier() for name in output.names
+        )
         terms = [
-            f"{made.names[at - 1] if by_name else at}{self.rng.choice(('', ' ASC', ' DESC'))}"
+            f"{output.names[at - 1] if by_name else at}{self.rng.choice(('', ' ASC', ' DESC'))}"
             f"{self.rng.choice(('', '', ' NULLS FIRST', ' NULLS LAST'))}"
             for at in positions
         ]
-        return f"{made.sql} ORDER BY {', '.join(terms)}{end}"
+        return f"{output.sql} ORDER BY {', '.join(terms)}{end}"
 
     def set_operation(self, depth: int, outer: Sequence[Expr]) -> Output:
         kinds = [self.rng.choice(KINDS) for _ in range(self.rng.randint(1, 3))]
@@ -241,11 +245,11 @@ class Grammar(Relations):
         if not self.steady_keys(source):
             return self.finish("", items, source, where, source.rows)
         if self.chance(0.3):
-            made = self.finish(f"DISTINCT ON ({first.sql}) ", items, source, where, source.rows)
-            return replace(made, sql=f"{made.sql} ORDER BY {term}, {source.total}")
-        made = self.finish("", items, source, where, source.rows)
+            output = self.finish(f"DISTINCT ON ({first.sql}) ", items, source, where, source.rows)
+            return replace(output, sql=f"{output.sql} ORDER BY {term}, {source.total}")
+        output = self.finish("", items, source, where, source.rows)
         end = f"LIMIT {self.rng.choice((1, 2, 3, 7))}{self.rng.choice(('', '', ' OFFSET 1'))}"
-        return replace(made, sql=f"{made.sql} ORDER BY {term}, {source.total} {end}")
+        return replace(output, sql=f"{output.sql} ORDER BY {term}, {source.total} {end}")
 
     @staticmethod
     def steady_keys(source: From) -> bool:
@@ -281,10 +285,10 @@ class Grammar(Relations):
                 name = f"o{len(names)}"
                 texts.append(f"{item.sql} AS {name}")
                 names.append(name)
-        made, read = f"SELECT {distinct}{', '.join(texts)}", f"FROM {source.sql}"
+        output, read = f"SELECT {distinct}{', '.join(texts)}", f"FROM {source.sql}"
         # sqlglot takes VALUES first for the whole FROM.
         first = self.chance(0.03) and "(VALUES" not in source.sql
-        sql = f"{read} {made}{tail}" if first else f"{made} {read}{tail}"
+        sql = f"{read} {output}{tail}" if first else f"{output} {read}{tail}"
         return Output(sql, tuple(items), tuple(names), rows)
 
     def grouped(self, source: From, scope: Scope, where: str, kinds: Sequence[str] | None) -> Output:
@@ -317,8 +321,8 @@ class Grammar(Relations):
         leaf = self.rng.choice(found)
         if self.chance(0.75):
             return leaf
-        made = self.of(leaf.kind, replace(scope, outer=(), subqueries=False), 1)
-        return made if any(leaf.sql in made.sql for leaf in found) else leaf
+        output = self.of(leaf.kind, replace(scope, outer=(), subqueries=False), 1)
+        return output if any(leaf.sql in output.sql for leaf in found) else leaf
 
     def grouping(self, keys: Sequence[Expr]) -> tuple[str, list[Expr]]:
         if not keys:
@@ -355,26 +359,26 @@ class Grammar(Relations):
         depth, around = self.inner(scope)
         form = self.rng.choices(("in", "exists", "quantified", "row"), (4, 4, 0.8, 0.6))[0]
         if form == "exists":
-            made = self.select(depth, around)
+            select = self.select(depth, around)
             end = self.rng.choice((" LIMIT 1", " OFFSET 1", " LIMIT 0")) if self.chance(0.12) else ""
-            return Expr(f"({self.rng.choice(('', 'NOT '))}EXISTS ({made.sql}{end}))", "bool")
+            return Expr(f"({self.rng.choice(('', 'NOT '))}EXISTS ({select.sql}{end}))", "bool")
         leaves = [leaf for leaf in scope.leaves if leaf.kind in KINDS and leaf.steady and leaf.kind != "bool"]
         if not leaves:
             return None
         leaf = self.rng.choice(leaves)
         if form == "row":
             other = self.rng.choice(leaves)
-            made = self.select(depth, [], [leaf.kind, other.kind])
-            if not all(column.steady for column in made.columns):
+            select = self.select(depth, [], [leaf.kind, other.kind])
+            if not all(column.steady for column in select.columns):
                 return None
-            return Expr(f"(({leaf.sql}, {other.sql}) {self.rng.choice(('', 'NOT '))}IN ({made.sql}))", "bool")
-        made = self.select(depth, around, [leaf.kind])
-        if not made.columns[0].steady:
+            return Expr(f"(({leaf.sql}, {other.sql}) {self.rng.choice(('', 'NOT '))}IN ({select.sql}))", "bool")
+        select = self.select(depth, around, [leaf.kind])
+        if not select.columns[0].steady:
             return None
         if form == "quantified":
             operator = f"{self.rng.choice(('=', '<', '>=', '<>'))} {self.rng.choice(('ANY', 'ALL'))}"
-            return Expr(f"({leaf.sql} {operator} ({made.sql}))", "bool")
-        sql = self.ordered(made, 1.0) if not around and self.chance(0.12) else made.sql
+            return Expr(f"({leaf.sql} {operator} ({select.sql}))", "bool")
+        sql = self.ordered(select, 1.0) if not around and self.chance(0.12) else select.sql
         return Expr(f"({leaf.sql} {self.rng.choice(('', 'NOT '))}IN ({sql}))", "bool")
 
     def subquery_scalar(self, kind: str, scope: Scope) -> Expr | None:
@@ -385,8 +389,8 @@ class Grammar(Relations):
         if around:
             where += f" AND {self.correlation(source.leaves, around)}"
         if self.chance(0.2) and self.steady_keys(source):
-            made = self.of(kind, Scope(source.leaves, (), depth, subqueries=False), 1)
+            output = self.of(kind, Scope(source.leaves, (), depth, subqueries=False), 1)
             end = f" ORDER BY {self.key(inside).sql} DESC, {source.total} LIMIT 1"
-            return replace(made, sql=f"(SELECT {made.sql} FROM {source.sql}{where}{end})", plain=False)
-        made = self.aggregate(Scope(source.leaves, (), depth), kind)
-        return replace(made, sql=f"(SELECT {made.sql} FROM {source.sql}{where})", plain=False)
+            return replace(output, sql=f"(SELECT {output.sql} FROM {source.sql}{where}{end})", plain=False)
+        output = self.aggregate(Scope(source.leaves, (), depth), kind)
+        return replace(output, sql=f"(SELECT {output.sql} FROM {source.sql}{where})", plain=False)

@@ -198,10 +198,10 @@ class Bound:
         expected = self.oracle.answer(_PARAMETER.sub(lambda found: constant(self.values[found[0][1:]]), text))
         known = {name: self.values[name] for name in named(text)}
         try:
-            made = self.oracle.answer(text, known)
+            rows = self.oracle.answer(text, known)
         except duckdb.Error:
             return expected
-        return made.rename_columns(expected.schema.names) if made.schema.types == expected.schema.types else expected
+        return rows.rename_columns(expected.schema.names) if rows.schema.types == expected.schema.types else expected
 
 
 def constant(value: Any) -> str:

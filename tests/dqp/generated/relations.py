@@ -90,7 +90,7 @@ class Relations(Aggregates):
         """The first rows by an order of the rows that the query reads, for each group or of all."""
 
     @abstractmethod
-    def ordered(self, made: Output, limit: float) -> str:
+    def ordered(self, output: Output, limit: float) -> str:
         """With ORDER BY, and LIMIT with this probability."""
 
     def alias(self, prefix: str) -> str:
@@ -119,12 +119,12 @@ class Relations(Aggregates):
             plain=True,
         )
 
-    def derived(self, alias: str, made: Output, sql: str) -> Relation:
+    def derived(self, alias: str, output: Output, sql: str) -> Relation:
         columns = tuple(
             replace(column, sql=f"{alias}.{name}", plain=True)
-            for column, name in zip(made.columns, made.names, strict=True)
+            for column, name in zip(output.columns, output.names, strict=True)
         )
-        return Relation(sql, alias, columns, made.names, tuple(column.sql for column in columns), made.rows)
+        return Relation(sql, alias, columns, output.names, tuple(column.sql for column in columns), output.rows)
 
     def relation(self, depth: int, outer: Sequence[Expr], alone: bool) -> Relation:
         draw = self.rng.random()
@@ -160,15 +160,15 @@ class Relations(Aggregates):
             definition = f"WITH {name} AS ({inner.sql}) "
             self.ctes = [*(cte for cte in before if cte.alias != name), self.derived(name, inner, name)]
         if self.chance(0.2):
-            made = self.topped(depth + 1, ())
+            output = self.topped(depth + 1, ())
         else:
-            made = self.body(depth + 1, ())
-            made = replace(made, sql=self.ordered(made, 1.0)) if self.chance(0.2) else made
+            output = self.body(depth + 1, ())
+            output = replace(output, sql=self.ordered(output, 1.0)) if self.chance(0.2) else output
         self.ctes = before
         if self.chance(0.1):
-            made = replace(made, names=tuple(f"z{at}" for at in range(len(made.names))))
-            return self.derived(alias, made, f"({definition}{made.sql}) AS {alias}({', '.join(made.names)})")
-        return self.derived(alias, made, f"({definition}{made.sql}) AS {alias}")
+            output = replace(output, names=tuple(f"z{at}" for at in range(len(output.names))))
+            return self.derived(alias, output, f"({definition}{output.sql}) AS {alias}({', '.join(output.names)})")
+        return self.derived(alias, output, f"({definition}{output.sql}) AS {alias}")
 
     def values(self, depth: int) -> Relation:
         alias = self.alias("v")
@@ -198,10 +198,10 @@ class Relations(Aggregates):
     def source(self, depth: int, outer: Sequence[Expr]) -> From:
         count = self.rng.choices((1, 2, 3, 4), (35, 40, 18, 5) if depth == 0 else (60, 32, 8, 0))[0]
         first = self.relation(depth, outer, count == 1)
-        made = From(first.sql, (first,), first.rows, first.columns)
+        output = From(first.sql, (first,), first.rows, first.columns)
         for _ in range(count - 1):
-            made = self.joined(made, self.relation(depth, outer, False), depth, outer)
-        return made
+            output = self.joined(output, self.relation(depth, outer, False), depth, outer)
+        return output
 
     def joined(self, left: From, right: Relation, depth: int, outer: Sequence[Expr]) -> From:
         if right.base and self.chance(0.12):
@@ -210,9 +210,9 @@ class Relations(Aggregates):
             self._on, self._using, self._cross, self._filtering, self._lateral, self._nearest,
         ]  # fmt: skip
         for form in self.rng.choices(forms, (10, 1.5, 1, 1.3, 0.7, 0.4), k=4):
-            made = form(left, right, depth, outer)
-            if made is not None:
-                return made
+            output = form(left, right, depth, outer)
+            if output is not None:
+                return output
         return left
 
     def again(self, left: From, right: Relation) -> Relation:
@@ -289,7 +289,7 @@ class Relations(Aggregates):
             return None
         using = self.rng.sample(names, self.rng.choice((1, 1, 2)) if len(names) > 1 else 1)
         kind = self.rng.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
-        made = self._grown(
+        output = self._grown(
             left, right, f"{left.sql} {kind} {right.sql} USING ({', '.join(using)})", max(left.rows, right.rows) * 4
         )
         merged = []
@@ -298,7 +298,7 @@ class Relations(Aggregates):
             assert one is not None
             assert other is not None
             merged.append(replace(self._either(name, one, other), plain=False))
-        return replace(made, leaves=made.leaves + tuple(merged))
+        return replace(output, leaves=output.leaves + tuple(merged))
 
     def _cross(self, left: From, right: Relation, depth: int, outer: Sequence[Expr]) -> From | None:
         rows = left.rows * max(right.rows, 1)
@@ -316,10 +316,10 @@ class Relations(Aggregates):
         if depth:
             return None
         alias, around = self.alias("l"), [leaf for leaf in left.leaves if leaf.plain and leaf.kind in KINDS]
-        made = self.topped(2, around) if self.chance(0.4) else self.select(2, around, aggregate=True)
+        output = self.topped(2, around) if self.chance(0.4) else self.select(2, around, aggregate=True)
         join, condition = self.rng.choice(((",", ""), (" CROSS JOIN", ""), (" LEFT JOIN", " ON TRUE")))
-        sql = f"{left.sql}{join} LATERAL ({made.sql}) AS {alias}{condition}"
-        return self._grown(left, self.derived(alias, made, ""), sql, left.rows * 3)
+        sql = f"{left.sql}{join} LATERAL ({output.sql}) AS {alias}{condition}"
+        return self._grown(left, self.derived(alias, output, ""), sql, left.rows * 3)
 
     def _nearest(self, left: From, right: Relation, depth: int, outer: Sequence[Expr]) -> From | None:
         """One row of the right side, whose numbers are keys of it."""

@@ -82,7 +82,7 @@ def world(seed: int) -> World:
 
 def uploaded(state: int) -> dict[str, pa.Table]:
     """The tables of a state as somebody has them: in pieces, in a part of a larger one, in other types for texts."""
-    found = {}
+    urls = {}
     for name, table in STATES[state].items():
         rows = data(table, f" {state}")
         code = rows.column_names.index("code")
@@ -92,5 +92,5 @@ def uploaded(state: int) -> dict[str, pa.Table]:
         else:
             rows = pa.concat_tables([rows.slice(0, 1), rows.slice(1, 0), rows.slice(1)])
             rows = rows.set_column(code, "code", rows["code"].dictionary_encode())
-        found[name] = rows
-    return found
+        urls[name] = rows
+    return urls

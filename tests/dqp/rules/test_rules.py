@@ -34,8 +34,8 @@ select i.id from pg.item i, lite.note n, duck.gauge g, maria.event e where i.k =
 
 @pytest.fixture(scope="module")
 def oracle() -> Iterator[Oracle]:
-    with Oracle() as made:
-        yield made
+    with Oracle() as oracle:
+        yield oracle
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +64,9 @@ def answers(sql: str, over: Catalog, oracle: Oracle) -> None:
     registered(oracle, tree)
     expected = oracle.answer(written(tree))
     made = optimise(tree, context)
-    found = oracle.answer(written(made))
+    rows = oracle.answer(written(made))
     assert made.columns == tree.columns
-    difference = differential.compared(expected, found, differential.order(sql, bind(sql, over).names))
+    difference = differential.compared(expected, rows, differential.order(sql, bind(sql, over).names))
     assert difference is None, f"{sql}\n{written(made)}\n{difference}"
 
 
