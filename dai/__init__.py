@@ -1,24 +1,20 @@
-"""dai: a data service. People and programs submit perform documents (XML workflows) over HTTP to data resources; the
+"""dai: a data service. People and programs send perform documents (XML workflows) over HTTP to data resources; the
 activities run as one streaming pipeline; results leave as WebRowSet, CSV, Arrow, Parquet or JSON lines in blocks.
 
-The execution model, once: tuples are Arrow record batches and nothing else (``stream``). A pipeline is a chain of
-synchronous generators run in a worker thread; pulling is the back-pressure. A queue exists in one place
-(``mailbox``). Every request has one ``cancellation`` and one ``ExitStack`` (``pipeline``); the first cause of a
-failure wins.
+The execution model: tuples are Arrow record batches and nothing else (``streams.stream``). A pipeline is a chain of
+synchronous generators that run in a worker thread; readers pull, which is the back-pressure. There is one kind of queue
+(``streams.mailbox``). Every request has one ``Cancellation`` and one ``ExitStack`` (``perform.pipeline``); its first
+failure is the one that it reports.
 
-Modules import downwards only::
+A package imports only those below it::
 
-    api        HTTP: one module a router; the only place that knows FastAPI
-    jobs sessions resources results store
-               what outlives a request: UWS jobs, named streams, drivers, files, the state database
-    response pipeline        Perform -> running pipeline -> response document
-    perform    bytes -> validated, frozen Perform; the XSD of the installed activities
-    activities activity      what a document can do; each declared once
-    mailbox drivers formats  the queue; databases; encodings
-    stream     Stream, ByteStream, Block
-    loading config errors cancellation
-
-``client`` speaks the HTTP API from the other side; ``__main__`` holds the commands.
+    commands  what `dai ...` does
+    api       HTTP; only this package knows FastAPI
+    service   what outlives a request: jobs, sessions, resources, results, the state database
+    perform   perform documents: parser, activities, pipeline, response        client  the HTTP API from the other side
+    drivers   databases                                                        formats  encodings
+    streams   record batches, blocks, the queue, cancellation
+    config  plugins  errors
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,24 +1,24 @@
-"""Distributed queries: one SQL over the tables of many data services.
+"""Distributed queries: one SQL query over the tables of many data services.
 
-A federation speaks DuckDB's SQL, whichever database executes a part. A query's life::
+A federation speaks DuckDB's SQL, whichever database runs a part of it. The life of a query::
 
-    text ──binder──> one tree of operators ──rules──> leaves are statements of sources ──partition──> fragments
-                                                                                                         │
+    text ──binding──> tree of operators ──rules──> leaves are statements of sources ──partition──> fragments
+                                                                                                      │
     Stream <── root fragment <── exchanges <── fragments on evaluators, each one SQL for its DuckDB <── runtime
 
-* ``catalog`` knows the tables of all sources and what their databases know about them. Its validator, a DuckDB with the
-  same tables, all empty, checks every query and gives the types of its answer.
-* ``binder`` makes the tree (``operators``): every column has an identifier of its own. What it does not model stays as
-  it was written, in a ``Verbatim``.
-* ``rules`` move work into the sources. What a source may do is decided by writing it: a dialect's renderer refuses
-  whatever it cannot have done exactly as DuckDB does it.
-* A leaf is a ``Remote``: one statement, sent when its turn comes. Small builds run first; what they held becomes a
-  filter of the large statements that are still to be sent (``adaptive``).
-* All that is left runs in DuckDB, in this process or on evaluators that pull each other's rows by Arrow Flight.
+* ``catalog`` keeps the tables of all sources and their statistics. Its validator, a DuckDB with the same tables and no
+  rows, checks every query and gives the types of its answer.
+* ``binding`` makes the tree (``algebra.operators``), where every column has a unique identifier. A query that the
+  operators do not cover becomes a ``Verbatim``, which DuckDB runs as it is written.
+* ``planning.rules`` push work down into the sources. A source may run what its dialect can write: the renderer refuses
+  everything that the source does not compute exactly as DuckDB does.
+* A leaf is a ``Remote``: one statement of a source. Small build sides run first; their keys become a filter in the
+  large statements that have not been sent yet (``planning.semijoins``).
+* DuckDB runs the rest, in this process or on evaluators that fetch each other's rows by Arrow Flight.
 
-Nothing is handed out twice or cut short: a source or evaluator that dies is replaced while no row has left; after
-that the query fails with the name of what died. Closing the answer's stream stops everything below it, the statements
-in the databases too.
+No row leaves twice, and no answer is cut short. While no row has left, a replica or another evaluator replaces one that
+is lost; after that the query fails with an error that names it. Closing the stream of the answer stops everything below
+it, also the statements in the databases.
 
 ``dqp`` is a guest of ``dai``: a federation is a driver (``dqp.interfaces.driver``), an evaluator is an activity
 (``dqp.interfaces.activity``).
