@@ -8,6 +8,7 @@ when it is first used. All constants of a dialect are in its class; one that is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 from dai.errors import DaiError
@@ -73,6 +74,7 @@ DIALECTS = Table(
 """By the name that a driver or an SQLAlchemy URL gives to its dialect."""
 
 
+@cache
 def properties(dialect: str) -> type[DialectProperties]:
     """The class of a dialect; ``DialectProperties`` for one that is not in the table."""
     known: type[DialectProperties] = DIALECTS.get(dialect, DialectProperties)

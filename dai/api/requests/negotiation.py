@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from dai.errors import NotAcceptableError, ParameterError
 from dai.formats import FORMATS, Format, form_of, format_named
@@ -49,6 +49,7 @@ def accepts_xml(accept: str | None) -> bool:
     return 0 < weights.get(DOCUMENT, 0.0) >= max(weights.get(each, 0.0) for each in _JSON)
 
 
+@cache
 def media_types() -> dict[str, str]:
     """Of the formats by name, the first the one that is answered where the client says nothing."""
     return {each.name: each.media_type for each in FORMATS.values()}
