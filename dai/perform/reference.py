@@ -11,12 +11,12 @@ from dai.streams.stream import Stream
 
 _HEAD = """# Activities
 
-Written by `dai schemas --write` from the declarations in `dai/activities/`; not edited by hand.
+`dai schemas --write` writes this page from the declarations in `dai/perform/activities/`; do not edit it.
 
-An activity stands in a perform document under its own `name`. An `input from="x"` takes what the `output name="x"` of
-another activity gives; *tuples* and *bytes* may be linked to each other, then WebRowSet stands between them. An output
-that nothing takes is an end point and goes into the response. `sequence` and `flow` hold activities: one after the
-other, or at once.
+Each activity of a perform document has a `name`. An `input from="x"` reads the `output name="x"` of another activity.
+*Tuples* are rows with typed columns; *bytes* are a document. If one is linked to the other, the rows travel as
+WebRowSet. An output that no activity reads is an end point: it goes into the response. A `sequence` runs the activities
+in it one after the other, a `flow` at the same time.
 """
 
 
@@ -80,7 +80,7 @@ def _kind(spec: FieldSpec) -> str:
 def _often(spec: FieldSpec) -> str:
     if spec.many:
         return "once or more" if spec.required else "any number"
-    return "once" if spec.required else "once or not"
+    return "once" if spec.required else "optional"
 
 
 def _nested(declared: type) -> Iterator[tuple[str, type]]:

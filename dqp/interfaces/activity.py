@@ -114,8 +114,8 @@ class EvaluatorDriver(Virtual):
 class RunFragments(Activity):
     """Runs fragments of a distributed query, of one attempt, on an evaluator.
 
-    Their rows are served by the evaluator's Arrow Flight port to those who have the tickets; the output are reports of
-    how they stand, as JSON, at least one a second. Ending the request ends the fragments.
+    For ``dqp`` only. Whoever has the tickets reads the rows from the evaluator's Arrow Flight port. The output is a
+    report on the fragments, as JSON, at least once a second. The end of the request ends the fragments.
     """
 
     example: ClassVar[str] = """

@@ -13,7 +13,7 @@ from dai.streams.stream import Block, ByteStream
 
 @dataclass(frozen=True, kw_only=True)
 class Statement(Element):
-    """One statement of the bag. It gives its ``count`` of rows changed, or, where it is a query, its ``rows``."""
+    """One statement. Its result is the ``count`` of rows that it changed, or the ``rows`` of a query."""
 
     returns: Literal["count", "rows"] = attribute(default="count")
     parameters: tuple[SqlParameter, ...] = child("sqlParameter", default=())
@@ -24,7 +24,7 @@ class Statement(Element):
 class SqlBag(Activity):
     """Runs statements in order in one transaction: all of them take effect, or none.
 
-    The result is XML: ``<resultStream>`` holding for each statement a ``<statement position="…"
+    The result is XML: a ``<resultStream>`` that has for each statement a ``<statement position="…"
     updateCount="…"/>`` or a ``<statement position="…">`` with a WebRowSet. The transaction is committed before the
     result ends.
     """

@@ -12,7 +12,10 @@ from dai.streams.stream import ByteStream, Encoded, Stream
 
 @dataclass(frozen=True, kw_only=True)
 class SqlResultsToXML(Activity):
-    """A result as a WebRowSet document (JSR 114), in blocks of rows."""
+    """Writes tuples as a WebRowSet document (JSR 114).
+
+    ``invalidCharacters``: a character that XML does not allow is an error (``refuse``, the default), or becomes U+FFFD.
+    """
 
     example: ClassVar[str] = """
         <sqlResultsToXML name="toXML">
@@ -32,7 +35,7 @@ class SqlResultsToXML(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class SqlResultsToCSV(Activity):
-    """A result as CSV (RFC 4180), with a line of column names unless ``includeHeader`` is false."""
+    """Writes tuples as CSV (RFC 4180), with a line of column names unless ``includeHeader`` is false."""
 
     example: ClassVar[str] = """
         <sqlResultsToCSV name="toCSV">
@@ -53,7 +56,7 @@ class SqlResultsToCSV(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class SqlResultsToArrow(Activity):
-    """A result as an Arrow IPC stream, its buffers compressed where ``compression`` says so."""
+    """Writes tuples as an Arrow IPC stream; ``compression`` (default ``none``) is that of its buffers."""
 
     example: ClassVar[str] = """
         <sqlResultsToArrow name="toArrow">

@@ -14,7 +14,7 @@ from dai.streams.stream import ByteStream, Stream
 
 @dataclass(frozen=True, kw_only=True)
 class LoadIntoTable(Element):
-    """The table; ``transactionally``: all rows or none."""
+    """The table to load into; ``transactionally`` (default ``true``): all rows are loaded, or none."""
 
     table: str = attribute("tableName")
     transactional: bool = attribute("transactionally", default=True)
@@ -22,10 +22,10 @@ class LoadIntoTable(Element):
 
 @dataclass(frozen=True, kw_only=True)
 class SqlBulkLoadRowSet(Activity):
-    """Loads tuples into a table by the database's bulk path and gives the number of rows.
+    """Loads tuples into a table, in the fastest way that the database has; the result is the number of rows.
 
-    Columns match by name. Without ``loadIntoTable`` a new table is made for them; its name stands in the result as
-    ``tableName``. A WebRowSet that comes as bytes is decoded, an Arrow stream too.
+    Columns match by name. Without ``loadIntoTable`` it creates a table, whose name is the ``tableName`` of the result.
+    It also reads bytes: a WebRowSet or an Arrow stream.
     """
 
     example: ClassVar[str] = """

@@ -62,10 +62,10 @@ _WRITTEN = {
 
 @dataclass(frozen=True, kw_only=True)
 class SqlParameter(Element):
-    """A value for the ``?`` at ``position`` (from 1): the element's text, converted to ``type`` where one is
-    given, or what comes ``from`` an output, one value for each execution; of tuples the named ``column``, or the
-    first for the first parameter fed by that output, the second for the second, and so on. ``mode`` is for
-    procedures."""
+    """A value for the ``?`` at ``position`` (from 1). It is the element's text, converted to ``type``; or it comes
+    ``from`` an output, one tuple for each execution. Then ``column`` names the column of the tuple; by default the
+    first parameter that reads this output takes the first column, the second the second, and so on. ``mode``
+    (default ``in``) is for procedures."""
 
     position: int = attribute()
     source: Input[Stream] | None = input(default=None)
@@ -145,8 +145,8 @@ def _rows(parameters: Sequence[SqlParameter], columns: list[Iterator[Any] | None
 
 @dataclass(frozen=True, kw_only=True)
 class QueryTable(Element):
-    """Tuples that come ``from`` an output, as a table that this query alone sees under ``name``. Nothing is written:
-    it needs no right but to read."""
+    """Tuples that come ``from`` an output, as a table called ``name`` that this query alone sees. It needs only the
+    right to read."""
 
     name: str = attribute()
     source: Input[Stream] | None = input(default=None)
@@ -175,10 +175,10 @@ class QueryTable(Element):
 class SqlQueryStatement(Activity):
     """Runs one query and streams its tuples.
 
-    Parameters are bound by position. Where a stream feeds one, the query runs once for each tuple of values and
-    the results follow each other. Anything but a query is refused and changes nothing. ``webRowSetStream`` may be
-    an end point; the raw ``resultStream`` of the 2005/10 dialect needs a consumer. A ``table`` is joined like any
-    other table; where there is one, ``?`` is always a parameter, and ``??`` the operator.
+    If a parameter comes from an output, the query runs once for each of its tuples, and the results follow each
+    other. A statement that is no query is refused. ``webRowSetStream`` may be an end point; ``resultStream`` (of the
+    document format of 2005/10) must be the input of another activity. A ``table`` can be joined like any other table;
+    in a query that has one, ``?`` is always a parameter, and ``??`` is the operator ``?``.
     """
 
     example: ClassVar[str] = """
@@ -267,10 +267,10 @@ def counted(count: Callable[[], int], more: str = "") -> ByteStream:
 
 @dataclass(frozen=True, kw_only=True)
 class SqlUpdateStatement(Activity):
-    """Runs a statement that changes data and gives the number of rows changed.
+    """Runs a statement that changes data; the result is the number of rows changed.
 
-    Where streams feed its parameters it runs once for each tuple of values, all in one transaction, and the counts
-    are summed.
+    If a parameter comes from an output, the statement runs once for each of its tuples, all in one transaction, and
+    the result is the sum.
     """
 
     example: ClassVar[str] = """
@@ -301,17 +301,17 @@ class SqlUpdateStatement(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredProcedure(Element):
-    """The procedure's name, with its schema where it needs one."""
+    """The procedure's name, with its schema if it needs one."""
 
     name: str = attribute()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SqlStoredProcedure(Activity):
-    """Calls a stored procedure; committed when all that it gives has been read.
+    """Calls a stored procedure; its transaction is committed after the whole result has been read.
 
-    One result set without out parameters is a stream of tuples like a query's. Otherwise the result is XML: each
-    out parameter as ``<parameter position="…">``, each result set as a WebRowSet, in ``<resultStream>``.
+    A single result set without out parameters is a result like a query's. Otherwise the result is XML: a
+    ``<resultStream>`` with each out parameter as ``<parameter position="…">`` and each result set as a WebRowSet.
     """
 
     example: ClassVar[str] = """

@@ -31,7 +31,7 @@ class GetTables(Element):
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractPhysicalSchema(Activity):
-    """The tables and views of the database as XML.
+    """Describes the tables and views of the database as XML.
 
     Columns with their types, primary and foreign keys, indexes, comments and the database's own estimate of the
     number of rows.
@@ -54,7 +54,7 @@ class ExtractPhysicalSchema(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractDatabaseSchema(ExtractPhysicalSchema):
-    """The tables and views of the database as XML: the same document under the activity's newer name."""
+    """The newer name of ``extractPhysicalSchema``."""
 
     example: ClassVar[str] = """
         <extractDatabaseSchema name="schema">

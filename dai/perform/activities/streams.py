@@ -12,9 +12,9 @@ from dai.streams.stream import ByteStream
 
 @dataclass(frozen=True, kw_only=True)
 class OutputStream(Activity):
-    """A stream of the session, by this activity's name, from which blocks are pulled.
+    """Offers a document as a stream of the session, with the name of this activity; clients pull its blocks.
 
-    The producer is held while the reader is behind; when the reader goes away for good the pipeline is stopped.
+    The activity waits for a slow reader. If the reader goes away for good, the activities connected to it stop.
     """
 
     example: ClassVar[str] = """
@@ -40,9 +40,9 @@ class OutputStream(Activity):
 
 @dataclass(frozen=True, kw_only=True)
 class InputStream(Activity):
-    """A stream of the session, by this activity's name, into which blocks are pushed.
+    """Reads a stream of the session, with the name of this activity; clients push its blocks.
 
-    Who pushes is held while the pipeline is behind, and refused once the request has ended.
+    A push waits while the activities that read are slow; after the end of the request it is refused.
     """
 
     example: ClassVar[str] = """

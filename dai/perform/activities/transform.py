@@ -12,14 +12,14 @@ from dai.streams.stream import ByteStream
 
 @dataclass(frozen=True, kw_only=True)
 class Blocksize(Element):
-    """Rows, or strings, a block."""
+    """``size``: rows, or strings, in each block."""
 
     size: int = attribute()
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockAggregator(Activity):
-    """Blocks of ``size`` rows (of a result) or strings (of anything else); the text stays the same."""
+    """Cuts a document into blocks of ``size`` rows (of a result) or strings (of anything else)."""
 
     example: ClassVar[str] = """
         <blockAggregator name="blocks">
