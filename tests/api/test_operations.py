@@ -6,13 +6,18 @@ import logging
 import sqlite3
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
 import pytest
+from fastapi import Query, Request
+from starlette.responses import Response
 
 from dai.api.app import create_app
+from dai.api.dependencies import TheService
 from dai.api.monitoring.logs import JsonFormatter
+from dai.api.requests.route import PullRoute
+from dai.api.routes.streams import Pull
 from dai.api.scheduling.admission import Admission
 from dai.api.server.serve import Background, background
 from dai.errors import BusyError, ConfigurationError
@@ -80,6 +85,14 @@ def test_operations_have_names_of_their_own() -> None:
     operations = [each for path in create_app().openapi()["paths"].values() for each in path.values()]
     names = [each["operationId"] for each in operations]
     assert len(set(names)) == len(names)
+
+
+def test_a_pull_route_refuses_the_dependencies_that_it_would_not_look_up() -> None:
+    async def endpoint(request: Request, service: TheService, asked: Annotated[Pull, Query()]) -> Response:
+        return Response()
+
+    with pytest.raises(TypeError, match="/pull has dependencies"):
+        PullRoute("/pull", endpoint)
 
 
 def test_an_application_describes_itself_without_opening_anything() -> None:
