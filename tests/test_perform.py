@@ -158,7 +158,7 @@ def test_any_damage_is_refused_clearly_or_harmless(data):
 
 
 def test_parsing_in_threads():
-    """The schema is shared; a message never comes from another document's validation."""
+    """A message never comes from another document."""
     wrong: list[str] = []
 
     def work(number: int) -> None:

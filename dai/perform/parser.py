@@ -1,16 +1,14 @@
 """Perform documents: bytes in, a validated and frozen ``Perform`` out, or a DocumentError that says where.
 
-Nothing has run when a document is refused. Validation has three parts: the XSD written from the installed
-activities checks names, places and types; ``_build`` how often each child stands; ``perform_graph.link`` names, links,
-cycles and raw end points. Both dialects have the same activities; they differ in
+Nothing has run when a document is refused. Validation has three parts: ``validation.validate`` checks names, places
+and types by the declarations of the installed activities; ``_build`` how often each child stands; ``graph.link`` names,
+links, cycles and raw end points. Both dialects have the same activities; they differ in
 namespace and root. DTDs are refused before the document is parsed, so no entity is ever defined.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +19,8 @@ from lxml import etree
 from dai.errors import DocumentError, TooLargeError
 from dai.perform.activity import ACTIVITIES, Activity, Element, FieldSpec, Input, Output, fields_of
 from dai.perform.graph import DIALECTS, GDS, WSI, Dialect, EndPoint, Group, Perform, SessionRequest, link
+from dai.perform.validation import validate
 from dai.perform.xsd import xsd
-from dai.plugins import nearest
 
 __all__ = [
     "DIALECTS",
@@ -64,7 +62,7 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
     root = _parsed(document)
     _check_number(root, limits)
     dialect = _dialect_of(root)
-    _validate(root, dialect)
+    validate(root, dialect)
     members: list[Activity | Group] = []
     documentation, session = None, None
     for node in root:
@@ -202,110 +200,6 @@ def _line(node: etree._Element) -> int:
     return int(getattr(node, "sourceline", None) or 0)
 
 
-_schemas: dict[Dialect, etree.XMLSchema] = {}
-_validating = threading.Lock()
-
-
-def _validate(root: etree._Element, dialect: Dialect) -> None:
-    with _validating:  # an XMLSchema keeps the log of its last validation
-        if dialect not in _schemas:
-            _schemas[dialect] = etree.XMLSchema(etree.fromstring(xsd(dialect)))
-        schema = _schemas[dialect]
-        if schema.validate(root):
-            return
-        log: Any = schema.error_log
-        first = log[0]
-    raise _schema_error(first.message, first.line, dialect, _node_at(root, first))
-
-
-def _node_at(root: etree._Element, entry: Any) -> etree._Element:
-    """The element an entry of the log speaks of."""
-    on_line = [each for each in root.iter() if each.sourceline == entry.line] or [root]
-    prefixes = {prefix: name for node in (root, *on_line) for prefix, name in node.nsmap.items() if prefix is not None}
-    try:
-        found: Any = root.getroottree().xpath(entry.path, namespaces=prefixes) if entry.path else []
-    except etree.XPathError:
-        found = []
-    return next((each for each in found if isinstance(each, etree._Element)), on_line[0])
-
-
-_EXPECTED = (
-    (re.compile(r"The attribute ('.*?') is required"), "the attribute {}"),
-    (re.compile(r"not an element of the set \{(.*?)\}"), "one of {}"),
-    (re.compile(r"not a valid value of the atomic type 'xs:(long|double|boolean)'"), "{}"),
-    (re.compile(r"\[facet 'minLength'\]"), "a name"),
-    (re.compile(r"Character content other than whitespace is not allowed"), "elements, no text"),
-    (re.compile(r"Element content is not allowed"), "text, no elements"),
-    (re.compile(r"attribute '.*?': The attribute .* is not allowed"), "{}"),
-)
-_WORDS = {"long": "a whole number", "double": "a number", "boolean": "true or false"}
-
-
-def _schema_error(message: str, line: int, dialect: Dialect, node: etree._Element) -> DocumentError:
-    """libxml2's sentence, without namespaces, taken apart into element and expectation."""
-    detail = message.replace(f"{{{dialect.namespace}}}", "").strip()
-    element = _local(node)
-    parent = node.getparent()
-    if "This element is not expected" in detail:
-        known = _allowed(parent, dialect) if parent is not None else []
-        among_activities = "sequence" in known
-        return DocumentError(
-            f"The element {element!r} is not expected here.",
-            line=line,
-            element=element,
-            expected="an activity" if among_activities else ", ".join(known) or "no elements",
-            hint=nearest(element, known) if known else None,
-        )
-    expected = None
-    for pattern, words in _EXPECTED:
-        if (found := pattern.search(detail)) is not None:
-            expected = words.format(*(_WORDS.get(group, group) for group in found.groups()), "")
-            break
-    if "is not allowed." in detail and not expected:
-        names = _attributes(node, dialect)
-        expected = f"the attributes {', '.join(names)}" if names else "no attributes"
-    shown = detail if len(detail) <= _SHOWN else f"{detail[:_SHOWN]}…"
-    return DocumentError(shown, line=line, element=element, expected=expected)
-
-
-_SHOWN = 300
-
-
-def _declared_at(node: etree._Element, dialect: Dialect) -> tuple[FieldSpec, ...] | None:
-    """What is declared for the activity or structure ``node``; None for the root, a group and what is unknown."""
-    parent, local = node.getparent(), _local(node)
-    if parent is None or local in ("sequence", "flow"):
-        return None
-    if _local(parent) in (dialect.request, "sequence", "flow"):
-        return fields_of(ACTIVITIES[local]) if local in ACTIVITIES else None
-    around = _declared_at(parent, dialect) or ()
-    spec = next((each for each in around if local in each.place.names and each.place.how == "child"), None)
-    structured = spec is not None and isinstance(spec.kind, type) and issubclass(spec.kind, Element)
-    return fields_of(spec.kind) if spec is not None and structured else None
-
-
-def _allowed(node: etree._Element, dialect: Dialect) -> list[str]:
-    """The names of the elements that may stand in ``node``."""
-    if node.getparent() is None or _local(node) in ("sequence", "flow"):
-        return [*ACTIVITIES, "sequence", "flow"]
-    specs = _declared_at(node, dialect) or ()
-    return [name for spec in specs if spec.place.how in ("child", "input", "output") for name in spec.place.names]
-
-
-def _attributes(node: etree._Element, dialect: Dialect) -> list[str]:
-    """The names of the attributes that ``node`` may have."""
-    specs = _declared_at(node, dialect)
-    if specs is None:
-        return ["name"] if _local(node) in ("sequence", "flow") else []
-    own = ["name"] if _local(node) in ACTIVITIES else []
-    for spec in specs:
-        if spec.place.how == "attribute":
-            own.append(spec.place.names[0])
-        elif spec.place.how == "input" and not spec.place.names:
-            own.append("from")
-    return own
-
-
 def _session(node: etree._Element) -> SessionRequest:
     timeout = float(node.get("timeout", "nan"))
     if node.get("timeout") is not None and not 0 < timeout < math.inf:
@@ -330,7 +224,7 @@ def _member(node: etree._Element) -> Activity | Group:
 
 
 def _build(node: etree._Element, declared: type) -> dict[str, Any]:
-    """The values of the declared fields; the XSD has checked names and types already."""
+    """The values of the declared fields, whose names and types are checked already."""
     values: dict[str, Any] = {}
     for spec in fields_of(declared):
         found = list(_values(node, spec))
