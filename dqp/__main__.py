@@ -13,10 +13,10 @@ from dqp.interfaces import commands
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="dqp", description="One SQL over the tables of many databases.")
-    made.add_argument("--version", action="version", version=f"dqp {dai.__version__}")
-    commands.add(made.add_subparsers(title="commands", metavar="COMMAND", required=True))
-    return made
+    command_line = argparse.ArgumentParser(prog="dqp", description="One SQL over the tables of many databases.")
+    command_line.add_argument("--version", action="version", version=f"dqp {dai.__version__}")
+    commands.add(command_line.add_subparsers(title="commands", metavar="COMMAND", required=True))
+    return command_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:

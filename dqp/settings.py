@@ -81,15 +81,17 @@ class _Source:
     replicas: tuple[str, ...] = ()
 
 
-def load(given: Path | str | Mapping[str, Any], environment: Mapping[str, str] | None = None) -> FederationSettings:
+def load(
+    federation: Path | str | Mapping[str, Any], environment: Mapping[str, str] | None = None
+) -> FederationSettings:
     """The settings in a file, or in a document of the same shape; relative paths count from the file's directory.
 
     ConfigurationError names the key that is wrong, and the nearest that would be right.
     """
     environment = os.environ if environment is None else environment
-    if isinstance(given, Mapping):
-        return _federation(given, Path(), environment)
-    path = Path(given)
+    if isinstance(federation, Mapping):
+        return _federation(federation, Path(), environment)
+    path = Path(federation)
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -110,11 +112,11 @@ def _federation(document: Mapping[str, Any], base: Path, environment: Mapping[st
     return parse(section, name=name, where=f"federations.{name}", base=base, environment=environment)
 
 
-def check_memory(given: int, where: str) -> None:
+def check_memory(memory_bytes: int, where: str) -> None:
     """ConfigurationError where queries would fail instead of spilling."""
-    if given and given < LEAST_MEMORY:
+    if memory_bytes and memory_bytes < LEAST_MEMORY:
         raise ConfigurationError(
-            f"{where} must be at least {LEAST_MEMORY:_}, or 0, not {given}.",
+            f"{where} must be at least {LEAST_MEMORY:_}, or 0, not {memory_bytes}.",
             hint="With less, queries would fail instead of spilling to disk.",
         )
 
@@ -143,21 +145,21 @@ def parse(
                 f"{place} has no key {key!r}.", hint=nearest(key, list(dict.fromkeys(known.values())))
             )
     plain = {key: value for key, value in document.items() if key not in parts}
-    made: FederationSettings = config.section(FederationSettings, where, plain, base, name=name)
-    check_memory(made.memory_bytes, f"{dot}memory_bytes")
-    if made.upload_seconds <= 0:
-        raise ConfigurationError(f"{dot}upload_seconds must be more than 0, not {made.upload_seconds}.")
-    if made.upload_bytes < 0:
-        raise ConfigurationError(f"{dot}upload_bytes must be 0 or more, not {made.upload_bytes}.")
+    settings: FederationSettings = config.section(FederationSettings, where, plain, base, name=name)
+    check_memory(settings.memory_bytes, f"{dot}memory_bytes")
+    if settings.upload_seconds <= 0:
+        raise ConfigurationError(f"{dot}upload_seconds must be more than 0, not {settings.upload_seconds}.")
+    if settings.upload_bytes < 0:
+        raise ConfigurationError(f"{dot}upload_bytes must be 0 or more, not {settings.upload_bytes}.")
     for key in ("lifetime", "liveness_timeout"):
-        if getattr(made, key) <= 0:
-            raise ConfigurationError(f"{dot}{key} must be more than 0 seconds, not {getattr(made, key)}.")
-    if not made.evaluators or not all(isinstance(each, str) for each in made.evaluators):
+        if getattr(settings, key) <= 0:
+            raise ConfigurationError(f"{dot}{key} must be more than 0 seconds, not {getattr(settings, key)}.")
+    if not settings.evaluators or not all(isinstance(each, str) for each in settings.evaluators):
         raise ConfigurationError(f"{dot}evaluators must be a list of texts, at least one.", hint='["local"]')
     sources = _sources(document.get("sources", ()), f"{dot}sources", base, environment, served)
     aliases = {each.alias.casefold() for each in sources}
     return dataclasses.replace(
-        made,
+        settings,
         base=base,
         sources=sources,
         views=_views(document.get("views", {}), f"{dot}views"),
@@ -167,66 +169,66 @@ def parse(
 
 
 def _sources(
-    given: Any, where: str, base: Path, environment: Mapping[str, str], served: bool
+    document: Any, where: str, base: Path, environment: Mapping[str, str], served: bool
 ) -> tuple[SourceSettings, ...]:
     """From a list of sections; or, short, from alias to address or section."""
-    if isinstance(given, Mapping):
+    if isinstance(document, Mapping):
         entries = []
-        for alias, value in given.items():
+        for alias, value in document.items():
             if isinstance(value, str):
                 value = {"url" if value.startswith(("http://", "https://")) else "database": value}
             if not isinstance(value, Mapping):
                 raise ConfigurationError(f"{where}.{alias} must be an address or a section, not {value!r}.")
             entries.append({"alias": alias, **value})
-    elif isinstance(given, list | tuple) and all(isinstance(each, Mapping) for each in given):
-        entries = [dict(each) for each in given]
+    elif isinstance(document, list | tuple) and all(isinstance(each, Mapping) for each in document):
+        entries = [dict(each) for each in document]
     else:
         raise ConfigurationError(f"{where} must be a list of sections [[{where}]].")
-    found: dict[str, SourceSettings] = {}
+    by_alias: dict[str, SourceSettings] = {}
     for number, entry in enumerate(entries, 1):
         place = f"{where}[{number}]"
         if "alias" not in entry:
             raise ConfigurationError(f"{place} has no alias.", hint="Its tables are alias.table.")
         source = _source(config.section(_Source, place, entry, base), place, base, environment, served)
-        if source.alias.casefold() in found:
+        if source.alias.casefold() in by_alias:
             raise ConfigurationError(f"{place}: there is a source {source.alias!r} already.")
-        found[source.alias.casefold()] = source
-    return tuple(found.values())
+        by_alias[source.alias.casefold()] = source
+    return tuple(by_alias.values())
 
 
-def _source(given: _Source, place: str, base: Path, environment: Mapping[str, str], served: bool) -> SourceSettings:
-    if not _NAME.fullmatch(given.alias) or given.alias.casefold() in _RESERVED:
+def _source(section: _Source, place: str, base: Path, environment: Mapping[str, str], served: bool) -> SourceSettings:
+    if not _NAME.fullmatch(section.alias) or section.alias.casefold() in _RESERVED:
         raise ConfigurationError(
-            f"{place}: {given.alias!r} cannot be an alias.",
+            f"{place}: {section.alias!r} cannot be an alias.",
             hint=f"An alias is a letter and then letters, digits or '_', and none of {', '.join(sorted(_RESERVED))}.",
         )
-    url, resource = given.url, given.resource
-    if given.service is not None:
+    url, resource = section.url, section.resource
+    if section.service is not None:
         if resource is None or url is not None:
             raise ConfigurationError(f"{place}: with service goes resource, the name of one of its resources.")
-        url, resource = f"{given.service.rstrip('/')}/resources/{resource}", None
-    told = [key for key, value in (("url", url), ("resource", resource), ("database", given.database)) if value]
-    if len(told) != 1:
-        what = " and ".join(told) or "none of them"
+        url, resource = f"{section.service.rstrip('/')}/resources/{resource}", None
+    addresses = [key for key, value in (("url", url), ("resource", resource), ("database", section.database)) if value]
+    if len(addresses) != 1:
+        what = " and ".join(addresses) or "none of them"
         raise ConfigurationError(f"{place} needs one of url, resource and database, but has {what}.")
-    if served and given.database is not None:
+    if served and section.database is not None:
         raise ConfigurationError(
             f"{place}: a service's federation reads resources, not databases.",
             hint="Make it a [resources.NAME] of the service, and name that as resource here.",
         )
-    if given.password is not None and given.database is None:
+    if section.password is not None and section.database is None:
         raise ConfigurationError(f"{place}: a password goes with a database only.")
     database = None
-    if given.database is not None:
+    if section.database is not None:
         password = None
-        if given.password is not None:
-            password = config.secret(given.password, f"{place}.password", environment, base)
-        text = config.secret(given.database, f"{place}.database", environment, base)
+        if section.password is not None:
+            password = config.secret(section.password, f"{place}.password", environment, base)
+        text = config.secret(section.database, f"{place}.database", environment, base)
         database = config.database_url(text, f"{place}.database", base, password)
-    for key, address in (("url", url), *(("replicas", each) for each in given.replicas)):
+    for key, address in (("url", url), *(("replicas", each) for each in section.replicas)):
         if address is not None:
             _check_address(address, f"{place}.{key}")
-    return SourceSettings(alias=given.alias, url=url, resource=resource, database=database, replicas=given.replicas)
+    return SourceSettings(alias=section.alias, url=url, resource=resource, database=database, replicas=section.replicas)
 
 
 def _check_address(address: Any, where: str) -> None:
@@ -244,8 +246,8 @@ def _check_address(address: Any, where: str) -> None:
         raise ConfigurationError(f"{where} names no resource: {address!r}.", hint=hint)
 
 
-def _views(given: Any, where: str) -> dict[str, str]:
-    views = _mapping(given, where, str, "a query as text")
+def _views(document: Any, where: str) -> dict[str, str]:
+    views = _mapping(document, where, str, "a query as text")
     known: dict[str, str] = {}
     for name in views:
         if not name or "." in name:
@@ -255,25 +257,25 @@ def _views(given: Any, where: str) -> dict[str, str]:
     return views
 
 
-def _replicas(given: Any, where: str, aliases: set[str]) -> dict[str, tuple[str, ...]]:
-    found = _mapping(given, where, list | tuple, 'a list of tables ["alias.table"]')
-    for name, places in found.items():
+def _replicas(document: Any, where: str, aliases: set[str]) -> dict[str, tuple[str, ...]]:
+    replicas = _mapping(document, where, list | tuple, 'a list of tables ["alias.table"]')
+    for name, places in replicas.items():
         for each in (name, *places):
             alias, dot, table = each.partition(".") if isinstance(each, str) else ("", "", "")
             if not dot or not table:
                 raise ConfigurationError(f"{where}: {each!r} is not a table alias.table.")
             if alias.casefold() not in aliases:
                 raise ConfigurationError(f"{where}: there is no source {alias!r}.", hint=nearest(alias, list(aliases)))
-    return {name: tuple(places) for name, places in found.items()}
+    return {name: tuple(places) for name, places in replicas.items()}
 
 
-def _mapping(given: Any, where: str, kind: Any, wanted: str) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        raise ConfigurationError(f"[{where}] must be a section, not {given!r}.")
-    for name, value in given.items():
+def _mapping(document: Any, where: str, kind: Any, wanted: str) -> dict[str, Any]:
+    if not isinstance(document, Mapping):
+        raise ConfigurationError(f"[{where}] must be a section, not {document!r}.")
+    for name, value in document.items():
         if not isinstance(value, kind):
             raise ConfigurationError(f"{where}.{name} must be {wanted}, not {value!r}.")
-    return dict(given)
+    return dict(document)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,10 +88,10 @@ def run_explain(arguments: argparse.Namespace) -> int:
     if arguments.format is None and output is not None and output.suffix.lower() in (".json", ".svg"):
         form = output.suffix.lower()[1:]
     with _connected(arguments) as lab:
-        found = _query(lab, arguments).explain(analyze=arguments.analyze)
+        explanation = _query(lab, arguments).explain(analyze=arguments.analyze)
     if arguments.svg is not None:
-        _written(found.svg, arguments.svg)
-    text = {"text": lambda: found.text, "json": lambda: found.json, "svg": lambda: found.svg}[form]()
+        _written(explanation.svg, arguments.svg)
+    text = {"text": lambda: explanation.text, "json": lambda: explanation.json, "svg": lambda: explanation.svg}[form]()
     if output is None:
         print(text)
     else:
@@ -110,15 +110,15 @@ def run_tables(arguments: argparse.Namespace) -> int:
             [f"{each['source']}.{each['table']}" if each["source"] else each["table"], each["rows"], each["columns"]]
             for each in lab.tables().to_pylist()
         ]
-        told = [[name, "" if count is None else f"{count:,}", ", ".join(columns)] for name, count, columns in rows]
-        for line in table.lines(["table", "rows", "columns"], told, right=[1]):
+        lines = [[name, "" if count is None else f"{count:,}", ", ".join(columns)] for name, count, columns in rows]
+        for line in table.lines(["table", "rows", "columns"], lines, right=[1]):
             print(line)
         problems = lab.problems
         away = lab.coordinator.catalog.away if problems else {}
         for name, why in problems.items():
             first, *more = why.split("\n")
-            said = f"{name} is away: {first}" if name in away else f"{name}: {first}"
-            print("\n".join([said, *(f"  {each}" for each in more)]), file=sys.stderr)
+            message = f"{name} is away: {first}" if name in away else f"{name}: {first}"
+            print("\n".join([message, *(f"  {each}" for each in more)]), file=sys.stderr)
     return OK
 
 
@@ -130,12 +130,12 @@ def _connected(arguments: argparse.Namespace) -> Lab:
 
 def _query(lab: Lab, arguments: argparse.Namespace) -> Query:
     sql = sys.stdin.read() if arguments.sql == "-" else arguments.sql
-    given = dict(arguments.parameters)
-    if len(given) < len(arguments.parameters):
+    parameters = dict(arguments.parameters)
+    if len(parameters) < len(arguments.parameters):
         names = [name for name, _ in arguments.parameters]
         twice = next(each for each in names if names.count(each) > 1)
         raise UsageError(f"The parameter {twice} is given twice.")
-    return lab.sql(sql, **given)
+    return lab.sql(sql, **parameters)
 
 
 class _Bytes:

@@ -95,11 +95,11 @@ class Federation(Virtual):
         if tables:
             raise refused()
         self.catalog.forget(self.settings.upload_seconds)
-        told = self._begun
+        report = self._begun
 
         def begun(execution: Execution) -> None:
-            if told is not None:
-                told(execution.parts)
+            if report is not None:
+                report(execution.parts)
 
         return self.coordinator.start(sql, parameters, cancellation=cancellation, batch_rows=batch_rows, begun=begun)[0]
 
@@ -168,20 +168,20 @@ class Federation(Virtual):
 
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
         """The tables of all sources that answer, with the alias as their schema, and the views."""
-        found = [_described(each) for each in self.catalog.tables()]
+        infos = [_described(each) for each in self.catalog.tables()]
         for name, shape in self.catalog.shapes_of_views().items():
             columns = tuple(ColumnInfo(each, type.lower(), str(types.arrow_type(type))) for each, type in shape)
-            found.append(TableInfo(name=name, kind="view", columns=columns))
-        return tuple(each for each in found if like(pattern, each.name) or like(pattern, f"{each.schema}.{each.name}"))
+            infos.append(TableInfo(name=name, kind="view", columns=columns))
+        return tuple(each for each in infos if like(pattern, each.name) or like(pattern, f"{each.schema}.{each.name}"))
 
     def statistics(self, table: str) -> Statistics:
         """Of ``alias.table``, ``alias.schema.table`` or ``alias_table``."""
         alias, _, name = table.partition(".")
         schema, _, bare = name.rpartition(".")
-        found = self.catalog.table(alias, bare, schema or None) if name else self.catalog.table(None, table)
+        described = self.catalog.table(alias, bare, schema or None) if name else self.catalog.table(None, table)
         return Statistics(
-            rows=int(found.rows),
-            size_bytes=int(found.bytes),
+            rows=int(described.rows),
+            size_bytes=int(described.bytes),
             columns={
                 each.name: ColumnStatistics(
                     distinct=each.distinct,
@@ -190,7 +190,7 @@ class Federation(Virtual):
                     high=None if each.high is None else str(each.high),
                     width=each.width,
                 )
-                for each in found.columns
+                for each in described.columns
             },
         )
 

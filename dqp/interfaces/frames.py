@@ -28,22 +28,22 @@ def table_of(data: Any) -> pa.Table:
     package = type(data).__module__.partition(".")[0]
     try:
         if isinstance(data, pa.RecordBatch):
-            found = pa.Table.from_batches([data])
+            table = pa.Table.from_batches([data])
         elif isinstance(data, pa.RecordBatchReader):
-            found = data.read_all()
+            table = data.read_all()
         elif isinstance(data, pa.Table):
-            found = data
+            table = data
         elif (
             package in ("pandas", "polars")
             and not type(data).__name__.startswith("Lazy")
             and hasattr(data, "iloc" if package == "pandas" else "get_columns")
         ):
             columns = [data.iloc[:, at] for at in range(data.shape[1])] if package == "pandas" else data.get_columns()
-            found = _named([str(each) for each in data.columns], columns)
+            table = _named([str(each) for each in data.columns], columns)
         elif isinstance(data, Mapping):
-            found = _named([str(each) for each in data], list(data.values()))
+            table = _named([str(each) for each in data], list(data.values()))
         elif hasattr(data, "__arrow_c_stream__"):
-            found = pa.table(data)
+            table = pa.table(data)
         else:
             raise ParameterError(
                 f"A table cannot be made of a {type(data).__name__}.",
@@ -51,19 +51,19 @@ def table_of(data: Any) -> pa.Table:
             )
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ParameterError(f"This cannot be a table: {error}.") from error
-    fields = [_readable(name, column) for name, column in zip(found.column_names, found.columns, strict=True)]
-    return pa.table(fields, names=found.column_names) if fields else found
+    fields = [_readable(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
+    return pa.table(fields, names=table.column_names) if fields else table
 
 
 def _named(names: Sequence[str], columns: Sequence[Any]) -> pa.Table:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise ParameterError(f"Columns of the table have the same name: {', '.join(twice)}.")
-    made = [_column(name, each) for name, each in zip(names, columns, strict=True)]
-    lengths = {len(each) for each in made}
+    arrays = [_column(name, each) for name, each in zip(names, columns, strict=True)]
+    lengths = {len(each) for each in arrays}
     if len(lengths) > 1:
-        each = ", ".join(f"{name} {len(column):,}" for name, column in zip(names, made, strict=True))
+        each = ", ".join(f"{name} {len(column):,}" for name, column in zip(names, arrays, strict=True))
         raise ParameterError(f"The columns of the table have different numbers of rows: {each}.")
-    return pa.table(made, names=list(names))
+    return pa.table(arrays, names=list(names))
 
 
 def _column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:

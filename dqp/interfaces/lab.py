@@ -186,12 +186,12 @@ class Lab:
     def _repr_html_(self) -> str:
         """The tables, for notebooks."""
         try:
-            found = self.tables()
+            table = self.tables()
         except DaiError as error:
             return f"<pre>{html.escape(str(error))}</pre>"
-        told = [f"{name}: {why}" for name, why in self.problems.items()]
-        more = f"<pre>{html.escape(chr(10).join(told))}</pre>" if told else ""
-        return _drawn(found.schema, found.to_batches(), f"{found.num_rows:,} tables") + more
+        problems = [f"{name}: {why}" for name, why in self.problems.items()]
+        more = f"<pre>{html.escape(chr(10).join(problems))}</pre>" if problems else ""
+        return _drawn(table.schema, table.to_batches(), f"{table.num_rows:,} tables") + more
 
 
 class Query:
@@ -281,16 +281,16 @@ class Query:
             word = "EXPLAIN ANALYZE" if analyze else "EXPLAIN"
             text = "\n".join(self._asked(f"{word} (FORMAT json) ", None, False).table().column(0).to_pylist())
             return replace(Explanation.of(text), sql=self.text)
-        coordinator, found = lab._coordinator, []
+        coordinator, explanations = lab._coordinator, []
 
         def start(cancellation: Cancellation, begun: Begun) -> Stream:
-            found.append(
+            explanations.append(
                 coordinator.explain(self.text, self.parameters, analyze=analyze, cancellation=cancellation, begun=begun)
             )
             return Stream(pa.schema([]), [])
 
         _interruptible(start, Meter(lab._progress), lab._running).table()
-        return found[0]
+        return explanations[0]
 
     def _asked(self, before: str, blocksize: int | None, progress: Asked) -> Stream:
         """The answer of the service; parameters go as the literals that stand for them."""
@@ -303,17 +303,17 @@ class Query:
             return lab._remote.query(sql, blocksize=blocksize, progress=progress, cancellation=cancellation)
 
         try:
-            found: Stream = lab._uploads.asked(statement, head, ask).stream()
+            answer: Stream = lab._uploads.asked(statement, head, ask).stream()
         except BaseException:
             lab._running.discard(cancellation)
             raise
-        given = Stream(found.schema, found, lambda: lab._running.discard(cancellation))
+        stream = Stream(answer.schema, answer, lambda: lab._running.discard(cancellation))
 
         def stop() -> None:
             lab._running.discard(cancellation)
             cancellation.cancel()
 
-        return _stopped_when_lost(given, stop, lambda: cancellation not in lab._running)
+        return _stopped_when_lost(stream, stop, lambda: cancellation not in lab._running)
 
     def __repr__(self) -> str:
         state = "not read yet" if self._kept is None else count_of(self._kept.num_rows)
@@ -381,10 +381,10 @@ def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter,
         try:
             while True:
                 with suppress(queue.Empty):
-                    found = where.get(timeout=_WAIT)
-                    if isinstance(found, BaseException):
-                        raise found
-                    return found
+                    item = where.get(timeout=_WAIT)
+                    if isinstance(item, BaseException):
+                        raise item
+                    return item
                 if begun:
                     meter.update(rows, _fetched(begun[0]), note=lambda: _going_on(begun[0]))
         except BaseException:
@@ -394,7 +394,7 @@ def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter,
     rows = 0
     schema = waited(opened)
 
-    def given() -> Iterator[pa.RecordBatch]:
+    def batches_read() -> Iterator[pa.RecordBatch]:
         nonlocal rows
         while (batch := waited(batches)) is not None:
             rows += batch.num_rows
@@ -402,7 +402,7 @@ def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter,
         thread.join()
         meter.update(rows, _fetched(begun[0]) if begun else 0, finished=True)
 
-    return _stopped_when_lost(Stream(schema, given(), stop), stop, lambda: not thread.is_alive())
+    return _stopped_when_lost(Stream(schema, batches_read(), stop), stop, lambda: not thread.is_alive())
 
 
 def _stopped_when_lost(stream: Stream, stop: Callable[[], None], over: Callable[[], bool]) -> Stream:

@@ -73,24 +73,24 @@ class FederationMagics(Magics):
         variables = self._variables
         query = self._lab(name).sql(sql, **{each: variables[each] for each in _named(sql) if each in variables})
         if options:
-            found: Any = query.explain(analyze="--analyze" in options)
+            result: Any = query.explain(analyze="--analyze" in options)
         else:
-            found = query.look()
+            result = query.look()
             if results:
                 query.arrow()
         if results:
-            variables[results[0]] = found
-        return found
+            variables[results[0]] = result
+        return result
 
     def _lab(self, name: str) -> Lab:
         variables = self._variables
         if name in variables:
-            found = variables[name]
-            if not isinstance(found, Lab):
+            lab = variables[name]
+            if not isinstance(lab, Lab):
                 raise ParameterError(
-                    f"{name} is a {type(found).__name__}, not a federation.", hint=f"{name} = dqp.connect(…)"
+                    f"{name} is a {type(lab).__name__}, not a federation.", hint=f"{name} = dqp.connect(…)"
                 )
-            return found
+            return lab
         if "/" not in name and not name.endswith(".toml"):
             labs = [each for each, value in variables.items() if isinstance(value, Lab) and not each.startswith("_")]
             hint = nearest(name, labs) if labs else f"{name} = dqp.connect(…) makes one."
@@ -102,9 +102,9 @@ class FederationMagics(Magics):
 
 def _named(sql: str) -> list[str]:
     """The names of the parameters ``$name``."""
-    found = tokens(sql)
+    sql_tokens = tokens(sql)
     return [
         name.text
-        for mark, name in pairwise(found)
+        for mark, name in pairwise(sql_tokens)
         if mark.token_type == TokenType.PLACEHOLDER and sql[mark.start] == "$" and name.start == mark.end + 1
     ]

@@ -124,10 +124,10 @@ class Uploads:
 
 def _defined(statement: Statement) -> set[str]:
     """The names that the statement's own first WITH defines, which go before those of tables."""
-    found: set[str] = set()
+    names: set[str] = set()
     depth, expected = 0, bool(statement.tokens) and statement.tokens[0].token_type == TokenType.WITH
     if not expected:
-        return found
+        return names
     for token in statement.tokens[1:]:
         kind = token.token_type
         depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
@@ -136,20 +136,20 @@ def _defined(statement: Statement) -> set[str]:
         if depth == 0 and kind == TokenType.COMMA:
             expected = True
         elif expected and kind != TokenType.RECURSIVE:
-            found.add(token.text.casefold())
+            names.add(token.text.casefold())
             expected = False
-    return found
+    return names
 
 
 def _definitions(statement: Statement, names: Mapping[str, str]) -> tuple[int, str, str]:
     """What defines the names at the beginning of the statement, where it has to stand, and what at the end."""
     if not names or statement.tokens[0].text.upper() in NOT_HERE:
         return 0, "", ""
-    made = definitions(names)
+    text = definitions(names)
     first, *others = statement.tokens
     if first.token_type == TokenType.VALUES:
-        return first.start, f"WITH {made} FROM (", ")"
+        return first.start, f"WITH {text} FROM (", ")"
     if first.token_type != TokenType.WITH:
-        return first.start, f"WITH {made} ", ""
+        return first.start, f"WITH {text} ", ""
     last = others[0] if others and others[0].token_type == TokenType.RECURSIVE else first
-    return last.end + 1, f" {made},", ""
+    return last.end + 1, f" {text},", ""

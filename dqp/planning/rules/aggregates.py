@@ -53,9 +53,9 @@ def _split(tree: Aggregate, context: Context) -> Operator:
         return _below_union(tree, tree.input, context)
     around = _around(tree.input)
     for side, kind in sorted(_sides(tree.input), key=lambda each: -context.estimator.rows(each[0])):
-        made = _eager(tree, side, kind, around, context)
-        if made is not None:
-            return made
+        pushed = _eager(tree, side, kind, around, context)
+        if pushed is not None:
+            return pushed
     return tree
 
 
@@ -74,8 +74,8 @@ def _means(tree: Aggregate, source: str, context: Context) -> Operator:
             steps.items.append((name, mean(total, count, each.this, context)))
         else:
             steps.items.append((name, steps.partial(each, name)))
-    made = replace(tree, aggregates=tuple(steps.first))
-    return Project(made, (*((name, column(name)) for name, _ in tree.keys), *steps.items))
+    aggregate = replace(tree, aggregates=tuple(steps.first))
+    return Project(aggregate, (*((name, column(name)) for name, _ in tree.keys), *steps.items))
 
 
 def _over_join(tree: Aggregate, context: Context) -> Aggregate:
@@ -89,10 +89,10 @@ def _over_join(tree: Aggregate, context: Context) -> Aggregate:
         ordering = {name for each in tree.expressions for key in each.find_all(exp.Ordered) for name in used(key)}
         if any(not used(items[each]) for each in ordering & items.keys()):  # no order is by a constant
             break
-        made = tree.with_expressions(lambda each, items=items: replaced(each, items))  # type: ignore[misc]
-        made = made.with_inputs(tree.input.input)
-        assert isinstance(made, Aggregate)
-        tree = made
+        lower = tree.with_expressions(lambda each, items=items: replaced(each, items))  # type: ignore[misc]
+        lower = lower.with_inputs(tree.input.input)
+        assert isinstance(lower, Aggregate)
+        tree = lower
     return tree
 
 
@@ -125,17 +125,17 @@ class _Steps:
 
     def partial(self, node: exp.Expression, name: str) -> exp.Column:
         """The column of an aggregate of the first step."""
-        found = self._known.get(node)
-        if found is None:
-            found = self._known[node] = self.context.names.new(name)
-            self.first.append((found, node))
-        return column(found)
+        name_of_column = self._known.get(node)
+        if name_of_column is None:
+            name_of_column = self._known[node] = self.context.names.new(name)
+            self.first.append((name_of_column, node))
+        return column(name_of_column)
 
     def total(self, node: exp.Expression, name: str) -> exp.Column:
         """The column of an aggregate of the second step."""
-        found = self.context.names.new(name)
-        self.second.append((found, node))
-        return column(found)
+        identifier = self.context.names.new(name)
+        self.second.append((identifier, node))
+        return column(identifier)
 
     def weight(self, optional: bool) -> exp.Expression:
         rows = self.partial(exp.Count(this=exp.Star(), big_int=True), "rows")
@@ -175,9 +175,9 @@ def mean(total: exp.Expression, count: exp.Expression, of: exp.Expression, conte
     """The mean of ``of``: of decimals the quotient of whole numbers of their last digit, so that it is rounded once
     (while the total has less than 16 digits)."""
     double: exp.Expression = exp.Cast(this=total, to=exp.DataType.build("DOUBLE", dialect="duckdb"))
-    found = _DECIMAL.fullmatch((context.type_of(of) or "").replace(" ", ""))
-    if found is not None and found[1] != "0":
-        units = exp.Literal.number(f"1e{found[1]}")
+    decimal = _DECIMAL.fullmatch((context.type_of(of) or "").replace(" ", ""))
+    if decimal is not None and decimal[1] != "0":
+        units = exp.Literal.number(f"1e{decimal[1]}")
         double = exp.Round(this=exp.Mul(this=double, expression=units))
         count = exp.Paren(this=exp.Mul(this=count, expression=units.copy()))
     return exp.Div(this=double, expression=count, typed=False, safe=False)
@@ -212,8 +212,8 @@ def _weighed(steps: _Steps, name: str, node: exp.Expression, optional: bool) -> 
     if isinstance(node, exp.Sum):
         steps.items.append((name, steps.total(total, name)))
         return True
-    made = mean(steps.total(total, "total"), steps.total(counted, "counted"), argument, steps.context)
-    steps.items.append((name, made))
+    average = mean(steps.total(total, "total"), steps.total(counted, "counted"), argument, steps.context)
+    steps.items.append((name, average))
     return True
 
 
@@ -304,14 +304,14 @@ def _eager(tree: Aggregate, side: Operator, kind: str, around: frozenset[str], c
 
 def _around(tree: Operator) -> frozenset[str]:
     """The columns that operators over several sources use."""
-    found: set[str] = set()
+    names: set[str] = set()
     stack = [tree]
     while stack:
         node = stack.pop()
         if place(node) is None:
-            found.update(*map(used, node.expressions))
+            names.update(*map(used, node.expressions))
             stack += node.inputs
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _exchanged(tree: Operator, old: Operator, new: Operator) -> Operator:
@@ -336,18 +336,20 @@ def _below_union(tree: Aggregate, union: SetOperation, context: Context) -> Oper
             return tree
     branches = list(_branches(union))
     names = (*(name for name, _ in tree.keys), *(name for name, _ in steps.first))
-    made: list[Operator] = []
-    for branch, given in branches:
-        renamed: dict[str, exp.Expression] = {name: column(one) for name, one in zip(union.names, given, strict=True)}
+    parts: list[Operator] = []
+    for branch, identifiers in branches:
+        renamed: dict[str, exp.Expression] = {
+            name: column(one) for name, one in zip(union.names, identifiers, strict=True)
+        }
         keys = _renamed(tree.keys, renamed, context)
         aggregates = _renamed(steps.first, renamed, context)
         if context.estimator.of(branch).rows < 100:
             return tree
-        made.append(Aggregate(branch, keys, aggregates, partial=True))
+        parts.append(Aggregate(branch, keys, aggregates, partial=True))
     if not _alike(union, context):
         return tree
-    whole = made[0]
-    for part in made[1:]:
+    whole = parts[0]
+    for part in parts[1:]:
         whole = SetOperation(whole, part, "union", True, tuple(map(context.names.new, names)))
     if not isinstance(whole, SetOperation):
         return tree
@@ -366,7 +368,7 @@ def _branches(tree: Operator) -> Iterator[tuple[Operator, tuple[str, ...]]]:
 
 def _alike(union: SetOperation, context: Context) -> bool:
     """Whether no branch's values are converted by the union: they would be aggregated before it."""
-    types = [[context.types.get(name) for name in given] for _, given in _branches(union)]
+    types = [[context.types.get(name) for name in identifiers] for _, identifiers in _branches(union)]
     return all(each == types[0] and None not in each for each in types)
 
 

@@ -34,8 +34,8 @@ def filled(guard: exp.Expression, part: exp.Expression) -> exp.Expression:
     def change(node: exp.Expression) -> exp.Expression:
         return part.copy() if isinstance(node, exp.Placeholder) else node
 
-    made: exp.Expression = guard.transform(change)
-    return made
+    guarded_part: exp.Expression = guard.transform(change)
+    return guarded_part
 
 
 def passing(condition: exp.Expression) -> Guard:

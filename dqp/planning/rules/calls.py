@@ -53,9 +53,9 @@ class _Known:
     some: dict[str, exp.Expression] = field(default_factory=dict)
 
 
-def _trimmed(made: Operator, columns: tuple[str, ...]) -> Operator:
+def _trimmed(tree: Operator, columns: tuple[str, ...]) -> Operator:
     """The operator without the results of calls that it passes on."""
-    return made if made.columns == columns else Project(made, tuple((each, column(each)) for each in columns))
+    return tree if tree.columns == columns else Project(tree, tuple((each, column(each)) for each in columns))
 
 
 def _extracted(node: Operator, known: _Known) -> Operator:
@@ -64,18 +64,18 @@ def _extracted(node: Operator, known: _Known) -> Operator:
     passing = isinstance(node, Project | Aggregate | Filter | Sort | Call)
     inputs = [_extracted(each, known) for each in node.inputs]
     if not passing:
-        inputs = [_trimmed(made, each.columns) for made, each in zip(inputs, node.inputs, strict=True)]
+        inputs = [_trimmed(extracted, each.columns) for extracted, each in zip(inputs, node.inputs, strict=True)]
     node = node.with_inputs(*inputs)
     if any(each.find(Nested) for each in node.expressions):
         node = node.with_expressions(lambda each: _inside(each, context))
-    if not any(_found(each, context) for each in node.expressions):
+    if not any(_calls_in(each, context) for each in node.expressions):
         return node
     if isinstance(node, Join):
         return _join(node, known)
     if isinstance(node, Filter):
         return _filter(node, known)
     if not passing:
-        first = next(call for each in node.expressions for call in _found(each, context))
+        first = next(call for each in node.expressions for call in _calls_in(each, context))
         raise StatementError(
             "An operation call cannot stand in this place.",
             position=place_of(first),
@@ -108,7 +108,7 @@ def _is_call(node: exp.Expression, context: Context) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() in context.options.functions
 
 
-def _found(expression: exp.Expression, context: Context) -> list[exp.Anonymous]:
+def _calls_in(expression: exp.Expression, context: Context) -> list[exp.Anonymous]:
     return [each for each in expression.find_all(exp.Anonymous) if _is_call(each, context)]
 
 
@@ -130,14 +130,14 @@ class _Extraction:
     ) -> None:
         self.below = below
         self._known, self._context = known, known.context
-        self._made = {call: name for call, name in _made(below) if name in below.columns}
-        self._some = {known.some[name]: name for name in self._made.values() if name in known.some}
+        self._computed = {call: name for call, name in _calls_below(below) if name in below.columns}
+        self._some = {known.some[name]: name for name in self._computed.values() if name in known.some}
         self._results: dict[exp.Expression, exp.Expression] = {}
         self._guards: dict[exp.Expression, list[Guards]] = {}
         before: set[exp.Expression] = set()
         columns = frozenset(below.columns)
         for each in expressions:
-            inside = [found for part in each.find_all(*_OF_ELEMENTS) for found in _found(part, self._context)]
+            inside = [call for part in each.find_all(*_OF_ELEMENTS) for call in _calls_in(part, self._context)]
             if inside:
                 raise StatementError(
                     "An operation call cannot stand in a function of the elements of a list.",
@@ -148,7 +148,7 @@ class _Extraction:
                 # A guard over columns that are not there: the call is made for more rows than need it.
                 count = next((at for at, guard in enumerate(guards) if not used(guard) <= columns), len(guards))
                 self._guards.setdefault(_plain(call), []).append(guards[:count])
-                before.update(found for part in (call, *guards) for found in part.find_all(exp.Window, Nested))
+                before.update(node for part in (call, *guards) for node in part.find_all(exp.Window, Nested))
         self._before = before
         """Windows and subqueries that calls or their guards are made from: computed once, below the calls."""
 
@@ -169,28 +169,28 @@ class _Extraction:
 
     def _first(self, node: exp.Expression) -> exp.Expression:
         name = self._context.names.new(node.key)
-        made = node.__class__(**{key: self._inner(each) for key, each in node.args.items()})
+        computed = node.__class__(**{key: self._inner(each) for key, each in node.args.items()})
         items = tuple((each, column(each)) for each in self.below.columns)
-        self.below = Project(self.below, (*items, (name, made)))
+        self.below = Project(self.below, (*items, (name, computed)))
         return column(name)
 
-    def _inner(self, given: object) -> object:
-        if isinstance(given, list):
-            return [self._inner(each) for each in given]
-        return self(given) if isinstance(given, exp.Expression) else given
+    def _inner(self, argument: object) -> object:
+        if isinstance(argument, list):
+            return [self._inner(each) for each in argument]
+        return self(argument) if isinstance(argument, exp.Expression) else argument
 
     def _call(self, call: exp.Anonymous) -> exp.Expression:
         alternatives = _least(self._guards[call], self._context)
         arguments = [self(each) for each in call.expressions]
         whole = _plain(call, arguments)
-        if whole in self._made:
-            return column(self._made[whole])
+        if whole in self._computed:
+            return column(self._computed[whole])
         before = self._some.get(whole)
         guarded = any(alternatives)
         if guarded:
             arguments = [_either([self._needed(each, guards) for guards in alternatives]) for each in arguments]
-            if (again := _plain(call, arguments)) in self._made:
-                return column(self._made[again])
+            if (again := _plain(call, arguments)) in self._computed:
+                return column(self._computed[again])
         if before is not None:
             missing = exp.Is(this=column(before), expression=exp.Null())
             arguments = [exp.Case(ifs=[exp.If(this=missing.copy(), true=each)]) for each in arguments]
@@ -212,12 +212,12 @@ def _plain(call: exp.Expression, arguments: list[exp.Expression] | None = None) 
     return exp.Anonymous(this=call.name.lower(), expressions=call.expressions if arguments is None else arguments)
 
 
-def _least(found: list[Guards], context: Context) -> list[Guards]:
+def _least(places: list[Guards], context: Context) -> list[Guards]:
     """Which rows need a call that stands in several places: those of any. Where a guard needs calls itself, those that
     pass the guards that all places have in common."""
-    different = list(dict.fromkeys(found))
+    different = list(dict.fromkeys(places))
     least = [each for each in different if not any(each[: len(one)] == one for one in different if one != each)]
-    if len(least) == 1 or not any(_found(guard, context) for guards in least for guard in guards):
+    if len(least) == 1 or not any(_calls_in(guard, context) for guards in least for guard in guards):
         return least
     shortest = min(map(len, least))
     same = next((at for at in range(shortest) if len({guards[at] for guards in least}) > 1), shortest)
@@ -229,7 +229,7 @@ def _either(alternatives: list[exp.Expression]) -> exp.Expression:
     return exp.Coalesce(this=first, expressions=others) if others else first
 
 
-def _made(below: Operator) -> Iterator[tuple[exp.Expression, str]]:
+def _calls_below(below: Operator) -> Iterator[tuple[exp.Expression, str]]:
     """The calls whose results the operator may pass on, with their identifiers."""
     while isinstance(below, Filter | Sort | Call):
         if isinstance(below, Call):
@@ -241,11 +241,11 @@ def _filter(node: Filter, known: _Known) -> Operator:
     """What needs no call first, and then what needs one after the other."""
     parts = conjuncts(node.condition)
     below = node.input
-    cheap = conjunction([each for each in parts if not _found(each, known.context)])
+    cheap = conjunction([each for each in parts if not _calls_in(each, known.context)])
     if cheap is not None:
         below = Filter(below, cheap)
     for each in parts:
-        if _found(each, known.context):
+        if _calls_in(each, known.context):
             below, (changed,) = _called(below, (each,), known)
             below = Filter(below, changed)
     return below
@@ -254,13 +254,13 @@ def _filter(node: Filter, known: _Known) -> Operator:
 def _join(node: Join, known: _Known) -> Operator:
     sides = [node.left, node.right]
     parts = conjuncts(node.condition)
-    kept = [each for each in parts if not _found(each, known.context)]
+    kept = [each for each in parts if not _calls_in(each, known.context)]
     after: list[exp.Expression] = []
     for each in parts:
-        found = _found(each, known.context)
-        if not found:
+        calls_of_part = _calls_in(each, known.context)
+        if not calls_of_part:
             continue
-        needs = frozenset[str]().union(*map(used, found))
+        needs = frozenset[str]().union(*map(used, calls_of_part))
         if node.kind == "inner":  # which rows need it may be a matter of both sides
             calls = guarded(each, lambda part: _is_call(part, known.context))
             needs = needs.union(*(used(guard) for _, guards in calls for guard in guards))
@@ -275,14 +275,14 @@ def _join(node: Join, known: _Known) -> Operator:
         else:
             raise StatementError(
                 f"An operation call over both sides of a {node.kind} join cannot stand in its condition.",
-                position=place_of(found[0]),
+                position=place_of(calls_of_part[0]),
                 hint="Call it in a subquery in FROM.",
             )
-    made: Operator = Join(sides[0], sides[1], node.kind, conjunction(kept))
+    joined_tree: Operator = Join(sides[0], sides[1], node.kind, conjunction(kept))
     rest = conjunction(after)
     if rest is not None:
-        made = _extracted(Filter(made, rest), known)
-    return _trimmed(made, node.columns)
+        joined_tree = _extracted(Filter(joined_tree, rest), known)
+    return _trimmed(joined_tree, node.columns)
 
 
 def _of_side(parts: list[exp.Expression], side: Operator) -> Guards:

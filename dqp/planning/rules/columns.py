@@ -33,8 +33,8 @@ from dqp.planning.predicates import rebuilt
 
 def prune_columns(tree: Operator, context: Context) -> Operator:
     """Rule: no column is made that nothing uses."""
-    made = in_order(_pruned(tree, frozenset(tree.columns)), tree.columns)
-    return everywhere(made, lambda each: rebuilt(each, _existing)) if nested_plans(made) else made
+    pruned = in_order(_pruned(tree, frozenset(tree.columns)), tree.columns)
+    return everywhere(pruned, lambda each: rebuilt(each, _existing)) if nested_plans(pruned) else pruned
 
 
 def _existing(node: exp.Expression) -> exp.Expression | None:
@@ -55,10 +55,10 @@ def in_order(tree: Operator, columns: tuple[str, ...]) -> Operator:
 
 
 def _all_used(expressions: Iterable[exp.Expression]) -> frozenset[str]:
-    found: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
     for each in expressions:
-        found |= used(each)
-    return found
+        names |= used(each)
+    return names
 
 
 def _pruned(tree: Operator, needed: Set[str]) -> Operator:
@@ -122,8 +122,8 @@ def _project(tree: Project, needed: Set[str]) -> Operator:
 def _merged(items: tuple[Item, ...], inner: Project) -> bool:
     """Whether the upper one only picks among the items of the lower one, each at most once."""
     names = [each.name for _, each in items if isinstance(each, exp.Column)]
-    made = {name for name, _ in inner.items}
-    return len(names) == len(items) and len(set(names)) == len(names) and made.issuperset(names)
+    inner_names = {name for name, _ in inner.items}
+    return len(names) == len(items) and len(set(names)) == len(names) and inner_names.issuperset(names)
 
 
 def _set(tree: SetOperation, needed: Set[str]) -> Operator:

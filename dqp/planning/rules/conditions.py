@@ -30,8 +30,8 @@ def _ordered(tree: Operator, context: Context) -> Operator:
     conditions = conjuncts(tree.condition)
     if not 1 < len(conditions) <= MOST or any(changing(each, context.options.functions) for each in conditions):
         return tree
-    given = context.estimator.of(tree.input)
-    ranked = sorted(conditions, key=lambda each: _rank(each, given, context))
+    estimate = context.estimator.of(tree.input)
+    ranked = sorted(conditions, key=lambda each: _rank(each, estimate, context))
     if all(one is other for one, other in zip(ranked, conditions, strict=True)):
         return tree
     condition = all_of(ranked)
@@ -39,8 +39,8 @@ def _ordered(tree: Operator, context: Context) -> Operator:
     return Filter(tree.input, condition)
 
 
-def _rank(condition: exp.Expression, given: Estimate, context: Context) -> float:
-    return (selectivity([condition], given)[0] - 1) / _cost(condition, context)
+def _rank(condition: exp.Expression, estimate: Estimate, context: Context) -> float:
+    return (selectivity([condition], estimate)[0] - 1) / _cost(condition, context)
 
 
 def _cost(condition: exp.Expression, context: Context) -> float:

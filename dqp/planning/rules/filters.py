@@ -101,11 +101,11 @@ def _fixed(item: exp.Expression, context: Context) -> bool:
 
 def _partitions(windows: list[exp.Window]) -> set[str]:
     """The columns by which every one of the windows is partitioned: a filter on them drops whole partitions."""
-    found: set[str] | None = None
+    common_keys: set[str] | None = None
     for each in windows:
         keys = {one.name for one in each.args.get("partition_by") or () if isinstance(one, exp.Column)}
-        found = keys if found is None else found & keys
-    return found or set()
+        common_keys = keys if common_keys is None else common_keys & keys
+    return common_keys or set()
 
 
 def _aggregate(tree: Aggregate, predicates: Predicates, context: Context) -> Operator:
@@ -191,13 +191,13 @@ def _join(tree: Join, predicates: Predicates, context: Context) -> Operator:
             if kind in ("right", "semi"):
                 inferred = _inferred(equalities, known_right, context)
                 to_left += [each for each in inferred if used(each) <= left and each not in known_left]
-    made = replace(
+    join = replace(
         tree,
         left=_pushed(tree.left, _different(to_left), context),
         right=_pushed(tree.right, _different(to_right), context),
         condition=all_of(_different(here)),
     )
-    return _kept(made, above)
+    return _kept(join, above)
 
 
 def _narrowed(tree: Join, predicates: Predicates, left: frozenset[str], right: frozenset[str]) -> Join:
@@ -220,12 +220,14 @@ def _inferred(equalities: Predicates, known: Predicates, context: Context) -> Pr
             groups.update(dict.fromkeys(group, group))
     if not groups:
         return []
-    found: Predicates = []
+    inferred: Predicates = []
     for each in known:
         if (name := simple_column(each)) is not None:
             others = sorted(groups.get(name, set()) - {name})
-            found += [replaced(each, {name: column(other)}) for other in others if _says_it(each, name, other, context)]
-    return _different(found)
+            inferred += [
+                replaced(each, {name: column(other)}) for other in others if _says_it(each, name, other, context)
+            ]
+    return _different(inferred)
 
 
 def _says_it(predicate: exp.Expression, name: str, other: str, context: Context) -> bool:
@@ -248,9 +250,9 @@ def _meets(literal: exp.Literal, type: str) -> bool:
 
 def simple_column(node: exp.Expression) -> str | None:
     """The one column that the predicate compares with literals."""
-    found = comparison(node)
-    if found is not None:
-        return found[0]
+    compared = comparison(node)
+    if compared is not None:
+        return compared[0]
     if isinstance(node, exp.Between | exp.In):
         operand = bare(node.this)
         if isinstance(operand, exp.Column) and used(node) == {operand.name} and not node.find(Nested, exp.Query):
@@ -264,12 +266,12 @@ def facts(tree: Operator) -> Predicates:
         mine = [each for each in conjuncts(tree.condition) if simple_column(each) is not None]
         return [*mine, *facts(tree.input)]
     if isinstance(tree, Join):
-        found: Predicates = []
+        of_sides: Predicates = []
         if tree.kind in ("inner", "left", "semi", "anti"):
-            found += facts(tree.left)
+            of_sides += facts(tree.left)
         if tree.kind in ("inner", "right"):
-            found += facts(tree.right)
-        return found
+            of_sides += facts(tree.right)
+        return of_sides
     if isinstance(tree, Project):
         names: dict[str, str] = {}
         for name, each in tree.items:
@@ -285,9 +287,9 @@ def facts(tree: Operator) -> Predicates:
 
 
 def _renamed(known: Predicates, names: dict[str, str]) -> Predicates:
-    found = []
+    predicates = []
     for each in known:
         name = simple_column(each)
         if name is not None and (other := names.get(name)) is not None:
-            found.append(each if other == name else replaced(each, {name: column(other)}))
-    return found
+            predicates.append(each if other == name else replaced(each, {name: column(other)}))
+    return predicates

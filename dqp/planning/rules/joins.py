@@ -41,27 +41,27 @@ MOST_BYTES = 16e6
 
 def order_joins(tree: Operator, context: Context) -> Operator:
     """Rule: inner joins in the order that costs least."""
-    made = _ordered(tree, frozenset(tree.columns), context)
-    return in_order(made, tree.columns)
+    ordered_tree = _ordered(tree, frozenset(tree.columns), context)
+    return in_order(ordered_tree, tree.columns)
 
 
 def place(tree: Operator) -> str | None:
     """The source that holds everything the tree reads; None where several do, or what is at hand."""
-    found: set[str] = set()
-    if not _places(tree, found):
+    sources: set[str] = set()
+    if not _places(tree, sources):
         return None
-    return found.pop() if len(found) == 1 else None
+    return sources.pop() if len(sources) == 1 else None
 
 
-def _places(tree: Operator, found: set[str]) -> bool:
+def _places(tree: Operator, sources: set[str]) -> bool:
     for each in walk(tree):
         if isinstance(each, Scan):
-            found.add(each.table.source)
+            sources.add(each.table.source)
         elif isinstance(each, Inline | Remote):
             return False
-        if len(found) > 1:
+        if len(sources) > 1:
             return False
-    return all(_places(each.plan, found) for each in nested_plans(tree))
+    return all(_places(each.plan, sources) for each in nested_plans(tree))
 
 
 def _ordered(tree: Operator, needed: frozenset[str], context: Context) -> Operator:
@@ -107,8 +107,8 @@ def _settled(leaves: list[Operator], predicates: list[exp.Expression]) -> list[e
     for each in predicates:
         over = {owners[name] for name in used(each) if name in owners}
         (alone.setdefault(over.pop(), []) if len(over) == 1 else rest).append(each)
-    for number, found in alone.items():
-        condition = all_of(found)
+    for number, conditions in alone.items():
+        condition = all_of(conditions)
         assert condition is not None
         leaves[number] = Filter(leaves[number], condition)
     return rest
@@ -154,10 +154,12 @@ class _Class:
 
     def first(self, relations: int) -> str:
         """The first of its columns in a set that has one; each set is asked for again and again."""
-        found = self.firsts.get(relations)
-        if found is None:
-            found = self.firsts[relations] = next(name for name, owner in self.owners.items() if owner & relations)
-        return found
+        name_of_column = self.firsts.get(relations)
+        if name_of_column is None:
+            name_of_column = self.firsts[relations] = next(
+                name for name, owner in self.owners.items() if owner & relations
+            )
+        return name_of_column
 
     def link(self, one: int, other: int) -> exp.Expression:
         """The equality of its first columns in two sets that both have one."""
@@ -219,9 +221,9 @@ class _Order:
             one, other = (groups.get(name, {name}) for name in each.pair)
             one |= other
             groups.update(dict.fromkeys(one, one))
-        found = [*{id(each): each for each in groups.values()}.values(), *alone]
+        classes = [*{id(each): each for each in groups.values()}.values(), *alone]
         return [
-            _Class({name: 1 << self.owners[name] for name in sorted(each)}, self._relations(each)) for each in found
+            _Class({name: 1 << self.owners[name] for name in sorted(each)}, self._relations(each)) for each in classes
         ]
 
     def _work(self, leaf: Operator, where: str) -> float:
@@ -236,18 +238,18 @@ class _Order:
 
     def _width(self, relations: int) -> float:
         """Bytes of a row of the columns that are needed outside of the set."""
-        found = self.widths.get(relations)
-        if found is None:
+        width = self.widths.get(relations)
+        if width is None:
             outside = self.needed.union(
                 *(each.names for each in self.predicates if each.over & relations and each.over & ~relations),
                 *(each.owners for each in self.classes if each.over & relations and each.over & ~relations),
             )
-            found = 0.0
+            width = 0.0
             for number, estimate in enumerate(self.estimates):
                 if relations >> number & 1:
-                    found += sum(each.width for name, each in estimate.columns.items() if name in outside)
-            self.widths[relations] = found
-        return found
+                    width += sum(each.width for name, each in estimate.columns.items() if name in outside)
+            self.widths[relations] = width
+        return width
 
     def _bring(self, relations: int) -> None:
         """Adds the way that fetches the set from the source where it is cheapest."""
@@ -264,13 +266,13 @@ class _Order:
         """Enters the ways to join two sets."""
         both = one | other
         if both not in self.rows:
-            given = self._between(one, other)
+            predicates = self._between(one, other)
             links = [
                 each.link(one, other)
                 for each in self.classes
-                if each.over & one and each.over & other and not any(map(each.says, given))
+                if each.over & one and each.over & other and not any(map(each.says, predicates))
             ]
-            between = [*(each.condition for each in given), *links]
+            between = [*(each.condition for each in predicates), *links]
             self.rows[both] = joined(self.rows[one], self.rows[other], "inner", between)
         ways = self.ways.setdefault(both, {})
         first, second = self.rows[one].rows, self.rows[other].rows
@@ -301,13 +303,13 @@ class _Order:
         first, second, of = self.rows[one].rows, self.rows[other].rows, self._costs(where)
         if not of.lookup:
             return (max(first, second) + rows) * of.scan + min(first, second) * of.work
-        found = [
+        outer_rows = [
             outer
             for inner, outer in ((one, second), (other, first))
             if not inner & (inner - 1) and self._indexed(inner, one | other)
         ]
-        if found:
-            return rows * of.work + min(found) * of.lookup
+        if outer_rows:
+            return rows * of.work + min(outer_rows) * of.lookup
         return rows * of.work + (first * second * of.compared or (first + second) * of.lookup)
 
     def _indexed(self, relation: int, both: int) -> bool:
@@ -362,14 +364,14 @@ class _Order:
 
     def _near(self, relations: int) -> int:
         """The relations that predicates connect with the set."""
-        found = self.near.get(relations)
-        if found is None:
-            found = 0
+        near = self.near.get(relations)
+        if near is None:
+            near = 0
             for number in range(len(self.leaves)):
                 if relations >> number & 1:
-                    found |= self.neighbours[number]
-            self.near[relations] = found
-        return found
+                    near |= self.neighbours[number]
+            self.near[relations] = near
+        return near
 
     def best(self) -> Operator:
         every = (1 << len(self.leaves)) - 1
@@ -431,15 +433,15 @@ class _Order:
 
     def _components(self) -> list[int]:
         """The sets of relations that predicates connect."""
-        found: list[int] = []
+        components: list[int] = []
         for number in range(len(self.leaves)):
             group = 1 << number
-            for each in list(found):
+            for each in list(components):
                 if self._connected(each, group) or self._connected(group, each):
-                    found.remove(each)
+                    components.remove(each)
                     group |= each
-            found.append(group)
-        return found
+            components.append(group)
+        return components
 
     def _tree(self, relations: int, where: str) -> Operator:
         way = self.ways[relations][where]
@@ -448,9 +450,9 @@ class _Order:
         if way.right is None:
             return self._tree(*way.left)
         one, other = way.left[0], way.right[0]
-        given = self._between(one, other)
-        conditions = [each.condition for each in given]
-        if not any(each.pair for each in given):
+        predicates = self._between(one, other)
+        conditions = [each.condition for each in predicates]
+        if not any(each.pair for each in predicates):
             linked = (each.link(one, other) for each in self.classes if each.over & one and each.over & other)
             conditions += islice(linked, 1)
         return Join(self._tree(*way.left), self._tree(*way.right), "inner", all_of(conditions))

@@ -96,24 +96,24 @@ def _needed(tree: Operator, side: Operator) -> frozenset[str]:
     """The columns that the operators around ``side`` use."""
     if tree is side:
         return frozenset()
-    found: frozenset[str] = frozenset().union(*map(used, tree.expressions))
-    return found.union(*(_needed(each, side) for each in tree.inputs))
+    names: frozenset[str] = frozenset().union(*map(used, tree.expressions))
+    return names.union(*(_needed(each, side) for each in tree.inputs))
 
 
 def _rest(expressions: Expressions, parts: set[exp.Expression]) -> frozenset[str]:
     """The columns that the expressions use outside of the parts."""
-    found: set[str] = set()
+    names: set[str] = set()
 
     def visit(node: exp.Expression) -> exp.Expression | None:
         if node in parts:
             return node
         if isinstance(node, exp.Column | Nested):
-            found.update(used(node))
+            names.update(used(node))
         return None
 
     for each in expressions:
         rebuilt(each, visit)
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _width(node: exp.Expression, context: Context, side: Operator) -> float:

@@ -54,19 +54,19 @@ def _below(semi: Join, tree: Operator, source: str, context: Context) -> Operato
     if place(tree) == source:
         return replace(semi, left=tree)
     if isinstance(tree, Filter):
-        found = _below(semi, tree.input, source, context)
-        return None if found is None else tree.with_inputs(found)
+        lower = _below(semi, tree.input, source, context)
+        return None if lower is None else tree.with_inputs(lower)
     if isinstance(tree, Join) and semi.condition is not None:
         semi = _renamed(semi, tree, source, context)
         assert semi.condition is not None
         needed = used(semi.condition)
         of_left, of_right = needed & set(tree.left.columns), needed & set(tree.right.columns)
         if not of_right and tree.kind in ("inner", "left", "semi", "anti"):
-            found = _below(semi, tree.left, source, context)
-            return None if found is None else tree.with_inputs(found, tree.right)
+            lower = _below(semi, tree.left, source, context)
+            return None if lower is None else tree.with_inputs(lower, tree.right)
         if not of_left and tree.kind in ("inner", "right"):
-            found = _below(semi, tree.right, source, context)
-            return None if found is None else tree.with_inputs(tree.left, found)
+            lower = _below(semi, tree.right, source, context)
+            return None if lower is None else tree.with_inputs(tree.left, lower)
     return None
 
 

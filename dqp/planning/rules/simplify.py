@@ -51,18 +51,18 @@ def simplify(tree: Operator, context: Context) -> Operator:
 
 def _operator(tree: Operator, context: Context) -> Operator:
     if isinstance(tree, Filter | Join) and tree.expressions:
-        (given,) = tree.expressions
-        if changing(given, context.options.functions):
+        (before,) = tree.expressions
+        if changing(before, context.options.functions):
             return tree
-        made = condition(folded(given, context))
-        if isinstance(tree, Filter) and is_true(made):
+        simplified = condition(folded(before, context))
+        if isinstance(tree, Filter) and is_true(simplified):
             return tree.input
-        if isinstance(tree, Join) and is_true(made) and tree.kind == "inner":
+        if isinstance(tree, Join) and is_true(simplified) and tree.kind == "inner":
             return Join(tree.left, tree.right)
-        implied = _implied(made, _sides(tree))
+        implied = _implied(simplified, _sides(tree))
         if implied:
-            made = all_of([*conjuncts(made), *implied]) or made
-        return tree if made is given else tree.with_expressions(lambda _: made)
+            simplified = all_of([*conjuncts(simplified), *implied]) or simplified
+        return tree if simplified is before else tree.with_expressions(lambda _: simplified)
     if not tree.expressions:
         return tree
     changed = {id(each): folded(each, context) for each in tree.expressions}
@@ -115,8 +115,8 @@ def _number(node: exp.Expression) -> int | Decimal | None:
     left, right = _number(node.this), _number(node.expression)
     if left is None or right is None:
         return None
-    made: int | Decimal = _ARITHMETIC[type(node)](left, right)
-    return made if -_INT32 <= made <= _INT32 and len(str(made)) < 16 else None
+    result: int | Decimal = _ARITHMETIC[type(node)](left, right)
+    return result if -_INT32 <= result <= _INT32 and len(str(result)) < 16 else None
 
 
 def _moved(start: Value | None, interval: exp.Interval, sign: int) -> exp.Expression | None:
@@ -198,31 +198,31 @@ def condition(node: exp.Expression) -> exp.Expression:
 
 
 def _conjunction(parts: list[exp.Expression]) -> exp.Expression:
-    made: dict[exp.Expression, None] = {}
+    distinct_parts: dict[exp.Expression, None] = {}
     for each in parts:
         for one in conjuncts(condition(each)):
             if is_false(one):
                 return FALSE
             if not is_true(one):
-                made[one] = None
-    return all_of(made) or TRUE
+                distinct_parts[one] = None
+    return all_of(distinct_parts) or TRUE
 
 
 def _disjunction(parts: list[exp.Expression]) -> exp.Expression:
-    made: dict[exp.Expression, None] = {}
+    distinct_parts: dict[exp.Expression, None] = {}
     for each in parts:
         for one in disjuncts(condition(each)):
             if is_true(one):
                 return TRUE
             if not is_false(one):
-                made[one] = None
-    if len(made) < 2:
-        return next(iter(made), FALSE)
-    said = [conjuncts(each) for each in made]
-    every = [each for each in said[0] if all(each in other for other in said[1:])]
+                distinct_parts[one] = None
+    if len(distinct_parts) < 2:
+        return next(iter(distinct_parts), FALSE)
+    conjuncts_of = [conjuncts(each) for each in distinct_parts]
+    every = [each for each in conjuncts_of[0] if all(each in other for other in conjuncts_of[1:])]
     if not every:
-        return any_of(made) or FALSE
-    rest = [[each for each in one if each not in every] for one in said]
+        return any_of(distinct_parts) or FALSE
+    rest = [[each for each in one if each not in every] for one in conjuncts_of]
     if not all(rest):
         return all_of(every) or TRUE
     inner = any_of(all_of(one) or TRUE for one in rest)
@@ -262,21 +262,21 @@ def _boolean(node: exp.Expression) -> bool:
 
 def _sides(tree: Operator) -> list[frozenset[str]]:
     """Groups of columns that could be filtered by themselves: those of the inputs of the joins below."""
-    found: list[frozenset[str]] = []
+    groups: list[frozenset[str]] = []
 
     def gather(each: Operator) -> None:
         if isinstance(each, Join) or (isinstance(each, Filter) and isinstance(each.input, Join)):
             for side in each.inputs:
                 gather(side)
         else:
-            found.append(frozenset(each.columns))
+            groups.append(frozenset(each.columns))
 
     if isinstance(tree, Filter) and isinstance(tree.input, Join):
         gather(tree.input)
     elif isinstance(tree, Join):
         gather(tree.left)
         gather(tree.right)
-    return found
+    return groups
 
 
 def _implied(node: exp.Expression, sides: list[frozenset[str]]) -> list[exp.Expression]:
@@ -284,7 +284,7 @@ def _implied(node: exp.Expression, sides: list[frozenset[str]]) -> list[exp.Expr
     if len(sides) < 2:
         return []
     parts = conjuncts(node)
-    found: list[exp.Expression] = []
+    implied_parts: list[exp.Expression] = []
     for each in parts:
         alternatives = disjuncts(each)
         if not 1 < len(alternatives) <= _IMPLIED:
@@ -293,9 +293,9 @@ def _implied(node: exp.Expression, sides: list[frozenset[str]]) -> list[exp.Expr
         for side in sides:
             if names <= side or names.isdisjoint(side):
                 continue
-            said = [[one for one in conjuncts(other) if used(one) and used(one) <= side] for other in alternatives]
-            if all(said):
-                implied = any_of(dict.fromkeys(all_of(one) or TRUE for one in said))
-                if implied is not None and implied not in parts and implied not in found:
-                    found.append(condition(implied))
-    return [each for each in found if each not in parts]
+            of_side = [[one for one in conjuncts(other) if used(one) and used(one) <= side] for other in alternatives]
+            if all(of_side):
+                implied = any_of(dict.fromkeys(all_of(one) or TRUE for one in of_side))
+                if implied is not None and implied not in parts and implied not in implied_parts:
+                    implied_parts.append(condition(implied))
+    return [each for each in implied_parts if each not in parts]

@@ -71,10 +71,10 @@ def _below(tree: Operator, needed: Set[str], context: Context) -> Operator:
         for each in tree.expressions:
             wanted |= used(each)
         inputs = [_pushed(each, wanted & frozenset(each.columns), context) for each in tree.inputs]
-    made = tree.with_inputs(*inputs)
-    if any(subqueries(each) for each in made.expressions):
-        made = made.with_expressions(lambda each: _plans(each, context))
-    return made
+    changed = tree.with_inputs(*inputs)
+    if any(subqueries(each) for each in changed.expressions):
+        changed = changed.with_expressions(lambda each: _plans(each, context))
+    return changed
 
 
 def _plans(expression: exp.Expression, context: Context) -> exp.Expression:
@@ -139,9 +139,9 @@ def _grows(tree: Operator, needed: Set[str], source: str, context: Context) -> b
     if not isinstance(tree, Join) or tree.kind in ("semi", "anti"):
         return False
     of, one = context.estimator.of, costs(context.dialect(source))
-    made = of(tree)
-    width = sum(each.width for name, each in made.columns.items() if name in needed)
-    whole = made.rows * (one.row + one.byte * width)
+    estimate = of(tree)
+    width = sum(each.width for name, each in estimate.columns.items() if name in needed)
+    whole = estimate.rows * (one.row + one.byte * width)
     wanted = needed | (used(tree.condition) if tree.condition is not None else frozenset())
     apart = ROUND_TRIP
     for side in tree.inputs:
@@ -149,7 +149,7 @@ def _grows(tree: Operator, needed: Set[str], source: str, context: Context) -> b
         width = sum(known.width for name, known in each.columns.items() if name in wanted)
         apart += each.rows * (one.row + one.byte * width)
     if whole > 1.2 * apart:
-        context.remark(f"{source}: a join gives {made.rows:,.0f} rows, more than its inputs have")
+        context.remark(f"{source}: a join gives {estimate.rows:,.0f} rows, more than its inputs have")
         return True
     return False
 

@@ -60,19 +60,19 @@ def _filter(tree: Filter, context: Context) -> Operator:
     for each in conjuncts(tree.condition):
         if not subqueries(each):
             plain.append(each)
-        elif (found := _semi_join(tree.input, each, context)) is not None:
-            semis.append(found)
+        elif (semi_join := _semi_join(tree.input, each, context)) is not None:
+            semis.append(semi_join)
         else:
             scalars.append(each)
-    made = _filtered(tree.input, plain)
+    result = _filtered(tree.input, plain)
     compared = []
     for each in scalars:
-        made, changed = _lifted(made, each, context)
+        result, changed = _lifted(result, each, context)
         compared.append(changed)
-    made = _filtered(made, compared)
+    result = _filtered(result, compared)
     for kind, plan, condition in semis:
-        made = Join(made, plan, kind, all_of(condition))
-    return in_order(made, tree.columns)
+        result = Join(result, plan, kind, all_of(condition))
+    return in_order(result, tree.columns)
 
 
 def _filtered(tree: Operator, predicates: Predicates) -> Operator:
@@ -81,15 +81,15 @@ def _filtered(tree: Operator, predicates: Predicates) -> Operator:
 
 
 def _scalars(tree: Project | Aggregate, context: Context) -> Operator:
-    made = tree.input
+    below = tree.input
 
     def change(expression: exp.Expression) -> exp.Expression:
-        nonlocal made
-        made, changed = _lifted(made, expression, context)
+        nonlocal below
+        below, changed = _lifted(below, expression, context)
         return changed
 
     other = tree.with_expressions(change)
-    return other.with_inputs(made)
+    return other.with_inputs(below)
 
 
 # EXISTS and IN.
@@ -115,10 +115,10 @@ def _semi_join(
         kind = "in"
     if kind not in ("exists", "in") or (operand is not None and subqueries(operand)):
         return None
-    found = _released(nested.plan, context)
-    if found is None:
+    released = _released(nested.plan, context)
+    if released is None:
         return None
-    plan, condition = found
+    plan, condition = released
     if kind == "in":
         if operand is None or isinstance(operand, exp.Tuple) or len(nested.plan.columns) != 1:
             return None
@@ -143,15 +143,15 @@ def _released(tree: Operator, context: Context) -> tuple[Operator, Predicates] |
     if not free(tree):
         return tree, []
     if isinstance(tree, Filter):
-        found = _released(tree.input, context)
-        if found is None:
+        released = _released(tree.input, context)
+        if released is None:
             return None
         bound, own = _bound(conjuncts(tree.condition), tree.input)
         if any(subqueries(each) or changing(each, context.options.functions) for each in bound):
             return None
         condition = all_of(own)
-        inner = found[0] if condition is None else Filter(found[0], condition)
-        return inner, [*found[1], *bound]
+        inner = released[0] if condition is None else Filter(released[0], condition)
+        return inner, [*released[1], *bound]
     if isinstance(tree, Project):
         return _released_project(tree, context)
     if isinstance(tree, Distinct) or (isinstance(tree, Sort) and tree.limit is None and not tree.offset):
@@ -159,24 +159,24 @@ def _released(tree: Operator, context: Context) -> tuple[Operator, Predicates] |
     if isinstance(tree, Join):
         return _released_join(tree, context)
     if isinstance(tree, Aggregate) and tree.keys and tree.sets is None:
-        found = _released(tree.input, context)
-        if found is None or _bound(list(tree.expressions), tree.input)[0]:
+        released = _released(tree.input, context)
+        if released is None or _bound(list(tree.expressions), tree.input)[0]:
             return None
-        grouped = _grouped(found[1], found[0], context)
+        grouped = _grouped(released[1], released[0], context)
         if grouped is None:
             return None
-        return replace(tree, input=found[0], keys=(*tree.keys, *grouped[0])), grouped[1]
+        return replace(tree, input=released[0], keys=(*tree.keys, *grouped[0])), grouped[1]
     return None
 
 
 def _released_project(tree: Project, context: Context) -> tuple[Operator, Predicates] | None:
-    found = _released(tree.input, context)
+    released = _released(tree.input, context)
     items = tree.expressions
-    if found is None or _bound(list(items), tree.input)[0]:
+    if released is None or _bound(list(items), tree.input)[0]:
         return None
     if any(each.find(exp.Window) or changing(each, context.options.functions) for each in items):
         return None
-    inner, predicates = found
+    inner, predicates = released
     known = set(tree.columns)
     passed = {name for each in predicates for name in used(each) & set(inner.columns)} - known
     return Project(inner, (*tree.items, *((name, column(name)) for name in sorted(passed)))), predicates
@@ -236,24 +236,24 @@ def _grouped(predicates: Predicates, over: Operator, context: Context) -> tuple[
 
 def _lifted(tree: Operator, expression: exp.Expression, context: Context) -> tuple[Operator, exp.Expression]:
     """The tree joined with the scalar subqueries of the expression, and the expression over their columns."""
-    made = tree
+    joined = tree
 
     def change(node: exp.Expression) -> exp.Expression | None:
-        nonlocal made
+        nonlocal joined
         if isinstance(node, exp.Window | exp.Lambda):
             return node
         if isinstance(node, Nested):
-            found = _scalar(made, node, context) if node.kind == "scalar" else None
-            if found is None:
+            scalar = _scalar(joined, node, context) if node.kind == "scalar" else None
+            if scalar is None:
                 return node
-            made, value = found
+            joined, value = scalar
             return value
         return None
 
     if not subqueries(expression):
         return tree, expression
     changed = rebuilt(expression, change)
-    return made, changed
+    return joined, changed
 
 
 def _scalar(tree: Operator, nested: Nested, context: Context) -> tuple[Operator, exp.Expression] | None:
@@ -268,10 +268,10 @@ def _scalar(tree: Operator, nested: Nested, context: Context) -> tuple[Operator,
     while isinstance(inner, Project):
         items.append(inner)
         inner = inner.input
-    found = _aggregate(tree, inner, context) if isinstance(inner, Aggregate) else _row(tree, inner, context)
-    if found is None:
+    subquery_join = _aggregate(tree, inner, context) if isinstance(inner, Aggregate) else _row(tree, inner, context)
+    if subquery_join is None:
         return None
-    joined, values, key = found
+    joined, values, key = subquery_join
     known = frozenset(joined.columns)
     value: exp.Expression = column(name)
     for each in items:
@@ -290,8 +290,8 @@ def _scalar(tree: Operator, nested: Nested, context: Context) -> tuple[Operator,
 def _item(node: exp.Expression, items: dict[str, exp.Expression]) -> exp.Expression | None:
     if not isinstance(node, exp.Column):
         return None
-    found = items.get(node.name, node)
-    return exp.Paren(this=found) if isinstance(found, exp.Binary) else found
+    item = items.get(node.name, node)
+    return exp.Paren(this=item) if isinstance(item, exp.Binary) else item
 
 
 Joined = tuple[Join, dict[str, exp.Expression], str | None]
@@ -394,10 +394,10 @@ def never_null(expression: exp.Expression, tree: Operator) -> bool:
         return never_null(expression, tree.input)
     if isinstance(tree, Project | Aggregate):
         items = dict(tree.items if isinstance(tree, Project) else tree.keys if tree.sets is None else ())
-        found = items.get(name)
-        if found is None and isinstance(tree, Aggregate) and tree.sets is None:
+        item = items.get(name)
+        if item is None and isinstance(tree, Aggregate) and tree.sets is None:
             return any(each == name and isinstance(one, exp.Count) for each, one in tree.aggregates)
-        return found is not None and never_null(found, tree.input)
+        return item is not None and never_null(item, tree.input)
     if isinstance(tree, Join):
         if tree.kind in ("inner", "left", "semi", "anti") and name in tree.left.columns:
             return never_null(expression, tree.left)

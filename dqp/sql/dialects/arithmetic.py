@@ -57,17 +57,17 @@ class Operators(Expressions):
             left, right = adapted(left, right), adapted(right, left)
         if DATE in (left.type, right.type) or TIMESTAMP in (left.type, right.type):
             raise self.refuse(f"{left.type} {operator} {right.type}")
-        found: Arithmetic = arithmetic(operator, left.type, right.type)
-        if found.type == DOUBLE:
+        operation: Arithmetic = arithmetic(operator, left.type, right.type)
+        if operation.type == DOUBLE:
             return self._floating(operator, self._double(left), self._double(right))
-        if left.is_constant and right.is_constant and found.type in WHOLE and operator in _FOLDED:
+        if left.is_constant and right.is_constant and operation.type in WHOLE and operator in _FOLDED:
             folded = _FOLDED[operator](left.constant, right.constant)
-            if fits(folded, found.type):
-                return Value(self.typed(folded, found.type), found.type, True, True, folded, typed=True)
-        text = self.written(operator, found.operands, left, right)
-        if found.checked and is_decimal(found.type):
-            text = self.checked(text, found.type)
-        return self.made(text, found.type)._replace(magnitude=_sized(operator, left, right))
+            if fits(folded, operation.type):
+                return Value(self.typed(folded, operation.type), operation.type, True, True, folded, typed=True)
+        text = self.written(operator, operation.operands, left, right)
+        if operation.checked and is_decimal(operation.type):
+            text = self.checked(text, operation.type)
+        return self.result(text, operation.type)._replace(magnitude=_sized(operator, left, right))
 
     def _double(self, value: Value) -> Value:
         """A number in DOUBLE, as DuckDB converts it."""
@@ -75,13 +75,13 @@ class Operators(Expressions):
             return self.known(constants.cast(value.constant, value.type, DOUBLE), DOUBLE)
         if value.type == DOUBLE:
             return value
-        return self.made(self.written("as double", value.type, value), DOUBLE)._replace(magnitude=magnitude(value))
+        return self.result(self.written("as double", value.type, value), DOUBLE)._replace(magnitude=magnitude(value))
 
     def _floating(self, operator: str, left: Value, right: Value) -> Value:
         sized = _sized(operator.partition(" ")[0], left, right)
         if sized is None and (operator, "double") not in self.OPERATIONS:
             raise self.refuse(f"{operator} on DOUBLE of any size, where what is too large is an error")
-        return self.made(self.written(operator, DOUBLE, left, right), DOUBLE)._replace(magnitude=sized)
+        return self.result(self.written(operator, DOUBLE, left, right), DOUBLE)._replace(magnitude=sized)
 
     def _on_div(self, node: exp.Div, columns: Columns) -> Value:
         left, right = self.value(node.this, columns), self.value(node.expression, columns)
@@ -107,7 +107,7 @@ class Operators(Expressions):
         left, right = self.value(node.this, columns), self.value(node.expression, columns)
         if (left.type, right.type) != (VARCHAR, VARCHAR):
             raise self.refuse(f"{left.type} || {right.type}")
-        return self.made(self.written("||", VARCHAR, left, right), VARCHAR)
+        return self.result(self.written("||", VARCHAR, left, right), VARCHAR)
 
 
 def _sized(operator: str, left: Value, right: Value) -> Magnitude | None:

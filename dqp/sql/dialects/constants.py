@@ -87,11 +87,11 @@ def _whole(value: int, to: Type) -> Any:
 def span(node: exp.Interval) -> tuple[int, timedelta]:
     """Months and the rest of a constant interval."""
     unit = str(node.args["unit"].name).upper().rstrip("S") if node.args.get("unit") else ""
-    given = node.this
+    amount = node.this
     sign = 1
-    if isinstance(given, exp.Neg):
-        given, sign = given.this, -1
-    text = given.name if isinstance(given, exp.Literal) else ""
+    if isinstance(amount, exp.Neg):
+        amount, sign = amount.this, -1
+    text = amount.name if isinstance(amount, exp.Literal) else ""
     if not re.fullmatch(r"-?\d{1,9}", text):
         raise NotPushed("an interval that is not a constant number of one unit")
     count = sign * int(text)

@@ -54,7 +54,7 @@ class Dialect(Functions, DialectProperties):
         super().__init__()
         self.native: dict[str, Origin] = {}
         """Columns that arrive in their declared type by themselves."""
-        self._found: dict[int, Value] = {}
+        self._values: dict[int, Value] = {}
         self._keys: set[int] = set()
 
     # The statement.
@@ -65,9 +65,9 @@ class Dialect(Functions, DialectProperties):
 
     def statement(self, tree: Operator) -> tuple[str, tuple[tuple[str, str], ...]]:
         """The SQL and its columns with their types."""
-        made = self.select(tree)
-        columns = {each: self.delivered(each, made.columns[each]) for each in tree.columns}
-        sql = self.text(replace(made, columns=columns), tree.columns)
+        query = self.select(tree)
+        columns = {each: self.delivered(each, query.columns[each]) for each in tree.columns}
+        sql = self.text(replace(query, columns=columns), tree.columns)
         if depth(sql) > self.DEEPEST:
             raise self.refuse("a statement nested so deeply")
         return sql, tuple((each, str(self.types[each])) for each in tree.columns)
@@ -76,14 +76,14 @@ class Dialect(Functions, DialectProperties):
 
     def expression(self, node: exp.Expression, columns: Columns) -> str:
         if isinstance(node, exp.Column) and id(node) not in self._keys:
-            self._found[id(node)] = value = self._column(node, columns)
+            self._values[id(node)] = value = self._column(node, columns)
             return value.text
         value = self.value(node, columns)
         if id(node) in self._keys:
             value = value._replace(text=self.written("group", value.type, value))
         if value.atom:
             self._atoms.add(value.text)
-        self._found[id(node)] = value
+        self._values[id(node)] = value
         return value.text
 
     def _scan(self, node: Scan) -> Select:
@@ -110,7 +110,7 @@ class Dialect(Functions, DialectProperties):
 
     def _learn(self, items: Iterable[tuple[str, exp.Expression]]) -> None:
         for name, node in items:
-            value = self._found[id(node)]
+            value = self._values[id(node)]
             self.types[name] = value.type
             self.magnitudes[name] = value.magnitude
             if isinstance(node, exp.Column):
@@ -120,28 +120,28 @@ class Dialect(Functions, DialectProperties):
                     self.opaque[name] = self.opaque[node.name]
 
     def _filter(self, node: Any) -> Select:
-        made = self._opened(node.input)
-        text = self.condition(node.condition, self._scope(made))
-        return replace(made, where=[*made.where, text])
+        query = self._opened(node.input)
+        text = self.condition(node.condition, self._scope(query))
+        return replace(query, where=[*query.where, text])
 
     def _project(self, node: Project) -> Select:
-        made = super()._project(node)
+        query = super()._project(node)
         self._learn(node.items)
-        return made
+        return query
 
     def _aggregate(self, node: Aggregate) -> Select:
         if node.sets is not None:
             raise self.refuse("grouping sets")
         before = self._keys
         self._keys = before | {id(each) for _, each in node.keys}
-        made = super()._aggregate(node)
+        query = super()._aggregate(node)
         self._keys = before
         self._learn((*node.keys, *node.aggregates))
-        return made
+        return query
 
     def _distinct(self, node: Distinct) -> Select:
-        made = super()._distinct(node)
-        return replace(made, columns={each: self._grouped(each, made.columns[each]) for each in node.columns})
+        query = super()._distinct(node)
+        return replace(query, columns={each: self._grouped(each, query.columns[each]) for each in node.columns})
 
     def _grouped(self, identifier: str, text: str) -> str:
         if identifier in self.opaque:
@@ -154,17 +154,17 @@ class Dialect(Functions, DialectProperties):
             raise self.refuse(f"a {node.kind} join")
         if node.kind == "full" and not _is_equijoin(node):
             raise self.refuse("a full join on anything but equal columns of both sides")
-        made = super()._join(node)
-        if made.tables > self.MOST_TABLES:
+        query = super()._join(node)
+        if query.tables > self.MOST_TABLES:
             raise self.refuse(f"a join of more than {self.MOST_TABLES} tables")
-        if node.condition is not None and self._found[id(node.condition)].type != BOOLEAN:
+        if node.condition is not None and self._values[id(node.condition)].type != BOOLEAN:
             raise self.refuse("a join on something that is not a condition")
-        return made
+        return query
 
     def _setoperation(self, node: SetOperation) -> Select:
         if node.kind not in self.SETS or (node.all and node.kind != "union"):
             raise self.refuse(f"{node.kind.upper()}{' ALL' if node.all else ''}")
-        made = super()._setoperation(node)
+        query = super()._setoperation(node)
         for name, first, *others in zip(node.names, *(each.columns for each in members(node)), strict=True):
             self.types[name] = self.types[first]
             for side in (first, *others):
@@ -177,19 +177,19 @@ class Dialect(Functions, DialectProperties):
                 other = self._size(side)
                 size = None if size is None or other is None else size.united(other)
             self.magnitudes[name] = size
-        return made
+        return query
 
     def _size(self, identifier: str) -> Magnitude | None:
         return self.magnitudes.get(identifier) or Magnitude.of_type(self.types[identifier])
 
     def _side(self, side: Operator, names: tuple[str, ...]) -> str:
-        made = self.select(side)
-        if made.order or made.limit:
-            made = self.derived(made, side.columns)
+        query = self.select(side)
+        if query.order or query.limit:
+            query = self.derived(query, side.columns)
         renamed = {
-            name: self._grouped(each, made.columns[each]) for name, each in zip(names, side.columns, strict=True)
+            name: self._grouped(each, query.columns[each]) for name, each in zip(names, side.columns, strict=True)
         }
-        return self.text(replace(made, columns=renamed), names)
+        return self.text(replace(query, columns=renamed), names)
 
     def ordering(self, key: exp.Expression, columns: Columns) -> str:
         assert isinstance(key, exp.Ordered)
@@ -232,8 +232,8 @@ def depth(sql: str) -> int:
         return 0
     opened: list[int] = []
     most = now = 0
-    for found in _NESTING.finditer(sql):
-        word = found[0]
+    for match in _NESTING.finditer(sql):
+        word = match[0]
         if word in (")", "END"):
             now -= opened.pop() if opened else 0
         elif word[0] in "(C":

@@ -191,7 +191,7 @@ class Expressions(Renderer):
             self._atoms.add(text)
         return text
 
-    def made(self, text: str, type: Type) -> Value:
+    def result(self, text: str, type: Type) -> Value:
         return Value(text, type, text in self._atoms)
 
     def enclosed(self, value: Value) -> str:
@@ -201,7 +201,7 @@ class Expressions(Renderer):
 
     def value(self, node: exp.Expression, columns: Columns) -> Value:
         handler: Callable[[Any, Columns], Value] | None = getattr(self, f"_on_{type(node).__name__.lower()}", None)
-        if handler is None or not _ARGUMENTS.issuperset(name for name, given in node.args.items() if given):
+        if handler is None or not _ARGUMENTS.issuperset(name for name, argument in node.args.items() if argument):
             raise self.refuse(f"{named(node)} is not on the list")
         return handler(node, columns)
 
@@ -259,7 +259,7 @@ class Expressions(Renderer):
         if value.type == to:
             return value
         text = self.written(f"as {kind(to)}", value.type, value)
-        return self.made(text, to)._replace(magnitude=magnitude(value) if to == DOUBLE else None)
+        return self.result(text, to)._replace(magnitude=magnitude(value) if to == DOUBLE else None)
 
     def typed(self, value: Any, type: Type) -> str:
         """A constant whose type was asked for."""
@@ -337,14 +337,14 @@ class Expressions(Renderer):
             # Databases may compare exact numbers with floating ones exactly, DuckDB compares floating ones.
             if as_decimal(value.type).width <= EXACT_DIGITS:
                 return value
-            return self.made(self.written("as double", value.type, value), DOUBLE)
+            return self.result(self.written("as double", value.type, value), DOUBLE)
         if value.is_constant or not is_decimal(type) or is_within(value.type, type):
             return value
-        return self.made(self.checked(self.enclosed(value), type), type)
+        return self.result(self.checked(self.enclosed(value), type), type)
 
     def _compare(self, operator: str, left: Value, right: Value) -> Value:
         one, other, type = self._pair(left, right)
-        return self.made(self.comparison(operator, type, one, other), BOOLEAN)
+        return self.result(self.comparison(operator, type, one, other), BOOLEAN)
 
     def comparison(self, operator: str, type: Type, left: Value, right: Value) -> str:
         return self.written(operator, type, left, right)
@@ -391,28 +391,28 @@ class Expressions(Renderer):
             self.written("=", type, value, paired[0])
         if len(types) > 1 and not all(map(is_exact, types)) and types != {DATE}:
             raise self.refuse("IN with values of several types")
-        return self.made(self.membership(next(iter(types)), value, paired), BOOLEAN)
+        return self.result(self.membership(next(iter(types)), value, paired), BOOLEAN)
 
     def _on_keys(self, node: Keys, columns: Columns) -> Value:
         value = self.value(node.this, columns)
         if value.type not in WHOLE:
             raise self.refuse(f"whole numbers as keys of {value.type}")
         self.written("=", value.type, value, value)
-        return self.made(self.listed(value, node.text_of_numbers), BOOLEAN)
+        return self.result(self.listed(value, node.text_of_numbers), BOOLEAN)
 
     def listed(self, value: Value, numbers: str) -> str:
         """Whether a whole number is one of very many, which are separated by commas."""
         return f"{self.operand(value)} IN ({numbers})"
 
     def _on_members(self, node: Members, columns: Columns) -> Value:
-        given, names = [], []
+        operands, names = [], []
         for each, name in zip(node.expressions, node.key_table.data.column_names, strict=True):
             value = self.value(each, columns)
             self.written("=", value.type, value, value)
-            given.append(self.member(value))
+            operands.append(self.member(value))
             names.append(self.quoted(name))
         self.tables[node.key_table] = None
-        one = given[0] if len(given) == 1 else f"({', '.join(given)})"
+        one = operands[0] if len(operands) == 1 else f"({', '.join(operands)})"
         return Value(f"{one} IN (SELECT {', '.join(names)} FROM {self.quoted(node.key_table.name)})", BOOLEAN)
 
     def member(self, value: Value) -> str:
@@ -433,7 +433,7 @@ class Expressions(Renderer):
         if value.type != VARCHAR or not (pattern.is_constant and isinstance(pattern.constant, str)):
             raise self.refuse("LIKE with a pattern that is not a constant")
         self.written("like", VARCHAR, value, pattern)
-        return self.made(self.like(value, pattern.constant), BOOLEAN)
+        return self.result(self.like(value, pattern.constant), BOOLEAN)
 
     def like(self, value: Value, pattern: str) -> str:
         raise self.refuse("LIKE")

@@ -44,7 +44,7 @@ class Functions(Operators):
     """Every function is an operation of the whitelist on the type of its first operand."""
 
     def _function(self, name: str, type: Type, *values: Value) -> Value:
-        return self.made(self.written(name, values[0].type, *values), type)
+        return self.result(self.written(name, values[0].type, *values), type)
 
     def _counts(self, node: exp.Expression | None, columns: Columns, least: int) -> Value:
         value = self.known(None, NULL) if node is None else self.value(node, columns)
@@ -97,10 +97,10 @@ class Functions(Operators):
             if each.is_constant and each.type == VARCHAR and type in (DATE, TIMESTAMP):
                 own = type
             type = common(type, own)
-        made = [self._as(each, type) if each.is_constant else each for each in values]
-        if any(each.type not in (type, NULL) and not (is_exact(each.type) and is_exact(type)) for each in made):
+        converted = [self._as(each, type) if each.is_constant else each for each in values]
+        if any(each.type not in (type, NULL) and not (is_exact(each.type) and is_exact(type)) for each in converted):
             raise self.refuse("alternatives of several types")
-        return made, type
+        return converted, type
 
     def _as(self, value: Value, type: Type) -> Value:
         """A constant in another type: computed with, it must have the type that was asked for in the source, too."""
@@ -126,12 +126,12 @@ class Functions(Operators):
         return self._choice([self.condition(node.this, columns)], results)
 
     def _choice(self, conditions: Sequence[str], results: Sequence[Value]) -> Value:
-        made, type = self._alternatives(results)
-        self.written("case", type, made[0])
-        parts = [f"WHEN {one} THEN {self.operand(two)}" for one, two in zip(conditions, made, strict=False)]
-        if made[-1].constant is not None or not made[-1].is_constant:
-            parts.append(f"ELSE {self.operand(made[-1])}")
-        return Value(f"CASE {' '.join(parts)} END", type, True, magnitude=_widest(made))
+        converted, type = self._alternatives(results)
+        self.written("case", type, converted[0])
+        parts = [f"WHEN {one} THEN {self.operand(two)}" for one, two in zip(conditions, converted, strict=False)]
+        if converted[-1].constant is not None or not converted[-1].is_constant:
+            parts.append(f"ELSE {self.operand(converted[-1])}")
+        return Value(f"CASE {' '.join(parts)} END", type, True, magnitude=_widest(converted))
 
     def _on_coalesce(self, node: exp.Coalesce, columns: Columns) -> Value:
         values, type = self._alternatives([self.value(each, columns) for each in (node.this, *node.expressions)])
@@ -205,33 +205,33 @@ class Functions(Operators):
             raise self.refuse(f"{node.kind} of a subquery")
         before, self.outer = self.outer, {**self.outer, **columns}
         try:
-            made = self.select(node.plan)
+            query = self.select(node.plan)
             identifier = node.plan.columns[0]
             if identifier in self.opaque:
                 raise NotPushed(self.opaque[identifier])
             value = self.value(node.this, columns)
             type = common(value.type, self.types[identifier])
-            self.comparison("=", type, value, Value(made.columns[identifier], self.types[identifier]))
-            if made.limit:
-                made = self.derived(made, node.plan.columns)
+            self.comparison("=", type, value, Value(query.columns[identifier], self.types[identifier]))
+            if query.limit:
+                query = self.derived(query, node.plan.columns)
             if type == DOUBLE:
                 value = self._fitted(value, type)
-                inner = self._fitted(self._column(column(identifier), made.columns), type)
-                made = replace(made, columns={**made.columns, identifier: inner.text})
-            text = self.text(self.searched(made, identifier, value), node.plan.columns)
+                inner = self._fitted(self._column(column(identifier), query.columns), type)
+                query = replace(query, columns={**query.columns, identifier: inner.text})
+            text = self.text(self.searched(query, identifier, value), node.plan.columns)
         finally:
             self.outer = before
         return Value(f"{self.sought(value)} IN ({text})", BOOLEAN)
 
-    def searched(self, made: Select, identifier: str, value: Value) -> Select:
+    def searched(self, query: Select, identifier: str, value: Value) -> Select:
         """A subquery among whose values in the column a value is looked for."""
-        return made
+        return query
 
 
 def _widest(values: Sequence[Value]) -> Magnitude | None:
-    found = [magnitude(each) for each in values if not (each.is_constant and each.constant is None)]
-    known = [each for each in found if each is not None]
-    return reduce(Magnitude.united, known) if known and len(known) == len(found) else None
+    magnitudes = [magnitude(each) for each in values if not (each.is_constant and each.constant is None)]
+    known = [each for each in magnitudes if each is not None]
+    return reduce(Magnitude.united, known) if known and len(known) == len(magnitudes) else None
 
 
 def _when(condition: str | None, text: str) -> str:

@@ -156,9 +156,9 @@ class MariaDB(Dialect):
         return super()._scan(node)
 
     def _learn(self, items: Iterable[tuple[str, exp.Expression]]) -> None:
-        given = tuple(items)
-        super()._learn(given)
-        for name, node in given:
+        columns = tuple(items)
+        super()._learn(columns)
+        for name, node in columns:
             if isinstance(node, exp.Column) and node.name in self._collations:
                 self._collations[name] = self._collations[node.name]
 
@@ -189,12 +189,12 @@ class MariaDB(Dialect):
         key = self.operand(inner)
         if node.kind == "anti":
             where.append(f"{key} IS NOT NULL")
-        given = self._looked_up(right, key, value.type, inner.type)
-        text = f"IN ({self.text(replace(right, where=where), (), f'SELECT {given}')})"
+        selected = self._looked_up(right, key, value.type, inner.type)
+        text = f"IN ({self.text(replace(right, where=where), (), f'SELECT {selected}')})"
         kept = f"{self.operand(value)} {text}"
         if node.kind == "anti":
             kept = f"({self.enclosed(value)} IS NULL OR {self.operand(value)} NOT {text})"
-        self._found[id(node.condition)] = Value(kept, BOOLEAN)
+        self._values[id(node.condition)] = Value(kept, BOOLEAN)
         return replace(left, where=[*left.where, kept])
 
     def _key(self, node: Join) -> tuple[exp.Expression, exp.Expression, list[exp.Expression]]:
@@ -216,30 +216,30 @@ class MariaDB(Dialect):
         before = self._searching
         self._searching = before or node.kind == "in"
         try:
-            made = super()._on_nested(node, columns)
+            value = super()._on_nested(node, columns)
         finally:
             self._searching = before
         if self._cached(free(node.plan)):
             raise self.refuse(_DEPENDS)
-        return made
+        return value
 
-    def derived(self, made: Select, columns: tuple[str, ...]) -> Select:
+    def derived(self, query: Select, columns: tuple[str, ...]) -> Select:
         if self._searching:
             # MariaDB 11 leaves out rows that are equal in the collations of the columns: 'A' beside 'a'.
             texts = [each for each in columns if self.types[each] == VARCHAR and each not in self.opaque]
-            exact = {each: self.operand(self._column(column(each), made.columns)) for each in texts}
-            made = replace(made, columns={**made.columns, **exact})
+            exact = {each: self.operand(self._column(column(each), query.columns)) for each in texts}
+            query = replace(query, columns={**query.columns, **exact})
             self._collations.update(dict.fromkeys(texts, self.BYTES))
-        return self._apart(super().derived(made, columns))
+        return self._apart(super().derived(query, columns))
 
-    def searched(self, made: Select, identifier: str, value: Value) -> Select:
-        text = self._looked_up(made, made.columns[identifier], value.type, self.types[identifier])
-        return replace(made, columns={**made.columns, identifier: text})
+    def searched(self, query: Select, identifier: str, value: Value) -> Select:
+        text = self._looked_up(query, query.columns[identifier], value.type, self.types[identifier])
+        return replace(query, columns={**query.columns, identifier: text})
 
-    def _looked_up(self, made: Select, text: str, type: Type, own: Type) -> str:
+    def _looked_up(self, query: Select, text: str, type: Type, own: Type) -> str:
         """What a subquery gives that is searched for a value of a type. MariaDB 11 looks into a derived table by a key,
         with the value converted to the column's type, so that 1.5 finds 2; it has no key of an expression."""
-        is_safe = "(SELECT" not in made.source or (type in WHOLE and own in WHOLE)
+        is_safe = "(SELECT" not in query.source or (type in WHOLE and own in WHOLE)
         return text if is_safe else f"COALESCE({text})"
 
     def _setoperation(self, node: SetOperation) -> Select:
@@ -303,13 +303,13 @@ class MariaDB(Dialect):
 
     def like(self, value: Value, pattern: str) -> str:
         # DuckDB's LIKE has no escape character; MariaDB's is the backslash unless another one is given.
-        given, escape = self.string(pattern), ""
+        pattern_text, escape = self.string(pattern), ""
         if "\\" in pattern:
-            given, escape = self.string(pattern.replace("|", "||")), " ESCAPE '|'"
+            pattern_text, escape = self.string(pattern.replace("|", "||")), " ESCAPE '|'"
         sought = self._by_bytes(value) if value.is_constant else value
-        text = f"{self.operand(sought)} LIKE {given}{escape}"
+        text = f"{self.operand(sought)} LIKE {pattern_text}{escape}"
         if self._collated_column(VARCHAR, value) and pattern.isascii() and pattern[:1] not in ("%", "_", ""):
-            return self._both(f"{value.text} LIKE {given}{escape}", text)
+            return self._both(f"{value.text} LIKE {pattern_text}{escape}", text)
         return text
 
     def _collated_column(self, type: Type, value: Value) -> bool:

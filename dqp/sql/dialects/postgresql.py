@@ -134,8 +134,8 @@ class PostgreSQL(Dialect):
         """Texts that are decimals of the type they should have."""
 
     def _scan(self, node: Scan) -> Select:
-        made = super()._scan(node)
-        columns = dict(made.columns)
+        query = super()._scan(node)
+        columns = dict(query.columns)
         for identifier, name in node.items:
             column = node.table.column(name)
             # DECIMAL holds no numeric without a precision, and its text would be no number.
@@ -143,7 +143,7 @@ class PostgreSQL(Dialect):
                 own = f"double precision{column.type[len('DOUBLE') :]}"
                 columns[identifier] = text = f"CAST({columns[identifier]} AS {own})"
                 self._atoms.add(text)
-        return replace(made, columns=columns)
+        return replace(query, columns=columns)
 
     def string(self, value: str) -> str:
         """A literal that means the same whatever ``standard_conforming_strings`` is."""
@@ -175,9 +175,9 @@ class PostgreSQL(Dialect):
         return f"CAST({text} AS numeric({width},{scale}))"
 
     def checked(self, text: str, type: Type) -> str:
-        made = f"CAST({text} AS numeric({type.width},{type.scale}))"
-        self._cast.add(made)
-        return made
+        cast = f"CAST({text} AS numeric({type.width},{type.scale}))"
+        self._cast.add(cast)
+        return cast
 
     def like(self, value: Value, pattern: str) -> str:
         # DuckDB's LIKE has no escape character unless one is given.

@@ -74,9 +74,9 @@ class _Guard(str):
 
     @classmethod
     def of(cls, column: str, bad: str) -> _Guard:
-        made = cls(_REFUSED.format(bad, ""))
-        made.column, made.bad = column, bad
-        return made
+        guard = cls(_REFUSED.format(bad, ""))
+        guard.column, guard.bad = column, bad
+        return guard
 
     def after(self, conditions: Iterable[str]) -> str:
         """For the rows alone that these conditions leave."""
@@ -158,21 +158,21 @@ class SQLite(Dialect):
         return super().statement(tree)
 
     def _scan(self, node: Scan) -> Select:
-        made = super()._scan(node)
+        query = super()._scan(node)
         for identifier, _ in node.items:
             kind = self.types[identifier].name.lower()
             guard = _GUARDS.get("looked into" if kind == "varchar" and self._looking else kind)
             if identifier in self._used and identifier not in self.opaque and guard is not None:
-                column = made.columns[identifier]
-                made.where.append(_Guard.of(column, guard.format(column)))
-        return made
+                column = query.columns[identifier]
+                query.where.append(_Guard.of(column, guard.format(column)))
+        return query
 
     def _filter(self, node: Filter) -> Select:
-        made = self._opened(node.input)
-        scope = self._scope(made)
+        query = self._opened(node.input)
+        scope = self._scope(query)
         parts = conjuncts(node.condition)
         parts = parts if len(parts) <= _MOST_APART else [node.condition]
-        return replace(made, where=[*made.where, *(self.condition(each, scope) for each in parts)])
+        return replace(query, where=[*query.where, *(self.condition(each, scope) for each in parts)])
 
     def conditions(self, where: Sequence[str]) -> Sequence[str]:
         """In the order in which SQLite asks them: each condition behind the guards of the columns that it reads. A row
@@ -180,15 +180,15 @@ class SQLite(Dialect):
         guards = [each for each in where if isinstance(each, _Guard)]
         rest = [each for each in where if not isinstance(each, _Guard)]
         guards.sort(key=lambda guard: (all(guard.column not in each for each in rest), "GLOB" in guard.bad))
-        found: list[str] = []
+        in_sequence: list[str] = []
         for at in range(len(guards) + 1):
             later = [each.column for each in guards[at:]]
             ready = [each for each in rest if not any(column in each for column in later)]
             rest = [each for each in rest if each not in ready]
-            found += ready
+            in_sequence += ready
             if at < len(guards):
-                found.append(guards[at].after(each for each in found if _repeated(each, guards[at])))
-        return found
+                in_sequence.append(guards[at].after(each for each in in_sequence if _repeated(each, guards[at])))
+        return in_sequence
 
     def _setoperation(self, node: SetOperation) -> Select:
         if len(members(node)) > _MOST_UNITED:
@@ -244,12 +244,12 @@ def _is_one_row(plan: Operator) -> bool:
 
 def _mentioned(tree: Operator) -> frozenset[str]:
     """Identifiers that expressions use, in nested plans too, and those of whole rows that are compared."""
-    found: set[str] = set()
+    identifiers: set[str] = set()
     for node in walk(tree):
         if isinstance(node, Distinct | SetOperation):
-            found.update(*(each.columns for each in node.inputs))
+            identifiers.update(*(each.columns for each in node.inputs))
         for expression in node.expressions:
-            found |= used(expression)
+            identifiers |= used(expression)
             for nested in expression.find_all(Nested):
-                found |= _mentioned(nested.plan) | set(nested.plan.columns)
-    return frozenset(found)
+                identifiers |= _mentioned(nested.plan) | set(nested.plan.columns)
+    return frozenset(identifiers)

@@ -52,9 +52,9 @@ _SAME = {
 @lru_cache(4096)
 def parsed(text: str) -> Type:
     """The type that DuckDB writes so, or one of its other names."""
-    found = re.fullmatch(r"(?:DECIMAL|NUMERIC)\((\d+)(?:, ?(\d+))?\)", text, re.IGNORECASE)
-    if found:
-        return Type("DECIMAL", int(found.group(1)), int(found.group(2) or 0))
+    match = re.fullmatch(r"(?:DECIMAL|NUMERIC)\((\d+)(?:, ?(\d+))?\)", text, re.IGNORECASE)
+    if match:
+        return Type("DECIMAL", int(match.group(1)), int(match.group(2) or 0))
     bare = text.upper() if not text.endswith("]") else text
     name = _SAME.get(bare, bare)
     return Type("DECIMAL", 18, 3) if name == "DECIMAL" else Type(_SAME.get(bare.partition("(")[0], name))
@@ -163,14 +163,14 @@ class Magnitude(NamedTuple):
         """Of a result, rounded or not; None where it might not be a DOUBLE of full precision."""
         match operator:
             case "+" | "-":  # a difference is at least one bit of the smaller of both
-                made = Magnitude(min(self.low, other.low) - 17, max(self.high, other.high) + 1)
+                result = Magnitude(min(self.low, other.low) - 17, max(self.high, other.high) + 1)
             case "*":
-                made = Magnitude(self.low + other.low, self.high + other.high)
+                result = Magnitude(self.low + other.low, self.high + other.high)
             case "/":
-                made = Magnitude(self.low - other.high, self.high - other.low)
+                result = Magnitude(self.low - other.high, self.high - other.low)
             case _:
                 return None
-        return made if made.low > -300 and made.high < 300 else None
+        return result if result.low > -300 and result.high < 300 else None
 
 
 class Arithmetic(NamedTuple):
