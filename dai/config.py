@@ -27,6 +27,7 @@ PREFIX = "DAI_"
 SEPARATOR = "__"
 MOST = {int: 1 << 53, float: 1e9}
 """No number in a configuration is larger, or negative; fields with a bound of their own say it in their metadata."""
+_SWITCH = {"true": True, "false": False}
 _FILE_DATABASES = frozenset({"sqlite", "duckdb"})
 
 
@@ -329,7 +330,7 @@ def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **give
 
 def _bounded(value: Any, where: str, most: float | None) -> Any:
     """``value``; ConfigurationError for a number below 0 or above ``most``, or that is none."""
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         most = MOST[type(value)] if most is None else most
         if value < 0:
             raise ConfigurationError(f"{where} must be 0 or more, not {value}.")
@@ -347,14 +348,16 @@ def _value(value: Any, hint: Any, where: str, base: Path) -> Any:
         if not isinstance(value, list | tuple):
             raise ConfigurationError(f"{where} must be a list.")
         return tuple(value)
-    wanted = {int: "a whole number", float: "a number", str: "text", Path: "a path"}[hint]
+    wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}[hint]
     wrong = ConfigurationError(f"{where} must be {wanted}, not {_shown(value)}.")
     if isinstance(value, _Override) and hint in (int, float):
         try:
             return hint(value)
         except ValueError:
             raise wrong from None
-    if isinstance(value, bool):
+    if isinstance(value, _Override) and hint is bool and value.lower() in _SWITCH:
+        return _SWITCH[value.lower()]
+    if isinstance(value, bool) and hint is not bool:
         raise wrong
     if hint is Path and isinstance(value, str):
         return (base / value).resolve()

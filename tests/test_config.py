@@ -99,6 +99,18 @@ def test_a_whole_url_may_be_a_secret() -> None:
     assert made.resources["a"].url == "postgresql://u:p@h/d"
 
 
+RESOURCE = {"resources": {"a": {"url": "sqlite://"}}}
+
+
+def test_a_switch_is_set_by_file_and_environment() -> None:
+    assert config(RESOURCE).resources["a"].read_sockets is True
+    for value in (True, False):
+        document = {"resources": {"a": {"url": "sqlite://", "read_sockets": value}}}
+        assert config(document).resources["a"].read_sockets is value
+        for text in (str(value), str(value).lower()):
+            assert config(RESOURCE, DAI_RESOURCES__A__READ_SOCKETS=text).resources["a"].read_sockets is value
+
+
 @pytest.mark.parametrize(
     ("document", "environment", "says"),
     [
@@ -119,6 +131,12 @@ def test_a_whole_url_may_be_a_secret() -> None:
         ({"resources": {"a": {"ulr": "sqlite://"}}}, {}, "no key 'ulr'.*'url'"),
         ({"resources": {"a": {"url": "nothing like it"}}}, {}, "resources.a.url is not a database URL"),
         ({"resources": {"a": {"url": "sqlite://", "pool_size": 0}}}, {}, "pool_size must be at least 1"),
+        (
+            {"resources": {"a": {"url": "sqlite://", "read_sockets": 1}}},
+            {},
+            "read_sockets must be true or false, not 1",
+        ),
+        (RESOURCE, {"DAI_RESOURCES__A__READ_SOCKETS": "no"}, "read_sockets must be true or false, not 'no'"),
         ({"resources": {"a": {"url": "postgresql://h/d", "password": "env:NO"}}}, {}, "variable 'NO' is not set"),
         ({"resources": {"a": {"url": "postgresql://h/d", "password": "file:no"}}}, {}, "'no' cannot be read"),
         ({"resources": {"a": {"url": "sqlite://"}}, "federations": {"a": {}}}, {}, "resource of this name already"),

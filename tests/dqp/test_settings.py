@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from dai import config
 from dai.errors import ConfigurationError
-from dqp.settings import SourceSettings, load, parse
+from dqp.settings import EvaluatorSettings, SourceSettings, load, parse
 
 TOML = """
 [federations.lab]
@@ -146,3 +147,9 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_the_liveness_timeout_keeps_its_former_key() -> None:
     assert parse({"sources": {}, "silence": 3}).liveness_timeout == 3.0
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_an_evaluator_keeps_freed_memory_or_does_not(value: bool) -> None:
+    content = {"keep_freed_memory": value}
+    assert config.section(EvaluatorSettings, "roles.evaluator", content, Path()).keep_freed_memory is value

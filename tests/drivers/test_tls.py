@@ -13,7 +13,8 @@ from dai.drivers.mariadb import wire as mariadb_wire
 from dai.drivers.postgresql import driver as postgresql
 from dai.errors import CancelledError, ConfigurationError, DatabaseUnavailableError
 from dai.streams.cancellation import Cancellation
-from tests.drivers.statements import table
+from tests.drivers.conformance_cases import CASES, every_type
+from tests.drivers.statements import table, update
 from tests.processes import until
 from tests.servers import Server
 from tests.servers.mariadb import MariaServer
@@ -182,6 +183,23 @@ def test_postgresql_behind_tls_is_not_read_from_the_socket(
     driver = driver_for(f"{secure_postgres.url}?sslmode=require")
     assert table(driver, "SELECT n FROM generate_series(1, 300000) AS n").num_rows == 300_000
     driver.close()
+
+
+def test_postgresql_reads_every_type_behind_tls_as_without(secure_postgres: Server) -> None:
+    """Few rows by psycopg; many by ADBC behind TLS, and without TLS from the socket where no column is an array."""
+    plain = driver_for(f"{secure_postgres.url}?sslmode=disable")
+    encrypted = driver_for(f"{secure_postgres.url}?sslmode=require")
+    for statement in every_type("postgresql"):
+        update(plain, statement)
+    no_arrays = [f"c{at}" for at, case in enumerate(CASES["postgresql"]) if not case.declared.endswith("[]")]
+    many = "SELECT n, {} FROM every_type, generate_series(1, 10000) AS n ORDER BY n, id"
+    for sql in ("SELECT * FROM every_type ORDER BY id", many.format(", ".join(no_arrays)), many.format("every_type.*")):
+        expected = table(plain, sql)
+        assert expected.num_rows
+        assert table(encrypted, sql).equals(expected, check_metadata=True)
+    update(plain, "DROP TABLE every_type")
+    for driver in (plain, encrypted):
+        driver.close()
 
 
 def test_postgresql_with_a_certificate_that_nobody_knows(secure_postgres: Server, certificate: Path) -> None:
