@@ -49,8 +49,9 @@ def mysql() -> Iterator[MySQLServer]:
         yield server
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items[:] = in_order(items)
+    items[:] = in_order(items)  # pytest then brings together what shares a server
     for each in items:
         if needs_server(each):
             each.add_marker("server")

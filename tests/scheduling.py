@@ -1,8 +1,8 @@
 """In which order the files of tests run, and which of them one process runs, where pytest-xdist runs several.
 
-A file's tests run in one process, so that what is shared in a module is loaded once. The files of ``TOGETHER`` run one
-after the other in one process: they kill servers that they share, fill the machine with processes or measure memory,
-and are not to do so beside each other. The longest come first, so that no process is left with one at the end.
+A file's tests run in one process, so that what is shared in a module is loaded once. So do the files of each group of
+``TOGETHER``: they share servers that they kill, and what fills the machine with processes or measures memory stands in
+the first group, not to run beside its like. The longest come first, so that no process is left with one at the end.
 """
 
 import re
@@ -13,13 +13,20 @@ from typing import Any
 
 import pytest
 
-TOGETHER = ("tests/faults/",)
-LONGEST = (
-    "tests/faults/",
+FAULTS = "tests/faults/test_"
+ONE_SERVER = ("many_users", "slow_reader", "cancel", "database_", "disk_", "service_", "stopped_", "query_tables_")
+MEASURED = ("federation_spilling", "federation_many")
+TOGETHER = (
+    tuple(FAULTS + name for name in (*ONE_SERVER, *MEASURED)),
+    (FAULTS,),
+)
+LONGEST: tuple[str | tuple[str, ...], ...] = (
+    TOGETHER[0],
     "tests/dqp/test_ray_runtime.py",
     "tests/dqp/test_service_runtime.py",
     "tests/dqp/test_generated.py",
     "tests/dqp/dialects/test_whitelists.py",
+    FAULTS,
     "tests/drivers/test_conformance.py",
     "tests/dqp/test_changed_tables.py",
     "tests/api/test_statuses.py",
@@ -37,7 +44,7 @@ def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def _rank(nodeid: str) -> int:
-    return next((at for at, name in enumerate(LONGEST) if nodeid.startswith(name)), len(LONGEST))
+    return next((at for at, names in enumerate(LONGEST) if nodeid.startswith(names)), len(LONGEST))
 
 
 def needs_server(item: pytest.Item) -> bool:
@@ -62,7 +69,7 @@ def by_file(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return next((name for name in TOGETHER if nodeid.startswith(name)), nodeid.split("::", 1)[0])
+            return next((each[0] for each in TOGETHER if nodeid.startswith(each)), nodeid.split("::", 1)[0])
 
     config.option.loadscopereorder = False
     return ByFile(config, log)

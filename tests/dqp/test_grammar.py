@@ -20,6 +20,7 @@ from tests.dqp.generated.report import determined, report
 from tests.dqp.generated.shrink import shrunk
 
 SEEDS = range(2000)
+ASKED = range(500)
 CONSTRUCTS = {
     "inner join": r" (INNER )?JOIN \S+( AS)? \w+ ON",
     "left join": r" LEFT (OUTER )?JOIN ",
@@ -205,15 +206,15 @@ def test_a_seed_is_a_query() -> None:
 
 def test_queries_run_and_find_rows(oracles: tuple[Oracle, Oracle]) -> None:
     ran = found = 0
-    for seed in SEEDS:
+    for seed in ASKED:
         try:
             rows = oracles[0].answer(query(seed)).num_rows
         except duckdb.Error:
             continue
         ran += 1
         found += rows > 0
-    assert ran > 0.94 * len(SEEDS)
-    assert ran < len(SEEDS)  # some fail on purpose
+    assert ran > 0.94 * len(ASKED)
+    assert ran < len(ASKED)  # some fail on purpose
     assert found > 0.6 * ran
 
 
@@ -234,7 +235,7 @@ def test_every_form_runs(oracles: tuple[Oracle, Oracle]) -> None:
 
 
 def test_answers_are_determined(oracles: tuple[Oracle, Oracle]) -> None:
-    assert [seed for seed in range(600) if not determined(query(seed), oracles)] == []
+    assert [seed for seed in ASKED[:300] if not determined(query(seed), oracles)] == []
 
 
 TABLE = pa.table({"a": [1, 2, 2], "x": [0.1, None, 2.0], "t": ["a", "", None]})
