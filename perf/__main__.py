@@ -10,6 +10,7 @@ from perf.world import world
 
 BENCHMARKS = {
     "bulk": "1 M rows x 10 columns: Arrow and WebRowSet against the bare drivers",
+    "tls": "many rows from PostgreSQL behind TLS against those without",
     "goterm": "protein_goterm whole, and pulled in blocks, against psycopg",
     "latency": "a one-row query against a bare FastAPI handler; validation of a document",
     "codecs": "encoding and decoding alone, every format, against lxml and pyarrow",

@@ -1,6 +1,5 @@
 """Databases behind TLS: a URL that asks for it never gets a plain connection, and encrypted ones read everything."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.drivers.conformance_cases import CASES, every_type
 from tests.drivers.statements import table, update
 from tests.processes import until
 from tests.servers import Server
+from tests.servers.certificates import self_signed, with_certificate
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer
 
@@ -27,38 +27,21 @@ MODES = ["ssl_mode=REQUIRED", "ssl_mode=required", "ssl_mode=VERIFY_CA", "ssl_mo
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of 127.0.0.1, signed by itself; beside it its key and ``other.pem``, which has signed nothing."""
+    """Of 127.0.0.1; beside it ``other.pem``, which has signed nothing."""
     directory = tmp_path_factory.mktemp("tls")
-    for name in ("own", "other"):
-        files = ["-keyout", str(directory / f"{name}.key"), "-out", str(directory / f"{name}.pem")]
-        names = ["-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *files, *names],
-            capture_output=True,
-            check=True,
-        )
-    return directory / "own.pem"
-
-
-def with_tls(server: Server, certificate: Path, settings: dict[str, str], names: tuple[str, str]) -> Server:
-    """The server with a copy of the certificate and its key, which it alone may read."""
-    for name, source in zip(names, (certificate, certificate.with_suffix(".key")), strict=True):
-        copy = server._write(source.name, source.read_text())
-        copy.chmod(0o600)
-        settings[name] = str(copy)
-    server.settings = settings
-    return server
+    self_signed(directory, "other")
+    return self_signed(directory, "own")
 
 
 @pytest.fixture(scope="module")
 def secure_mariadb(certificate: Path) -> Iterator[Server]:
-    with with_tls(MariaServer(), certificate, {"ssl": "1"}, ("ssl-cert", "ssl-key")) as server:
+    with with_certificate(MariaServer(), certificate, {"ssl": "1"}, ("ssl-cert", "ssl-key")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def secure_postgres(certificate: Path) -> Iterator[Server]:
-    with with_tls(PostgresServer(), certificate, {"ssl": "on"}, ("ssl_cert_file", "ssl_key_file")) as server:
+    with with_certificate(PostgresServer(), certificate, {"ssl": "on"}, ("ssl_cert_file", "ssl_key_file")) as server:
         yield server
 
 
@@ -73,7 +56,7 @@ def test_mariadb_without_tls_is_refused(mariadb_url: str, certificate: Path, mod
 
 
 @pytest.mark.parametrize("mode", ["ssl_mode=REQUIRED", "ssl_ca={}", "ssl_mode=VERIFY_IDENTITY&ssl_ca={}"])
-def test_mariadb_with_tls(secure_mariadb: Server, certificate: Path, mode: str) -> None:
+def test_mariadb_with_certificate(secure_mariadb: Server, certificate: Path, mode: str) -> None:
     driver = driver_for(f"{secure_mariadb.url}?{mode.format(certificate)}")
     status = table(driver, "SHOW SESSION STATUS LIKE 'Ssl_cipher'").to_pylist()
     assert status[0]["Value"]
@@ -158,7 +141,7 @@ def test_postgresql_without_tls_is_refused(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["sslmode=require", "sslmode=verify-full&sslrootcert={}"])
-def test_postgresql_with_tls(secure_postgres: Server, certificate: Path, mode: str) -> None:
+def test_postgresql_with_certificate(secure_postgres: Server, certificate: Path, mode: str) -> None:
     driver = driver_for(f"{secure_postgres.url}?{mode.format(certificate)}")
     encrypted = "SELECT bool_and(ssl) AS ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE client_port > 0"
     assert table(driver, encrypted).to_pylist() == [{"ssl": True}]
