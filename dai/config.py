@@ -27,6 +27,8 @@ PREFIX = "DAI_"
 SEPARATOR = "__"
 MOST = {int: 1 << 53, float: 1e9}
 """No number in a configuration is larger, or negative; fields with a bound of their own say it in their metadata."""
+POSITIVE = {"positive": True}
+"""Of a number that must not be 0 either."""
 _SWITCH = {"true": True, "false": False}
 _FILE_DATABASES = frozenset({"sqlite", "duckdb"})
 
@@ -68,27 +70,27 @@ class LimitsConfig:
     ``job_seconds`` after its creation a job is destroyed. ``result_bytes`` is for all kept results together.
     """
 
-    concurrent: int = 16
+    concurrent: int = field(default=16, metadata=POSITIVE)
     queue: int = 100
-    queue_seconds: float = 30.0
-    jobs: int = 8
+    queue_seconds: float = field(default=30.0, metadata=POSITIVE)
+    jobs: int = field(default=8, metadata=POSITIVE)
     job_queue: int = 1000
     rows: int = 0
     bytes: int = 0
     seconds: float = 3600.0
     execution_seconds: float = 0.0
-    receive_seconds: float = 60.0
-    document_bytes: int = 4 << 20
-    table_bytes: int = 16 << 20
-    document_depth: int = 32
-    activities: int = 500
-    block_rows: int = 1_000_000
-    block_bytes: int = 64 << 20
-    session_bytes: int = 128 << 20
-    sessions_bytes: int = 512 << 20
+    receive_seconds: float = field(default=60.0, metadata=POSITIVE)
+    document_bytes: int = field(default=4 << 20, metadata=POSITIVE)
+    table_bytes: int = field(default=16 << 20, metadata=POSITIVE)
+    document_depth: int = field(default=32, metadata=POSITIVE)
+    activities: int = field(default=500, metadata=POSITIVE)
+    block_rows: int = field(default=1_000_000, metadata=POSITIVE)
+    block_bytes: int = field(default=64 << 20, metadata=POSITIVE)
+    session_bytes: int = field(default=128 << 20, metadata=POSITIVE)
+    sessions_bytes: int = field(default=512 << 20, metadata=POSITIVE)
     sessions: int = 1000
-    session_seconds: float = 600.0
-    job_seconds: float = 7 * 86400.0
+    session_seconds: float = field(default=600.0, metadata=POSITIVE)
+    job_seconds: float = field(default=7 * 86400.0, metadata=POSITIVE)
     result_bytes: int = 16 << 30
 
 
@@ -106,7 +108,7 @@ class ResourceConfig:
     collections: Path | None = None
     directory: Path | None = None
     roles: Path | None = None
-    pool_size: int = field(default=16, metadata={"most": 10_000})
+    pool_size: int = field(default=16, metadata={"most": 10_000, **POSITIVE})
     pool_wait: float = field(default=30.0, metadata={"most": 1_000_000})
     connect_wait: float = field(default=10.0, metadata={"most": 1_000_000})
     read_sockets: bool = True
@@ -185,7 +187,6 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
             hint = 'It looks like hosts = ["data.example.org"].'
             raise ConfigurationError(f"service.hosts: {each!r} is no host name.", hint=hint)
     limits = section(LimitsConfig, "limits", merged.get("limits", {}), base)
-    _check_limits(limits)
     resources = {}
     for name, value in _named(merged, "resources"):
         resources[name] = _resource(name, value, base, environment)
@@ -219,8 +220,6 @@ def _resource(name: str, value: dict[str, Any], base: Path, environment: Mapping
     if len(given) != 1:
         what = " and ".join(given) or "none of them"
         raise ConfigurationError(f"[{where}] needs one of url, collections and directory, but has {what}.")
-    if resource.pool_size < 1:
-        raise ConfigurationError(f"{where}.pool_size must be at least 1.")
     if resource.url is None:
         return resource
     url = secret(resource.url, f"{where}.url", environment, base)
@@ -312,7 +311,7 @@ def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **give
     """A dataclass ``kind`` of the values of a section; ``given`` are fields that no key sets. ``where`` names it in
     errors. ConfigurationError for an unknown key, with the nearest, and for a value of another type."""
     hints = typing.get_type_hints(kind)
-    most = {each.name: each.metadata.get("most") for each in dataclasses.fields(kind)}
+    bounds = {each.name: each.metadata for each in dataclasses.fields(kind)}
     known = {key: name for key, name in keys(kind).items() if name not in given}
     found: dict[str, Any] = dict(given)
     for name, value in values.items():
@@ -324,16 +323,18 @@ def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **give
                 f"{whose} has no key {name!r}{source}.", hint=nearest(name, list(dict.fromkeys(known.values())))
             )
         place = f"{where}.{name}" if where else name
-        found[key] = _bounded(_value(value, hints[key], place, base), place, most[key])
+        found[key] = _bounded(_value(value, hints[key], place, base), place, bounds[key])
     return kind(**found)
 
 
-def _bounded(value: Any, where: str, most: float | None) -> Any:
-    """``value``; ConfigurationError for a number below 0 or above ``most``, or that is none."""
+def _bounded(value: Any, where: str, bounds: Mapping[str, Any]) -> Any:
+    """``value``; ConfigurationError for a number below 0, beyond its field's ``bounds``, or that is none."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        most = MOST[type(value)] if most is None else most
+        most = bounds.get("most", MOST[type(value)])
         if value < 0:
             raise ConfigurationError(f"{where} must be 0 or more, not {value}.")
+        if not value and "positive" in bounds:
+            raise ConfigurationError(f"{where} must be more than 0.")
         if not value <= most:
             raise ConfigurationError(f"{where} must be at most {int(most):_}, not {value}.")
     return value
@@ -371,13 +372,3 @@ def _value(value: Any, hint: Any, where: str, base: Path) -> Any:
 
 def _shown(value: Any) -> str:
     return repr(str(value)) if isinstance(value, str) else repr(value)
-
-
-def _check_limits(limits: LimitsConfig) -> None:
-    may_be_zero = {
-        *("queue", "job_queue", "sessions"),
-        *("rows", "bytes", "seconds", "execution_seconds", "result_bytes"),
-    }
-    for each in dataclasses.fields(limits):
-        if getattr(limits, each.name) == 0 and each.name not in may_be_zero:
-            raise ConfigurationError(f"limits.{each.name} must be more than 0.")

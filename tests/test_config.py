@@ -130,7 +130,7 @@ def test_a_switch_is_set_by_file_and_environment() -> None:
         ({"resources": {"a": {"url": "sqlite://", "directory": "x"}}}, {}, "url and directory"),
         ({"resources": {"a": {"ulr": "sqlite://"}}}, {}, "no key 'ulr'.*'url'"),
         ({"resources": {"a": {"url": "nothing like it"}}}, {}, "resources.a.url is not a database URL"),
-        ({"resources": {"a": {"url": "sqlite://", "pool_size": 0}}}, {}, "pool_size must be at least 1"),
+        ({"resources": {"a": {"url": "sqlite://", "pool_size": 0}}}, {}, "pool_size must be more than 0"),
         (
             {"resources": {"a": {"url": "sqlite://", "read_sockets": 1}}},
             {},
@@ -180,6 +180,18 @@ def test_every_number_has_bounds(section: str, key: str, value: float) -> None:
     values = {key: value}
     document = {section: {"a": {"url": "sqlite://", **values}} if section == "resources" else values}
     with pytest.raises(ConfigurationError, match=rf"{key} must be (0 or more|at most [0-9_]+|a whole number), not "):
+        config(document)
+
+
+@pytest.mark.parametrize(("section", "key"), NUMBERS)
+def test_numbers_that_may_be_0_are_those_that_say_so(section: str, key: str) -> None:
+    """Fields without ``POSITIVE``: 0 is no limit, nobody waits, or any free port."""
+    document = {section: {"a": {"url": "sqlite://", key: 0}} if section == "resources" else {key: 0}}
+    may_be_zero = {"port", "grace", "pool_wait", "connect_wait", "queue", "job_queue", "sessions", "rows", "bytes"}
+    if key in may_be_zero | {"seconds", "execution_seconds", "result_bytes"}:
+        config(document)
+        return
+    with pytest.raises(ConfigurationError, match=rf"\.{key} must be more than 0"):
         config(document)
 
 
