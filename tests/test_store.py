@@ -81,6 +81,26 @@ def test_services_that_share_a_database_see_their_own(tmp_path: Path) -> None:
     other.close()
 
 
+def test_stores_that_are_opened_at_once_make_their_tables_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    create_all = stores._metadata.create_all
+    others: list[Store] = []
+
+    def overtaken(engine: sa.Engine) -> None:
+        """Both have seen that there are no tables; the other makes them first."""
+        monkeypatch.setattr(stores._metadata, "create_all", create_all)
+        others.append(Store(url, "other"))
+        create_all(engine, checkfirst=False)
+
+    monkeypatch.setattr(stores._metadata, "create_all", overtaken)
+    for each in (Store(url, "one"), *others):
+        assert each.get("none") is None
+        each.close()
+    assert others
+
+
 def test_a_state_database_that_is_not_there() -> None:
     with pytest.raises(ConfigurationError, match="state database"):
         Store("sqlite:////proc/nothing/state.db", "here")

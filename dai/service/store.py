@@ -118,7 +118,10 @@ class Store:
             self._engine = sa.create_engine(parsed, pool_pre_ping=not sqlite, **options)
             if sqlite:
                 sa.event.listen(self._engine, "connect", _prepare_sqlite)
-            _metadata.create_all(self._engine)
+            try:
+                _metadata.create_all(self._engine)
+            except SQLAlchemyError:  # another process makes the same tables at this moment: look again
+                _metadata.create_all(self._engine)
             if sqlite and not in_memory and not str(parsed.database).startswith("file:"):
                 self._file = _File(Path(str(parsed.database)), _marked(self._engine))
         except (SQLAlchemyError, OSError, ImportError) as error:
