@@ -57,10 +57,10 @@ class FederationSettings:
     name: str = "federation"
     evaluators: tuple[str, ...] = ("local",)
     memory_bytes: int = 0
-    lifetime: float = 300.0
-    liveness_timeout: float = field(default=10.0, metadata={"formerly": "silence"})
+    lifetime: float = field(default=300.0, metadata=config.POSITIVE)
+    liveness_timeout: float = field(default=10.0, metadata={"formerly": "silence", **config.POSITIVE})
     upload_bytes: int = 256_000_000
-    upload_seconds: float = 3600.0
+    upload_seconds: float = field(default=3600.0, metadata=config.POSITIVE)
     sources: tuple[SourceSettings, ...] = ()
     views: Mapping[str, str] = field(default_factory=dict)
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -147,13 +147,6 @@ def parse(
     plain = {key: value for key, value in document.items() if key not in parts}
     settings: FederationSettings = config.section(FederationSettings, where, plain, base, name=name)
     check_memory(settings.memory_bytes, f"{dot}memory_bytes")
-    if settings.upload_seconds <= 0:
-        raise ConfigurationError(f"{dot}upload_seconds must be more than 0, not {settings.upload_seconds}.")
-    if settings.upload_bytes < 0:
-        raise ConfigurationError(f"{dot}upload_bytes must be 0 or more, not {settings.upload_bytes}.")
-    for key in ("lifetime", "liveness_timeout"):
-        if getattr(settings, key) <= 0:
-            raise ConfigurationError(f"{dot}{key} must be more than 0 seconds, not {getattr(settings, key)}.")
     if not settings.evaluators or not all(isinstance(each, str) for each in settings.evaluators):
         raise ConfigurationError(f"{dot}evaluators must be a list of texts, at least one.", hint='["local"]')
     sources = _sources(document.get("sources", ()), f"{dot}sources", base, environment, served)
@@ -289,12 +282,12 @@ class EvaluatorSettings:
     freed, which makes exchanges faster and the process larger."""
 
     flight_host: str = "127.0.0.1"
-    flight_port: int = 0
+    flight_port: int = field(default=0, metadata={"most": 65_535})
     memory_bytes: int = 0
     exchange_bytes: int = 64 << 20
     buffer_bytes: int = 64 << 20
     directory: Path | None = None
-    liveness_timeout: float = field(default=60.0, metadata={"formerly": "silence"})
+    liveness_timeout: float = field(default=60.0, metadata={"formerly": "silence", **config.POSITIVE})
     sources: tuple[str, ...] = LOOPBACK
     python: tuple[str, ...] = ()
     keep_freed_memory: bool = True

@@ -29,13 +29,6 @@ REPORTS = pa.schema([pa.field("report", pa.string(), nullable=False)])
 def configured(role: RoleConfig) -> EvaluatorDriver:
     """The resource of ``[roles.evaluator]``, with the keys of ``EvaluatorSettings``."""
     settings: EvaluatorSettings = config.section(EvaluatorSettings, f"roles.{role.name}", role.content, role.base)
-    for name in ("memory_bytes", "exchange_bytes", "buffer_bytes", "flight_port"):
-        if getattr(settings, name) < 0:
-            raise ConfigurationError(f"roles.{role.name}.{name} must be 0 or more, not {getattr(settings, name)}.")
-    if settings.liveness_timeout <= 0:
-        raise ConfigurationError(
-            f"roles.{role.name}.liveness_timeout must be more than 0 seconds, not {settings.liveness_timeout}."
-        )
     check_memory(settings.memory_bytes, f"roles.{role.name}.memory_bytes")
     for name in ("sources", "python"):
         if not all(isinstance(each, str) for each in getattr(settings, name)):

@@ -270,7 +270,7 @@ def test_a_prefix_with_port_and_path(address: str, allowed: bool) -> None:
         ({"memory_bytes": 99_999_999}, "roles.evaluator.memory_bytes must be at least 100_000_000"),
         ({"memory": 1}, "has no key 'memory'"),
         ({"sources": [5]}, "list of texts"),
-        ({"liveness_timeout": 0.0}, "more than 0 seconds"),
+        ({"liveness_timeout": 0.0}, "roles.evaluator.liveness_timeout must be more than 0"),
     ],
 )
 def test_a_role_that_cannot_be(content: Mapping[str, Any], text: str) -> None:
