@@ -81,9 +81,7 @@ def test_services_that_share_a_database_see_their_own(tmp_path: Path) -> None:
     other.close()
 
 
-def test_stores_that_are_opened_at_once_make_their_tables_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stores_that_are_opened_at_once_make_their_tables_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     create_all = stores._metadata.create_all
     others: list[Store] = []
