@@ -60,8 +60,8 @@ class _Watch:
         self.cancel(
             LimitError(
                 f"The request took longer than the {seconds:g} seconds allowed (limits.seconds of this service).",
-                hint="Run it as a job (Prefer: respond-async; .submit(…) in Python); or have limits.seconds raised in "
-                "the configuration.",
+                hint="Run it as a job (Prefer: respond-async; .submit(…) in Python); or ask for a higher "
+                "limits.seconds in the configuration.",
                 limit="limits.seconds",
             )
         )
