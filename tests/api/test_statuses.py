@@ -209,9 +209,10 @@ def test_a_form_that_comes_too_late_is_told_with_what_was_committed(service: Bac
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
 @pytest.mark.parametrize("database", DATABASES)
 def test_a_commit_is_told_when_a_result_fails_while_it_is_gathered(
-    service: Background, fresh: str, database: str, coding: str
+    service: Background, fresh: str, database: str, coding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The result was complete, but nothing of it had left."""
+    """The result was complete, but nothing of it had left: a busy machine is given the time for that."""
+    monkeypatch.setattr("dai.api.work.GATHER_SECONDS", 60.0)
     members = update("insert into free values (7)", "first") + statement("select 1 as n", output="n")
     body = f"<sequence>{members}{update('insert into taken values (1)')}</sequence>"
     answer = post(service, database, body, "?output=n", **{"Accept-Encoding": coding})
