@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from tests.dqp.generated import differential, seeds
-from tests.dqp.generated.differential import EAGER, Connected, difference
+from tests.dqp.generated.differential import EAGER, Connected, Difference, difference
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.generated.report import report
@@ -47,7 +47,8 @@ def spread(generated: Connected, tmp_path_factory: pytest.TempPathFactory) -> It
 def check(first: int, number: int, oracles: tuple[Oracle, Oracle], federation: Connected) -> list[str]:
     """Asks the queries of so many seeds; those that run. Fails where answers differ, and says how."""
     asked = {seed: query(seed) for seed in range(first, first + number)}
-    wrong = {seed: found for seed, sql in asked.items() if (found := difference(sql, oracles[0], federation))}
+    differences = {seed: difference(sql, oracles[0], federation) for seed, sql in asked.items()}
+    wrong = {seed: each for seed, each in differences.items() if each and not is_left_out(each, asked[seed])}
     reports = [
         report(seed, asked[seed], each, oracles, federation, seconds=15.0)
         if at < SHOWN
@@ -56,6 +57,12 @@ def check(first: int, number: int, oracles: tuple[Oracle, Oracle], federation: C
     ]
     assert not reports, "\n".join(["", *reports])
     return [sql for sql in asked.values() if runs(sql, oracles[0])]
+
+
+def is_left_out(difference: Difference, sql: str) -> bool:
+    """A row whose value is out of range raises an error in DuckDB, while a source may have left that row out before it
+    computed the value: SQL says nothing of the order of conditions. ``make fuzz`` reports these, too."""
+    return difference.kind == "no error" and "Out of Range" in difference.detail and " WHERE " in sql
 
 
 def eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
