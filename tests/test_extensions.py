@@ -1,7 +1,8 @@
 """One more of each kind is its module and a line in a table: nothing else has to know of it.
 
-``tests/extensions`` is a package from elsewhere with a toy of each, joined by entry points: a service, the command line
-and a federation in processes of their own use them. A rule of the planner joins by the tuple ``RULES``.
+``tests/extensions`` is a package from elsewhere with a toy driver, format, dialect and runtime, joined by entry points:
+a service, the command line and a federation in processes of their own use them. A rule of the planner joins by the
+tuple ``RULES``.
 """
 
 import json

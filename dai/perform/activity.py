@@ -132,10 +132,13 @@ class Activity:
 
     ``raw`` names output elements that may not be end points; ``tabular`` says whether an output of bytes is an encoded
     result (None: as its port says). ``role``: the role of the resources that offer it (None: databases). ``changes``:
-    it may change the database, for good once it is COMPLETED. An activity without outputs is a sink: the pipeline runs
-    it in a thread of its own and ``run`` returns when its work is done; any other ``run`` returns, at once, a source
-    for each output, in order of declaration (one output: the source itself); all further work is done while it is
-    pulled.
+    it may change the database, for good once it is COMPLETED. ``example``: takes its input from ``tuples`` or
+    ``document``, for which the conformance test has producers.
+
+    An activity without outputs is a sink: the pipeline runs it in a thread of its own and ``run`` returns when its work
+    is done; any other ``run`` returns, at once, a source for each output, in order of declaration (one output: the
+    source itself); all further work is done while it is pulled. What ``run`` raises in the first step refuses the
+    request, unless it is a sink; any other error is the status ERROR of the activity in the response.
     """
 
     example: ClassVar[str]

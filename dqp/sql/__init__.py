@@ -1,5 +1,6 @@
 """Writes operators as SQL: DuckDB's SQL for what runs here, the dialects of the sources for what is pushed down.
 
 ``render`` knows the shape of a SELECT, ``render_duckdb`` writes everything, ``dialects`` write only what they list. The
-package imports ``dqp.algebra`` and below. A new dialect is a module in ``dialects`` and a line in its table.
+package imports ``dqp.algebra`` and below. A new dialect is a module in ``dialects`` and a line in ``DIALECTS`` of
+``dqp.algebra.dialects``.
 """

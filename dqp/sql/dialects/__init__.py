@@ -4,6 +4,12 @@ A dialect does an operation only where its database gives exactly what DuckDB wo
 errors where DuckDB has errors. ``statement`` renders and checks in one: what is not on the list raises ``NotPushed``
 with a reason that EXPLAIN shows. Every entry is tested against its server on edge values (tests/dqp/dialects).
 
+A new function is an entry of ``OPERATIONS`` in each dialect that computes it, and its cases in ``test_whitelists.py``.
+If no dialect has it yet, it is also a method ``_on_…`` in ``functions``, by the class of its sqlglot node (``_on_pad``
+for ``lpad``). The node's own arguments (``is_left``) go into ``_ARGUMENTS`` of ``expressions``; otherwise the function
+counts as not on the list. The lists in ``planning.predicates`` and ``planning.rules.narrow`` let rules move it further
+down: without them it is pushed less often, never wrongly.
+
 Five liberties: sums of DOUBLE depend on the order of rows, in every database, and where they are too large they are an
 error in PostgreSQL and MariaDB; a mean of exact numbers is rounded once, where the last bit of DuckDB's depends
 on the aggregates beside it; MariaDB has no negative zero; where MariaDB computes decimals, an intermediate result

@@ -147,13 +147,15 @@ def test_every_entry_is_duckdbs(edges: Edge, operation: str) -> None:
 
 def computed_all(edges: Edge, kind: str, operation: str) -> list[str]:
     differing, pushed = [], 0
+    reasons: set[str] = set()
     for text in cases(operation, kind, kinds(edges.dialect)):
         try:
             differing += computed(edges, kind, text)
-        except NotPushed:
-            continue  # its constants are not for this entry
+        except NotPushed as reason:
+            reasons.add(str(reason))  # its constants are not for this entry
+            continue
         pushed += 1
-    return differing if pushed else [f"no case of {operation} on {kind} was pushed"]
+    return differing if pushed else [f"no case of {operation} on {kind} was pushed: {'; '.join(sorted(reasons))}"]
 
 
 def computed(edges: Edge, kind: str, text: str) -> list[str]:
