@@ -18,7 +18,11 @@ from dai.api.requests.route import Route
 from dai.api.routes import health, jobs, perform, problems, resources, sessions, streams
 from dai.api.service import Service
 
-ROUTERS = (streams.pulls, *(each.router for each in (perform, streams, sessions, resources, jobs, problems, health)))
+ROUTERS = (
+    streams.pulls,
+    perform.queries,
+    *(each.router for each in (perform, streams, sessions, resources, jobs, problems, health)),
+)
 """The most frequent requests first: their routes are tried in this order."""
 
 

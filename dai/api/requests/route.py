@@ -57,9 +57,12 @@ class PullRoute(ChangingRoute):
         if self.dependant.dependencies:
             raise TypeError(f"{self.path} has dependencies, which a PullRoute does not look up")
         path, (query,) = self.dependant.path_params, self.dependant.query_params
+        body = list((self.openapi_extra or {}).get("requestBody", {}).get("content", {}))
 
         async def handle(request: Request) -> Response:
             check_page(dict(request.headers.raw), request.app.state.names)
+            if body:
+                _check_body(request, body)
             values: dict[str, Any] = {}
             for field in path:
                 place = ("path", field.alias)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from starlette.responses import Response
 
@@ -30,7 +30,7 @@ from dai.api.requests.negotiation import (
     tabular,
 )
 from dai.api.requests.parameters import MOST_ROWS, Asked, BlockSize, FormatName, Text, Unsaid, members, printable
-from dai.api.requests.route import Route
+from dai.api.requests.route import PullRoute, Route
 from dai.api.responses import answer
 from dai.api.scheduling.turns import Small
 from dai.api.service import Service
@@ -67,6 +67,7 @@ from dai.service.sessions import Session, Sessions
 from dai.streams.cancellation import Cancellation
 
 router = APIRouter(route_class=Route, prefix="/resources/{resource}", tags=["data"])
+queries = APIRouter(route_class=PullRoute, prefix="/resources/{resource}", tags=["data"])
 Parsed = TypeVar("Parsed")
 PARSE_AT_ONCE = 1 << 16
 """Documents of more bytes are parsed in a thread."""
@@ -134,7 +135,7 @@ class Statement(Asked, strict=True):
     blocksize: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
 
 
-@router.post(
+@queries.post(
     "/query",
     summary="Run one query; its result is streamed, as Arrow unless Accept says otherwise",
     response_class=Response,
@@ -143,10 +144,11 @@ class Statement(Asked, strict=True):
 )
 async def post_query(
     request: Request,
-    resource: NamedResource,
+    resource: Annotated[Text, Path()],
     asked: Annotated[QueryOptions, Query()],
 ) -> Response:
     service: Service = request.app.state.service
+    target = service.resources.named(resource)
     access: Access = request.state.access
     began = time.perf_counter()
     limits = service.config.limits
@@ -167,12 +169,12 @@ async def post_query(
     blocksize = statement.blocksize or asked.blocksize
     if _asynchronous(request, asked):
         session = _session(service, asked)
-        return await _job(request, asked, resource, "query", data, perform, session, blocksize)
+        return await _job(request, asked, target, "query", data, perform, session, blocksize)
     form = tabular(listed(request, "accept"), asked.format)
     coding = negotiate(listed(request, "accept-encoding"))
     access.stages["validate"] = time.perf_counter() - began
     session = _session(service, asked)
-    environment = Environment(resource.driver, session, Cancellation(), blocksize, service.scratch)
+    environment = Environment(target.driver, session, Cancellation(), blocksize, service.scratch)
     work = Work(
         *(perform, environment, limits, access.id),
         output="result",
@@ -180,7 +182,7 @@ async def post_query(
         coding=coding,
         replace_invalid=asked.invalid_characters == "replace",
         turns=service.turns,
-        statement=Small.key(resource.name, statement.sql.encode(errors="replace")),
+        statement=Small.key(target.name, statement.sql.encode(errors="replace")),
     )
     return WorkAnswer(request, work, _at_work(service.sessions, session, work) if session.explicit else None)
 
