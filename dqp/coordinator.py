@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,11 +26,11 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.functions import MOMENTS
 from dqp.algebra.operators import Names, Operator, identifiers
-from dqp.algebra.private import Plain
 from dqp.binding.binder import Bound, bind
 from dqp.binding.parameters import Parameters, spelled
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.diagnosis import point
+from dqp.catalog.uploads import Uploads
 from dqp.errors import ChangedError
 from dqp.execution.execution import Execution
 from dqp.execution.fetch import scans_of
@@ -117,6 +118,13 @@ class Coordinator:
         self._version = 0
         self._lock = threading.Lock()
 
+    def over(self, uploads: Uploads) -> Coordinator:
+        """The same federation with these uploads in place of its own. It is closed with this one."""
+        coordinator = copy(self)
+        coordinator.catalog = self.catalog.over(uploads)
+        coordinator._plans, coordinator._version, coordinator._lock = OrderedDict(), 0, threading.Lock()
+        return coordinator
+
     def plan(self, sql: str, parameters: Parameters = (), *, cancellation: Cancellation | None = None) -> Planned:
         """Raises StatementError with the position in ``sql``, NotAQueryError, ParameterError, and what a source that is
         needed answers when it is asked for its tables, LimitError for a query nested too deeply or of too many tables,
@@ -191,8 +199,7 @@ class Coordinator:
     ) -> tuple[Stream, Running | None]:
         """As ``query``, with the query under way; None for an EXPLAIN. ``begun`` is called before anything is asked,
         with the execution that says how far it is."""
-        plain = Plain(sql, self.catalog.uploads)
-        with _told(plain):
+        with _pointed(sql):
             planned = self.plan(sql, parameters, cancellation=cancellation)
             form = planned.bound.form
             if form is not None:
@@ -202,7 +209,7 @@ class Coordinator:
                 return table_stream(pa.table({"plan": pa.array(lines, pa.string())}), batch_rows), None
             running = self._started(sql, parameters, cancellation, begun, batch_rows=batch_rows)
         stream = running.stream
-        return Stream(stream.schema, _plainly(stream, plain), stream.close), running
+        return Stream(stream.schema, _told(stream, sql), stream.close), running
 
     def _started(
         self,
@@ -291,10 +298,8 @@ class Coordinator:
         begun: Begun = _unwatched,
     ) -> Explanation:
         """How the query would run; with ``analyze`` it runs, to its end, and how it did is said too."""
-        plain = Plain(sql, self.catalog.uploads)
-        with _told(plain):
-            explanation = self._explained(sql, parameters, analyze, cancellation, begun)
-        return replace(Explanation.of(plain(explanation.json)), sql=plain.sql) if plain.secret else explanation
+        with _pointed(sql):
+            return self._explained(sql, parameters, analyze, cancellation, begun)
 
     def _explained(
         self, sql: str, parameters: Parameters, analyze: bool, cancellation: Cancellation | None, begun: Begun
@@ -349,20 +354,19 @@ def _finish(stream: Stream, execution: Execution) -> None:
         pass
 
 
-def _plainly(stream: Stream, plain: Plain) -> Iterator[pa.RecordBatch]:
-    with _told(plain), stream:
+def _told(stream: Stream, sql: str) -> Iterator[pa.RecordBatch]:
+    with _pointed(sql), stream:
         yield from stream
 
 
 @contextmanager
-def _told(plain: Plain) -> Iterator[None]:
-    """Errors are told as errors of the query as it was written."""
-    with plain.errors():
-        try:
-            yield
-        except DataError as error:
-            point(plain.sql, error)
-            raise
+def _pointed(sql: str) -> Iterator[None]:
+    """A value that does not fit is pointed at in the query."""
+    try:
+        yield
+    except DataError as error:
+        point(sql, error)
+        raise
 
 
 @contextmanager

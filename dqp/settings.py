@@ -49,10 +49,9 @@ class FederationSettings:
     of one evaluator hold before they spill to disk, at least ``LEAST_MEMORY`` (0: DuckDB's own limit). ``lifetime``:
     seconds that statistics are taken for the present ones. ``liveness_timeout``: seconds without a sign of life, while
     a statement waits for its rows, until a service counts as lost. ``upload_bytes``: of tables that were loaded into a
-    service's federation, all together (0: nothing may be loaded), each kept until it was not used for
-    ``upload_seconds``. ``replicas``: ``alias.table`` to other tables with
-    the same rows. ``functions``: operation calls by name, as they are configured; relative paths in them count from
-    ``base``."""
+    service's federation, of all sessions together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other
+    tables with the same rows. ``functions``: operation calls by name, as they are configured; relative paths in them
+    count from ``base``."""
 
     name: str = "federation"
     evaluators: tuple[str, ...] = ("local",)
@@ -60,7 +59,6 @@ class FederationSettings:
     lifetime: float = field(default=300.0, metadata=config.POSITIVE)
     liveness_timeout: float = field(default=10.0, metadata={"formerly": "silence", **config.POSITIVE})
     upload_bytes: int = 256_000_000
-    upload_seconds: float = field(default=3600.0, metadata=config.POSITIVE)
     sources: tuple[SourceSettings, ...] = ()
     views: Mapping[str, str] = field(default_factory=dict)
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -1,9 +1,10 @@
 """Perform documents in tests: writing them, running them, reading what they answer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from lxml import etree
@@ -23,8 +24,13 @@ class Ends:
 
     id: str = "session-1"
     capacity: int = 2
+    explicit: bool = True
+    kept: dict[object, Any] = field(default_factory=dict)
     outputs: dict[str, Mailbox] = field(default_factory=dict)
     inputs: dict[str, Mailbox] = field(default_factory=dict)
+
+    def keep(self, key: object, create: Callable[[], Any]) -> Any:
+        return self.kept.setdefault(key, create())
 
     def output(self, name: str) -> Mailbox:
         return self.outputs.setdefault(name, Mailbox(self.capacity))

@@ -82,12 +82,14 @@ class Resource:
         *parameters: Any,
         blocksize: int | None = None,
         format: str = "arrow",
+        session: str | None = None,
         progress: Asked = None,
         cancellation: Cancellation | None = None,
         tables: Mapping[str, Any] | None = None,
     ) -> Result:
         """The result of a query, streamed as it is read. ``?`` in the SQL stands for the ``parameters``, bound by the
-        database. ``blocksize``: rows a block. The database has accepted the statement when this returns. Cancelling
+        database. ``blocksize``: rows a block. ``session``: the id of a session to run in, which a federation needs for
+        tables that were loaded into it. The database has accepted the statement when this returns. Cancelling
         (from another thread) raises the cause here or where the result is read, and stops the statement. ``tables``:
         Arrow tables (or what ``pyarrow.table`` takes, data frames among it) that this query alone sees, by name, where
         the resource takes them (``properties["tables"]``); then ``??`` is the operator ``?``.
@@ -96,7 +98,8 @@ class Resource:
         """
         headers = {"Content-Type": "application/json", "Accept": media_type(format)}
         body = _query(sql, parameters, blocksize, tables)
-        reply = self.service.transport.send("POST", f"{self._path}/query", body, headers, cancellation=cancellation)
+        path = f"{self._path}/query" + _parameters(session=session)
+        reply = self.service.transport.send("POST", path, body, headers, cancellation=cancellation)
         return _result(reply, blocksize, progress)
 
     @overload
@@ -162,7 +165,8 @@ class Resource:
         if isinstance(sql_or_document, str) and not sql_or_document.lstrip("\ufeff \t\r\n").startswith("<"):
             headers = {"Content-Type": "application/json", **ASYNCHRONOUS}
             body = _query(sql_or_document, parameters, blocksize)
-            reply = transport.send("POST", f"{self._path}/query", body, headers)
+            path = f"{self._path}/query" + _parameters(session=session)
+            reply = transport.send("POST", path, body, headers)
         else:
             headers = {"Content-Type": "application/xml", **ASYNCHRONOUS}
             path = f"{self._path}/perform" + _parameters(blocksize=blocksize, session=session)

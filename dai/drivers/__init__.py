@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -153,6 +153,26 @@ class Part:
 Parts = Callable[[], tuple[Part, ...]]
 """How the parts of a query stand now; from any thread, also after its end."""
 NO_TABLES: Mapping[str, pa.Table] = {}
+Kept = TypeVar("Kept", bound="Closeable")
+
+
+class Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+class SessionKeeps(Protocol):
+    """What a driver sees of the session of a request."""
+
+    @property
+    def explicit(self) -> bool:
+        """Whether it outlives the request."""
+
+    @property
+    def kept(self) -> Mapping[Any, Any]:
+        """What drivers keep for the session, each by a key of its own."""
+
+    def keep(self, key: object, create: Callable[[], Kept]) -> Kept:
+        """What is kept by that key, created if there is none, and closed when the session ends."""
 
 
 class Session(ABC):
@@ -216,9 +236,9 @@ class Driver(ABC):
         read. ParameterError where the driver does not take them (``takes_tables``), LimitError for too large ones.
         """
 
-    def watched(self, begun: Callable[[Parts], None]) -> Driver:
-        """The same database for somebody who watches: ``begun`` is called at the beginning of each query that has
-        parts. Here none has."""
+    def within(self, session: SessionKeeps, begun: Callable[[Parts], None]) -> Driver:
+        """The same database for an activity of a request: with what drivers keep for its session, and with ``begun``,
+        which is called at the beginning of each query that has parts. Here none has, and nothing is kept."""
         return self
 
     @abstractmethod

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from dai.drivers import Driver
+from dai.drivers import Driver, SessionKeeps
 from dai.plugins import Table
 from dai.streams.cancellation import Cancellation
 from dai.streams.mailbox import Mailbox
@@ -82,7 +82,7 @@ class Output(Generic[Kind]):
     line: int = 0
 
 
-class Sessions(Protocol):
+class Sessions(SessionKeeps, Protocol):
     """What an activity sees of the session its request belongs to."""
 
     @property

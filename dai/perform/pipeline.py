@@ -284,7 +284,8 @@ class _Context:
     def driver(self) -> Driver:
         if self._running.environment.driver is None:
             raise RequestError("This resource is not a relational database.", hint="GET /resources says what each is.")
-        return self._running.environment.driver.watched(partial(self._running.progress.began, self._activity))
+        begun = partial(self._running.progress.began, self._activity)
+        return self._running.environment.driver.within(self.session, begun)
 
     def tuples(self, source: Input[Any]) -> Stream:
         arrived = self._running.take(source)

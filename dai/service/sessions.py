@@ -1,4 +1,4 @@
-"""Keeps sessions, which hold named streams between requests.
+"""Keeps sessions, which hold named streams, and what drivers keep, between requests.
 
 Every request belongs to a session. An implicit session is created for the request, and clients see it only if it has a
 stream; it ends when the request has ended and its output streams have been read. Clients create and end explicit
@@ -6,7 +6,8 @@ sessions. Both kinds end when nobody has used them for their time-out. Then thei
 work that fills them.
 
 A session has two kinds of named ``Mailbox``: outputs, from which clients pull, and inputs, into which they push. A
-request declares its streams when it is accepted, so an undeclared name is an error at once.
+request declares its streams when it is accepted, so an undeclared name is an error at once. Drivers keep things of
+their own in a session, such as the tables that were loaded into a federation.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from dai.drivers import Kept
 from dai.errors import BusyError, DaiError, GoneError, NotFoundError
 from dai.perform.activity import Activity
 from dai.plugins import nearest
@@ -42,9 +45,18 @@ class Session:
         self._lock = threading.Lock()
         self._outputs: dict[str, Mailbox] = {}
         self._inputs: dict[str, Mailbox] = {}
+        self.kept: dict[object, Any] = {}
         self._requests: set[Request] = set()
         self._waiters = 0
         self._used = time.monotonic()
+
+    def keep(self, key: object, create: Callable[[], Kept]) -> Kept:
+        """What a driver keeps for the session by that key; closed when the session ends. GoneError if it has ended."""
+        with self._lock:
+            if self.ended:
+                raise GoneError(f"Session {self.id} has ended.")
+            kept: Kept = self.kept.setdefault(key, create())
+            return kept
 
     def touch(self) -> None:
         """Restarts the session's time-out."""
@@ -173,6 +185,10 @@ class Session:
             self.ended = True
             mailboxes = [*self._outputs.values(), *self._inputs.values()]
             requests = list(self._requests)
+            kept = list(self.kept.values())
+            self.kept.clear()
+        for each in kept:
+            each.close()
         for mailbox in mailboxes:
             mailbox.discard(GoneError(why))
         for request in requests:

@@ -14,7 +14,6 @@ from sqlglot import exp
 from dai.errors import NotFoundError, StatementError
 from dqp.algebra.functions import TABLE_FUNCTIONS, moment_type, place_of
 from dqp.algebra.operators import Inline, Operator, Scan, Verbatim
-from dqp.algebra.private import shown
 from dqp.binding.expressions import IN_LIST
 from dqp.binding.scope import Output, Unmodelled, folded
 from dqp.binding.statement import Binder, Cte, Ctes, Shape
@@ -58,7 +57,7 @@ def _operator(binder: Binder, closed: exp.Expression, items: tuple[tuple[str, st
     for (table, output), alias in zip(tables, aliases, strict=True):
         known = [(name, identifier) for name, identifier in output.columns if name is not None]
         kept = [each for each in known if words is None or folded(each[0]) in words] or known[:1]
-        name = binder.names.new(f"part_{shown(table.name)}")
+        name = binder.names.new(f"part_{table.name}")
         placeholder = exp.Table(**{**table.args, "this": exp.Identifier(this=name, quoted=True), "alias": alias})
         placeholder.set("db", None)
         placeholder.set("catalog", None)
@@ -87,12 +86,10 @@ def table_of(binder: Binder, node: exp.Table) -> Output:
     if not alias and schema in ("", "main"):
         data = binder.lists.get(name)
         if data is None:
-            data = catalog.inline(name)
+            data = catalog.uploads.get(name)
         if data is not None:
             items = tuple((names.new(each), each) for each in data.column_names)
-            return Output(
-                Inline(names.new(shown(name)), items, data), tuple((each, identifier) for identifier, each in items)
-            )
+            return Output(Inline(names.new(name), items, data), tuple((each, identifier) for identifier, each in items))
         output = binder.view(name)
         if output is not None:
             return output

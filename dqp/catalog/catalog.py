@@ -12,10 +12,10 @@ are first needed. ``reflection`` keeps both and refreshes them in the background
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -27,17 +27,16 @@ from dai.errors import DaiError, NotFoundError, ParameterError
 from dai.plugins import MOST, nearest
 from dqp.algebra import types
 from dqp.algebra.arrival import Probes
-from dqp.algebra.private import PRIVATE, shown
 from dqp.algebra.table import Table, list_type, named, table_of
 from dqp.catalog.diagnosis import explained
 from dqp.catalog.reflection import Reflected, Reflection
 from dqp.catalog.replicas import Replicas
 from dqp.catalog.sources import DescribedSource, Source, sources_of
+from dqp.catalog.uploads import Uploads
 from dqp.catalog.validator import Fault, Refused, Shape, Signature, Validator, dollars, path_of, quoted, words
 from dqp.catalog.views import Broken, Views
 from dqp.settings import FederationSettings
 
-_EMPTY = 60.0
 _Seen = Mapping[str, Reflected | None]
 """The reflected tables of sources by alias; None for a source that has not answered."""
 
@@ -58,10 +57,8 @@ class Catalog:
         self.views: Mapping[str, str] = dict(settings.views)
         self._views = Views(self.views)
         self._reflection = Reflection(all_sources, lifetime=settings.lifetime)
-        self._uploads: dict[str, tuple[str, pa.Table]] = {}
-        self._last_used: dict[str, float] = {}
+        self.uploads = Uploads()
         self._lock = threading.Lock()
-        self._uploaded = 0
         self.probes = Probes()
         self._validator: tuple[int, Validator] | None = None
         self._functions = {
@@ -94,13 +91,19 @@ class Catalog:
         catalog._described_tables = {each.identity: each for described in by_alias.values() for each in described}
         return catalog
 
+    def over(self, uploads: Uploads) -> Catalog:
+        """The same catalog with these uploads in place of its own."""
+        catalog = copy(self)
+        catalog.uploads, catalog._validator, catalog._lock = uploads, None, threading.Lock()
+        return catalog
+
     # --- sources and their state ---
 
     @property
     def version(self) -> int:
         """Changes when anything changes that plans depend on. Starts a check for changes in the background."""
         self._reflection.look_after()
-        return self._reflection.version + self._uploaded
+        return self._reflection.version + self.uploads.version
 
     def owner(self, alias: Any) -> str | None:
         """The source of that alias, or the source whose replica it is; None if there is none."""
@@ -203,15 +206,6 @@ class Catalog:
 
     # --- uploaded tables ---
 
-    def inline(self, name: str) -> pa.Table | None:
-        """The uploaded table of that name, None if there is none."""
-        with self._lock:
-            upload = self._uploads.get(name.casefold())
-            if upload is None:
-                return None
-            self._last_used[name.casefold()] = time.monotonic()
-            return upload[1]
-
     def upload(self, name: str, table: pa.Table) -> None:
         """Adds a table as ``name``, in place of an earlier upload of that name. Raises ParameterError for columns whose
         names SQL cannot write or tell apart, and for a name that is taken: by a view, a source, or ``alias_table``."""
@@ -221,19 +215,7 @@ class Catalog:
         folded = Counter(each.casefold() for each in table.column_names)
         if twice := [each for each, count in folded.items() if count > 1]:
             raise ParameterError(f"Columns of the table {name!r} have the same name: {', '.join(twice)}.")
-        with self._lock:
-            self._uploads[name.casefold()] = (name, table)
-            self._last_used[name.casefold()] = time.monotonic()
-            self._uploaded += 1
-
-    def forget(self, unused: float) -> None:
-        """Drops the uploaded tables that no query has named for ``unused`` seconds; empty ones after a minute."""
-        now = time.monotonic()
-        with self._lock:
-            for name, (_, table) in list(self._uploads.items()):
-                if now - self._last_used[name] >= (unused if table.num_rows else min(unused, _EMPTY)):
-                    del self._uploads[name], self._last_used[name]
-                    self._uploaded += 1
+        self.uploads.add(name, table)
 
     def check_name(self, name: str) -> None:
         """Raises ParameterError if an uploaded table cannot have the name."""
@@ -249,11 +231,6 @@ class Catalog:
             self._reflection.need(mentioned)
             if any(reflected.classic(name) for reflected in self._reflection.loaded()):
                 raise ParameterError(f"There is a table {name!r} in a source.", hint=hint)
-
-    @property
-    def uploads(self) -> Mapping[str, pa.Table]:
-        with self._lock:
-            return dict(self._uploads.values())
 
     # --- the meaning of SQL ---
 
@@ -303,12 +280,11 @@ class Catalog:
             if self._validator is None or self._validator[0] != version:
                 self._validator = (version, Validator(self._reflection.aliases, self._functions))
             validator = self._validator[1]
-            uploads = {self._uploads[name][0]: self._uploads[name][1].schema for name in names & self._uploads.keys()}
         for name in names:
             if (type := list_type(name)) is not None:
                 validator.table((name,), (("value", type),))
-        for name, schema in uploads.items():
-            validator.table((name,), tuple((each.name, types.duckdb_type(each.type)) for each in schema))
+        for name, table in self._named_uploads(names):
+            validator.table((name,), tuple((each.name, types.duckdb_type(each.type)) for each in table.schema))
         for reflected in self._reflection.loaded():
             for info, path, exact in reflected.mentioned(names):
                 validator.table(path, self._shape(reflected.alias, info), exact=exact)
@@ -330,15 +306,17 @@ class Catalog:
                 }
                 for (alias, _, _), info in infos.items()
             }
-            with self._lock:
-                for name in names & self._uploads.keys():
-                    known[shown(name)] = {each: each for each in self._uploads[name][1].column_names}
+            for name, table in self._named_uploads(names):
+                known[name.casefold()] = {each: each for each in table.column_names}
             for name in self._views.named(names):
                 with suppress(Refused):
                     known[name] = {each: each for each, _ in validator.describe(f"FROM {quoted(name)}")}
             return known
 
         return explained(sql, fault, self._missing, columns)
+
+    def _named_uploads(self, names: frozenset[str]) -> list[tuple[str, pa.Table]]:
+        return [(name, table) for name, table in self.uploads.tables.items() if name.casefold() in names]
 
     def _missing(self, written: str) -> DaiError | None:
         """The error for a table's name, as the SQL writes it."""
@@ -362,7 +340,7 @@ class Catalog:
 
     def _nearest(self, name: str) -> str | None:
         self._reflection.need(self._reflection.aliases)
-        known = [*self.views, *(each for each in self.uploads if not PRIVATE.fullmatch(each))]
+        known = [*self.views, *self.uploads.tables]
         known += [f"{each.alias}.{info.name}" for each in self._reflection.loaded() for info in each.tables]
         called = [each for each in known if each.rpartition(".")[2].casefold() == name.casefold()]
         if called:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -17,6 +20,7 @@ from dai.drivers import (
     Driver,
     DriverOptions,
     Parts,
+    SessionKeeps,
     Statistics,
     TableInfo,
 )
@@ -24,18 +28,20 @@ from dai.drivers import Column as ColumnInfo
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.ddl import like
 from dai.drivers.sql.query_tables import Tables, refused
-from dai.errors import ConfigurationError, DatabaseUnavailableError, LimitError, ParameterError
+from dai.errors import ConfigurationError, DatabaseUnavailableError, LimitError, ParameterError, RequestError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra import types
-from dqp.algebra.private import PRIVATE, Plain, shown
 from dqp.algebra.table import Table
+from dqp.catalog.uploads import Uploads
 from dqp.coordinator import Coordinator
 from dqp.execution.execution import Execution
 from dqp.interfaces.virtual import Virtual
 from dqp.settings import FederationSettings, load, parse
 
 _MOST_LOADED = 1_000
+_COORDINATORS = 16
+"""Sessions with tables whose plans and validator are kept, of those asked last: a validator takes some 4 MB."""
 
 
 def configured(config: FederationConfig, resolve: Callable[[str], Driver]) -> Federation:
@@ -52,7 +58,7 @@ def configured(config: FederationConfig, resolve: Callable[[str], Driver]) -> Fe
 
 
 class Federation(Virtual):
-    """Tables are ``alias.table``; the SQL is DuckDB's. Read-only, except that tables can be loaded into its memory."""
+    """Tables are ``alias.table``; the SQL is DuckDB's. Read-only, except that tables can be loaded into a session."""
 
     dialect = "duckdb"
     syntax = SYNTAX
@@ -64,8 +70,13 @@ class Federation(Virtual):
         self.coordinator = Coordinator(settings, resolve=resolve)
         self.catalog = self.coordinator.catalog
         self._begun: Callable[[Parts], None] | None = None
+        self._session: SessionKeeps | None = None
+        self._lock = threading.Lock()
+        self._uploads: WeakSet[Uploads] = WeakSet()
+        """Of all sessions."""
         self._loading: dict[object, int] = {}
         """Bytes of tables that are being loaded: of one of every load."""
+        self._coordinators: OrderedDict[Uploads, Coordinator] = OrderedDict()
 
     @classmethod
     def connect(cls, url: str, options: DriverOptions) -> Federation:
@@ -94,19 +105,39 @@ class Federation(Virtual):
     ) -> Stream:
         if tables:
             raise refused()
-        self.catalog.forget(self.settings.upload_seconds)
         report = self._begun
 
         def begun(execution: Execution) -> None:
             if report is not None:
                 report(execution.parts)
 
-        return self.coordinator.start(sql, parameters, cancellation=cancellation, batch_rows=batch_rows, begun=begun)[0]
+        return self._over_uploads().start(
+            sql, parameters, cancellation=cancellation, batch_rows=batch_rows, begun=begun
+        )[0]
 
-    def watched(self, begun: Callable[[Parts], None]) -> Federation:
-        seen = copy(self)
-        seen._begun = begun
-        return seen
+    def within(self, session: SessionKeeps, begun: Callable[[Parts], None]) -> Federation:
+        federation = copy(self)
+        federation._session, federation._begun = session, begun
+        return federation
+
+    def _over_uploads(self) -> Coordinator:
+        """The coordinator of queries of the session, which sees the tables that were loaded into it."""
+        if self._session is None:
+            return self.coordinator
+        with self._lock:
+            uploads = self._session.kept.get(self.coordinator)
+            if uploads is None:
+                return self.coordinator
+            coordinator = self._coordinators.pop(uploads, None) or self.coordinator.over(uploads)
+            self._coordinators[uploads] = coordinator
+            while len(self._coordinators) > _COORDINATORS:
+                self._coordinators.popitem(last=False)
+        return coordinator
+
+    def _drop(self, uploads: Uploads) -> None:
+        with self._lock:
+            self._uploads.discard(uploads)
+            self._coordinators.pop(uploads, None)
 
     def load(
         self,
@@ -117,53 +148,59 @@ class Federation(Virtual):
         create: bool = False,
         transactional: bool = True,
     ) -> int:
-        """Keeps the tuples as a table ``table`` of the federation, in memory, until no query has named it for
-        ``upload_seconds``; one of the same name before is replaced at once. The name ends in ``_`` and 32 random
-        hexadecimal digits and is listed nowhere, so that nobody else reads or replaces the table. The tables of sources
-        are never written.
+        """Keeps the tuples as a table of the session of the request, in memory, until the session ends; one of the same
+        name before is replaced at once. No other session sees it. The tables of sources are never written.
 
-        Raises ParameterError for another name and for one that without its digits means something else, LimitError
+        Raises ParameterError for a name that means something else, RequestError outside an explicit session, LimitError
         beyond ``upload_bytes``.
         """
         with stream:
-            private = PRIVATE.fullmatch(table)
-            if private is None:
+            if "." in table:
                 raise ParameterError(
-                    f"{shown(table)!r} cannot be the name of a table loaded into a federation: who knows it could "
-                    "replace it.",
-                    hint="A name, '_' and 32 random hexadecimal digits; Lab.upload sees to it. The tables of sources "
-                    "cannot be written.",
+                    f"The name {table!r} has a dot.",
+                    hint="The tables of sources cannot be written. Choose a plain name.",
                 )
-            self.catalog.check_name(private[1])
-            self.catalog.forget(self.settings.upload_seconds)
+            session = self._session
+            if session is None or not session.explicit:
+                raise RequestError(
+                    f"The table {table!r} would be gone with this request: a federation keeps a table that is loaded "
+                    "into it for a session.",
+                    hint="POST /sessions makes one; send the request, and the queries that read the table, with "
+                    "?session=ID. Lab.upload does so.",
+                )
+            self.catalog.check_name(table)
+            uploads = session.keep(self.coordinator, lambda: Uploads(self._drop))
+            with self._lock:
+                self._uploads.add(uploads)
             batches: list[pa.RecordBatch] = []
             this = object()
             try:
                 self._loading[this] = 0
-                self._check_room(table)
+                self._check_room(uploads, table)
                 for batch in stream:
                     cancellation.check()
                     self._loading[this] += batch.nbytes
-                    self._check_room(table)
+                    self._check_room(uploads, table)
                     batches.append(batch)
                 kept = pa.Table.from_batches(batches, stream.schema)
-                with Plain("", [table]).errors():
-                    self.catalog.upload(table, kept)
+                self.catalog.over(uploads).upload(table, kept)
             finally:
                 del self._loading[this]
             return int(kept.num_rows)
 
-    def _check_room(self, table: str) -> None:
-        """LimitError where the tables, ``table`` as it is loaded now, and those that others load are too many or too
-        large."""
-        limit, count = self.settings.upload_bytes, _MOST_LOADED
-        others = {name: each for name, each in self.catalog.uploads.items() if name.casefold() != table.casefold()}
-        size = sum(each.nbytes for each in others.values()) + sum(list(self._loading.values()))
-        if size > limit or len(others) >= count:
+    def _check_room(self, uploads: Uploads, table: str) -> None:
+        """LimitError where the tables of all sessions, ``table`` as it is loaded now, and those that others load are
+        too many or too large."""
+        limit, most = self.settings.upload_bytes, _MOST_LOADED
+        with self._lock:
+            tables = [each for every in self._uploads for each in every.tables.values()]
+        replaced = uploads.get(table)
+        size = sum(each.nbytes for each in tables if each is not replaced) + sum(list(self._loading.values()))
+        if size > limit or len(tables) - (replaced is not None) >= most:
             raise LimitError(
-                f"The federation keeps at most {limit:,} bytes in {count:,} tables that were loaded into it.",
-                hint="Load fewer rows or columns, or have its upload_bytes raised. "
-                "Loading a table without rows frees what its name held.",
+                f"The federation keeps at most {limit:,} bytes in {most:,} tables that were loaded into it.",
+                hint="Load fewer rows or columns, end the sessions that are no longer used, or have its upload_bytes "
+                "raised.",
             )
 
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:

@@ -25,7 +25,7 @@ import dai
 from dai.client.progress import Asked, Meter
 from dai.client.results.frames import to_pandas, to_polars
 from dai.client.results.result import SHOWN_ROWS, drawn
-from dai.errors import ClosedError, ConfigurationError, DaiError, ParameterError
+from dai.errors import ClosedError, ConfigurationError, DaiError, ParameterError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Remote
@@ -35,7 +35,7 @@ from dqp.execution.execution import Execution
 from dqp.explain.explanation import Explanation
 from dqp.explain.text import count as count_of
 from dqp.interfaces.frames import table_of
-from dqp.interfaces.uploads import Uploads
+from dqp.interfaces.uploads import RemoteUploads
 from dqp.settings import FederationSettings, load
 
 _WAIT = 0.1
@@ -62,7 +62,7 @@ class Lab:
                 raise ConfigurationError(
                     f"{federation} names no resource.", hint="It looks like http://host:port/lab; see dai resources."
                 )
-            self._uploads = Uploads(self._remote)
+            self._uploads = RemoteUploads(self._remote)
         elif isinstance(federation, FederationSettings):
             self._coordinator = Coordinator(federation)
         elif isinstance(federation, str | os.PathLike):
@@ -94,9 +94,8 @@ class Lab:
         """Makes a table of one's own known as ``name``: an Arrow table, a pandas or polars data frame, a mapping of
         columns. One of the same name before is replaced. How many rows it has.
 
-        It is this lab's own: a federation of a service keeps it in the service's memory under a name that nobody can
-        guess, until the lab is closed or has not used it for ``upload_seconds``; it is then sent again when a query
-        names it.
+        It is this lab's own: a federation of a service keeps it in the memory of the service, in a session of this lab,
+        until the lab is closed or has asked nothing for an hour; it is then sent again with the next query.
 
         ParameterError for what is no table and for a name that means something else, LimitError where the service keeps
         no more.
@@ -136,7 +135,7 @@ class Lab:
                 {"source": None, "table": name, "rows": None, "columns": [each for each, _ in shape]}
                 for name, shape in catalog.shapes_of_views().items()
             ]
-        uploads = self._uploads.tables if self._coordinator is None else self._coordinator.catalog.uploads
+        uploads = self._uploads.tables if self._coordinator is None else self._coordinator.catalog.uploads.tables
         rows += [
             {"source": None, "table": name, "rows": table.num_rows, "columns": table.column_names}
             for name, table in uploads.items()
@@ -299,11 +298,22 @@ class Query:
         lab, cancellation = self._lab, Cancellation()
         lab._running.add(cancellation)
 
-        def ask(sql: str) -> Any:
-            return lab._remote.query(sql, blocksize=blocksize, progress=progress, cancellation=cancellation)
+        def ask(session: str | None) -> Any:
+            return lab._remote.query(
+                head + statement.text,
+                blocksize=blocksize,
+                session=session,
+                progress=progress,
+                cancellation=cancellation,
+            )
 
         try:
-            answer: Stream = lab._uploads.asked(statement, head, ask).stream()
+            answer: Stream = lab._uploads.asked(ask).stream()
+        except StatementError as error:
+            lab._running.discard(cancellation)
+            if error.position is not None:
+                error.position = max(1, error.position - len(head))
+            raise statement.error(error) from error
         except BaseException:
             lab._running.discard(cancellation)
             raise

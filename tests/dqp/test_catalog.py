@@ -332,10 +332,10 @@ def test_uploads(small: Catalog) -> None:
         ("x", "VARCHAR"),
         ("amt", "DECIMAL(12,2)"),
     )
-    data = small.inline("MINE")
+    data = small.uploads.get("MINE")
     assert data is not None
     assert data.num_rows == 1
-    assert small.inline("other") is None
+    assert small.uploads.get("other") is None
     small.upload("mine", pa.table({"y": [1.5]}))
     assert small.describe("from mine") == (("y", "DOUBLE"),)
     with pytest.raises(ParameterError, match="a view 'busy'"):
