@@ -171,7 +171,7 @@ class Coordinator:
             catalog=self.catalog,
             estimator=Estimator(),
             names=Names(identifiers(tree)),
-            options=Options(functions=frozenset(self.operations)),
+            options=Options(functions=frozenset(self.operations), pushdown=self.settings.pushdown),
             cancellation=cancellation,
         )
         return optimise(tree, context), replace(context, cancellation=None)

@@ -27,6 +27,8 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _RESERVED = frozenset({"main", "temp", "system", "memory", "pg_catalog", "information_schema"})
 """Names that DuckDB gives a meaning of its own."""
 
+PUSHDOWN = ("cost", "all", "none")
+"""What sources compute: what takes less time there, all that they can, or filters and columns only."""
 LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
 
 
@@ -47,7 +49,8 @@ class SourceSettings:
 class FederationSettings:
     """``evaluators``: ``local``, URLs of evaluator services, or one ``ray://…``. ``memory_bytes`` is what the queries
     of one evaluator hold before they spill to disk, at least ``LEAST_MEMORY`` (0: DuckDB's own limit). ``lifetime``:
-    seconds that statistics are taken for the present ones. ``liveness_timeout``: seconds without a sign of life, while
+    seconds that statistics are taken for the present ones. ``pushdown``: what sources compute, one of ``PUSHDOWN``.
+    ``liveness_timeout``: seconds without a sign of life, while
     a statement waits for its rows, until a service counts as lost. ``upload_bytes``: of tables that were loaded into a
     service's federation, of all sessions together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other
     tables with the same rows. ``functions``: operation calls by name, as they are configured; relative paths in them
@@ -57,6 +60,7 @@ class FederationSettings:
     evaluators: tuple[str, ...] = ("local",)
     memory_bytes: int = 0
     lifetime: float = field(default=300.0, metadata=config.POSITIVE)
+    pushdown: str = "cost"
     liveness_timeout: float = field(default=10.0, metadata={"formerly": "silence", **config.POSITIVE})
     upload_bytes: int = 256_000_000
     sources: tuple[SourceSettings, ...] = ()
@@ -145,6 +149,11 @@ def parse(
     plain = {key: value for key, value in document.items() if key not in parts}
     settings: FederationSettings = config.section(FederationSettings, where, plain, base, name=name)
     check_memory(settings.memory_bytes, f"{dot}memory_bytes")
+    if settings.pushdown not in PUSHDOWN:
+        raise ConfigurationError(
+            f"{dot}pushdown must be one of {', '.join(PUSHDOWN)}, not {settings.pushdown!r}.",
+            hint=nearest(settings.pushdown, list(PUSHDOWN)),
+        )
     if not settings.evaluators or not all(isinstance(each, str) for each in settings.evaluators):
         raise ConfigurationError(f"{dot}evaluators must be a list of texts, at least one.", hint='["local"]')
     sources = _sources(document.get("sources", ()), f"{dot}sources", base, environment, served)

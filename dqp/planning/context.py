@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Options:
     """Options of planning. ``functions``: lower-case names of operation calls; rules never move or repeat these,
-    because they are expensive and may give different results. ``push_joins``: whether sources may run joins."""
+    because they are expensive and may give different results. ``pushdown``: what sources compute, as in
+    ``FederationSettings``."""
 
     functions: frozenset[str] = frozenset()
-    push_joins: bool = True
+    pushdown: str = "cost"
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ BATCH = 50
 SHOWN = 2
 """Failures of a batch that are made small; the others are named."""
 EVERYWHERE, EAGERLY, HOSTILE, MYSQL, SPREAD = 70_000_000, 71_000_000, 72_000_000, 100_000, 90_000_000
+FORCED = 73_000_000
 """The first seeds of those that are always the same."""
 
 
@@ -95,6 +96,12 @@ def test_steps_that_are_to_pay_change_no_answer(
     eagerly(monkeypatch)
     asked = check(EAGERLY, 3 * BATCH, oracles, generated)
     assert any("reduced by" in generated.lab.explain(sql, analyze=True).text for sql in asked)
+
+
+@pytest.mark.parametrize("pushdown", ["all", "none"])
+def test_whatever_sources_compute(pushdown: str, oracles: tuple[Oracle, Oracle], generated: Connected) -> None:
+    with Connected(generated.urls, pushdown=pushdown) as federation:
+        check(FORCED, 2 * BATCH, oracles, federation)
 
 
 @pytest.mark.timeout(400)

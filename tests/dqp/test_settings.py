@@ -118,6 +118,8 @@ def test_a_service_reads_resources() -> None:
         ({"views": {"Busy": "select 1", "busy": "select 2"}}, "'Busy' and 'busy' are one name"),
         ({"evaluators": "local"}, "^evaluators must be a list"),
         ({"lifetime": "long"}, "^lifetime must be a number"),
+        ({"pushdown": "som"}, "^pushdown must be one of cost, all, none, not 'som'"),
+        ({"pushdown": 1}, "^pushdown must be"),
         ({"replicas": {"a": ["b.c"]}}, "'a' is not a table alias.table"),
         ({"sources": {"pg": "sqlite://"}, "replicas": {"pg.t": ["gp.t"]}}, "no source 'gp'.*pg"),
         ({"functions": {"f": 1}}, "functions.f must be a section"),

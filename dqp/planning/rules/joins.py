@@ -279,7 +279,7 @@ class _Order:
         rows = self.rows[both].rows
         for where, way in self.ways[one].items():
             match = self.ways[other].get(where)
-            if match is None or (where != HERE and not self.context.options.push_joins):
+            if match is None or (where != HERE and self.context.options.pushdown == "none"):
                 continue
             sent: tuple[_Sent, ...] = ()
             if where == HERE:

@@ -57,9 +57,21 @@ def _pushed(tree: Operator, needed: Set[str], context: Context) -> Operator:
 def _whole(tree: Operator, needed: Set[str], context: Context) -> Remote | None:
     """The tree as one statement, None where it is none or costs more than its parts."""
     source = place(tree)
-    if source is None or free(tree) or _grows(tree, needed, source, context):
+    if (
+        source is None
+        or free(tree)
+        or (context.options.pushdown == "none" and not _plain(tree))
+        or _grows(tree, needed, source, context)
+    ):
         return None
     return _remote(source, tree, needed, context)
+
+
+def _plain(tree: Operator) -> bool:
+    """Whether it only reads a table: some of its rows, and what is computed from each alone."""
+    if any(each.find(exp.Window, Nested) for each in tree.expressions):
+        return False
+    return isinstance(tree, Scan) or (isinstance(tree, Filter | Project) and _plain(tree.input))
 
 
 def _below(tree: Operator, needed: Set[str], context: Context) -> Operator:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import duckdb
 
+from dqp.settings import PUSHDOWN
 from tests.clusters import ALONE, loopback_up, ray_cluster
 from tests.dqp.generated import blocks, differential
 from tests.dqp.generated.grammar import query
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=None, help="the first seed (default: of the clock)")
     parser.add_argument("--runtime", choices=["local", "service", "ray"], default="local", help="where plans run")
     parser.add_argument("--eager", action="store_true", help="steps that are to pay are taken always")
+    parser.add_argument("--pushdown", choices=PUSHDOWN, default="cost", help="what sources compute")
     parser.add_argument("--sql", help="ask this instead of generated queries, once")
     parser.add_argument("--block", type=int, help="ask this block of questions with parameters alone, once")
     parser.add_argument("--blocks", action="store_true", help="ask blocks of questions with parameters alone")
@@ -72,7 +74,7 @@ def fuzz(wanted: argparse.Namespace) -> int:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         urls, evaluators = _placed(stack, directory, wanted.runtime)
         oracle, other = stack.enter_context(Oracle()), stack.enter_context(Oracle(backwards=True))
-        federation = stack.enter_context(differential.Connected(urls, evaluators))
+        federation = stack.enter_context(differential.Connected(urls, evaluators, pushdown=wanted.pushdown))
         if wanted.sql is not None:
             found = differential.difference(wanted.sql, oracle, federation)
             print("no difference" if found is None else f"{found.kind}\n{found.detail}")

@@ -85,14 +85,23 @@ EAGER = {
 
 class Connected:
     """A federation in this process over the databases at these URLs (alias to URL), on evaluators where there are
-    some: then everything has several fragments that can have."""
+    some: then everything has several fragments that can have. ``pushdown``: of its settings."""
 
     def __init__(
-        self, urls: Mapping[str, str], evaluators: Sequence[str] = (), views: Mapping[str, str] | None = None
+        self,
+        urls: Mapping[str, str],
+        evaluators: Sequence[str] = (),
+        views: Mapping[str, str] | None = None,
+        pushdown: str = "cost",
     ) -> None:
         self.urls, self.evaluators = urls, evaluators
         self.lab = dqp.connect(
-            {"sources": dict(urls), "evaluators": [*evaluators] or ["local"], "views": dict(views or {})}
+            {
+                "sources": dict(urls),
+                "evaluators": [*evaluators] or ["local"],
+                "views": dict(views or {}),
+                "pushdown": pushdown,
+            }
         )
         if evaluators:
             coordinator = self.lab._coordinator
