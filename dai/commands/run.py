@@ -63,10 +63,10 @@ def configuration(source: str | None, file: str | None) -> Config:
 
 def run_serve(arguments: argparse.Namespace) -> int:
     loaded = configuration(arguments.source, arguments.config)
-    given = {name: getattr(arguments, name) for name in ("host", "port") if getattr(arguments, name) is not None}
+    overrides = {name: getattr(arguments, name) for name in ("host", "port") if getattr(arguments, name) is not None}
     from dai.api.server.serve import serve
 
-    chosen = replace(loaded, service=replace(loaded.service, **given))
+    chosen = replace(loaded, service=replace(loaded.service, **overrides))
     # The server raises a signal again once it has shut down: a wanted stop is no failure.
     signal.signal(signal.SIGTERM, _stopped)
     try:
