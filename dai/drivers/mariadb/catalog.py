@@ -106,7 +106,7 @@ def statistics(run: Run, table: str) -> Statistics:
     """Row and size estimates of the storage engine; what ``ANALYZE TABLE … PERSISTENT FOR ALL`` has kept of the
     columns, where the user may read it; distinct values where an index begins with the column; the ends of the primary
     key's first column where that is a whole number, which are the ends of its index."""
-    name = found(run, table)
+    name = stored_name(run, table)
     row = next(row for row in run(_TABLES) if row["name"] == name)
     whole = {each["name"] for each in run(_COLUMNS) if each["tab"] == name and each["type"] in _WHOLE}
     first = _kept(run, name, row["count"])
@@ -152,7 +152,7 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def found(run: Run, table: str) -> str:
+def stored_name(run: Run, table: str) -> str:
     """The table's own spelling of its name. NotFoundError suggests the nearest."""
     known = [row["name"] for row in run(_TABLES)]
     bare = table.rpartition(".")[2]
@@ -164,7 +164,7 @@ def found(run: Run, table: str) -> str:
 
 def column_names(run: Run, table: str) -> list[str]:
     """In their order; NotFoundError suggests the nearest table."""
-    name = found(run, table)
+    name = stored_name(run, table)
     return [row["name"] for row in run(_COLUMNS) if row["tab"] == name]
 
 

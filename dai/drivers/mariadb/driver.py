@@ -143,13 +143,13 @@ class MariaDB(Server):
     def _insert(self, session: Session, table: str, schema: pa.Schema, transactional: bool) -> bulk.Insert:
         if not isinstance(session, MariaSession):
             raise TypeError("A session of another driver.")
-        found = schema_of.found(session.rows, table) if "." not in table else table
+        name_in_database = schema_of.stored_name(session.rows, table) if "." not in table else table
         if transactional and "." not in table:
-            self._require_transactions(session, found)
+            self._require_transactions(session, name_in_database)
         known = schema_of.column_names(session.rows, table) if "." not in table else list(schema.names)
         names = matched(schema.names, known, table)
         columns = ", ".join(quoted(name, self.syntax) for name in names)
-        prefix = f"INSERT INTO {quoted_table(found, self.syntax)} ({columns}) VALUES ".encode()
+        prefix = f"INSERT INTO {quoted_table(name_in_database, self.syntax)} ({columns}) VALUES ".encode()
         session.run("START TRANSACTION")  # after a CREATE TABLE the former one is over; else it was empty
         most = min(_STATEMENT_BYTES, int(session.rows("SELECT @@max_allowed_packet AS most")[0]["most"]) // 2)
 
@@ -215,9 +215,9 @@ class MariaDB(Server):
             )
         except MySQLdb.Error as error:
             code, message = _parts(error)
-            found = tls.refused() if code == tls.INSECURE else error_of(code, message, None, None, None)
-            if not isinstance(found, StatementError):
-                raise found from error
+            failure = tls.refused() if code == tls.INSECURE else error_of(code, message, None, None, None)
+            if not isinstance(failure, StatementError):
+                raise failure from error
             raise DatabaseUnavailableError("The database refuses the connection.") from error
         tls.check(raw, self._tls)
         return raw
@@ -416,10 +416,10 @@ class MariaDB(Server):
                 interruptible(cancellation, lambda: self.kill(connection.id)),
                 self.translated(connection, sql),
             ):
-                found: Sequence[tuple[bytes | None, ...]] = held[0].fetch_row(rows)
+                batch: Sequence[tuple[bytes | None, ...]] = held[0].fetch_row(rows)
             broken = False
-            at_end = len(found) < rows
-            return found
+            at_end = len(batch) < rows
+            return batch
 
         def convert(rows: Sequence[tuple[bytes | None, ...]], row: int) -> list[pa.Array]:
             columns = columns_of(rows, len(kinds))
@@ -440,8 +440,8 @@ class MariaDB(Server):
             self._stop(connection, held[0])
             held.clear()
             raise
-        found = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
-        return Stream(schema, found, close)
+        portions = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
+        return Stream(schema, portions, close)
 
     def _read_answer(
         self,
@@ -464,9 +464,9 @@ class MariaDB(Server):
                 interruptible(cancellation, lambda: self.kill(connection.id)),
                 self.translated(connection, sql),
             ):
-                found = answer.rows(most)
+                columns = answer.rows(most)
             broken = False
-            return found
+            return columns
 
         def read(values: list[pa.Array] | None) -> Iterator[pa.RecordBatch]:
             row = most = 1
@@ -489,8 +489,8 @@ class MariaDB(Server):
         except BaseException:
             self._stop(connection, answer)
             raise
-        found = Stream(schema, read(first), close)
-        return found if batch_rows is None else found.rebatch(batch_rows)
+        stream = Stream(schema, read(first), close)
+        return stream if batch_rows is None else stream.rebatch(batch_rows)
 
     def _stop(self, connection: Connection, result: Any) -> None:
         """Ends a half-read result: the server stops sending, what it had sent already is dropped. Where it cannot be

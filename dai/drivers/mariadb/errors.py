@@ -69,11 +69,11 @@ def _position(code: int, message: str, sql: str | None, bound: Bound | None) -> 
     if sql is None:
         return None
     if code == 1064:
-        found = re.search(r"near '(.*)' at line (\d+)$", message, re.DOTALL)
+        near = re.search(r"near '(.*)' at line (\d+)$", message, re.DOTALL)
         text = bound.sql if bound is not None else sql
-        if found is None:
+        if near is None:
             return None
-        rest, line = found.group(1), int(found.group(2))
+        rest, line = near.group(1), int(near.group(2))
         starts = [0, *(match.end() for match in re.finditer("\n", text))]
         at = len(text) - len(rest) if text.endswith(rest) else text.find(rest, starts[min(line, len(starts)) - 1])
         if at < 0:

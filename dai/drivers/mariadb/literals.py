@@ -177,8 +177,8 @@ def _hex(column: pa.Array) -> pa.Array:
     source = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]] if data is not None else np.empty(0, np.uint8)
     digits = pa.py_buffer(_HEX[source])
     places = pa.py_buffer(((offsets - offsets[0]) * 2).astype(np.int64))
-    found = pa.Array.from_buffers(pa.large_string(), len(column), [None, places, digits])
-    return pc.if_else(validity, found, pa.scalar(None, pa.large_string())).cast(pa.string())
+    text = pa.Array.from_buffers(pa.large_string(), len(column), [None, places, digits])
+    return pc.if_else(validity, text, pa.scalar(None, pa.large_string())).cast(pa.string())
 
 
 def _refuse(bad: pa.Array, column: pa.Array, name: str, row: int, why: str) -> None:

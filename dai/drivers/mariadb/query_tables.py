@@ -74,9 +74,9 @@ def _json(table: pa.Table) -> bytes:
     return b"[" + joined + b"]"
 
 
-def _values(given: pa.ChunkedArray, field: pa.Field) -> pa.Array:
+def _values(chunked: pa.ChunkedArray, field: pa.Field) -> pa.Array:
     """Each value as JSON: whole numbers as they are, all others as the text that the database reads exactly."""
-    column = pa.concat_arrays(given.chunks) if given.num_chunks else pa.array([], given.type)
+    column = pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)
     if types.is_string(field.type):
         if pc.any(pc.match_substring(column, "\0")).as_py():
             raise DataError(f"The column {field.name!r} holds the character NUL.", column=field.name)

@@ -125,8 +125,8 @@ class MariaSession(PooledSession[Connection]):
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """A query of the driver's own."""
         stream = self._driver.stream(self.connection, sql, (), self._cancellation, None, release=lambda *_: None)
-        found: list[dict[str, Any]] = stream.table().to_pylist()
-        return found
+        records: list[dict[str, Any]] = stream.table().to_pylist()
+        return records
 
     def results(self, sql: str) -> Iterator[Stream]:
         """The result sets of a CALL, each read whole."""

@@ -108,14 +108,14 @@ def lossless_floats(query: str, kinds: Sequence[Kind]) -> tuple[str, list[Kind]]
 
 
 def _outer_words(query: str) -> set[str]:
-    depth, found = 0, set()
+    depth, words = 0, set()
     for token_kind, start, end in tokens(query, SYNTAX):
         text = query[start:end]
         if token_kind == "symbol":
             depth += {"(": 1, ")": -1}.get(text, 0)
         elif token_kind == "word" and depth == 0:
-            found.add(text.upper())
-    return found
+            words.add(text.upper())
+    return words
 
 
 def array(kind: Kind, raw: pa.Array, row: int) -> pa.Array:

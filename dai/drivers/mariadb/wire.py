@@ -90,10 +90,10 @@ class Answer:
             take = min(len(starts), most, special)
             if take:
                 self._reader.skip(int(ends[take - 1]))
-                found = columns(data, starts[:take], ends[:take], len(self.kinds))
+                arrays = columns(data, starts[:take], ends[:take], len(self.kinds))
                 if take == special < len(starts) and data[starts[take] + 4] == _EOF:
                     self._over(self._packet())
-                return found
+                return arrays
             if len(starts):
                 self._over(self._packet())
             else:
@@ -214,9 +214,9 @@ def packets(data: Bytes) -> tuple[Positions, Positions]:
     if len(data) >= FEW_BYTES:
         zero = data == 0
         starts = np.flatnonzero(zero[1:-2] & zero[2:-1])
-        found = chained(starts, starts + 4 + data[starts], len(data), 4)
-        if found is not None and len(found[1]) and found[1][-1] > len(data) - 4 - 0x100:
-            return found
+        positions = chained(starts, starts + 4 + data[starts], len(data), 4)
+        if positions is not None and len(positions[1]) and positions[1][-1] > len(data) - 4 - 0x100:
+            return positions
     return _walked(data)
 
 
@@ -231,8 +231,8 @@ def _walked(data: Bytes) -> tuple[Positions, Positions]:
         if length == _SPLIT or at > size:
             break
         bounds.append(at)
-    found = np.array(bounds, np.int64)
-    return found[:-1], found[1:]
+    edges = np.array(bounds, np.int64)
+    return edges[:-1], edges[1:]
 
 
 def columns(data: Bytes, starts: Positions, ends: Positions, count: int) -> list[pa.Array]:
@@ -243,7 +243,7 @@ def columns(data: Bytes, starts: Positions, ends: Positions, count: int) -> list
         ]
         return [pa.array(values, pa.binary()) for values in zip(*rows, strict=True)]
     at = starts + 4
-    found = []
+    arrays = []
     for _ in range(count):
         length = data[at]
         nulls: NDArray[np.bool_] | None = None
@@ -255,10 +255,10 @@ def columns(data: Bytes, starts: Positions, ends: Positions, count: int) -> list
             at = begin + size
         if (at > ends).any():
             raise _broken()
-        found.append(slices(data, begin, at, nulls))
+        arrays.append(slices(data, begin, at, nulls))
     if not np.array_equal(at, ends):
         raise _broken()
-    return found
+    return arrays
 
 
 def _lengths(data: Bytes, at: Positions, first: Bytes) -> tuple[Positions, Positions, NDArray[np.bool_] | None]:
@@ -276,7 +276,7 @@ def _lengths(data: Bytes, at: Positions, first: Bytes) -> tuple[Positions, Posit
 
 
 def _row(packet: bytes, count: int) -> list[bytes | None]:
-    found: list[bytes | None] = []
+    values: list[bytes | None] = []
     at = 4
     for _ in range(count):
         if at >= len(packet):
@@ -284,15 +284,15 @@ def _row(packet: bytes, count: int) -> list[bytes | None]:
         size = packet[at]
         at += 1
         if size == _NULL:
-            found.append(None)
+            values.append(None)
             continue
         if size > _NULL:
             size, at = _number(packet, at - 1)
-        found.append(packet[at : at + size])
+        values.append(packet[at : at + size])
         at += size
     if at != len(packet):
         raise _broken()
-    return found
+    return values
 
 
 def _number(packet: bytes, at: int) -> tuple[int, int]:
