@@ -40,7 +40,7 @@ def column_names(run: Run) -> list[str]:
 
 def declared_types(run: Run, table: str) -> dict[str, str]:
     """Declared types of the columns that can be written, by name. NotFoundError suggests the nearest table."""
-    name = _found(run, table)
+    name = _stored_name(run, table)
     return {row[1]: row[2] for row in run("SELECT * FROM pragma_table_xinfo(?)", (name,)) if row[6] == 0}
 
 
@@ -55,7 +55,7 @@ def tables(run: Run, first: First, pattern: str) -> tuple[TableInfo, ...]:
 
 def statistics(run: Run, table: str) -> Statistics:
     """Row and distinct counts come from ANALYZE; without it SQLite knows none. Bounds are the ends of indexes."""
-    name = _found(run, table)
+    name = _stored_name(run, table)
     rows = _rows(run, name)
     columns = {}
     for column, repeated in _indexed(run, name).items():
@@ -69,9 +69,9 @@ def statistics(run: Run, table: str) -> Statistics:
 
 def _indexed(run: Run, name: str) -> dict[str, float | None]:
     """Columns that an index of all rows begins with; and how many rows a value has, on average."""
-    found: dict[str, float | None] = {}
+    columns: dict[str, float | None] = {}
     if (key := _rowid(run, name)) is not None:
-        found[key] = 1.0
+        columns[key] = 1.0
     analyzed: dict[str, str] = {}
     if run("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat1'"):
         analyzed = {row[0]: row[1] for row in run("SELECT idx, stat FROM sqlite_stat1 WHERE tbl = ?", (name,))}
@@ -81,8 +81,8 @@ def _indexed(run: Run, name: str) -> dict[str, float | None]:
         )
         if first and not partial:
             counts = analyzed.get(index, "").split()
-            found.setdefault(str(first[0][0]), float(counts[1]) if len(counts) > 1 and counts[1].isdigit() else None)
-    return found
+            columns.setdefault(str(first[0][0]), float(counts[1]) if len(counts) > 1 and counts[1].isdigit() else None)
+    return columns
 
 
 def _rowid(run: Run, name: str) -> str | None:
@@ -91,7 +91,7 @@ def _rowid(run: Run, name: str) -> str | None:
     return str(keys[0][1]) if len(keys) == 1 and keys[0][2].upper() == "INTEGER" else None
 
 
-def _found(run: Run, table: str) -> str:
+def _stored_name(run: Run, table: str) -> str:
     known = names(run)
     bare = table.removeprefix("main.")
     for name in known:
@@ -134,7 +134,7 @@ def _types(first: First, name: str, info: Sequence[Sequence[Any]]) -> list[pa.Da
     declared = [(row[1], row[2], declared_type(row[2])) for row in info]
     columns = ", ".join(_typical(quoted(column, SYNTAX), wanted) for column, _, wanted in declared)
     rows = first(f"SELECT {columns} FROM {quoted(name, SYNTAX)} LIMIT {FIRST_ROWS}")
-    found = []
+    arrow_types = []
     for (column, type, wanted), values in zip(declared, columns_of(rows or [], len(info)), strict=True):
         try:
             chosen = None if rows is None else choose(column, type, values, len(rows) < FIRST_ROWS).type
@@ -143,8 +143,8 @@ def _types(first: First, name: str, info: Sequence[Sequence[Any]]) -> list[pa.Da
                 chosen = next((wanted for each in values if _is_read(each, type, wanted)), chosen)
         except DataError:
             chosen = None
-        found.append(chosen or wanted or pa.string())
-    return found
+        arrow_types.append(chosen or wanted or pa.string())
+    return arrow_types
 
 
 def _is_read(value: Any, declared: str, wanted: pa.DataType) -> bool:
@@ -177,16 +177,16 @@ def _column(row: Sequence[Any], arrow: pa.DataType, collation: str | None, *, au
 
 
 def _foreign_keys(run: Run, name: str) -> tuple[ForeignKey, ...]:
-    found: dict[int, list[Sequence[Any]]] = {}
+    keys: dict[int, list[Sequence[Any]]] = {}
     for row in run("SELECT * FROM pragma_foreign_key_list(?) ORDER BY id, seq", (name,)):
-        found.setdefault(row[0], []).append(row)
+        keys.setdefault(row[0], []).append(row)
     return tuple(
         ForeignKey(
             columns=tuple(row[3] for row in rows),
             table=rows[0][2],
             referred_columns=tuple(row[4] for row in rows) if rows[0][4] is not None else _primary_key(run, rows[0][2]),
         )
-        for rows in found.values()
+        for rows in keys.values()
     )
 
 
@@ -198,5 +198,5 @@ def _primary_key(run: Run, name: str) -> tuple[str, ...]:
 def _rows(run: Run, name: str) -> int | None:
     if not run("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat1'"):
         return None
-    found = run("SELECT stat FROM sqlite_stat1 WHERE tbl = ?", (name,))
-    return max((int(stat.split()[0]) for (stat,) in found if stat), default=None)
+    statistics_rows = run("SELECT stat FROM sqlite_stat1 WHERE tbl = ?", (name,))
+    return max((int(stat.split()[0]) for (stat,) in statistics_rows if stat), default=None)

@@ -76,7 +76,7 @@ _LOST = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR", "
 _WAITED_FOR_SECONDS = 0.05
 _FEW_STEPS = 1_000_000
 """Of SQLite's machine: some 20 ms."""
-_BROUGHT_ROWS = 10_000
+_INSERT_ROWS = 10_000
 """Of a query-scoped table, put in at once."""
 
 
@@ -254,13 +254,13 @@ class SQLite(PooledDriver[_Connection]):
         connection.run("PRAGMA temp_store = MEMORY")
         session = _Session(self, connection, cancellation)
         for name, table in tables.items():
-            made = create_table(name, table.schema, self.syntax).removeprefix("CREATE TABLE")
+            definition = create_table(name, table.schema, self.syntax).removeprefix("CREATE TABLE")
             types = {each.name: column_type(each, self.syntax) for each in table.schema}
             statement = f"INSERT INTO temp.{quoted(name, self.syntax)} VALUES ({', '.join('?' * len(types))})"
             with self._translated(connection), connection.owning():
-                connection.raw.execute(f"CREATE TEMP TABLE{made}")
+                connection.raw.execute(f"CREATE TEMP TABLE{definition}")
                 connection.raw.execute("BEGIN")
-                for batch in table.to_batches(_BROUGHT_ROWS):
+                for batch in table.to_batches(_INSERT_ROWS):
                     columns = zip(types.items(), batch.columns, strict=True)
                     values = [storable(column, each, type, 1) for (each, type), column in columns]
                     session.insert(statement, zip(*values, strict=True))
@@ -311,9 +311,9 @@ class SQLite(PooledDriver[_Connection]):
             nonlocal failed
             failed = True
             with self._translated(connection, sql), interruptible(cancellation, connection.raw.interrupt):
-                found = cursor.fetchmany(rows)
+                batch = cursor.fetchmany(rows)
             failed = False
-            return found
+            return batch
 
         with self._translated(connection, sql), interruptible(cancellation, connection.raw.interrupt):
             declared = _declared(connection, query)
@@ -339,8 +339,8 @@ class SQLite(PooledDriver[_Connection]):
                 cursor.close()
             release(connection, failed)
 
-        found = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
-        return Stream(schema, found, close)
+        portions = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
+        return Stream(schema, portions, close)
 
     @contextmanager
     def _translated(self, connection: _Connection, sql: str | None = None) -> Iterator[None]:

@@ -96,8 +96,8 @@ def choose(name: str, declared: str, values: Sequence[Any], complete: bool) -> K
                 return kind
         raise _mixed(name, values, bool(declared))
     if pa.types.is_null(stored.type):
-        found = wanted or (pa.null() if complete else pa.string())
-        return Kind(name, type_name(declared, found), _storage_of(found), found, bool(declared))
+        default = wanted or (pa.null() if complete else pa.string())
+        return Kind(name, type_name(declared, default), _storage_of(default), default, bool(declared))
     if wanted is not None and _typed(stored, wanted, values) is not None:
         return Kind(name, type_name(declared, wanted), _storage_of(wanted), wanted)
     return Kind(name, type_name("", stored.type), stored.type, stored.type, bool(declared))
@@ -106,14 +106,14 @@ def choose(name: str, declared: str, values: Sequence[Any], complete: bool) -> K
 def array(kind: Kind, values: Sequence[Any], row: int) -> pa.Array:
     """One portion of a column; ``row`` is the number of its first value."""
     stored = _stored(values)
-    found = None
+    column = None
     if stored is not None:
-        found = _typed(stored, kind.type, values)
+        column = _typed(stored, kind.type, values)
     elif pa.types.is_decimal(kind.type):
-        found = _as_decimal(values, kind.type)
-    if found is None:
+        column = _as_decimal(values, kind.type)
+    if column is None:
         raise _unfitting(kind, values, row)
-    return found
+    return column
 
 
 def _storage_of(type: pa.DataType) -> pa.DataType:
@@ -125,12 +125,12 @@ def _storage_of(type: pa.DataType) -> pa.DataType:
 def _stored(values: Sequence[Any]) -> pa.Array | None:
     """In the type the values are stored in; None when that is not one type."""
     try:
-        found = pa.array(values)
+        column = pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         return None
-    if pa.types.is_binary(found.type) and any(type(value) is str for value in values):
+    if pa.types.is_binary(column.type) and any(type(value) is str for value in values):
         return None
-    return found if found.type in _STORED else None
+    return column if column.type in _STORED else None
 
 
 def _typed(stored: pa.Array, wanted: pa.DataType, values: Sequence[Any]) -> pa.Array | None:
@@ -188,9 +188,9 @@ def _mixed(name: str, values: Sequence[Any], declared: bool) -> DataError:
     for row, value in enumerate(values, 1):
         if value is not None:
             kinds.setdefault(type(value), row)
-    found = ", ".join(f"{_PYTHON.get(kind, kind.__name__)} (row {row})" for kind, row in kinds.items())
+    examples = ", ".join(f"{_PYTHON.get(kind, kind.__name__)} (row {row})" for kind, row in kinds.items())
     return DataError(
-        f"Column {name!r} holds values of several types: {found}.",
+        f"Column {name!r} holds values of several types: {examples}.",
         hint=f"Select {_cast(name, declared)} to get the column as text.",
         column=name,
         row=max(kinds.values(), default=1),
@@ -245,8 +245,8 @@ def storable(column: pa.Array, name: str, declared: str, row: int) -> Sequence[A
             column=name,
         )
     if column.null_count == 0 and pa.types.is_primitive(column.type):
-        found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-        return found
+        numbers: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return numbers
     plain: list[Any] = column.to_pylist()
     return plain
 
