@@ -49,14 +49,14 @@ WHERE database_name = current_database()
 def tables(cursor: DuckDBPyConnection, pattern: str) -> tuple[TableInfo, ...]:
     """Tables and views whose name, or schema.name, matches the LIKE ``pattern``."""
     columns, constraints, indexes = _by_table(cursor, _COLUMNS), _by_table(cursor, _CONSTRAINTS), _indexes(cursor)
-    found = []
+    infos = []
     for schema, name, kind, rows, comment, sql in cursor.execute(_NAMES).fetchall():
         if not (like(pattern, name) or like(pattern, f"{schema}.{name}")):
             continue
         key = (schema, name)
         own = constraints[key]
         collations = declared(sql, SYNTAX) if sql else {}
-        found.append(
+        infos.append(
             TableInfo(
                 name=name,
                 schema=None if schema == "main" else schema,
@@ -73,12 +73,12 @@ def tables(cursor: DuckDBPyConnection, pattern: str) -> tuple[TableInfo, ...]:
                 comment=comment,
             )
         )
-    return tuple(found)
+    return tuple(infos)
 
 
 def statistics(cursor: DuckDBPyConnection, table: str) -> Statistics:
     """Of ``table`` or ``schema.table``; NotFoundError suggests the nearest name. Nothing is read but the catalog."""
-    schema, name = _found(cursor, table)
+    schema, name = _key(cursor, table)
     rows = cursor.execute(
         "SELECT estimated_size FROM duckdb_tables() WHERE schema_name = ? AND table_name = ? "
         "AND database_name = current_database()",
@@ -92,8 +92,8 @@ def statistics(cursor: DuckDBPyConnection, table: str) -> Statistics:
 def _column_statistics(cursor: DuckDBPyConnection, schema: str, name: str) -> dict[str, ColumnStatistics]:
     """What DuckDB keeps for its own plans; reading one row is enough to ask for it."""
     columns = [row[0] for row in _by_table(cursor, _COLUMNS)[schema, name]]
-    asked = ", ".join(f"stats({quoted(each, SYNTAX)})" for each in columns)
-    row = cursor.execute(f"SELECT {asked} FROM {quoted(schema, SYNTAX)}.{quoted(name, SYNTAX)} LIMIT 1").fetchone()
+    items = ", ".join(f"stats({quoted(each, SYNTAX)})" for each in columns)
+    row = cursor.execute(f"SELECT {items} FROM {quoted(schema, SYNTAX)}.{quoted(name, SYNTAX)} LIMIT 1").fetchone()
     return {column: _known(said) for column, said in zip(columns, row or (), strict=False) if isinstance(said, dict)}
 
 
@@ -114,10 +114,10 @@ def _text(bound: Any) -> str | None:
 
 def column_types(cursor: DuckDBPyConnection, table: str) -> dict[str, str]:
     """Types of the columns by name. NotFoundError suggests the nearest table."""
-    return {row[0]: row[1] for row in _by_table(cursor, _COLUMNS)[_found(cursor, table)]}
+    return {row[0]: row[1] for row in _by_table(cursor, _COLUMNS)[_key(cursor, table)]}
 
 
-def _found(cursor: DuckDBPyConnection, table: str) -> Key:
+def _key(cursor: DuckDBPyConnection, table: str) -> Key:
     known = [(row[0], row[1]) for row in cursor.execute(_NAMES).fetchall()]
     schema, _, name = table.rpartition(".")
     for key in known:
@@ -128,19 +128,19 @@ def _found(cursor: DuckDBPyConnection, table: str) -> Key:
 
 
 def _by_table(cursor: DuckDBPyConnection, sql: str) -> dict[Key, list[tuple[Any, ...]]]:
-    found: dict[Key, list[tuple[Any, ...]]] = defaultdict(list)
+    rows: dict[Key, list[tuple[Any, ...]]] = defaultdict(list)
     for row in cursor.execute(sql).fetchall():
-        found[(row[0], row[1])].append(row[2:])
-    return found
+        rows[(row[0], row[1])].append(row[2:])
+    return rows
 
 
 def _indexes(cursor: DuckDBPyConnection) -> dict[Key, list[Index]]:
     """``expressions`` is the text of a list."""
-    found: dict[Key, list[Index]] = defaultdict(list)
+    indexes: dict[Key, list[Index]] = defaultdict(list)
     for schema, table, name, unique, expressions in cursor.execute(_INDEXES).fetchall():
         columns = tuple(part.strip(" '\"") for part in expressions.strip("[]").split(","))
-        found[(schema, table)].append(Index(name, columns, unique))
-    return found
+        indexes[(schema, table)].append(Index(name, columns, unique))
+    return indexes
 
 
 def _column(

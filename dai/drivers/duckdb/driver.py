@@ -227,8 +227,8 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
                 reader.close()
             raise
         schema = with_huge(schema, first)
-        found = self._batches(first, read, schema)
-        stream = Stream(schema, found, close)
+        record_batches = self._batches(first, read, schema)
+        stream = Stream(schema, record_batches, close)
         return stream if batch_rows is None else stream.rebatch(batch_rows)
 
     def _batches(
@@ -309,8 +309,8 @@ def _typed(batch: pa.RecordBatch, schema: pa.Schema, row: int) -> pa.RecordBatch
     """The batch in our types. DataError for infinite dates and timestamps and for 24:00, which Arrow does not have."""
     arrays = []
     for column, wanted in zip(batch.columns, schema, strict=True):
-        if found := missing(column):
-            what, at = found
+        if problem := missing(column):
+            what, at = problem
             raise DataError(
                 f"Column {wanted.name!r}, row {row + at}: {what}.",
                 hint=f'Select CAST("{wanted.name}" AS VARCHAR) to get the column as text.',
@@ -379,14 +379,14 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
 
 def _position(text: str, sql: str) -> int | None:
     """From the caret under the excerpt that DuckDB prints; a long line is cut with an ellipsis."""
-    found = re.search(r"^LINE (\d+): (.*)\n( *)\^", text, re.MULTILINE)
-    if found is None:
+    caret = re.search(r"^LINE (\d+): (.*)\n( *)\^", text, re.MULTILINE)
+    if caret is None:
         return None
-    number, excerpt = int(found.group(1)), found.group(2)
+    number, excerpt = int(caret.group(1)), caret.group(2)
     lines = sql.split("\n")
     if number > len(lines):
         return None
-    column = len(found.group(3)) - len(f"LINE {number}: ")
+    column = len(caret.group(3)) - len(f"LINE {number}: ")
     if excerpt.startswith("..."):
         shift = lines[number - 1].find(excerpt.strip("."))
         if shift < 0:

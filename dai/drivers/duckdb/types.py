@@ -143,8 +143,8 @@ def _of_intervals(type: Any) -> bool:
 def missing(column: pa.Array) -> tuple[str, int] | None:
     """What DuckDB has and the column's Arrow type has not: the first such value, in words, and its index."""
     if pa.types.is_list(column.type):
-        found = missing(column.flatten()) if _of_moments(column.type) else None
-        return found and (found[0], pc.list_parent_indices(column)[found[1]].as_py())
+        first = missing(column.flatten()) if _of_moments(column.type) else None
+        return first and (first[0], pc.list_parent_indices(column)[first[1]].as_py())
     if pa.types.is_time64(column.type):
         at = pc.index(column.view(pa.int64()), 86_400_000_000).as_py()
         return ("24:00:00 is not a time of day", at) if at >= 0 else None
