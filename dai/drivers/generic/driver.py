@@ -155,14 +155,14 @@ class AnyDatabase(PooledDriver[sa.Connection]):
         with self._pool.connection(Cancellation()) as connection, self._translated():
             inspector = sa.inspect(connection)
             default = inspector.default_schema_name or ""
-            found = tuple(
+            infos = tuple(
                 table_info(inspector, name, kind)
                 for kind, names in (("table", inspector.get_table_names()), ("view", inspector.get_view_names()))
                 for name in names
                 if like(pattern, name) or like(pattern, f"{default}.{name}")
             )
             connection.rollback()
-            return found
+            return infos
 
     def statistics(self, table: str) -> Statistics:
         """None: how to ask for an estimate differs from database to database."""
@@ -261,10 +261,10 @@ class AnyDatabase(PooledDriver[sa.Connection]):
                 return ()
             broken = True
             with interruptible(cancellation, lambda: self._interrupt(connection)), self._translated(sql):
-                found = result.fetchmany(rows)
+                batch = result.fetchmany(rows)
             broken = False
-            at_end = len(found) < rows
-            return found
+            at_end = len(batch) < rows
+            return batch
 
         def convert(rows: Sequence[tuple[Any, ...]], row: int) -> list[pa.Array]:
             return _arrays(kinds, rows, row)
@@ -282,8 +282,8 @@ class AnyDatabase(PooledDriver[sa.Connection]):
             choose(name, values, at_end) for name, values in zip(names, columns_of(first, len(names)), strict=True)
         ]
         schema = pa.schema([field(kind.name, kind.type, kind.type_name) for kind in kinds])
-        found = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
-        return Stream(schema, found, close)
+        portions = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
+        return Stream(schema, portions, close)
 
     @contextmanager
     def _translated(self, sql: str | None = None) -> Iterator[None]:

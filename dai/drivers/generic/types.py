@@ -99,18 +99,18 @@ def array(kind: Kind, values: Sequence[Any], row: int) -> pa.Array:
 
 
 def _python_type(name: str, values: Sequence[Any], row: int) -> type:
-    found = set(map(type, values)) - {type(None)}
-    found = {bytes if kind in _BYTES else kind for kind in found}
-    if not found:
+    kinds = set(map(type, values)) - {type(None)}
+    kinds = {bytes if kind in _BYTES else kind for kind in kinds}
+    if not kinds:
         return type(None)
-    if len(found) > 1:
-        names = ", ".join(sorted(kind.__name__ for kind in found))
+    if len(kinds) > 1:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise DataError(
             f"Column {name!r}, rows {row} to {row + len(values) - 1}: values of several types ({names}).",
             hint="Cast it to text in the query.",
             column=name,
         )
-    return found.pop()
+    return kinds.pop()
 
 
 def _decimal(name: str, values: Sequence[Any]) -> Kind:
@@ -145,14 +145,14 @@ def sql_type(field: pa.Field) -> sa.types.TypeEngine[Any]:
         return sa.Numeric(max(type.precision, type.scale), max(type.scale, 0))
     if kinds.is_timestamp(type):
         return sa.DateTime(timezone=type.tz is not None)
-    found = next((made for fits, made in _SQL if fits(type)), None)
-    if found is None:
+    column_type = next((candidate for fits, candidate in _SQL if fits(type)), None)
+    if column_type is None:
         raise DataError(
             f"The column {field.name!r} is a {type}, for which there is no type that every database has.",
             hint="Cast it to text in the query that gives it.",
             column=field.name,
         )
-    return found
+    return column_type
 
 
 _SQL: tuple[tuple[Callable[[pa.DataType], bool], sa.types.TypeEngine[Any]], ...] = (
