@@ -8,9 +8,9 @@ from dai.drivers.sql.syntax import Syntax
 
 def declared(sql: str, syntax: Syntax) -> dict[str, str]:
     """Collations by case-folded name of the column."""
-    found: dict[str, str] = {}
+    collations: dict[str, str] = {}
     depth, column, first = 0, "", 0
-    last, at_name, asked = 0, False, False
+    last, at_name, at_collation = 0, False, False
     for kind, start, end in tokens(sql, syntax):
         text = sql[start:end]
         if kind == "comment":
@@ -24,11 +24,11 @@ def declared(sql: str, syntax: Syntax) -> dict[str, str]:
             column, first, last, at_name = _bare(text), start, end, False
         elif kind == "name" and start == last:  # a doubled quotation mark
             column, last = _bare(sql[first:end]), end
-        elif asked:
-            found[column.casefold()], asked = _bare(text), False
+        elif at_collation:
+            collations[column.casefold()], at_collation = _bare(text), False
         elif depth == 1 and kind == "word" and text.upper() == "COLLATE":
-            asked = True
-    return found
+            at_collation = True
+    return collations
 
 
 def _bare(name: str) -> str:

@@ -48,14 +48,14 @@ def column_type(field: pa.Field, syntax: Syntax) -> str:
     if known is None:
         raise DataError("For this database no tables can be made: its types are not known.")
     named = known.named.get(type_name) if types.is_string(field.type) else None
-    found = named or known.of(field.type)
-    if not found:
+    sql_type = named or known.of(field.type)
+    if not sql_type:
         raise DataError(
             f"The column {field.name!r} is a {field.type}, for which this database has no type.",
             hint="Cast it to text in the query that gives it.",
             column=field.name,
         )
-    return found
+    return sql_type
 
 
 def matched(names: Sequence[str], columns: Sequence[str], table: str) -> tuple[str, ...]:
@@ -64,18 +64,18 @@ def matched(names: Sequence[str], columns: Sequence[str], table: str) -> tuple[s
     DataError for a name that comes twice, and for one that the table does not have, with the nearest it has.
     """
     folded = {column.casefold(): column for column in columns}
-    found = []
+    table_columns = []
     for name in names:
         column = name if name in columns else folded.get(name.casefold())
         if column is None:
             raise DataError(
                 f"The table {table!r} has no column {name!r}.", hint=nearest(name, list(columns)), column=name
             )
-        found.append(column)
-    duplicate = _duplicate(found)
+        table_columns.append(column)
+    duplicate = _duplicate(table_columns)
     if duplicate is not None:
         raise DataError(f"The column {duplicate!r} comes twice.", hint="Name the columns apart with AS.")
-    return tuple(found)
+    return tuple(table_columns)
 
 
 def _duplicate(names: Sequence[str]) -> str | None:

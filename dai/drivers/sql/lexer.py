@@ -55,10 +55,10 @@ def tokens(sql: str, syntax: Syntax) -> Iterator[Token]:
     match = syntax.lexer.match
     at, end = 0, len(sql)
     while at < end:
-        found = match(sql, at)
-        if found is None or found.lastgroup is None:
+        part = match(sql, at)
+        if part is None or part.lastgroup is None:
             raise AssertionError(f"No part of the syntax takes {sql[at : at + 20]!r}.")
-        group, stop = found.lastgroup, found.end()
+        group, stop = part.lastgroup, part.end()
         if group == "open":
             group, stop = "comment", _comment_end(sql, at, syntax.nested_comments)
         if group != "space":
@@ -184,9 +184,9 @@ class Bound:
     def original(self, position: int) -> int:
         """The 1-based position in the caller's SQL of a 1-based position in ``sql``."""
         edit = bisect_right(self._starts, position - 1) - 1
-        found = position if edit < 0 else max(position - self._shifts[edit], 1)
+        place = position if edit < 0 else max(position - self._shifts[edit], 1)
         at, length = self.inserted
-        return found if found <= at else max(found - length, at + 1)
+        return place if place <= at else max(place - length, at + 1)
 
 
 def check_count(markers: int, values: int) -> None:
@@ -208,7 +208,7 @@ def bind_markers(sql: str, style: Style, syntax: Syntax) -> Bound:
     too, because drivers of that style format the whole text. Use it only where parameters are given."""
     edits = _edits(sql, _MARKERS[style].format, syntax)
     if style == "format":
-        edits += [(found.start(), found.end(), "%%") for found in re.finditer("%", sql)]
+        edits += [(percent.start(), percent.end(), "%%") for percent in re.finditer("%", sql)]
         edits.sort()
     return _edited(sql, edits)
 

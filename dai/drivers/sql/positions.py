@@ -21,5 +21,5 @@ def of_name(sql: str, name: str, syntax: Syntax) -> int | None:
 
 def of_only_token(sql: str, text: str, syntax: Syntax) -> int | None:
     """The position of the token ``text`` if it stands in the SQL just once: any other would be a guess."""
-    found = [start for kind, start, end in tokens(sql, syntax) if kind != "comment" and sql[start:end] == text]
-    return found[0] + 1 if len(found) == 1 else None
+    starts = [start for kind, start, end in tokens(sql, syntax) if kind != "comment" and sql[start:end] == text]
+    return starts[0] + 1 if len(starts) == 1 else None

@@ -35,13 +35,13 @@ def checked(tables: Tables) -> Tables:
         raise LimitError(f"A query has at most {MOST_TABLES} query-scoped tables.")
     _check_size(sum(size_of(each) + sum(map(_decoded_size, each.columns)) for each in tables.values()))
     _different("tables", tables)
-    found: dict[str, pa.Table] = {}
+    plain: dict[str, pa.Table] = {}
     size = 0
     for name, table in tables.items():
-        found[name] = _plain(name, table)
-        size += size_of(found[name])
+        plain[name] = _plain(name, table)
+        size += size_of(plain[name])
         _check_size(size)
-    return found
+    return plain
 
 
 def _check_size(size: int) -> None:
@@ -127,8 +127,8 @@ def preceded(sql: str, definitions: Iterable[str], syntax: Syntax) -> tuple[str,
     if first not in ("SELECT", "WITH", "VALUES", "TABLE", "("):
         raise NotAQueryError(f"{first or 'This'} cannot have query-scoped tables.", sql=sql, hint="Send a SELECT.")
     text = ", ".join(definitions)
-    at, made = words[0].start, f"WITH {text} "
+    at, clause = words[0].start, f"WITH {text} "
     if first == "WITH":
         recursive = len(words) > 1 and sql[words[1].start : words[1].end].upper() == "RECURSIVE"
-        at, made = words[1 if recursive else 0].end, f" {text},"
-    return sql[:at] + made + sql[at:], (at, len(made))
+        at, clause = words[1 if recursive else 0].end, f" {text},"
+    return sql[:at] + clause + sql[at:], (at, len(clause))
