@@ -323,6 +323,8 @@ def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **give
                 f"{whose} has no key {name!r}{source}.", hint=nearest(name, list(dict.fromkeys(known.values())))
             )
         place = f"{where}.{name}" if where else name
+        if key in found:
+            raise ConfigurationError(f"{place}: {key} is set already, by another key.", hint=f"Set {key} once.")
         found[key] = _bounded(_value(value, hints[key], place, base), place, bounds[key])
     return kind(**found)
 

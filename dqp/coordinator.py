@@ -331,8 +331,9 @@ class Coordinator:
         root = node_of(placement, context, calls, execution)
         if root.actual is None:
             root = replace(root, actual=Figures(rows=rows))
-        remarks = (*running.remarks, *remarks_of(placement, execution), *self._remarks(planned))
-        return Explanation(root, sql, remarks, seconds, fragments_of(placement, execution))
+        fragments = fragments_of(placement, execution)
+        remarks = (*running.remarks, *remarks_of(placement, execution, fragments), *self._remarks(planned))
+        return Explanation(root, sql, remarks, seconds, fragments)
 
     def _remarks(self, planned: Planned) -> Sequence[str]:
         return self.catalog.remarks(each.table for each in scans_of(planned.bound.tree))

@@ -7,6 +7,7 @@ when it is first used. All constants of a dialect are in its class; one that is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -72,6 +73,15 @@ DIALECTS = Table(
     },
 )
 """By the name that a driver or an SQLAlchemy URL gives to its dialect."""
+
+_NAMES = {"postgres": {"": "postgresql"}, "mysql": {"MySQL": "mysql", "": "mariadb"}}
+"""Where a driver calls its dialect otherwise: the name here, by how the name of the product begins."""
+
+
+def dialect_of(driver: str, product: Callable[[], str]) -> str:
+    """The dialect's name here, of the name that a driver gives it and the product that answers."""
+    names = _NAMES.get(driver, {"": driver})
+    return names[""] if len(names) == 1 else next(name for begin, name in names.items() if product().startswith(begin))
 
 
 @cache

@@ -32,6 +32,7 @@ from dai.drivers import (
 from dai.errors import ConfigurationError, DatabaseUnavailableError, NotFoundError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dqp.algebra.dialects import dialect_of
 from dqp.algebra.types import readable
 from dqp.catalog.heartbeat import PATIENCE, Heartbeat
 from dqp.settings import FederationSettings, SourceSettings
@@ -45,7 +46,6 @@ STATEMENT_SECONDS = 3600.0
 service for signs of life."""
 ALIVE_SECONDS = 5.0
 """Seconds that one sign of life may take."""
-_DIALECTS = {"postgres": "postgresql"}
 
 
 class Source(ABC):
@@ -113,8 +113,7 @@ class DriverSource(Source):
     @property
     def dialect(self) -> str:
         if self._dialect is None:
-            product = self.driver.product() if self.driver.dialect == "mysql" else ""
-            self._dialect = _dialect(self.driver.dialect, product)
+            self._dialect = dialect_of(self.driver.dialect, self.driver.product)
         return self._dialect
 
     def tables(self) -> tuple[TableInfo, ...]:
@@ -148,7 +147,8 @@ class DriverSource(Source):
 
 class ServiceSource(Source):
     """A resource of a data service, over HTTP. Connects at its first use. ``liveness_timeout``: seconds without a
-    sign of life, while a statement waits, until the service counts as lost."""
+    sign of life, while a statement waits, until the service counts as lost. ``alone``: it has no replica;
+    otherwise a statement that it does not accept is not sent again, but to another source (``dqp.execution.fetch``)."""
 
     def __init__(
         self,
@@ -158,6 +158,7 @@ class ServiceSource(Source):
         replica_of: str | None = None,
         options: Options | None = None,
         liveness_timeout: float = PATIENCE,
+        alone: bool = True,
     ) -> None:
         base, name = parted(url)
         if name is None:
@@ -167,7 +168,7 @@ class ServiceSource(Source):
         self.alias, self.replica_of = alias, replica_of
         self._path = f"/resources/{quote(name, safe='')}"
         self.address = base + self._path
-        options = options or Options(read=STATEMENT_SECONDS)
+        options = options or Options(read=STATEMENT_SECONDS, busy_only=not alone)
         self._service = Service(base, options)
         # Small requests must not wait as long as a statement may.
         self._described = Service(base, replace(options, read=min(options.read, SMALL_SECONDS), retries=1))
@@ -192,7 +193,7 @@ class ServiceSource(Source):
     @property
     def dialect(self) -> str:
         known = self.resource.properties
-        return _dialect(str(known["dialect"]), str(known.get("product")))
+        return dialect_of(str(known["dialect"]), lambda: str(known.get("product")))
 
     def takes_tables(self) -> bool:
         return bool(self.resource.properties.get("tables"))
@@ -317,7 +318,9 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
     sources: list[Source] = []
     for each in settings.sources:
         if each.url is not None:
-            sources.append(ServiceSource(each.alias, each.url, liveness_timeout=settings.liveness_timeout))
+            sources.append(
+                ServiceSource(each.alias, each.url, liveness_timeout=settings.liveness_timeout, alone=not each.replicas)
+            )
         elif each.database is not None:
             sources.append(DriverSource(each.alias, driver_for(each.database)))
         elif resolve is None:
@@ -329,7 +332,10 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
             sources.append(DriverSource(each.alias, _resolved(resolve, each), own=False))
         sources += [
             ServiceSource(
-                f"{each.alias}@{number}", url, replica_of=each.alias, liveness_timeout=settings.liveness_timeout
+                *(f"{each.alias}@{number}", url),
+                replica_of=each.alias,
+                liveness_timeout=settings.liveness_timeout,
+                alone=False,
             )
             for number, url in enumerate(each.replicas, 1)
         ]
@@ -341,13 +347,6 @@ def _resolved(resolve: Callable[[str], Driver], source: SourceSettings) -> Drive
         return resolve(str(source.resource))
     except NotFoundError as error:
         raise ConfigurationError(f"The source {source.alias!r}: {error.detail}", hint=error.hint) from error
-
-
-def _dialect(dialect: str, product: str) -> str:
-    """The dialect of a driver. The drivers have one name for MariaDB and MySQL."""
-    if dialect == "mysql" and not product.startswith("MySQL"):
-        return "mariadb"
-    return _DIALECTS.get(dialect, dialect)
 
 
 def fingerprint_of(tables: Sequence[TableInfo]) -> str:

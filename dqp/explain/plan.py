@@ -7,7 +7,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -66,10 +66,10 @@ def fragments_of(placement: Placement, execution: Execution) -> tuple[Node, ...]
     return tuple(each for each in nodes if each is not None)
 
 
-def remarks_of(placement: Placement, execution: Execution) -> Iterator[str]:
+def remarks_of(placement: Placement, execution: Execution, fragments: Iterable[Node]) -> Iterator[str]:
     """Why nothing was measured of some operators: an evaluator did not say what its engine did, or the engine did
-    something else."""
-    for each in fragments_of(placement, execution):
+    something else. ``fragments``: what ``fragments_of`` gives."""
+    for each in fragments:
         if MISSING in each.details:
             yield f"{each.title} at {each.where}: {MISSING}"
     measured = _measured(execution)

@@ -4,6 +4,7 @@ import ssl
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from dai.client.testing import Scripted, ScriptedServer
 from dai.errors import (
     BusyError,
     CancelledError,
+    DatabaseUnavailableError,
     InternalError,
     RequestError,
     StatementError,
@@ -217,6 +219,20 @@ def test_busy_is_tried_again_and_then_told() -> None:
             Transport(server.url, QUICK).send("POST", "/resources/data/query", QUERY)
         assert caught.value.retry_after == 7
         assert len(server.requests) == 1 + QUICK.retries
+
+
+def test_who_has_another_place_to_ask_repeats_only_what_a_busy_service_refused() -> None:
+    options = replace(QUICK, busy_only=True)
+    busy = problem(503, type="busy", detail="All 16 places are taken.", retry_after=7)
+    with ScriptedServer(busy, said("well")) as server:
+        assert Transport(server.url, options).send("POST", "/resources/data/query", QUERY).json() == "well"
+    away = problem(503, type="database-unavailable", detail="It is away.", retry_after=7)
+    for answer, error in ((away, DatabaseUnavailableError), (Scripted(status=0, broken=True), UnreachableError)):
+        for method in ("GET", "POST"):
+            with ScriptedServer(answer, said("well")) as server:
+                with pytest.raises(error):
+                    Transport(server.url, options).send(method, "/resources/data/query", QUERY)
+                assert len(server.requests) == 1
 
 
 def test_a_request_that_may_have_been_run_is_not_repeated() -> None:

@@ -208,7 +208,7 @@ def test_rows_that_move_between_evaluators() -> None:
         execution.measure("fragment 1").told(("one", first.task(0), ""), {**figures, "rows": 14, "profile": profile})
         node = node_of(placement, context(), {}, execution)
         beside = fragments_of(placement, execution)
-        remarks = list(remarks_of(placement, execution))
+        remarks = list(remarks_of(placement, execution, beside))
         parts = {each.name: each.rows for each in execution.parts()}
     finally:
         execution.close()

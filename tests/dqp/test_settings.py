@@ -149,6 +149,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_the_liveness_timeout_keeps_its_former_key() -> None:
     assert parse({"sources": {}, "silence": 3}).liveness_timeout == 3.0
+    with pytest.raises(ConfigurationError, match="liveness_timeout is set already"):
+        parse({"sources": {}, "silence": 3, "liveness_timeout": 4})
 
 
 @pytest.mark.parametrize("value", [True, False])

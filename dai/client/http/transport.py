@@ -38,13 +38,15 @@ _LOOPBACK = ("127.", "::1", "localhost")
 class Options:
     """``connect`` and ``read``: seconds until a silent service counts as gone (``read`` bounds each wait for bytes, so
     a statement whose first row takes longer belongs in a job). ``retries``: further attempts, after ``backoff`` * 2^n
-    seconds and as much jitter again, or what Retry-After says up to ``patience`` seconds. ``compression``: ``zstd``,
-    ``gzip``, ``identity``, or None for ``identity`` on loopback and ``zstd`` elsewhere. ``tls``: a context other
-    than the system's."""
+    seconds and as much jitter again, or what Retry-After says up to ``patience`` seconds; ``busy_only``: only where the
+    service was too busy, because the caller has another place to ask when it cannot be reached. ``compression``:
+    ``zstd``, ``gzip``, ``identity``, or None for ``identity`` on loopback and ``zstd`` elsewhere. ``tls``: a context
+    other than the system's."""
 
     connect: float = 10.0
     read: float = 600.0
     retries: int = 3
+    busy_only: bool = False
     backoff: float = 0.1
     patience: float = 30.0
     compression: str | None = None
@@ -165,10 +167,11 @@ class Transport:
                 with reply.body:
                     content = reply.body.read_all()
                 failure = from_reply(reply.status, reply.media_type, content, reply.headers.get(CORRELATION))
-                again = delay is not None or isinstance(failure, BusyError)
+                again = isinstance(failure, BusyError) or (delay is not None and not self.options.busy_only)
             except UnreachableError as error:
                 failure, delay = error, None
                 again = method in IDEMPOTENT or isinstance(error.__cause__, ConnectionRefusedError)
+                again = again and not self.options.busy_only
             if not again or attempt >= self.options.retries:
                 raise failure
             woken = threading.Event()
