@@ -80,6 +80,7 @@ class Service:
             limits,
             lambda name: self.resources.named(name).driver,
             self.scratch,
+            config,
         )
         self.admission = Admission(limits.concurrent, limits.queue, limits.queue_seconds)
         # What is asked of a role may in turn ask this service for statements: it must not wait for itself.

@@ -25,8 +25,10 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
+from dai.config import Config
 from dai.drivers import Driver, SessionKeeps
 from dai.plugins import Table
 from dai.streams.cancellation import Cancellation
@@ -52,6 +54,16 @@ ACTIVITIES = Table(
         "extractDatabaseSchema": "dai.perform.activities.schema:ExtractDatabaseSchema",
         "extractPhysicalSchema": "dai.perform.activities.schema:ExtractPhysicalSchema",
         "blockAggregator": "dai.perform.activities.transform:BlockAggregator",
+        "TupleProjection": "dai.perform.activities.tuples:TupleProjection",
+        "TupleSelect": "dai.perform.activities.tuples:TupleSelect",
+        "TupleArithmeticProjection": "dai.perform.activities.tuples:TupleArithmeticProjection",
+        "TupleUnionAll": "dai.perform.activities.tuples:TupleUnionAll",
+        "TupleMergeJoin": "dai.perform.activities.tuples:TupleMergeJoin",
+        "TupleSplit": "dai.perform.activities.tuples:TupleSplit",
+        "TupleSort": "dai.perform.activities.tuples:TupleSort",
+        "TupleGroupBy": "dai.perform.activities.tuples:TupleGroupBy",
+        "Head": "dai.perform.activities.tuples:Head",
+        "Tee": "dai.perform.activities.tuples:Tee",
         "outputStream": "dai.perform.activities.streams:OutputStream",
         "inputStream": "dai.perform.activities.streams:InputStream",
     },
@@ -59,6 +71,8 @@ ACTIVITIES = Table(
 """Element name to class. ``sequence`` and ``flow`` are not in it: they hold activities and belong to the language
 itself (``dai.perform.parser``)."""
 
+ANY = "any"
+"""The ``role`` of activities that every resource offers."""
 FRAGMENT = "application/xml-fragment"
 """Media type of a byte stream that is XML to stand in the response as it is, such as ``<resultStream
 updateCount="3"/>``. Its elements are closed even when it fails half-way (``enclosed``), and it looks at the
@@ -112,6 +126,14 @@ class Context(Protocol):
     def blocksize(self) -> int | None:
         """Rows a block that the caller asked for, where the document does not say."""
 
+    @property
+    def config(self) -> Config:
+        """What the deployer of the service allows and limits."""
+
+    @property
+    def scratch(self) -> Path | None:
+        """The directory for what does not fit the memory; None: the system's."""
+
     def tuples(self, source: Input[Any]) -> Stream:
         """What arrives at an input as tuples; bytes are decoded as WebRowSet."""
 
@@ -131,9 +153,9 @@ class Activity:
     """Base of all activities. ``name`` is the activity's own name in the document, ``line`` where it stands.
 
     ``raw`` names output elements that may not be end points; ``tabular`` says whether an output of bytes is an encoded
-    result (None: as its port says). ``role``: the role of the resources that offer it (None: databases). ``changes``:
-    it may change the database, for good once it is COMPLETED. ``example``: takes its input from ``tuples`` or
-    ``document``, for which the conformance test has producers.
+    result (None: as its port says). ``role``: the role of the resources that offer it (None: databases, ANY: all).
+    ``changes``: it may change the database, for good once it is COMPLETED. ``example``: takes its input from ``tuples``
+    or ``document``, for which the conformance test has producers.
 
     An activity without outputs is a sink: the pipeline runs it in a thread of its own and ``run`` returns when its work
     is done; any other ``run`` returns, at once, a source for each output, in order of declaration (one output: the
@@ -154,9 +176,9 @@ class Activity:
 
     @property
     def element(self) -> str:
-        """Its element name: the class name, its first letter small."""
+        """Its element name: the class name, with a small first letter unless it stands in ACTIVITIES with a capital."""
         kind = type(self).__name__
-        return kind[0].lower() + kind[1:]
+        return kind if kind in ACTIVITIES else kind[0].lower() + kind[1:]
 
     def inputs(self) -> Iterator[Input[Any]]:
         """Every input, those of nested elements included, in order of declaration."""
@@ -220,7 +242,7 @@ def input(*names: str, default: Any = REQUIRED) -> Any:
 
 
 def output(*names: str, default: Any = REQUIRED) -> Any:
-    """An output: a child ``<names name="…"/>``."""
+    """An output: a child ``<names name="…"/>``; without names, the attribute ``name`` of the element itself."""
     return _declared("output", names, default)
 
 

@@ -273,6 +273,9 @@ def _values(node: etree._Element, spec: FieldSpec) -> Iterator[Any]:
     elif how == "input" and not names:
         if (value := node.get("from")) is not None:
             yield Input(value, _line(node))
+    elif how == "output" and not names:
+        if (value := node.get("name")) is not None:
+            yield Output(value, _local(node), _line(node))
     else:
         for below in node:
             if _local(below) not in names:

@@ -23,6 +23,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from dai.config import Config
 from dai.drivers import Driver
 from dai.errors import ClosedError, DaiError, InternalError, RequestError
 from dai.formats import format_named
@@ -40,13 +41,14 @@ Item = TypeVar("Item", pa.RecordBatch, Block)
 @dataclass(frozen=True, slots=True)
 class Environment:
     """What a request brings along: its resource's database, its session, its cancellation, the block size it asked
-    for and the directory for what does not fit the memory."""
+    for, the directory for what does not fit the memory, and the configuration of the service."""
 
     driver: Driver | None
     session: Sessions
     cancellation: Cancellation
     blocksize: int | None = None
     scratch: Path | None = None
+    config: Config = Config()
 
 
 class Running:
@@ -279,6 +281,7 @@ class _Context:
         self.cancellation = running.progress.cancellation_of(activity.name)
         self.session = running.environment.session
         self.blocksize = running.environment.blocksize
+        self.scratch, self.config = running.environment.scratch, running.environment.config
 
     @property
     def driver(self) -> Driver:

@@ -62,7 +62,7 @@ def _written(spec: FieldSpec) -> str:
         "text": ["text of the element"],
         "child": [f"<{name}>" for name in names],
         "input": [f'<{name} from="…"/>' for name in names] or ['from="…"'],
-        "output": [f'<{name} name="…"/>' for name in names],
+        "output": [f'<{name} name="…"/>' for name in names] or ['name="…"'],
     }[spec.place.how]
     return " or ".join(f"`{form}`" if spec.place.how != "text" else form for form in forms)
 

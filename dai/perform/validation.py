@@ -87,6 +87,8 @@ def _shape(declared: type, is_activity: bool) -> _Shape:
             attributes[spec.place.names[0]] = (spec.kind, spec.required)
         elif spec.place.how == "input" and not spec.place.names:
             attributes["from"] = (str, spec.required)
+        elif spec.place.how == "output" and not spec.place.names:
+            attributes["name"] = (_Name(), spec.required)
         else:
             children.update(dict.fromkeys(spec.place.names, _kind(spec)))
     return _Shape(attributes, children, any(spec.place.how == "text" for spec in specs))

@@ -89,6 +89,8 @@ def _xsd_type(declared: type, indent: str, *attributes: str) -> str:
         elif how == "input" and not spec.place.names:
             use = ' use="required"' if spec.required else ""
             own.append(_xsd_value("attribute", "from", str, use))
+        elif how == "output" and not spec.place.names:
+            own.append(_NAME.format("name"))
         else:
             children.extend(_xsd_child(name, spec, indent + "    ") for name in spec.place.names)
     mixing = ' mixed="true"' if mixed else ""

@@ -27,7 +27,7 @@ from typing import Any
 
 import orjson
 
-from dai.config import LimitsConfig
+from dai.config import Config, LimitsConfig
 from dai.drivers import Driver
 from dai.errors import (
     BusyError,
@@ -125,9 +125,10 @@ class Jobs:
         limits: LimitsConfig,
         driver_of: Callable[[str], Driver],
         scratch: Path | None = None,
+        config: Config = Config(),
     ) -> None:
         self.store, self.results, self.sessions, self.limits = store, results, sessions, limits
-        self._driver_of, self._scratch = driver_of, scratch
+        self._driver_of, self._scratch, self._config = driver_of, scratch, config
         self._lock = threading.Lock()
         self._live: dict[str, _Live] = {}
         self._workers = ThreadPoolExecutor(limits.jobs, thread_name_prefix="job")
@@ -412,7 +413,7 @@ class Jobs:
 
     def _environment(self, job: Job, live: _Live) -> Environment:
         driver = self._driver_of(job.resource)
-        return Environment(driver, live.session, live.cancellation, job.blocksize, self._scratch)
+        return Environment(driver, live.session, live.cancellation, job.blocksize, self._scratch, self._config)
 
     def _collect(self, id: str, running: Running, cancellation: Cancellation) -> list[dict[str, Any]]:
         """Writes every end point into its own file."""

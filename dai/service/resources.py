@@ -14,7 +14,7 @@ from typing import Any
 from dai.config import Config, ResourceConfig
 from dai.drivers import Driver, DriverOptions, driver_for
 from dai.errors import ConfigurationError, DaiError, NotFoundError
-from dai.perform.activity import ACTIVITIES
+from dai.perform.activity import ACTIVITIES, ANY
 from dai.plugins import Table, nearest
 
 SCHEMA_SECONDS = 30.0
@@ -63,7 +63,7 @@ class Resource:
             "product": product,
             "available": product is not None,
             "tables": product is not None and self.driver.takes_tables(),
-            "activities": sorted(name for name in ACTIVITIES if ACTIVITIES[name].role == self.driver.role),
+            "activities": sorted(name for name in ACTIVITIES if ACTIVITIES[name].role in (self.driver.role, ANY)),
             **self.driver.properties(),
         }
 

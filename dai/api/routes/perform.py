@@ -174,7 +174,7 @@ async def post_query(
     coding = negotiate(listed(request, "accept-encoding"))
     access.stages["validate"] = time.perf_counter() - began
     session = _session(service, asked)
-    environment = Environment(target.driver, session, Cancellation(), blocksize, service.scratch)
+    environment = Environment(target.driver, session, Cancellation(), blocksize, service.scratch, service.config)
     work = Work(
         *(perform, environment, limits, access.id),
         output="result",
@@ -243,7 +243,9 @@ async def post_perform(
     session = _session(service, asked, perform)
     if job:
         return await _job(request, asked, resource, "perform", data, perform, session, asked.blocksize)
-    environment = Environment(resource.driver, session, Cancellation(), asked.blocksize, service.scratch)
+    environment = Environment(
+        resource.driver, session, Cancellation(), asked.blocksize, service.scratch, service.config
+    )
     work = Work(
         *(perform, environment, limits, access.id),
         output=output,

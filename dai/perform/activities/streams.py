@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dai.errors import ClosedError, DaiError, InternalError
-from dai.perform.activity import Activity, Context, Input, Output, input, output
+from dai.perform.activity import ANY, Activity, Context, Input, Output, input, output
 from dai.streams.stream import ByteStream
 
 
@@ -21,6 +21,7 @@ class OutputStream(Activity):
         <outputStream name="results">
           <fromLocal from="document"/>
         </outputStream>"""
+    role: ClassVar[str | None] = ANY
 
     source: Input[ByteStream] = input("fromLocal")
 
@@ -50,6 +51,7 @@ class InputStream(Activity):
           <toLocal name="uploaded"/>
         </inputStream>"""
     tabular: ClassVar[Literal["no"]] = "no"
+    role: ClassVar[str | None] = ANY
 
     result: Output[ByteStream] = output("toLocal")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dai.errors import ParameterError
-from dai.perform.activity import Activity, Context, Element, Input, Output, attribute, child, input, output
+from dai.perform.activity import ANY, Activity, Context, Element, Input, Output, attribute, child, input, output
 from dai.streams.stream import ByteStream
 
 
@@ -28,6 +28,7 @@ class BlockAggregator(Activity):
           <output name="blocked"/>
         </blockAggregator>"""
     tabular: ClassVar[Literal["like its input"]] = "like its input"
+    role: ClassVar[str | None] = ANY
 
     source: Input[ByteStream] = input("input")
     blocksize: Blocksize = child()

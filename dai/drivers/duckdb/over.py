@@ -1,0 +1,191 @@
+"""SQL over streams: one query of DuckDB in memory whose tables are streams, read as the query needs them.
+
+Each query has a database of its own, which reaches no file, extension or setting, holds ``MEMORY_BYTES`` at most and
+writes what is more into a temporary directory of its own. One thread: rows keep the order of their stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import duckdb
+import pyarrow as pa
+
+from dai.drivers.connections.interrupts import interruptible
+from dai.drivers.connections.rows import field
+from dai.drivers.duckdb.types import missing, projected, target
+from dai.errors import ClosedError, DaiError, DataError, InternalError, LimitError, ParameterError
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+
+log = logging.getLogger("dai.drivers.duckdb.over")
+MEMORY_BYTES = 128 << 20
+_ROWS = 16 * 2048
+
+
+def over(
+    sql: str,
+    inputs: Mapping[str, Stream],
+    *,
+    cancellation: Cancellation,
+    fields: Mapping[str, pa.Field] | None = None,
+    scratch: Path | None = None,
+) -> Stream:
+    """The rows of a query over ``inputs``, named as its tables; each may be read once, none is before the first row is
+    asked for. It closes them. ``fields``: what columns of the result are to be, by name; others are as DuckDB has them.
+
+    Raises ParameterError for what DuckDB does not take, DataError for a value that does not fit a type, LimitError
+    where memory and disk do not suffice, the cause of a failed input.
+    """
+    run = _Run(inputs, cancellation, scratch)
+    try:
+        return run.open(sql, fields or {})
+    except BaseException:
+        run.close()
+        raise
+
+
+class _Run:
+    def __init__(self, inputs: Mapping[str, Stream], cancellation: Cancellation, scratch: Path | None) -> None:
+        self._inputs = {name: _Input(name, stream) for name, stream in inputs.items()}
+        self._cancellation, self._scratch = cancellation, scratch
+        self._resources = ExitStack()
+        self._reader: Any = None
+
+    def open(self, sql: str, fields: Mapping[str, pa.Field]) -> Stream:
+        directory = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="tuples-", dir=self._scratch))
+        with self._translated():
+            connection = duckdb.connect(
+                ":memory:", config={"threads": 1, "memory_limit": f"{MEMORY_BYTES}B", "temp_directory": directory}
+            )
+            self._resources.callback(connection.close)
+            self._connection = connection
+            with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
+                connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+            for name, each in self._inputs.items():
+                connection.register(name, each)
+            relation = connection.sql(sql)
+            described = zip(relation.columns, relation.types, strict=True)
+            columns = [projected(at, name, type) for at, (name, type) in enumerate(described, 1)]
+            wanted = [fields.get(each.name, field(each.name, each.type, each.type_name)) for each in columns]
+            items = ", ".join(
+                column.sql if column.name not in fields else f'#{at} AS "{at}"' for at, column in enumerate(columns, 1)
+            )
+            relation = relation.project(items)
+        schema = pa.schema(wanted)
+        return Stream(schema, self._batches(relation, schema), self.close)
+
+    def _batches(self, relation: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with self._translated():
+            self._reader = relation.to_arrow_reader(_ROWS)
+        while True:
+            with self._translated():
+                batch = next(self._reader, None)
+            if batch is None:
+                return
+            yield _typed(batch, schema)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            with interruptible(self._cancellation, lambda: self._connection.interrupt()):
+                yield
+        except (duckdb.Error, OSError, RuntimeError, pa.ArrowException) as error:
+            for each in self._inputs.values():
+                if each.failure is not None:
+                    raise each.failure from error
+            _raise(error)
+
+    def close(self) -> None:
+        """Ends DuckDB's work, then the inputs, which it may have been waiting for."""
+        with contextlib.suppress(duckdb.Error, OSError, RuntimeError, pa.ArrowException):
+            if self._reader is not None:
+                self._reader.close()
+        for each in self._inputs.values():
+            each.close()
+        with contextlib.suppress(duckdb.Error):
+            self._resources.close()
+
+
+class _Input:
+    """A stream as DuckDB reads it, in types that DuckDB has."""
+
+    def __init__(self, name: str, stream: Stream) -> None:
+        self._stream, self._lock, self._open, self._read = stream, threading.Lock(), True, False
+        self._schema = pa.schema([each.with_type(target(each, "TIMESTAMP_NS")) for each in stream.schema])
+        self.failure: DaiError | None = None
+
+    def __arrow_c_schema__(self) -> Any:
+        return self._schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        if self._read:
+            raise InternalError("An input is read twice.")
+        self._read = True
+        return pa.RecordBatchReader.from_batches(self._schema, self._batches()).__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            with self._lock:
+                if not self._open:
+                    raise ClosedError("Nobody wants these rows any more.")
+                try:
+                    batch = next(self._stream, None)
+                    if batch is None:
+                        return
+                    batch = _typed(batch, self._schema, infinite=True)
+                except DaiError as error:
+                    self.failure = self.failure or error
+                    raise
+                except Exception:
+                    self.failure = self.failure or InternalError("The rows could not be read.")
+                    log.exception("an input failed")
+                    raise
+            yield batch
+
+    def close(self) -> None:
+        """Waits for whoever pulls."""
+        with self._lock:
+            self._open = False
+            self._stream.close()
+
+
+def _typed(batch: pa.RecordBatch, schema: pa.Schema, *, infinite: bool = False) -> pa.RecordBatch:
+    """The batch in the schema's types. DataError for a value that does not fit, and for what DuckDB has and Arrow has
+    not unless it is ``infinite`` already."""
+    arrays = []
+    for column, wanted in zip(batch.columns, schema, strict=True):
+        if not infinite and (reason := missing(column)):
+            raise DataError(f"Column {wanted.name!r}: {reason[0]}.", column=wanted.name)
+        try:
+            arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
+        except (pa.ArrowException, ValueError) as error:
+            raise DataError(
+                f"Column {wanted.name!r}: a {column.type} does not fit a {wanted.type}.",
+                hint="Cast the column in the query that the tuples come from.",
+                column=wanted.name,
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _raise(error: Exception) -> NoReturn:
+    text = str(error)
+    message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
+    if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException) or "Out of Memory Error" in text:
+        raise LimitError(
+            "These tuples need more memory and temporary disk space than there is.",
+            hint="Let the database sort, join or group them, or select fewer rows or columns.",
+        ) from error
+    if isinstance(error, duckdb.InternalException | duckdb.FatalException):
+        raise InternalError("DuckDB failed at these tuples.") from error
+    if isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.CatalogException):
+        raise ParameterError(f"The expression does not fit these tuples: {message}") from error
+    raise DataError(message) from error

@@ -1,0 +1,89 @@
+"""SQL expressions over tuples: parsed, bounded to expressions, and written anew for DuckDB.
+
+What is run is what was checked: the expression is rendered from its tree. It names columns of the tuples, literals and
+the operators and functions of ``_ALLOWED``; no subquery, table function, parameter or setting.
+"""
+
+from __future__ import annotations
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from dai.errors import ParameterError
+from dai.plugins import nearest
+
+MOST_CHARACTERS = 10_000
+_ALLOWED = frozenset(
+    """
+    column identifier literal boolean null paren var datatype datatypeparam neg not and or xor
+    eq neq nullsafeeq nullsafeneq gt gte lt lte is in between like ilike distinct tuple
+    add sub mul div intdiv mod pow dpipe bitwiseand bitwiseor bitwisexor bitwisenot interval
+    case if cast trycast coalesce nullif greatest least abs ceil floor round sign sqrt cbrt exp ln log
+    sin cos tan asin acos atan atan2 upper lower trim length substring left right concat startswith endswith contains
+    strposition regexplike extract year month day hour minute second datetrunc timestamptrunc datediff dateadd
+    """.split()
+)
+"""Nodes by the key that sqlglot gives them. Not here: what makes long texts of short ones (repeat, replace, pad)."""
+_AGGREGATES = frozenset(
+    """
+    count countif sum avg min max median stddev stddevpop stddevsamp variance variancepop first last anyvalue
+    logicaland logicalor approxdistinct star filter where
+    """.split()
+)
+
+
+def expression(text: str, columns: list[str], *, aggregates: bool = False) -> str:
+    """The expression for DuckDB. ParameterError says what does not belong in it. ``aggregates``: it is one value of
+    many tuples; otherwise of one."""
+    if len(text) > MOST_CHARACTERS:
+        raise ParameterError(f"The expression has more than {MOST_CHARACTERS:,} characters.")
+    try:
+        tree = sqlglot.parse_one(text, read="duckdb")
+        for node in tree.walk():
+            _check(node, columns, aggregates)
+        if aggregates and tree.find(exp.AggFunc) is None:
+            raise ParameterError(
+                f"{_cut(text)} is not one value of many tuples.", hint="Use count, sum, min, max, avg."
+            )
+        return str(tree.sql("duckdb", comments=False))
+    except SqlglotError as error:
+        reason = str(error).partition("\n")[0].partition(". Line")[0]
+        raise ParameterError(f"This is not an SQL expression: {_cut(text)} ({reason}).") from error
+    except RecursionError as error:
+        raise ParameterError("The expression is nested too deeply.") from error
+
+
+def column(name: str, columns: list[str]) -> str:
+    """The column of that name, in SQL."""
+    return str(exp.to_identifier(known(name, columns), quoted=True).sql("duckdb"))
+
+
+def known(name: str, columns: list[str]) -> str:
+    """The column of that name: written so, or, if there is only one, with letters of another case."""
+    if columns.count(name) == 1:
+        return name
+    same = [each for each in columns if each.casefold() == name.casefold()]
+    if len(same) == 1:
+        return same[0]
+    if same:
+        raise ParameterError(f"{len(same)} columns have the name {name!r}.", hint="Rename them in the query (AS).")
+    raise ParameterError(f"The tuples have no column {name!r}.", hint=nearest(name, columns) if columns else None)
+
+
+def _check(node: exp.Expr, columns: list[str], aggregates: bool) -> None:
+    if isinstance(node, exp.Column):
+        if node.table or isinstance(node.this, exp.Star):
+            raise ParameterError(f"{_cut(node.sql('duckdb'))}: a column is named without a table.")
+        node.set("this", exp.to_identifier(known(node.name, columns), quoted=True))
+    elif node.key not in _ALLOWED and not (aggregates and node.key in _AGGREGATES):
+        what = f"{node.name}()" if isinstance(node, exp.Anonymous) else _cut(node.sql("duckdb"))
+        only = "" if aggregates or node.key not in _AGGREGATES else " An aggregate belongs in TupleGroupBy."
+        raise ParameterError(
+            f"{what} cannot stand in an expression over tuples.{only}",
+            hint="Use columns, literals, operators, CASE, CAST and functions of one value.",
+        )
+
+
+def _cut(text: str) -> str:
+    return repr(text if len(text) <= 80 else f"{text[:80]}…")
