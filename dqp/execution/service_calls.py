@@ -25,11 +25,10 @@ is repeated after a pause.
 
 from __future__ import annotations
 
-import http.client
+import dataclasses
 import io
 import json
 import random
-import ssl
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -38,6 +37,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,8 +48,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from dai.client.http.transport import Connection, SecureConnection
-from dai.errors import ConfigurationError, DaiError
+from dai import config
+from dai.client.http.transport import Options, Transport
+from dai.errors import ConfigurationError, DaiError, TruncatedError, UnreachableError
 from dai.plugins import nearest
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -61,6 +62,7 @@ from dqp.settings import FederationSettings
 Results = Callable[[], pa.Array]
 """Waits for the results of calls that were begun."""
 REPEATED = frozenset({429, 502, 503, 504})
+_ERRORS = frozenset(range(400, 600))
 LONGEST_PAUSE = 5.0
 LARGEST_ANSWER = 256 << 20
 AHEAD = 4
@@ -111,15 +113,11 @@ def _operation(name: str, declared: Mapping[str, Any]) -> Operation:
     where = f"functions.{name}"
     if not name.isidentifier():
         raise ConfigurationError(f"{where}: a function's name is made of letters, digits and '_'.")
-    known = [*_KEYS, "arguments", "returns"]
+    fields = [each.name for each in dataclasses.fields(Operation) if each.name not in ("name", "types", "result")]
+    known = [*fields, "arguments", "returns"]
     for key in declared:
         if key not in known:
             raise ConfigurationError(f"{where} has no key {key!r}.", hint=nearest(key, known))
-    plain = {key: value for key, value in declared.items() if key in _KEYS}
-    for key, value in plain.items():
-        kind = _KEYS[key]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ConfigurationError(f"{where}.{key} cannot be {value!r}.")
     arguments = declared.get("arguments", ())
     if not isinstance(arguments, list | tuple):
         raise ConfigurationError(f"{where}.arguments must be a list of types.", hint='["VARCHAR"]')
@@ -128,7 +126,10 @@ def _operation(name: str, declared: Mapping[str, Any]) -> Operation:
         raise ConfigurationError(f"{where} needs the type that it returns.", hint='returns = "DOUBLE"')
     if not _free(name, len(types)):
         raise ConfigurationError(f"{where}: SQL has a function or a word of this name.", hint="Give it another name.")
-    return Operation(name=name.lower(), types=types, result=_type(f"{where}.returns", declared["returns"]), **plain)
+    plain = {key: value for key, value in declared.items() if key in fields}
+    own = {"name": name.lower(), "types": types, "result": _type(f"{where}.returns", declared["returns"])}
+    operation: Operation = config.section(Operation, where, plain, Path(), **own)
+    return operation
 
 
 def _free(name: str, arguments: int) -> bool:
@@ -138,19 +139,6 @@ def _free(name: str, arguments: int) -> bool:
     except SqlglotError:
         return False
     return isinstance(query, exp.Select) and type(query.selects[0]) is exp.Anonymous
-
-
-_KEYS: Mapping[str, Any] = {
-    "url": str,
-    "python": str,
-    "format": str,
-    "batch": int,
-    "concurrent": int,
-    "seconds": int | float,
-    "timeout": int | float,
-    "retries": int,
-    "deterministic": bool,
-}
 
 
 def _type(where: str, text: Any) -> pa.DataType:
@@ -204,12 +192,16 @@ class Caller:
         self.operation, self._cancellation = operation, cancellation
         self.calls = 0
         self._once = _python(operation) if operation.python else self._post
+        if operation.url is not None:
+            address = urlsplit(operation.url)
+            self._path = (address.path or "/") + (f"?{address.query}" if address.query else "")
+            # This class tries again, with the number and the pauses that the operation says.
+            options = Options(connect=operation.timeout, read=operation.timeout, retries=0, compression="identity")
+            self._transport = Transport(f"{address.scheme}://{address.netloc}", options)
         self._pool = ThreadPoolExecutor(operation.concurrent, thread_name_prefix=f"call-{operation.name}")
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._idle: list[Connection] = []
-        self._busy: set[Connection] = set()
-        self._unregister = cancellation.on_cancel(self._interrupt)
+        self._unregister = cancellation.on_cancel(self._stopped.set)
         self._unregister.__enter__()
 
     def begin(self, *arguments: pa.Array) -> Results:
@@ -290,83 +282,40 @@ class Caller:
     def _post(self, piece: pa.Table) -> pa.Array:
         operation = self.operation
         body, kind = _arrow_body(piece) if operation.format == "arrow" else _json_body(piece)
-        assert operation.url is not None
-        address = urlsplit(operation.url)
-        path = (address.path or "/") + (f"?{address.query}" if address.query else "")
-        connection = self._connection()
+        headers = {"Content-Type": kind, "Accept": kind}
+        content = bytearray()
         try:
-            if connection.sock is None:
-                connection.connect()
-            if self._stopped.is_set():  # fires before it looks for connections to drop: this one may be newer
-                self._cancellation.check()
-            connection.request_at_once("POST", path, body, {"Content-Type": kind, "Accept": kind})
-            reply = connection.getresponse()
-            content = reply.read(LARGEST_ANSWER + 1)
-        except (OSError, http.client.HTTPException) as error:
-            self._release(connection, keep=False)
-            raise _Again(f"its service does not answer ({type(error).__name__})") from error
-        except BaseException:
-            self._release(connection, keep=False)
-            raise
-        self._release(connection, keep=reply.isclosed() and not reply.will_close and len(content) <= LARGEST_ANSWER)
+            reply = self._transport.send("POST", self._path, body, headers, _ERRORS, self._cancellation)
+            with reply.body:
+                while len(content) <= LARGEST_ANSWER and (part := reply.body.read1()):
+                    content += part
+        except (UnreachableError, TruncatedError) as error:
+            reason = type(error.__cause__ or error).__name__
+            raise _Again(f"its service does not answer ({reason})") from error
         if reply.status in REPEATED:
-            after = reply.headers.get("retry-after", "")
-            raise _Again(f"its service says {reply.status}", float(after) if after.isdigit() else None)
+            raise _Again(f"its service says {reply.status}", reply.retry_after)
         if reply.status != 200:
-            raise OperationError(f"The service of the function {operation.name} says {reply.status} {reply.reason}.")
+            raise OperationError(f"The service of the function {operation.name} says {reply.status}.")
         if len(content) > LARGEST_ANSWER:
             raise OperationError(
                 f"The service of the function {operation.name} answered more than {LARGEST_ANSWER:,} bytes."
             )
         try:
-            return (
-                _arrow_answer(content, operation.result)
-                if operation.format == "arrow"
-                else _json_answer(content, operation.result)
-            )
+            read = _arrow_answer if operation.format == "arrow" else _json_answer
+            return read(bytes(content), operation.result)
         except (ValueError, TypeError, KeyError, pa.ArrowException) as error:
             raise OperationError(
                 f"The answer of the function {operation.name} is no {operation.format} of type {operation.result}.",
                 hint='JSON: {"results": […]}; Arrow: an IPC stream of one column.',
             ) from error
 
-    def _connection(self) -> Connection:
-        with self._lock:
-            self._cancellation.check()
-            connection = self._idle.pop() if self._idle else self._new()
-            self._busy.add(connection)
-            return connection
-
-    def _new(self) -> Connection:
-        assert self.operation.url is not None
-        address = urlsplit(self.operation.url)
-        host, port, timeout = address.hostname or "", address.port, self.operation.timeout
-        if address.scheme == "https":
-            return SecureConnection(host, port, timeout=timeout, context=ssl.create_default_context())
-        return Connection(host, port, timeout=timeout)
-
-    def _release(self, connection: Connection, keep: bool) -> None:
-        with self._lock:
-            self._busy.discard(connection)
-            if keep:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-    def _interrupt(self) -> None:
-        self._stopped.set()
-        with self._lock:
-            busy = list(self._busy)
-        for each in busy:
-            each.interrupt()
-
     def close(self) -> None:
         """Waits for calls under way (they end at their timeout at the latest, at once when cancelled)."""
         self._stopped.set()
         self._pool.shutdown(cancel_futures=True)
         self._unregister.__exit__(None, None, None)
-        for each in self._idle:
-            each.close()
+        if self.operation.url is not None:
+            self._transport.close()
 
 
 class _Again(Exception):
