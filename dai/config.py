@@ -66,7 +66,8 @@ class LimitsConfig:
     ``document_depth`` and ``activities`` bound a perform document, ``table_bytes`` the tables that a query brings
     along. A client asks for at most ``block_rows`` rows a
     block, and pushes at most ``block_bytes`` a block; blocks wait in at most ``session_bytes`` of one session and
-    ``sessions_bytes`` of all. ``session_seconds`` after its last use a session ends,
+    ``sessions_bytes`` of all. What an activity decompresses has at most ``unpacked_bytes``, a document
+    or a style sheet that xslTransform reads ``transform_bytes``. ``session_seconds`` after its last use a session ends,
     ``job_seconds`` after its creation a job is destroyed. ``result_bytes`` is for all kept results together.
     """
 
@@ -86,6 +87,8 @@ class LimitsConfig:
     activities: int = field(default=500, metadata=POSITIVE)
     block_rows: int = field(default=1_000_000, metadata=POSITIVE)
     block_bytes: int = field(default=64 << 20, metadata=POSITIVE)
+    unpacked_bytes: int = field(default=1 << 30, metadata=POSITIVE)
+    transform_bytes: int = field(default=32 << 20, metadata=POSITIVE)
     session_bytes: int = field(default=128 << 20, metadata=POSITIVE)
     sessions_bytes: int = field(default=512 << 20, metadata=POSITIVE)
     sessions: int = 1000
