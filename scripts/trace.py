@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The modules that a federated query goes through, thread by thread, from a trace of its calls (``sys.setprofile``).
+"""The modules that a federated query or a perform document goes through, thread by thread, from a trace of its calls
+(``sys.setprofile``).
 
 Of each function the first call in a thread counts, unless below it less than a share of the thread's calls are made. A
 *stay* is a run of such calls in one module; a *return* is a stay in a module that the thread has left. Threads that go
@@ -10,8 +11,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import threading
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType
@@ -19,21 +23,20 @@ from types import CodeType, FrameType
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--share", type=float, default=0.03)
 parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-parser.add_argument("federation", type=Path)
-parser.add_argument("sql")
+parser.add_argument("where", help="a federation.toml, or the URL of a database that a service is to serve")
+parser.add_argument("what", help="a query, or the path of a perform document")
 asked = parser.parse_args()
 sys.path.insert(0, str(asked.root))
-
-from dai.streams.cancellation import Cancellation  # noqa: E402 - of the check-out that was asked for
-from dqp.coordinator import Coordinator  # noqa: E402
-from dqp.settings import load  # noqa: E402
 
 calls: defaultdict[int, list[tuple[CodeType, str]]] = defaultdict(list)  # function and module, by thread
 below: dict[tuple[int, int], int] = {}
 begun: dict[FrameType, int] = {}
+recording = False
 
 
 def traced(frame: FrameType, event: str, _: object) -> None:
+    if not recording:
+        return
     path, thread = frame.f_code.co_filename, threading.get_ident()
     if event == "call" and path.startswith((f"{asked.root}/dqp/", f"{asked.root}/dai/")):
         begun[frame] = len(calls[thread])
@@ -42,13 +45,42 @@ def traced(frame: FrameType, event: str, _: object) -> None:
         below[thread, at] = len(calls[thread]) - at
 
 
-coordinator = Coordinator(load(asked.federation))
-coordinator.query(asked.sql, cancellation=Cancellation()).table()  # connects, and reads the catalog
+@contextmanager
+def federation() -> Iterator[Callable[[int], object]]:
+    from dai.streams.cancellation import Cancellation
+    from dqp.coordinator import Coordinator
+    from dqp.settings import load
+
+    coordinator = Coordinator(load(asked.where))
+    # A space more: the query is planned anew.
+    yield lambda number: coordinator.query(asked.what + " " * number, cancellation=Cancellation()).table()
+    coordinator.close()
+
+
+@contextmanager
+def service() -> Iterator[Callable[[int], object]]:
+    from starlette.testclient import TestClient
+
+    from dai.api.app import create_app
+    from dai.api.service import Service
+    from dai.config import parse
+
+    with tempfile.TemporaryDirectory() as directory:
+        kept = {"state": "sqlite:///state.db", "results_directory": "results"}
+        config = parse({"service": kept, "resources": {"data": {"url": asked.where}}}, directory, {})
+        document, headers = Path(asked.what).read_bytes(), {"Content-Type": "application/xml"}
+        with TestClient(create_app(Service(config)), "http://127.0.0.1") as client:
+            yield lambda _: client.post("/resources/data/perform", content=document, headers=headers).raise_for_status()
+
+
 threading.setprofile(traced)
-sys.setprofile(traced)
-coordinator.query(asked.sql + " ", cancellation=Cancellation()).table()  # is planned anew
-sys.setprofile(None)
-coordinator.close()
+with service() if "://" in asked.where else federation() as run:
+    run(0)  # connects, and reads the catalog
+    recording = True
+    sys.setprofile(traced)
+    run(1)
+    sys.setprofile(None)
+    recording = False
 ways: dict[tuple[str, ...], None] = {}  # ordered
 for thread, called in calls.items():
     first = {function: at for at, (function, _) in reversed([*enumerate(called)])}
