@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from dai.streams.stream import TYPE_NAME
+from dai.streams.stream import TYPE_NAME, Stream
 from dqp.algebra.types import TEXT, duckdb_type
 from dqp.errors import ChangedError
 
@@ -34,8 +34,17 @@ class Promise:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     loose: tuple[str, ...] = ()
 
-    def check(self, arrived: Sequence[pa.Field]) -> None:
-        """Raises ChangedError, which names the columns that arrive in other types than planned."""
+    def checked(self, stream: Stream) -> Stream:
+        """The stream. ChangedError, which names the columns that arrive in other types than planned; it is closed
+        then."""
+        try:
+            self._check(stream.schema)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _check(self, arrived: pa.Schema) -> None:
         if len(arrived) != len(self.columns):
             return  # the caller reports it when it names the columns
         pairs = zip(self.columns, arrived, strict=True)

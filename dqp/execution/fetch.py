@@ -23,7 +23,6 @@ from sqlglot import exp
 from dai.errors import DaiError, DatabaseUnavailableError, InternalError, TruncatedError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.algebra.arrival import Promise
 from dqp.algebra.dialects import explained, properties
 from dqp.algebra.keys import Members
 from dqp.algebra.operators import (
@@ -187,17 +186,7 @@ def _opened(place: Place, catalog: Catalog, execution: Execution) -> Stream:
     probe(place, catalog, cancellation)
     tables = {each.name: each.data for each in statement.tables}
     stream = place.source.query(statement.sql, statement.parameters, cancellation=cancellation, **with_tables(tables))
-    return checked(stream, statement.promise)
-
-
-def checked(stream: Stream, promise: Promise) -> Stream:
-    """The stream; ChangedError, and it is closed, where its types are not those that were planned."""
-    try:
-        promise.check(list(stream.schema))
-    except BaseException:
-        stream.close()
-        raise
-    return stream
+    return statement.promise.checked(stream)
 
 
 def probe(place: Place, catalog: Catalog, cancellation: Cancellation) -> None:
@@ -217,7 +206,7 @@ def probe(place: Place, catalog: Catalog, cancellation: Cancellation) -> None:
             (place.source.alias, table.schema, table.name, *sorted(n for _, n in hidden))
         ):
             asked = _statement(Sort(replace(scan, items=hidden), limit=0), place.source)
-            checked(place.source.query(asked.sql, cancellation=cancellation), asked.promise).close()
+            asked.promise.checked(place.source.query(asked.sql, cancellation=cancellation)).close()
 
 
 @dataclass(frozen=True)

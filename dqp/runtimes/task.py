@@ -20,7 +20,7 @@ from dqp.execution.engine import Engine
 from dqp.execution.exchange.exchange import BLOCK_BYTES, distribute
 from dqp.execution.exchange.outbox import Outbox
 from dqp.execution.execution import Execution, ExecutionOptions, Measure, Measurement, figures_of
-from dqp.execution.fetch import Asked, Lost, checked, first_of, with_tables
+from dqp.execution.fetch import Asked, Lost, first_of, with_tables
 from dqp.execution.fragment import Begun, FragmentRunner
 from dqp.execution.profile import bounded
 from dqp.runtimes.flight.client import fetch
@@ -157,7 +157,7 @@ class TaskRun:
         tables = remote.tables if number < remote.bringing else {}
         source = self._evaluator.source(alias, address)
         stream = source.query(sql, cancellation=self._execution.cancellation, **with_tables(tables))
-        with checked(stream, remote.promise):
+        with remote.promise.checked(stream):
             arriving.take(stream, touched)
 
     @property
