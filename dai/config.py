@@ -101,6 +101,7 @@ class LimitsConfig:
 class ResourceConfig:
     """A data resource: ``url`` (an SQL database), ``collections`` (XML documents) or ``directory`` (files).
 
+    ``replicas``: URLs of databases with the same data, for sqlResilient; a ``password`` is that of all.
     ``url`` holds the password once ``password`` was resolved: it is never printed.
     """
 
@@ -108,6 +109,7 @@ class ResourceConfig:
     url: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     description: str | None = None
+    replicas: tuple[str, ...] = field(default=(), repr=False)
     collections: Path | None = None
     directory: Path | None = None
     roles: Path | None = None
@@ -229,7 +231,14 @@ def _resource(name: str, value: dict[str, Any], base: Path, environment: Mapping
     password = None
     if resource.password is not None:
         password = secret(resource.password, f"{where}.password", environment, base)
-    return dataclasses.replace(resource, url=database_url(url, f"{where}.url", base, password), password=None)
+    replicas = []
+    for each in resource.replicas:
+        if not isinstance(each, str):
+            raise ConfigurationError(f"{where}.replicas: {each!r} is no database URL.")
+        replica = secret(each, f"{where}.replicas", environment, base)
+        replicas.append(database_url(replica, f"{where}.replicas", base, password))
+    url = database_url(url, f"{where}.url", base, password)
+    return dataclasses.replace(resource, url=url, replicas=tuple(replicas), password=None)
 
 
 def database_url(text: str, where: str, base: Path, password: str | None = None) -> str:

@@ -105,10 +105,11 @@ def run_check(arguments: argparse.Namespace) -> int:
     with closing(Resources(loaded)) as resources:
         print(f"{arguments.file} is well-formed: {len(resources)} resource(s).")
         for name, resource in resources.items():
-            try:
-                seconds = resource.driver.check()
-                print(f"  {name}: {resource.driver.product()}, answers in {seconds * 1000:.1f} ms")
-            except DaiError as error:
-                failed += 1
-                print(f"  {name}: " + str(error).replace("\n", "\n    "))
+            for driver in (resource.driver, *resource.driver.replicas):
+                try:
+                    seconds = driver.check()
+                    print(f"  {name}: {driver.product()}, answers in {seconds * 1000:.1f} ms")
+                except DaiError as error:
+                    failed += 1
+                    print(f"  {name}: " + str(error).replace("\n", "\n    "))
     return FAILED if failed else OK

@@ -200,6 +200,8 @@ class Driver(ABC):
     syntax: Syntax = STANDARD
     role: ClassVar[str | None] = None
     """The role of the service that the resource stands for (``dai.service.resources.ROLES``); None for a database."""
+    replicas: tuple[Driver, ...] = ()
+    """Databases with the same data, in the order in which they are asked."""
 
     @classmethod
     @abstractmethod

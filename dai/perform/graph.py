@@ -211,7 +211,8 @@ def _end_points(
 def _tabular(link: str, producers: Mapping[str, Activity]) -> bool:
     activity = producers[link]
     if activity.tabular == "like its input":
-        return all(_tabular(source.link, producers) for source in activity.inputs())
+        sources = [source.link for source in activity.inputs()]
+        return bool(sources) and all(_tabular(each, producers) for each in sources)
     if activity.tabular is not None:
         return activity.tabular == "yes"
     kinds = {

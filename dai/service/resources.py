@@ -144,7 +144,8 @@ class Resources(Mapping[str, Resource]):
 
     def close(self) -> None:
         for resource in reversed(self._all.values()):
-            resource.driver.close()
+            for driver in (resource.driver, *resource.driver.replicas):
+                driver.close()
 
 
 def _driver(config: ResourceConfig) -> Driver:
@@ -155,4 +156,6 @@ def _driver(config: ResourceConfig) -> Driver:
         connect_wait=config.connect_wait,
         read_sockets=config.read_sockets,
     )
-    return driver_for(config.url, options)
+    driver = driver_for(config.url, options)
+    driver.replicas = tuple(driver_for(url, options) for url in config.replicas)
+    return driver
