@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.types import ASGIApp
 
 import dai
 from dai.api import problems as problem_documents
@@ -27,6 +30,14 @@ ROUTERS = (
 
 
 class _Application(FastAPI):
+    def build_middleware_stack(self) -> ASGIApp:
+        """Without what FastAPI wraps around that: ``AccessMiddleware`` catches what fails, ``Body`` bounds bodies."""
+        app: ASGIApp = ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers=self.exception_handlers)
+        service: Service | None = self.state.service
+        if service is None:
+            return app
+        return AccessMiddleware(app, names=self.state.names, metrics=service.metrics, problems=service.problems)
+
     def openapi(self) -> dict[str, Any]:
         """Without what FastAPI documents but our exception handlers never answer."""
         if self.openapi_schema is None:
@@ -58,12 +69,12 @@ def create_app(service: Service | None = None) -> FastAPI:
         lifespan=lifespan,
         redirect_slashes=False,
         openapi_url=None,
-        generate_unique_id_function=lambda route: route.name,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.router.route_class = Route
-    for router in ROUTERS:
-        app.include_router(router)
-    for route in (each for router in ROUTERS for each in router.routes):
+    routes = [route for router in ROUTERS for route in router.routes]
+    app.router.routes.extend(routes)  # a router that is included takes each of its requests through two more searches
+    for route in routes:
         if isinstance(route, Route) and route.reads:
             app.add_api_route(
                 route.path, route.endpoint, methods=["HEAD"], include_in_schema=False, response_model=None
@@ -72,5 +83,4 @@ def create_app(service: Service | None = None) -> FastAPI:
     problem_documents.install(app)
     if service is not None:
         app.state.names = own_names(service.config.service)
-        app.add_middleware(AccessMiddleware, names=app.state.names, metrics=service.metrics, problems=service.problems)
     return app

@@ -25,6 +25,7 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
@@ -200,9 +201,14 @@ class Activity:
 PortKind = TypeVar("PortKind")
 
 
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
 def _ports(thing: Any, kind: type[PortKind]) -> Iterator[PortKind]:
-    for field in dataclasses.fields(thing):
-        value = getattr(thing, field.name)
+    for name in _field_names(type(thing)):
+        value = getattr(thing, name)
         for each in value if isinstance(value, tuple) else (value,):
             if isinstance(each, kind):
                 yield each

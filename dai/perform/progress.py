@@ -59,7 +59,7 @@ class Count:
     def after(self, item: pa.RecordBatch | Block | None, seconds: float) -> Count:
         seconds += self.seconds
         if item is None:
-            return replace(self, seconds=seconds, ended=True)
+            return Count(self.rows, self.blocks, self.bytes, seconds, ended=True)
         rows, size = (item.num_rows, item.nbytes) if isinstance(item, pa.RecordBatch) else (item.rows, len(item))
         return Count(self.rows + rows, self.blocks + 1, self.bytes + size, seconds)
 

@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from dai.api.requests.body import content_type
 from dai.api.requests.origins import check_page
@@ -22,6 +23,9 @@ class Route(APIRoute):
 
     always_changes = False
     """Whether a GET changes something, too."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options | {"generate_unique_id_function": lambda route: route.name})
 
     @property
     def reads(self) -> bool:
@@ -52,6 +56,16 @@ class PullRoute(ChangingRoute):
     """For a request that comes a thousand times a second: declared as any other, but its endpoint takes the request,
     the parameters of the path and one model of query parameters, and no dependency, so that it does without FastAPI's
     search for them (decision 17 has the figures)."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        handle = self.get_route_handler()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            response = await handle(Request(scope, receive, send))
+            await response(scope, receive, send)
+
+        self.app = app
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         if self.dependant.dependencies:
