@@ -202,12 +202,12 @@ PortKind = TypeVar("PortKind")
 
 
 @cache
-def _field_names(kind: type) -> tuple[str, ...]:
+def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def _ports(thing: Any, kind: type[PortKind]) -> Iterator[PortKind]:
-    for name in _field_names(type(thing)):
+    for name in _field_names(thing.__class__):
         value = getattr(thing, name)
         for each in value if isinstance(value, tuple) else (value,):
             if isinstance(each, kind):

@@ -29,9 +29,9 @@ class Metrics:
         self._broken = Counter("dai_broken_transfers", "answers that were broken off", registry=self.registry)
         self.registry.register(_Gauges(gauges))
         # looking one up takes longer than counting
-        self._requests_of, self._seconds_of, self._stage_of = (
-            cache(each.labels) for each in (requests, durations, stages)
-        )
+        self._requests_of: Callable[..., Counter] = cache(requests.labels)
+        self._seconds_of: Callable[..., Histogram] = cache(durations.labels)
+        self._stage_of: Callable[..., Counter] = cache(stages.labels)
 
     def ended(
         self,
