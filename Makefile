@@ -50,10 +50,11 @@ $(VENV)/.installed-demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e .
 	@touch $@
 
-$(VENV)/.installed-test: pyproject.toml constraints.txt scripts/system-packages
+$(VENV)/.installed-test: pyproject.toml constraints.txt perf/peers/requirements.txt scripts/system-packages
 	scripts/system-packages test
 	$(MAKE) -s $(BIN)/python
 	$(INSTALL) -e '.[test,check]'
+	perf/peers/install duckdb-extension-tpcds || echo 'Without it the tests of TPC-DS are skipped.' >&2
 	@touch $@
 
 $(VENV)/.installed-bench: pyproject.toml constraints.txt perf/peers/install perf/peers/requirements.txt $(VENV)/.installed-test

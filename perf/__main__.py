@@ -26,6 +26,7 @@ BENCHMARKS = {
     "federated_overhead": "protein_goterm through a federation against the data service alone",
     "federated_memory": "a join whose build side is three times the memory limit",
     "tpch": "TPC-H over PostgreSQL and MariaDB against DuckDB with its scanners",
+    "tpcds": "the 99 queries of TPC-DS over up to four products against DuckDB with its scanners and chDB",
     "tpch_runtimes": "TPC-H on each runtime: are the answers right?",
     "planning": "binding and rules of the TPC-H queries",
     "moved": "bytes that leave the sources a query, against the least",
@@ -44,12 +45,21 @@ def main() -> None:
     parser.add_argument(
         "--blocksize", type=int, nargs="+", default=[100, 1_000], help="rows a block that concurrent users ask for"
     )
-    parser.add_argument("--scale", type=float, help="of TPC-H (default: 1; where only bytes are counted 0.1)")
+    parser.add_argument(
+        "--scale", type=float, help="of TPC-H and TPC-DS (default: 1; where only bytes are counted 0.1)"
+    )
+    parser.add_argument("--placement", nargs="+", default=[], help="of TPC-DS (default: all)")
+    parser.add_argument("--query", nargs="+", default=[], help="of TPC-DS, such as q01 (default: all)")
     options = parser.parse_args()
     missed = []
     with world(options.rows, tuple(options.blocksize)) as running:
         for name in options.names or BENCHMARKS:
-            scaled = replace(running, scale=options.scale or SCALES.get(name, 1.0))
+            scaled = replace(
+                running,
+                scale=options.scale or SCALES.get(name, 1.0),
+                placements=tuple(options.placement),
+                queries=tuple(options.query),
+            )
             report = import_module(f"perf.{name}").run(scaled, options.rounds)
             print(report.write(), flush=True)
             missed += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Mapping
 from decimal import Decimal
@@ -12,6 +13,7 @@ from typing import Any, Protocol, Self
 import pyarrow as pa
 
 import dqp
+from dai.streams.cancellation import Cancellation
 from perf.harness import measured, shown
 from perf.peers import PeerError
 
@@ -31,22 +33,31 @@ class Side(Protocol):
 
 
 class Us:
-    """A federation in this process over data services at ``resources`` (alias to URL)."""
+    """A federation in this process over data services at ``resources`` (alias to URL); ``settings`` are its others.
+    A query that takes more than ``patience`` seconds (None: as long as it wants) is cancelled: CancelledError."""
 
     product = US
 
-    def __init__(self, resources: Mapping[str, str]) -> None:
-        self._lab = dqp.connect({"sources": {alias: {"url": url} for alias, url in resources.items()}})
+    def __init__(self, resources: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> None:
+        sources = {alias: {"url": url} for alias, url in resources.items()}
+        self.lab = dqp.connect({"sources": sources, **(settings or {})})
+        self.patience: float | None = None
         self._answer = pa.table({})
 
     def run(self, sql: str) -> None:
-        self._answer = self._lab.sql(sql).arrow()
+        cancellation = Cancellation()
+        timer = threading.Timer(self.patience or threading.TIMEOUT_MAX, cancellation.cancel)
+        timer.start()
+        try:
+            self._answer = self.lab.coordinator.query(sql, cancellation=cancellation).table()
+        finally:
+            timer.cancel()
 
     def result(self) -> pa.Table:
         return self._answer
 
     def close(self) -> None:
-        self._lab.close()
+        self.lab.close()
 
     def __enter__(self) -> Self:
         return self

@@ -25,7 +25,8 @@ SETTINGS: Mapping[str, Mapping[str, str | int]] = {
 @dataclass(frozen=True)
 class World:
     """``service`` is the base URL; its resources are ``pg`` and ``maria``; table ``mixed`` has ``mixed_rows``;
-    concurrent users ask for ``blocksizes`` rows a block; ``scale`` is that of TPC-H."""
+    concurrent users ask for ``blocksizes`` rows a block; ``scale`` is that of TPC-H and
+    TPC-DS, of which ``placements`` and ``queries`` are run (none: all)."""
 
     postgres: PostgresServer
     mariadb: MariaServer
@@ -34,6 +35,8 @@ class World:
     mixed_rows: int
     blocksizes: tuple[int, ...]
     scale: float
+    placements: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
 
     def resource(self, name: str) -> str:
         return f"{self.service}/{name}"

@@ -8,6 +8,7 @@ Arrow; fetching it from there for comparison is not timed.
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -25,23 +26,33 @@ class PeerError(Exception):
     """A peer is not installed, died, or refused a query."""
 
 
+class PeerTimeoutError(PeerError):
+    """A peer took longer than was allowed."""
+
+
 class Peer:
-    """A peer in a process of its own: ``program`` (a module of this package) over databases by alias."""
+    """A peer in a process of its own: ``program`` (a module of this package) over databases by alias. A query that
+    takes more than ``patience`` seconds (None: as long as it wants) is ended with its process; the next has a new
+    one."""
 
     def __init__(self, program: str, urls: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> None:
         if not PYTHON.exists():
             raise PeerError("the peers are not installed: run perf/peers/install")
+        self.patience: float | None = None
+        self._command = [str(PYTHON), "-m", f"perf.peers.{program}"]
+        self._databases = {"urls": dict(urls), "settings": dict(settings or {})}
+        self.product = self._start()
+
+    def _start(self) -> str:
         self._process = subprocess.Popen(
-            [PYTHON, "-m", f"perf.peers.{program}"],
-            cwd=HERE.parents[1],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            self._command, cwd=HERE.parents[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.product: str = self._ask(open={"urls": dict(urls), "settings": dict(settings or {})})
+        return str(self._ask(open=self._databases))
 
     def run(self, sql: str) -> None:
         """Executes a query to its end; PeerError with the peer's own message when it cannot."""
+        if self._process.poll() is not None:
+            self._start()
         self._ask(run=sql)
 
     def result(self) -> pa.Table:
@@ -73,6 +84,10 @@ class Peer:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
+        if not select.select([self._process.stdout], [], [], self.patience if "run" in request else None)[0]:
+            self._process.kill()
+            self._process.wait()
+            raise PeerTimeoutError(f"no answer after {self.patience:.0f} s")
         line = self._process.stdout.readline()
         if not line:
             raise PeerError(f"the peer ended with status {self._process.wait(10)}")

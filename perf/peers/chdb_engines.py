@@ -21,6 +21,8 @@ def open_(urls: Mapping[str, str], settings: Mapping[str, Any]) -> Opened:
         session.query(f"SET {name} = {value}")
     for alias, url in urls.items():
         parts = urlsplit(url)
+        if parts.scheme not in ENGINES:
+            raise ValueError(f"no engine for a whole database of {parts.scheme}")
         where = f"'{parts.hostname}:{parts.port}', '{parts.path.removeprefix('/')}'"
         session.query(
             f"CREATE DATABASE {alias} ENGINE = {ENGINES[parts.scheme]}({where}, '{parts.username}', '{parts.password}')"
