@@ -84,12 +84,10 @@ class Operator:
         return self
 
 
-@dataclass(frozen=True)
-class Scan(Operator):
-    """Reads columns of a table of a source. ``items`` are (identifier, name of the column in the table)."""
+class _OfItems:
+    """An operator whose ``items`` begin with the identifiers of its output."""
 
-    table: Table
-    items: tuple[tuple[str, str], ...]
+    items: tuple[tuple[str, Any], ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -97,17 +95,21 @@ class Scan(Operator):
 
 
 @dataclass(frozen=True)
-class Inline(Operator):
+class Scan(_OfItems, Operator):
+    """Reads columns of a table of a source. ``items`` are (identifier, name of the column in the table)."""
+
+    table: Table
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Inline(_OfItems, Operator):
     """Tuples in memory: a VALUES list, an uploaded table, a subtree that has run. ``items`` are (identifier, name of
     the column in ``data``). Compared by ``name``, which is unique in a query."""
 
     name: str
     items: tuple[tuple[str, str], ...]
     data: pa.Table = field(compare=False, repr=False)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(each for each, _ in self.items)
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,33 @@ class _Unary(Operator):
 
 
 @dataclass(frozen=True)
+class _Binary(Operator):
+    left: Operator
+    right: Operator
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.left, self.right)
+
+    def with_inputs(self, *inputs: Operator) -> Operator:
+        left, right = inputs
+        return self if left is self.left and right is self.right else replace(self, left=left, right=right)
+
+
+class _WithKeys(_Unary):
+    """Its expressions are its ``keys``."""
+
+    keys: tuple[exp.Expression, ...]
+
+    @property
+    def expressions(self) -> tuple[exp.Expression, ...]:
+        return self.keys
+
+    def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
+        return replace(self, keys=tuple(map(change, self.keys)))  # type: ignore[call-arg]
+
+
+@dataclass(frozen=True)
 class Filter(_Unary):
     """The rows for which ``condition`` is true."""
 
@@ -142,14 +171,10 @@ class Filter(_Unary):
 
 
 @dataclass(frozen=True)
-class Project(_Unary):
+class Project(_OfItems, _Unary):
     """Computes the columns ``items``, and only these. An item may contain a window function."""
 
     items: tuple[Item, ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(each for each, _ in self.items)
 
     @property
     def expressions(self) -> tuple[exp.Expression, ...]:
@@ -160,18 +185,12 @@ class Project(_Unary):
 
 
 @dataclass(frozen=True)
-class Join(Operator):
+class Join(_Binary):
     """Joins two inputs; its columns are those of ``left``, then ``right``. ``right`` is the build side, ``left`` the
     probe side."""
 
-    left: Operator
-    right: Operator
     kind: JoinKind = "inner"
     condition: exp.Expression | None = None
-
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.left, self.right)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -180,10 +199,6 @@ class Join(Operator):
     @property
     def expressions(self) -> tuple[exp.Expression, ...]:
         return () if self.condition is None else (self.condition,)
-
-    def with_inputs(self, *inputs: Operator) -> Operator:
-        left, right = inputs
-        return self if left is self.left and right is self.right else replace(self, left=left, right=right)
 
     def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
         return self if self.condition is None else replace(self, condition=change(self.condition))
@@ -219,7 +234,7 @@ class Distinct(_Unary):
 
 
 @dataclass(frozen=True)
-class Sort(_Unary):
+class Sort(_WithKeys):
     """Sorts by ``keys`` (``exp.Ordered`` with explicit ``desc`` and ``nulls_first``), skips ``offset`` rows and keeps
     at most ``limit``. With a limit it is a top-N; without keys it keeps any N rows."""
 
@@ -227,35 +242,18 @@ class Sort(_Unary):
     limit: int | None = None
     offset: int = 0
 
-    @property
-    def expressions(self) -> tuple[exp.Expression, ...]:
-        return self.keys
-
-    def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
-        return replace(self, keys=tuple(map(change, self.keys)))
-
 
 @dataclass(frozen=True)
-class SetOperation(Operator):
+class SetOperation(_Binary):
     """UNION, INTERSECT or EXCEPT. ``names`` are the identifiers of its output; the sides' columns match by position."""
 
-    left: Operator
-    right: Operator
     kind: SetKind
     all: bool
     names: tuple[str, ...]
 
     @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.left, self.right)
-
-    @property
     def columns(self) -> tuple[str, ...]:
         return self.names
-
-    def with_inputs(self, *inputs: Operator) -> Operator:
-        left, right = inputs
-        return self if left is self.left and right is self.right else replace(self, left=left, right=right)
 
 
 @dataclass(frozen=True)
@@ -302,7 +300,7 @@ class Remote(Operator):
 
 
 @dataclass(frozen=True)
-class Exchange(_Unary):
+class Exchange(_WithKeys):
     """Moves rows between evaluators: all to one (``gather``), by hash of ``keys`` (``hash``), all to each
     (``broadcast``), in turn (``spread``).
 
@@ -313,13 +311,6 @@ class Exchange(_Unary):
     keys: tuple[exp.Expression, ...] = ()
     heavy: tuple[exp.Expression, ...] = ()
     copied: bool = False
-
-    @property
-    def expressions(self) -> tuple[exp.Expression, ...]:
-        return self.keys
-
-    def with_expressions(self, change: Callable[[exp.Expression], exp.Expression]) -> Operator:
-        return replace(self, keys=tuple(map(change, self.keys)))
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,6 @@ LOCAL INFILE and multiple statements are switched off: a bulk load is INSERTs of
 from __future__ import annotations
 
 import contextlib
-import os
-import select
-import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -33,7 +30,7 @@ from dai.drivers.connections.pooled import Release
 from dai.drivers.connections.rows import FIRST_ROWS, MOST_ROWS, batches, columns_of
 from dai.drivers.mariadb import catalog as schema_of
 from dai.drivers.mariadb import tls
-from dai.drivers.mariadb.errors import LOST, error_of
+from dai.drivers.mariadb.errors import LOST, error_of, parts_of
 from dai.drivers.mariadb.literals import inserts
 from dai.drivers.mariadb.query_tables import SINCE, definitions, settings
 from dai.drivers.mariadb.session import Connection, MariaSession, Server, encoded, kinds_of, prepare
@@ -73,8 +70,6 @@ would have other answers by, whatever is set in the server."""
 _CONVERSIONS = {type: [(FLAG.BINARY, bytes)] for type in TEXT_TYPES}
 """Converts nothing, but leaves a mark at columns whose character set is binary, which no other attribute shows."""
 _STATEMENT_BYTES = 4 << 20
-_RESET_MILLISECONDS = 2_000
-"""After which a connection whose session is not new yet is replaced."""
 
 
 class MariaDB(Server):
@@ -94,7 +89,7 @@ class MariaDB(Server):
             limit=self._limit,
             idle=options.idle,
             check=lambda connection: connection.raw.ping() is None,
-            alive=_quiet,
+            alive=Connection.quiet,
             interrupt=lambda connection: self.kill(connection.id),
         )
 
@@ -214,7 +209,7 @@ class MariaDB(Server):
                 connect_timeout=max(1, round(seconds or self._options.connect_wait)),
             )
         except MySQLdb.Error as error:
-            code, message = _parts(error)
+            code, message = parts_of(error)
             failure = tls.refused() if code == tls.INSECURE else error_of(code, message, None, None, None)
             if not isinstance(failure, StatementError):
                 raise failure from error
@@ -229,7 +224,7 @@ class MariaDB(Server):
             raw.query(b"SELECT @@init_connect <> ''")
             ((prepared,),) = raw.store_result().fetch_row(0)
         except MySQLdb.Error as error:
-            raise error_of(*_parts(error), None, None, None) from error
+            raise error_of(*parts_of(error), None, None, None) from error
         return Connection(raw, renewable=prepared == b"0")
 
     def kill(self, thread: int) -> None:
@@ -307,7 +302,7 @@ class MariaDB(Server):
         try:
             yield
         except MySQLdb.Error as error:
-            code, message = _parts(error)
+            code, message = parts_of(error)
             state = getattr(error, "sqlstate", None)
             if state is None and code not in LOST:
                 with contextlib.suppress(MySQLdb.Error):
@@ -321,6 +316,14 @@ class MariaDB(Server):
             raise error_of(code, message, state, sql, bound, meant) from error
 
     # Statements
+
+    @contextmanager
+    def _asking(
+        self, connection: Connection, sql: str, cancellation: Cancellation, bound: Bound | None = None
+    ) -> Iterator[None]:
+        """The block waits for the server: a cancellation ends the statement, errors are ours."""
+        with interruptible(cancellation, lambda: self.kill(connection.id)), self.translated(connection, sql, bound):
+            yield
 
     def stream(
         self,
@@ -369,10 +372,7 @@ class MariaDB(Server):
         )
         if has_markers:
             check_count(bound.count, len(parameters))
-        with (
-            interruptible(cancellation, lambda: self.kill(connection.id)),
-            self.translated(connection, sql, bound),
-        ):
+        with self._asking(connection, sql, cancellation, bound):
             if parameters or not self._reads(raw):
                 connection.settle()
             if parameters:
@@ -412,10 +412,7 @@ class MariaDB(Server):
             if at_end:
                 return ()
             broken = True
-            with (
-                interruptible(cancellation, lambda: self.kill(connection.id)),
-                self.translated(connection, sql),
-            ):
+            with self._asking(connection, sql, cancellation):
                 batch: Sequence[tuple[bytes | None, ...]] = held[0].fetch_row(rows)
             broken = False
             at_end = len(batch) < rows
@@ -460,10 +457,7 @@ class MariaDB(Server):
         def fetch(most: int) -> list[pa.Array] | None:
             nonlocal broken
             broken = True
-            with (
-                interruptible(cancellation, lambda: self.kill(connection.id)),
-                self.translated(connection, sql),
-            ):
+            with self._asking(connection, sql, cancellation):
                 columns = answer.rows(most)
             broken = False
             return columns
@@ -498,29 +492,6 @@ class MariaDB(Server):
         try:
             self.kill(connection.id)
         except Exception:  # noqa: BLE001 - whatever it is, the statement goes on
-            _cut(connection)
+            connection.cut()
         with contextlib.suppress(MySQLdb.Error):
             result.discard()
-
-
-def _quiet(connection: Connection) -> bool:
-    """An idle connection has nothing to say, once its session is new; where there is something to read, the server has
-    gone or said so."""
-    poll = select.poll()
-    poll.register(connection.raw.fileno(), select.POLLIN)
-    if connection.unread:
-        if not poll.poll(_RESET_MILLISECONDS):
-            return False
-        connection.settle()
-    return not poll.poll(0)
-
-
-def _cut(connection: Connection) -> None:
-    """Whatever is done with the connection from now on fails."""
-    with contextlib.suppress(MySQLdb.Error, OSError), socket.socket(fileno=os.dup(connection.raw.fileno())) as own:
-        own.shutdown(socket.SHUT_RDWR)
-
-
-def _parts(error: MySQLdb.Error) -> tuple[int, str]:
-    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    return (code or 2013), str(error.args[1] if len(error.args) > 1 else "")

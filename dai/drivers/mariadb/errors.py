@@ -25,6 +25,13 @@ _REFUSED = {1044: "does not open this database to us", 1045: "refuses our creden
 _BUSY = {1040, 1203, 1226, 1205}
 _READ_ONLY = 1792
 
+
+def parts_of(error: Exception) -> tuple[int, str]:
+    """Number and message of an error of the library."""
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    return (code or 2013), str(error.args[1] if len(error.args) > 1 else "")
+
+
 Meant = Callable[[int, str], str | None]
 """A hint about the name that an error of that number and message does not know."""
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import socket
 import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import MySQLdb
 import pyarrow as pa
 
 from dai.drivers.connections.interrupts import interruptible
@@ -26,6 +31,8 @@ _SESSION_WORDS = {
     "SAVEPOINT", "SET", "SHUTDOWN", "START", "UNLOCK", "USE", "XA",
 }  # fmt: skip
 _SPOOLED_BYTES = 8 << 20
+_RESET_MILLISECONDS = 2_000
+"""After which a connection whose session is not new yet is replaced."""
 
 
 class Connection:
@@ -44,6 +51,22 @@ class Connection:
         """Waits for these answers: before anything is asked through the library."""
         settle(self.raw, self.unread)
         self.unread = 0
+
+    def quiet(self) -> bool:
+        """An idle connection has nothing to say, once its session is new; where there is something to read, the server
+        has gone or said so."""
+        poll = select.poll()
+        poll.register(self.raw.fileno(), select.POLLIN)
+        if self.unread:
+            if not poll.poll(_RESET_MILLISECONDS):
+                return False
+            self.settle()
+        return not poll.poll(0)
+
+    def cut(self) -> None:
+        """Whatever is done with the connection from now on fails."""
+        with contextlib.suppress(MySQLdb.Error, OSError), socket.socket(fileno=os.dup(self.raw.fileno())) as own:
+            own.shutdown(socket.SHUT_RDWR)
 
 
 class Server(PooledDriver[Connection]):
