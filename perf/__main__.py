@@ -27,6 +27,7 @@ BENCHMARKS = {
     "federated_memory": "a join whose build side is three times the memory limit",
     "tpch": "TPC-H over PostgreSQL and MariaDB against DuckDB with its scanners",
     "tpcds": "the 99 queries of TPC-DS over up to four products against DuckDB with its scanners and chDB",
+    "regret": "each query of TPC-DS and TPC-H: our plan against forced ones, and with wrong statistics",
     "tpch_runtimes": "TPC-H on each runtime: are the answers right?",
     "planning": "binding and rules of the TPC-H queries",
     "moved": "bytes that leave the sources a query, against the least",
