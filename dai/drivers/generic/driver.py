@@ -191,7 +191,7 @@ class AnyDatabase(PooledDriver[sa.Connection]):
         try:
             connection = self._engine.connect()
             thread = getattr(connection.connection.dbapi_connection, "thread_id", None)
-            if self.dialect in ("mysql", "mariadb") and callable(thread):
+            if callable(thread):  # of MySQL's protocol
                 connection.info["dai_thread"] = int(thread())  # later it would wait for the statement to end
             return connection
         except (exc.SQLAlchemyError, OSError) as error:
@@ -307,8 +307,7 @@ class _Session(PooledSession[sa.Connection]):
 
     def begin(self, *, read_only: bool) -> None:
         with self._driver._translated():
-            if self._driver.dialect == "postgresql":
-                self.connection.execution_options(postgresql_readonly=read_only)
+            self.connection.execution_options(postgresql_readonly=read_only)  # other dialects pass over it
             self.connection.begin()
 
     def commit(self) -> None:
