@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, NoReturn, Self, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -27,8 +27,9 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation, StatementType
 
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.rows import field
-from dai.drivers.duckdb.types import LONG_INTERVAL, arrow_type, missing, projected
-from dai.errors import ClosedError, DaiError, DataError, InternalError, LimitError, NotAQueryError, StatementError
+from dai.drivers.duckdb.inputs import StreamInput, beyond_arrow, typed
+from dai.drivers.duckdb.types import arrow_type, projected
+from dai.errors import ClosedError, DataError, InternalError, LimitError, NotAQueryError, StatementError
 from dai.streams.stream import Stream
 from dqp.execution.execution import Execution, Measure
 from dqp.execution.leaves import CARRIED, TYPE
@@ -173,11 +174,11 @@ class _Run:
     def __init__(self, cursor: DuckDBPyConnection, inputs: Mapping[str, Input], execution: Execution) -> None:
         self._cursor, self._execution = cursor, execution
         self._cancellation = execution.cancellation
-        self._inputs: dict[str, _Input] = {}
+        self._inputs: dict[str, StreamInput] = {}
         self._tables: dict[str, Any] = {}
         for name, data in inputs.items():
             if isinstance(data, Stream):
-                self._inputs[name] = _Input(data)
+                self._inputs[name] = StreamInput(data)
             else:
                 self._tables[name] = data
         self._reader: Any = None
@@ -297,55 +298,6 @@ class _Profiled(_Run):
         self._idle.append(self._cursor)
 
 
-class _Input:
-    """A stream as DuckDB reads it: once. A second reader gets an error and not what the first one left."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream, self._batches = stream, stream.checked()
-        self._lock = threading.Lock()
-        self._reader: _Pulling | None = None
-        self._open = True
-        self.failure: DaiError | None = None
-
-    def __arrow_c_schema__(self) -> Any:
-        return self._stream.schema.__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        reader = pa.RecordBatchReader.from_batches(self._stream.schema, _Pulling(self))
-        return reader.__arrow_c_stream__(requested_schema)
-
-    def next(self, reader: _Pulling) -> pa.RecordBatch:
-        with self._lock:
-            try:
-                if not self._open:
-                    raise ClosedError("The fragment that reads this has ended.")
-                if self._reader not in (None, reader):
-                    raise InternalError("An input of a fragment is read twice.")
-                self._reader = reader
-                return next(self._batches)
-            except DaiError as error:
-                self.failure = self.failure or error
-                raise
-
-    def close(self) -> None:
-        """Waits for whoever pulls."""
-        with self._lock:
-            if self._open:
-                self._open = False
-                self._stream.close()
-
-
-class _Pulling:
-    def __init__(self, input: _Input) -> None:
-        self._input = input
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> pa.RecordBatch:
-        return self._input.next(self)
-
-
 @lru_cache(1_000)
 def arrow_field(name: str, type: str) -> tuple[pa.Field, bool]:
     """The field of a result column of a DuckDB type, and whether DuckDB has to cast it."""
@@ -377,21 +329,6 @@ def _told(column: pa.Field, type: str, form: str | None) -> dict[bytes, bytes]:
     return {**column.metadata, TYPE: type.encode(), **carried}
 
 
-def typed(batch: pa.RecordBatch, schema: pa.Schema, *, infinite: bool = False) -> pa.RecordBatch:
-    """The batch in the schema's types. DataError for infinite dates and timestamps and for 24:00, which Arrow does not
-    have, unless it is for DuckDB, which knows its own (``infinite``)."""
-    arrays = []
-    for column, wanted in zip(batch.columns, schema, strict=True):
-        if not infinite and (reason := missing(column)):
-            raise DataError(
-                f"Column {wanted.name!r}: {reason[0]}.",
-                hint=f'Select CAST("{wanted.name}" AS VARCHAR) to get the column as text.',
-                column=wanted.name,
-            )
-        arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
 def _raise(error: Exception) -> NoReturn:
     text = str(error)
     message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
@@ -414,13 +351,8 @@ def _raise(error: Exception) -> NoReturn:
             "The evaluator cannot write what does not fit in memory: is its disk full?",
             hint="Make room where it has its temporary files, or give it more memory (memory_bytes).",
         ) from error
-    if "to DECIMAL(38,0)" in text and "Could not cast value" in text:
-        raise DataError(
-            "A HUGEINT has more than 38 digits, which no decimal column can hold.",
-            hint="Cast the column AS VARCHAR to get it as text.",
-        ) from error
-    if LONG_INTERVAL in text:
-        raise DataError(LONG_INTERVAL, hint="Cast the column AS VARCHAR to get it as text.") from error
+    if (failure := beyond_arrow(text)) is not None:
+        raise failure from error
     if isinstance(error, pa.ArrowException) and "ecursion" in text:
         raise LimitError(
             "A column within the query has lists or structures too deep in each other to travel.",

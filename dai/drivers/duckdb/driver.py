@@ -29,8 +29,9 @@ from dai.drivers.connections.pool import Pool
 from dai.drivers.connections.pooled import PooledDriver, PooledSession, Release
 from dai.drivers.connections.rows import MOST_ROWS, field
 from dai.drivers.duckdb import catalog as schema_of
+from dai.drivers.duckdb.inputs import beyond_arrow
 from dai.drivers.duckdb.syntax import SYNTAX
-from dai.drivers.duckdb.types import LONG_INTERVAL, huge, missing, of_huge, target, with_huge
+from dai.drivers.duckdb.types import huge, missing, of_huge, target, with_huge
 from dai.drivers.sql.ddl import matched, quoted, quoted_table
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count, single_query
 from dai.drivers.sql.positions import of_name
@@ -357,13 +358,8 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
         check_count(bind_markers(sql, "qmark", SYNTAX).count, 0)
     if "Values were not provided" in text or isinstance(error, duckdb.NotImplementedException | TypeError):
         raise ParameterError(f"A value is missing or has no type in DuckDB: {text.splitlines()[0]}") from error
-    if "to DECIMAL(38,0)" in text and "Could not cast value" in text:
-        raise DataError(
-            "A HUGEINT has more than 38 digits, which no decimal column can hold.",
-            hint="Cast the column AS VARCHAR to get it as text.",
-        ) from error
-    if LONG_INTERVAL in text:
-        raise DataError(LONG_INTERVAL, hint="Cast the column AS VARCHAR to get it as text.") from error
+    if (failure := beyond_arrow(text)) is not None:
+        raise failure from error
     message, _, rest = text.partition("\n")
     position = None
     if sql is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,8 +19,9 @@ import pyarrow as pa
 
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.connections.rows import field
-from dai.drivers.duckdb.types import missing, projected, target
-from dai.errors import ClosedError, DaiError, DataError, InternalError, LimitError, ParameterError
+from dai.drivers.duckdb.inputs import StreamInput, typed
+from dai.drivers.duckdb.types import projected, target
+from dai.errors import DataError, InternalError, LimitError, ParameterError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 
@@ -54,7 +54,7 @@ def over(
 
 class _Run:
     def __init__(self, inputs: Mapping[str, Stream], cancellation: Cancellation, scratch: Path | None) -> None:
-        self._inputs = {name: _Input(name, stream) for name, stream in inputs.items()}
+        self._inputs = {name: StreamInput(_for_duckdb(stream)) for name, stream in inputs.items()}
         self._cancellation, self._scratch = cancellation, scratch
         self._resources = ExitStack()
         self._reader: Any = None
@@ -91,7 +91,7 @@ class _Run:
                 batch = next(self._reader, None)
             if batch is None:
                 return
-            yield _typed(batch, schema)
+            yield typed(batch, schema)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -115,65 +115,10 @@ class _Run:
             self._resources.close()
 
 
-class _Input:
-    """A stream as DuckDB reads it, in types that DuckDB has."""
-
-    def __init__(self, name: str, stream: Stream) -> None:
-        self._stream, self._lock, self._open, self._read = stream, threading.Lock(), True, False
-        self._schema = pa.schema([each.with_type(target(each, "TIMESTAMP_NS")) for each in stream.schema])
-        self.failure: DaiError | None = None
-
-    def __arrow_c_schema__(self) -> Any:
-        return self._schema.__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        if self._read:
-            raise InternalError("An input is read twice.")
-        self._read = True
-        return pa.RecordBatchReader.from_batches(self._schema, self._batches()).__arrow_c_stream__(requested_schema)
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        while True:
-            with self._lock:
-                if not self._open:
-                    raise ClosedError("Nobody wants these rows any more.")
-                try:
-                    batch = next(self._stream, None)
-                    if batch is None:
-                        return
-                    batch = _typed(batch, self._schema, infinite=True)
-                except DaiError as error:
-                    self.failure = self.failure or error
-                    raise
-                except Exception:
-                    self.failure = self.failure or InternalError("The rows could not be read.")
-                    log.exception("an input failed")
-                    raise
-            yield batch
-
-    def close(self) -> None:
-        """Waits for whoever pulls."""
-        with self._lock:
-            self._open = False
-            self._stream.close()
-
-
-def _typed(batch: pa.RecordBatch, schema: pa.Schema, *, infinite: bool = False) -> pa.RecordBatch:
-    """The batch in the schema's types. DataError for a value that does not fit, and for what DuckDB has and Arrow has
-    not unless it is ``infinite`` already."""
-    arrays = []
-    for column, wanted in zip(batch.columns, schema, strict=True):
-        if not infinite and (reason := missing(column)):
-            raise DataError(f"Column {wanted.name!r}: {reason[0]}.", column=wanted.name)
-        try:
-            arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
-        except (pa.ArrowException, ValueError) as error:
-            raise DataError(
-                f"Column {wanted.name!r}: a {column.type} does not fit a {wanted.type}.",
-                hint="Cast the column in the query that the tuples come from.",
-                column=wanted.name,
-            ) from error
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _for_duckdb(stream: Stream) -> Stream:
+    """The stream in types that DuckDB has."""
+    schema = pa.schema([each.with_type(target(each, "TIMESTAMP_NS")) for each in stream.schema])
+    return Stream(schema, (typed(each, schema, infinite=True) for each in stream), stream.close)
 
 
 def _raise(error: Exception) -> NoReturn:
