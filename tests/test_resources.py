@@ -51,8 +51,7 @@ def test_a_database_that_is_away_does_not_hide_the_resource() -> None:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ({"resources": {"a": {"collections": "x"}}}, "XML collections.*serves SQL databases only"),
-        ({"resources": {"a": {"directory": "x"}}}, "resource of files.*serves SQL databases only"),
+        ({"resources": {"a": {"collections": "x"}}}, "XML collections.*serves databases and directories"),
         ({"resources": {"a": {"url": "sqlite://", "roles": "r.xml"}}}, "has no roles"),
     ],
 )

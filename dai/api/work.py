@@ -19,6 +19,7 @@ from dai.perform.pipeline import Environment, Running
 from dai.perform.progress import COMPLETED_WITH_ERROR, ERROR, TERMINATED, overall
 from dai.perform.response import MEDIA_TYPE, Delivery, document, partial
 from dai.service.jobs import exceeded
+from dai.service.resources import ROLES
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block, ByteStream, Encoded, Stream
 
@@ -83,7 +84,7 @@ class Work:
     def role(self) -> bool:
         """Whether it is asked of a role of the service, not of a resource with data."""
         driver = self.environment.driver
-        return driver is not None and driver.role is not None
+        return driver is not None and driver.role in ROLES
 
     @property
     def cancellation(self) -> Cancellation:

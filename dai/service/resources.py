@@ -13,6 +13,7 @@ from typing import Any
 
 from dai.config import Config, ResourceConfig
 from dai.drivers import Driver, DriverOptions, driver_for
+from dai.drivers.directory.driver import Directory
 from dai.errors import ConfigurationError, DaiError, NotFoundError
 from dai.perform.activity import ACTIVITIES, ANY
 from dai.plugins import Table, nearest
@@ -27,7 +28,6 @@ ROLES = Table("role", "dai.roles", {})
 of the resource of that name."""
 _NOT_YET = {
     "collections": "a resource of XML collections",
-    "directory": "a resource of files",
 }
 
 
@@ -41,7 +41,7 @@ class Schema:
 
 
 class Resource:
-    """One relational resource. Its driver connects when it is first used."""
+    """One resource. Its driver connects when it is first used."""
 
     def __init__(self, name: str, driver: Driver, kind: str = "database", description: str | None = None) -> None:
         self.name, self.driver, self.kind, self.description = name, driver, kind, description
@@ -93,8 +93,8 @@ class Resources(Mapping[str, Resource]):
         for each in config.resources.values():
             if each.kind in _NOT_YET:
                 raise ConfigurationError(
-                    f"[resources.{each.name}] is {_NOT_YET[each.kind]}; this version serves SQL databases only.",
-                    hint="Give it a url, or remove it.",
+                    f"[resources.{each.name}] is {_NOT_YET[each.kind]}; this version serves databases and directories.",
+                    hint="Give it a url or a directory, or remove it.",
                 )
             if each.roles is not None:
                 raise ConfigurationError(
@@ -115,7 +115,7 @@ class Resources(Mapping[str, Resource]):
         self._all: dict[str, Resource] = {}
         try:
             for name, each in config.resources.items():
-                self._all[name] = Resource(name, _driver(each), description=each.description)
+                self._all[name] = Resource(name, _driver(each), each.kind, description=each.description)
             for name, federation in config.federations.items():
                 driver = VIRTUAL["federations"](federation, lambda wanted: self.named(wanted).driver)
                 self._all[name] = Resource(name, driver, kind="federation")
@@ -149,6 +149,8 @@ class Resources(Mapping[str, Resource]):
 
 
 def _driver(config: ResourceConfig) -> Driver:
+    if config.directory is not None:
+        return Directory(config.directory)
     assert config.url is not None
     options = DriverOptions(
         pool_size=config.pool_size,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,13 +11,11 @@ import pyarrow as pa
 
 from dai import config
 from dai.config import RoleConfig
-from dai.drivers import NO_TABLES, DriverOptions, Statistics, TableInfo
-from dai.drivers.sql.query_tables import Tables
-from dai.errors import ConfigurationError, NotAQueryError, NotFoundError, RequestError
+from dai.drivers import DriverOptions
+from dai.drivers.virtual import WithoutTables
+from dai.errors import ConfigurationError, RequestError
 from dai.perform.activity import Activity, Context, Output, child, output
-from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.interfaces.virtual import Virtual
 from dqp.runtimes.evaluator import Evaluator, Work
 from dqp.runtimes.wire import decoded
 from dqp.settings import EvaluatorSettings, check_memory
@@ -38,8 +36,8 @@ def configured(role: RoleConfig) -> EvaluatorDriver:
     return EvaluatorDriver(Evaluator(settings))
 
 
-class EvaluatorDriver(Virtual):
-    """A resource without tables."""
+class EvaluatorDriver(WithoutTables):
+    """The resource of the role."""
 
     dialect = "fragments"
     called = "An evaluator"
@@ -66,38 +64,6 @@ class EvaluatorDriver(Virtual):
             "flight": state["address"],
             **{name: state[name] for name in ("instance", "works", "tickets", "readers")},
         }
-
-    def query(
-        self,
-        sql: str,
-        parameters: Sequence[Any] = (),
-        *,
-        cancellation: Cancellation,
-        batch_rows: int | None = None,
-        tables: Tables = NO_TABLES,
-    ) -> Stream:
-        raise NotAQueryError("An evaluator answers no queries.", hint=self.instead)
-
-    def load(
-        self,
-        table: str,
-        stream: Stream,
-        *,
-        cancellation: Cancellation,
-        create: bool = False,
-        transactional: bool = True,
-    ) -> int:
-        stream.close()
-        raise NotAQueryError("Nothing can be loaded into an evaluator.", hint=self.instead)
-
-    def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
-        return ()
-
-    def statistics(self, table: str) -> Statistics:
-        raise NotFoundError("An evaluator has no tables.", hint=self.instead)
-
-    def check(self) -> float:
-        return 0.0
 
     def close(self) -> None:
         self.evaluator.close()

@@ -28,6 +28,7 @@ from dai.drivers import Column as ColumnInfo
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.ddl import like
 from dai.drivers.sql.query_tables import Tables, refused
+from dai.drivers.virtual import Virtual
 from dai.errors import ConfigurationError, DatabaseUnavailableError, LimitError, ParameterError, RequestError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -36,7 +37,6 @@ from dqp.algebra.table import Table
 from dqp.catalog.uploads import Uploads
 from dqp.coordinator import Coordinator
 from dqp.execution.execution import Execution
-from dqp.interfaces.virtual import Virtual
 from dqp.settings import FederationSettings, load, parse
 
 _MOST_LOADED = 1_000

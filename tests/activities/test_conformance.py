@@ -9,6 +9,7 @@ from lxml import etree
 
 from dai.config import RoleConfig
 from dai.drivers import Driver, driver_for
+from dai.drivers.directory.driver import Directory
 from dai.errors import ParameterError
 from dai.formats import format_named
 from dai.perform.activity import ACTIVITIES, ANY, Element, documentation, fields_of
@@ -102,11 +103,15 @@ $$ select id, name from littleblackbook where address like '%' || place || '%' $
 
 
 @pytest.mark.parametrize("name", ACTIVITIES)
-def test_example_runs(name, demo, closing):
+def test_example_runs(name, demo, closing, tmp_path):
     """On the demo data; where the database cannot do it (SQLite and DuckDB have no procedures), it says so. What
     belongs to a role runs on the resource of that role."""
     role = ACTIVITIES[name].role
-    if role not in (None, ANY):
+    if role == "directory":
+        (tmp_path / "notes").mkdir()
+        (tmp_path / "notes/first.txt").write_text("line 1\nline 2\nline 3\n")
+        demo = closing(Directory(tmp_path))
+    elif role not in (None, ANY):
         demo = closing(ROLES[role](RoleConfig(name=role)))
     if name == "sqlBulkLoadRowSet":
         kinds = "(id integer, name varchar(60), address varchar(120), phone varchar(40))"

@@ -1,0 +1,1 @@
+"""A resource that is one directory of files. Nothing outside it can be named: ``beneath``."""

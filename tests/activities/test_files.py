@@ -1,0 +1,518 @@
+"""Files of a directory: what is read and changed, and that nothing outside it can be named."""
+
+import base64
+import os
+import re
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from dai.config import Config, LimitsConfig
+from dai.drivers.directory.driver import Directory
+from dai.drivers.memory import Memory
+from dai.errors import (
+    CancelledError,
+    ConflictError,
+    DaiError,
+    DataError,
+    DeniedError,
+    LimitError,
+    NotAQueryError,
+    NotFoundError,
+    ParameterError,
+    RequestError,
+)
+from dai.perform.parser import parse
+from dai.perform.pipeline import Environment, Running
+from dai.perform.response import document
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Block, Stream
+from tests.documents import Ends, query, results, running, written
+from tests.pipelines import begun
+
+SECRET = "the secret"
+XML = {"Content-Type": "application/xml", "Accept": "application/xml"}
+CONFIG = Config(limits=LimitsConfig(transform_bytes=1 << 20))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[SimpleNamespace]:
+    """A directory that is a resource, beside one that is not."""
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    for each in (outside, inside, inside / "sub"):
+        each.mkdir()
+    (outside / "secret").write_text(SECRET)
+    before = sorted((path, path.read_bytes()) for path in outside.iterdir())
+    yield SimpleNamespace(inside=inside, outside=outside, driver=Directory(inside))
+    assert sorted((path, path.read_bytes()) for path in outside.iterdir()) == before
+    assert not list(inside.glob("**/.*.part"))
+
+
+def read(file: str, portion: str = "", encode: str = "") -> str:
+    return f'<fileAccessActivity name="r"><file>{file}</file>{portion}<output name="e"{encode}/></fileAccessActivity>'
+
+
+def write(file: str, operation: str, locate: str = "") -> str:
+    located = f"<locate>{locate}</locate>" if locate else ""
+    return (
+        f'<fileWritingActivity name="w"><file>{file}</file>{located}{operation}<output name="e"/></fileWritingActivity>'
+    )
+
+
+def manipulate(operation: str) -> str:
+    return f'<fileManipulation name="m">{operation}<output name="e"/></fileManipulation>'
+
+
+def listed(directory: str = "") -> str:
+    inside = f"<directory>{directory}</directory>" if directory else ""
+    return f'<directoryAccess name="d">{inside}<output name="e"/></directoryAccess>'
+
+
+def outcome(body: str, place: SimpleNamespace, *pushed: bytes) -> bytes:
+    session = Ends(capacity=100_000)
+    for data in pushed:
+        session.input("pushed").put(Block(data, 1), Cancellation())
+    session.input("pushed").finish()
+    if pushed:
+        body += '<inputStream name="pushed"><toLocal name="data"/></inputStream>'
+    with Running(parse(written(body)), Environment(place.driver, session, Cancellation(), config=CONFIG)) as work:
+        work.open()
+        (found,) = [source.table() if isinstance(source, Stream) else source.read() for _, source in work.end_points()]
+        work.raise_cause()
+    return found
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+LINES = b"zero\none\n\nthree\nfour"
+LARGE = b"".join(b"%07d\n" % n for n in range(200_000))
+
+
+@pytest.mark.parametrize(
+    ("content", "portion", "expected"),
+    [
+        (LINES, "", LINES),
+        (b"", "", b""),
+        (LINES, '<bytes offset="3" length="4"/>', LINES[3:7]),
+        (LINES, '<bytes offset="5"/>', LINES[5:]),
+        (LINES, '<bytes length="2"/>', LINES[:2]),
+        (LINES, '<bytes offset="500" length="2"/>', b""),
+        (LINES, '<bytes offset="1" length="0"/>', b""),
+        (LINES, '<lines offset="1" length="2"/>', b"one\n\n"),
+        (LINES, '<lines offset="3"/>', b"three\nfour"),
+        (LINES, '<lines offset="0" length="0"/>', b""),
+        (LINES, '<lines offset="9" length="2"/>', b""),
+        (LARGE, "", LARGE),
+        (LARGE, '<lines offset="100000" length="90000"/>', LARGE[800_000:1_520_000]),
+        (LARGE, '<lines offset="199999" length="9"/>', b"0199999\n"),
+        (LARGE, '<bytes offset="300000" length="600000"/>', LARGE[300_000:900_000]),
+        (b"x" * 1_000_000 + b"\ny", '<lines offset="1"/>', b"y"),
+    ],
+)
+@pytest.mark.parametrize("encode", ["", ' base64encode="false"', ' base64encode="true"'])
+def test_read(place, content, portion, expected, encode):
+    (place.inside / "sub/file.ext").write_bytes(content)
+    found = outcome(read("sub/file.ext", portion, encode), place)
+    assert (base64.b64decode(found) if "true" in encode else found) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"), [(b"text \xc3\xa9\n", None), (b"\xff\xfe\0", "base64"), (b"a\0", "base64")]
+)
+def test_text_is_text_in_a_response(place, content, encoding):
+    (place.inside / "f").write_bytes(content)
+    with running(read("f"), place.driver) as work:
+        found = results(b"".join(document(work, "s", "r")))["e"]
+    assert found.get("encoding") == encoding
+    assert (base64.b64decode(found.text) if encoding else found.text.encode()) == content
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+TEXT = "0123456789"
+ZONK = " ".join(f"zonk{n}" for n in range(1, 20))
+
+
+def places(numbers: set[int]) -> str:
+    return " ".join(f"!!{n}" if n in numbers else f"zonk{n}" for n in range(1, 20))
+
+
+@pytest.mark.parametrize(
+    ("old", "locate", "operation", "new", "count"),
+    [
+        (TEXT, "<offset>1</offset>", '<insert text="!!"/>', "0!!123456789", 1),
+        (TEXT, "<offset>start</offset>", '<insert text="!!"/>', "!!0123456789", 1),
+        (TEXT, "<offset>end</offset>", '<insert text="!!"/>', "0123456789!!", 1),
+        (TEXT, "", '<insert text="!!"/>', "!!0123456789", 1),
+        (TEXT, "", '<append text="!!"/>', "0123456789!!", 1),
+        (TEXT, "<offset>2</offset>", '<append text="!!"/>', "01!!23456789", 1),
+        (TEXT, "<offset>2</offset><length>3</length>", '<append text="!!"/>', "01234!!56789", 1),
+        (TEXT, "<offset>1</offset><length>3</length>", "<delete/>", "0456789", 1),
+        (TEXT, "<offset>3</offset><length>end</length>", '<replace text="x"/>', "012x", 1),
+        (TEXT, "<offset>3</offset>", '<replace text="x"/>', "012x", 1),
+        (TEXT, "<offset>8</offset><length>100</length>", "<delete/>", "01234567", 1),
+        (TEXT, "", "<delete/>", "", 1),
+        (TEXT, "", '<replace text="é"/>', "é", 1),
+        ("ab\ncd\r\ne", "<offset>start</offset><perLine>true</perLine>", '<insert text="!"/>', "!ab\n!cd\r\n!e", 3),
+        ("ab\ncd\r\ne", "<perLine>true</perLine>", '<append text="!"/>', "ab!\ncd!\r\ne!", 3),
+        ("ab\n\ncd\n", "<perLine>true</perLine>", "<delete/>", "\n\n\n", 3),
+        ("abc\na\nbcd", "<offset>2</offset><perLine>true</perLine>", '<replace text="!"/>', "ab!\na\nbc!", 2),
+        (ZONK, "<regexp>zonk</regexp><match>1-3</match>", '<replace text="!!"/>', places({1, 2, 3}), 3),
+        (ZONK, "<regexp>zonk</regexp><match>1:4:9:...</match>", '<replace text="!!"/>', places({1, 4, 9, 16}), 4),
+        (ZONK, "<regexp>zonk</regexp><match>2:4:...</match>", '<replace text="!!"/>', places(set(range(2, 20, 2))), 9),
+        (ZONK, "<regexp>zonk</regexp><match>3:...</match>", '<replace text="!!"/>', places({3}), 1),
+        (ZONK, "<regexp>zonk</regexp><match>2-3:7</match>", '<replace text="!!"/>', places({2, 3, 7}), 3),
+        (ZONK, "<regexp>zonk</regexp>", '<replace text="!!"/>', places(set(range(20))), 19),
+        ("a1b22", "<regexp>[0-9]+</regexp>", '<insert text="#"/>', "a#1b#22", 2),
+        ("a1b22", "<regexp>[0-9]+</regexp>", '<append text="#"/>', "a1#b22#", 2),
+        ("a1b22", "<regexp>[0-9]+</regexp>", "<delete/>", "ab", 2),
+        ("xx\nxx", "<regexp>x</regexp><match>2</match><perLine>true</perLine>", '<replace text="y"/>', "xy\nxy", 2),
+        ("a\nb", "<regexp>a\\nb</regexp>", '<replace text="c"/>', "c", 1),
+        ("a\nb", "<regexp>nothing</regexp>", '<replace text="c"/>', "a\nb", 0),
+        ("abc", "<regexp></regexp>", '<insert text="-"/>', "-a-b-c-", 4),
+    ],
+)
+def test_write(place, old, locate, operation, new, count):
+    path = place.inside / "file.txt"
+    path.write_bytes(old.encode())
+    path.chmod(0o640)
+    assert outcome(write("file.txt", operation, locate), place) == f'<resultStream updateCount="{count}"/>'.encode()
+    assert path.read_bytes() == new.encode()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize(
+    ("locate", "new"),
+    [
+        ("<offset>2</offset><length>6</length>", b"01onetwo89"),
+        ("<regexp>[27]</regexp>", b"01onetwo3456onetwo89"),
+        ("", b"onetwo"),
+    ],
+)
+def test_what_is_written_comes_from_an_output(place, locate, new):
+    (place.inside / "f").write_text(TEXT)
+    outcome(write("f", '<replace from="data"/>', locate), place, b"one", b"two")
+    assert (place.inside / "f").read_bytes() == new
+
+
+@pytest.mark.parametrize("operation", ["append", "replace"])
+def test_a_new_file(place, operation):
+    outcome(write("sub/new", f'<{operation} text="x"/>'), place)
+    assert (place.inside / "sub/new").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("operation", "locate", "error", "says"),
+    [
+        ('<insert text="x"/>', "<offset>11</offset>", DataError, "10 bytes: there is no offset 11"),
+        ('<insert text="x"/>', "<offset>-1</offset>", ParameterError, "offset is '-1'"),
+        ('<insert text="x"/>', "<offset>x</offset>", ParameterError, "offset is 'x'"),
+        ('<replace text="x"/>', "<length>many</length>", ParameterError, "length is 'many'"),
+        ('<replace text="x"/>', "<regexp>(</regexp>", ParameterError, "missing"),
+        ('<replace text="x"/>', "<regexp>(a)\\1</regexp>", ParameterError, "cannot be used"),
+        ('<replace text="x"/>', "<regexp>(?=a)</regexp>", ParameterError, "cannot be used"),
+        ('<replace text="x"/>', "<regexp>a</regexp><offset>1</offset>", ParameterError, "one or the other"),
+        ('<replace text="x"/>', "<match>1</match>", ParameterError, "no regexp"),
+        *(
+            ('<replace text="x"/>', f"<regexp>a</regexp><match>{match}</match>", ParameterError, "match is")
+            for match in ("0", "3-1", "x", "4:1", "...", "", "1-3:...", "1:...:2", "-1")
+        ),
+        ("", "", ParameterError, "0 operations"),
+        ('<delete/><insert text="x"/>', "", ParameterError, "2 operations"),
+        ("<insert/>", "", ParameterError, "a text or a from"),
+    ],
+)
+def test_writing_refused(place, operation, locate, error, says):
+    (place.inside / "f").write_text(TEXT)
+    with pytest.raises(error, match=re.escape(says)):
+        outcome(write("f", operation, locate), place)
+    assert (place.inside / "f").read_text() == TEXT
+
+
+def test_a_regular_expression_takes_no_longer_than_the_text(place):
+    (place.inside / "f").write_text("a" * 100_000 + "!")
+    outcome(write("f", "<delete/>", "<regexp>(a|a)*(a|aa)+$</regexp>"), place)
+
+
+def test_what_is_searched_as_a_whole_has_a_bound(place):
+    (place.inside / "f").write_bytes(LARGE)
+    with pytest.raises(LimitError, match="1,048,576 bytes"):
+        outcome(write("f", "<delete/>", "<regexp>x</regexp>"), place)
+    outcome(write("f", "<delete/>", "<regexp>^0+</regexp><perLine>true</perLine>"), place)
+    assert (place.inside / "f").read_bytes() == b"".join(b"%d\n" % n if n else b"\n" for n in range(200_000))
+
+
+def test_a_failure_half_way_changes_nothing(place):
+    (place.inside / "f").write_text(TEXT)
+    body = query("q", "q", "t") + write("f", '<replace from="t"/>')
+    with pytest.raises(NotAQueryError):
+        outcome(body, place)
+    session = Ends(capacity=10)
+    session.input("pushed").put(Block(b"x", 1), Cancellation())
+    body = write("f", '<append from="data"/>') + '<inputStream name="pushed"><toLocal name="data"/></inputStream>'
+    cancellation = Cancellation()
+    thread, raised = begun(Running(parse(written(body)), Environment(place.driver, session, cancellation)))
+    while not list(place.inside.glob(".*.part")):
+        thread.join(0.01)
+        assert thread.is_alive()
+    cancellation.cancel(CancelledError("Enough."))
+    thread.join(60)
+    assert [type(each) for each in raised] == [CancelledError]
+    assert (place.inside / "f").read_text() == TEXT
+
+
+def test_two_who_change_a_file_at_once(place):
+    """The second is refused; nothing of the first is lost."""
+    (place.inside / "f").write_text(TEXT)
+    with place.driver.files.replacing("f") as (_, writer):
+        writer.write(b"first")
+        with pytest.raises(ConflictError, match="somebody else"):
+            outcome(write("f", '<append text="second"/>'), place)
+    assert (place.inside / "f").read_text() == "first"
+
+
+# --- directories ----------------------------------------------------------------------------------------------------
+
+
+def test_list(place):
+    (place.inside / "a").write_text("12345")
+    os.utime(place.inside / "a", (1_000_000_000, 1_000_000_000))
+    (place.inside / "link").symlink_to(place.outside / "secret")
+    os.mkfifo(place.inside / "fifo")
+    found = {each["name"]: each for each in outcome(listed(), place).to_pylist()}
+    assert found.keys() == {"a", "sub"}
+    assert (found["a"]["kind"], found["a"]["bytes"], found["sub"]["kind"]) == ("file", 5, "directory")
+    assert found["a"]["modified"].timestamp() == 1_000_000_000
+    assert outcome(listed("sub"), place).num_rows == 0
+    for number in range(2500):
+        (place.inside / f"sub/{number}").touch()
+    assert sorted(map(int, outcome(listed("sub/."), place)["name"].to_pylist())) == list(range(2500))
+
+
+def test_manipulate(place):
+    (place.inside / "a").write_bytes(LARGE)
+    outcome(manipulate('<copy from="a" to="sub/b"/>'), place)
+    assert (place.inside / "sub/b").read_bytes() == LARGE
+    outcome(manipulate('<move from="sub/b" to="c"/>'), place)
+    assert (place.inside / "c").read_bytes() == LARGE
+    assert not (place.inside / "sub/b").exists()
+    outcome(manipulate("<mkdir>sub/deep</mkdir>"), place)
+    outcome(manipulate('<move from="sub" to="other"/>'), place)
+    outcome(manipulate("<delete>other/deep</delete>"), place)
+    outcome(manipulate("<delete>c</delete>"), place)
+    assert sorted(path.name for path in place.inside.iterdir()) == ["a", "other"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "error"),
+    [
+        ('<copy from="a" to="b"/>', ConflictError),
+        ('<copy from="a" to="sub"/>', DeniedError),
+        ('<copy from="nothing" to="c"/>', NotFoundError),
+        ('<move from="a" to="b"/>', ConflictError),
+        ('<move from="sub" to="b"/>', ConflictError),
+        ('<move from="sub" to="sub/deeper"/>', DeniedError),
+        ("<delete>sub</delete>", ConflictError),
+        ("<delete>nothing</delete>", NotFoundError),
+        ("<mkdir>sub</mkdir>", ConflictError),
+        ("<mkdir>a/x</mkdir>", DeniedError),
+        ("<mkdir>no/x</mkdir>", NotFoundError),
+        (f"<mkdir>{'x' * 300}</mkdir>", ParameterError),
+        ("", ParameterError),
+        ("<mkdir>x</mkdir><delete>y</delete>", ParameterError),
+    ],
+)
+def test_manipulation_refused(place, operation, error):
+    for name in ("a", "b", "sub/full"):
+        (place.inside / name).write_text(name)
+    with pytest.raises(error):
+        outcome(manipulate(operation), place)
+    assert {path.name: path.read_text() for path in place.inside.glob("**/*") if path.is_file()} == {
+        "a": "a",
+        "b": "b",
+        "full": "sub/full",
+    }
+
+
+# --- ways out -------------------------------------------------------------------------------------------------------
+
+WAYS = {
+    "parent": "../outside/secret",
+    "parent below": "sub/../../outside/secret",
+    "only dots": "..",
+    "dots at the end": "sub/..",
+    "absolute": "{outside}/secret",
+    "absolute with two slashes": "/{outside}/secret",
+    "link to a file": "link",
+    "link that leads back": "link-to-a",
+    "link to a directory": "links/secret",
+    "link in the middle": "sub/links/secret",
+    "link to the root": "root{outside}/secret",
+    "chain of links": "chain",
+    "circle of links": "circle",
+    "fifo": "fifo",
+    "socket": "socket",
+    "device": "sub/proc/self/environ",
+    "a file as a directory": "a/x",
+    "empty": "",
+    "dots": "./.",
+}
+OPERATIONS = {
+    "read": read,
+    "read bytes": lambda name: read(name, '<bytes offset="0" length="5"/>'),
+    "append": lambda name: write(name, '<append text="x"/>'),
+    "insert": lambda name: write(name, '<insert text="x"/>'),
+    "replace": lambda name: write(name, '<replace text="x"/>'),
+    "search": lambda name: write(name, "<delete/>", "<regexp>s</regexp>"),
+    "copy from": lambda name: manipulate(f'<copy from="{name}" to="stolen"/>'),
+    "copy to": lambda name: manipulate(f'<copy from="a" to="{name}"/>'),
+    "move from": lambda name: manipulate(f'<move from="{name}" to="stolen"/>'),
+    "move to": lambda name: manipulate(f'<move from="a" to="{name}"/>'),
+    "delete": lambda name: manipulate(f"<delete>{name}</delete>"),
+    "make": lambda name: manipulate(f"<mkdir>{name}</mkdir>"),
+    "list": lambda name: listed(name or "..") if name != "./." else listed("../"),
+}
+
+
+@pytest.fixture
+def ways_out(place: SimpleNamespace) -> Iterator[SimpleNamespace]:
+    inside, outside = place.inside, place.outside
+    (inside / "a").write_text("a")
+    (inside / "link").symlink_to(outside / "secret")
+    (inside / "link-to-a").symlink_to("a")
+    (inside / "links").symlink_to(outside)
+    (inside / "sub/links").symlink_to("../../outside")
+    (inside / "sub/proc").symlink_to("/proc")
+    (inside / "root").symlink_to("/")
+    (inside / "chain").symlink_to("link")
+    (inside / "circle").symlink_to("circle")
+    os.mkfifo(inside / "fifo")
+    here = os.getcwd()
+    os.chdir(inside)  # the path of a socket is short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        os.chdir(here)
+        names = sorted(path.name for path in inside.iterdir())
+        yield place
+    assert sorted(path.name for path in inside.iterdir()) == names
+    assert (inside / "a").read_text() == "a"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_outside_can_be_named(ways_out, way, operation):
+    name = WAYS[way].format(outside=ways_out.outside)
+    with pytest.raises((DeniedError, ParameterError, ConflictError, NotFoundError)) as raised:
+        outcome(OPERATIONS[operation](name), ways_out)
+    shown = str(raised.value) + str(raised.value.problem())
+    assert SECRET not in shown
+    assert name.startswith("/") or str(ways_out.inside) not in shown
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\0", "\0", "../\0"])
+def test_names_with_nul(place, name):
+    for use in (place.driver.files.reading, place.driver.files.replacing):
+        with pytest.raises(ParameterError, match="NUL"), use(name):
+            pass
+    with pytest.raises(ParameterError, match="NUL"):
+        place.driver.files.delete(name)
+
+
+@pytest.mark.parametrize("name", ["é", "a b", "..a", "a..", "...", "-rf", "~", "$HOME", "a\\..\\b", "%2e%2e", "*"])
+def test_odd_names_are_names(place, name):
+    outcome(write(name, '<append text="x"/>'), place)
+    assert outcome(read(f"./{name}"), place) == b"x"
+    assert [path.name for path in place.inside.iterdir() if path.is_file()] == [name]
+
+
+def test_a_race_of_links_and_directories(place):
+    """A directory becomes a link to the outside, and a directory again, while its file is read and written."""
+    inside, real, link = place.inside, place.inside / "real", place.inside / "link"
+    real.mkdir()
+    (real / "secret").write_text("public")
+    link.symlink_to(place.outside)
+    swapped = inside / "swapped"
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            real.rename(swapped)
+            swapped.rename(real)
+            link.rename(swapped)
+            swapped.rename(link)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    reached = 0
+    deadline = time.monotonic() + 60
+    try:
+        while reached < 50 and time.monotonic() < deadline:
+            for body in (read("swapped/secret"), write("swapped/secret", '<replace text="public"/>')):
+                try:
+                    assert outcome(body, place) in (b"public", b'<resultStream updateCount="1"/>')
+                    reached += 1
+                except (DeniedError, NotFoundError, ConflictError):
+                    pass
+    finally:
+        stop.set()
+        thread.join(60)
+    assert reached >= 50
+    assert (place.outside / "secret").read_text() == SECRET
+
+
+def test_a_directory_that_is_gone(place):
+    place.inside.joinpath("sub").rmdir()
+    place.inside.rmdir()
+    with pytest.raises(DaiError, match="cannot be opened"):
+        outcome(read("x"), place)
+    with pytest.raises(DaiError, match="cannot be opened"):
+        place.driver.check()
+    place.inside.mkdir()
+
+
+# --- as a resource --------------------------------------------------------------------------------------------------
+
+
+def test_only_directories_have_files():
+    with pytest.raises(RequestError, match="not a directory"), running(read("x"), Memory({})):
+        pass
+
+
+def test_sql_on_a_directory(place):
+    for body in (
+        query("q", "select 1", "e", "webRowSetStream"),
+        '<sqlUpdateStatement name="u"><expression>x</expression><resultStream name="e"/></sqlUpdateStatement>',
+    ):
+        with pytest.raises(NotAQueryError, match="directory of files"):
+            outcome(body, place)
+
+
+def test_a_service_with_a_directory(place, tmp_path):
+    from dai.api.server.serve import background
+    from tests.api.conftest import configured
+
+    (place.inside / "f").write_text("in the file")
+    config = configured(tmp_path, {"exports": {"directory": str(place.inside), "description": "files"}})
+    with background(config) as service, httpx.Client(base_url=service.url, timeout=60) as client:
+        (listed_one,) = client.get("/resources").json()["resources"]
+        properties = client.get("/resources/exports").json()
+        assert listed_one["name"] == properties["name"] == "exports"
+        assert (properties["kind"], properties["available"], properties["tables"]) == ("directory", True, False)
+        assert {"fileAccessActivity", "gzipCompression", "TupleSort"} <= set(properties["activities"])
+        assert not {"sqlQueryStatement", "runFragments"} & set(properties["activities"])
+        assert client.get("/resources/exports/schema").json()["tables"] == []
+        assert client.get("/health/ready").status_code == 200
+        answer = client.post("/resources/exports/perform", content=written(read("f")), headers=XML)
+        assert results(answer.content)["e"].text == "in the file"
+        for name, status in (("../outside/secret", 403), ("nothing", 404)):
+            refused = client.post("/resources/exports/perform", content=written(read(name)), headers=XML)
+            assert refused.status_code == status
+            assert str(tmp_path) not in refused.text
+        assert client.post("/resources/exports/query", json={"sql": "select 1"}).status_code == 400
