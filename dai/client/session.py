@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import quote
 
-from dai.client.http.body import PIECE, filled
+from dai.client.http.body import Pieces
 from dai.client.http.problems import from_reply
 from dai.client.http.transport import Reply, Transport
 from dai.client.progress import Asked
@@ -29,7 +30,7 @@ BACK_PRESSURE = frozenset({429, 503})
 """No room for the block: in its stream, its session, or the service."""
 
 
-class Pull:
+class Pull(Pieces):
     """The blocks of a stream, as bytes, in order; each that is asked for acknowledges those before it.
 
     Also the source of a ``Result``: ``session.pull("x").result().arrow()``.
@@ -41,7 +42,6 @@ class Pull:
         """Number of the next block to ask for."""
         self.media_type: str | None = None
         self.received = 0
-        self._left = memoryview(b"")
         self._ended = False
 
     def __iter__(self) -> Iterator[bytes]:
@@ -68,17 +68,8 @@ class Pull:
         """What is left of the stream as a result."""
         return Result(self, None, progress=progress)
 
-    def read1(self, size: int = PIECE) -> bytes:
-        while not self._left:
-            block = self.block()
-            if block is None:
-                return b""
-            self._left = memoryview(block)
-        taken, self._left = bytes(self._left[:size]), self._left[size:]
-        return taken
-
-    def readinto(self, buffer: memoryview) -> int:
-        return filled(buffer, self.read1)
+    def piece(self) -> bytes | None:
+        return self.block()
 
     def close(self) -> None:
         """Ask for no more. The stream stays in its session."""
@@ -223,9 +214,9 @@ def _blocks(batches: Any, format: str, blocksize: int | None) -> Iterator[bytes 
         if first is None:
             return
         if not isinstance(first, pa.RecordBatch):
-            yield from _raw(first, iterator)
+            yield from _raw(chain([first], iterator))
             return
-        stream = Stream(first.schema, _chained(first, iterator))
+        stream = Stream(first.schema, chain([first], iterator))
     else:
         raise DataError(f"Blocks are record batches or bytes, not {type(batches).__name__}.")
     with stream:
@@ -233,13 +224,8 @@ def _blocks(batches: Any, format: str, blocksize: int | None) -> Iterator[bytes 
             yield memoryview(block.data)
 
 
-def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
-
-
-def _raw(first: Any, rest: Iterator[Any]) -> Iterator[bytes | memoryview]:
-    for each in _chained(first, rest):
+def _raw(blocks: Iterable[Any]) -> Iterator[bytes | memoryview]:
+    for each in blocks:
         if not isinstance(each, bytes | bytearray | memoryview):
             raise DataError(f"Blocks are record batches or bytes, not {type(each).__name__}.")
         yield bytes(each)

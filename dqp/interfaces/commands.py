@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dai.client.http.body import PIECE, filled
+from dai.client.http.body import Pieces
 from dai.client.results.result import Result
 from dai.commands import OK, table
 from dai.commands.output import UsageError, add_options, chosen, write
@@ -138,7 +138,7 @@ def _query(lab: Lab, arguments: argparse.Namespace) -> Query:
     return lab.sql(sql, **parameters)
 
 
-class _Bytes:
+class _Bytes(Pieces):
     """A query's tuples in a form, as a result's bytes: encoded as they are read."""
 
     def __init__(self, query: Query, form: str, blocksize: int | None) -> None:
@@ -146,21 +146,15 @@ class _Bytes:
 
         self._stream = query.stream(blocksize)
         self._blocks: Iterator[Block] = format_named(form).encode(self._stream, blocksize)
-        self._left = memoryview(b"")
         self.received = 0
 
-    def read1(self, size: int = PIECE) -> bytes:
-        while not self._left:
-            block = next(self._blocks, None)
-            if block is None:
-                return b""
-            self._left = memoryview(block.data).cast("B")
-            self.received += self._left.nbytes
-        taken, self._left = bytes(self._left[:size]), self._left[size:]
-        return taken
-
-    def readinto(self, buffer: memoryview) -> int:
-        return filled(buffer, self.read1)
+    def piece(self) -> memoryview | None:
+        block = next(self._blocks, None)
+        if block is None:
+            return None
+        data = memoryview(block.data).cast("B")
+        self.received += data.nbytes
+        return data
 
     def close(self) -> None:
         self._stream.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, Protocol, Self
@@ -33,13 +34,32 @@ class Reading(Protocol):
     def read1(self, size: int = PIECE) -> bytes: ...
 
 
-def filled(buffer: memoryview, read1: Callable[[int], bytes]) -> int:
-    """``readinto`` of what has only ``read1``."""
-    count = 0
-    while count < len(buffer) and (piece := read1(len(buffer) - count)):
-        buffer[count : count + len(piece)] = piece
-        count += len(piece)
-    return count
+class Pieces(ABC):
+    """``Reading`` of bytes that come in pieces."""
+
+    _left = memoryview(b"")
+
+    @abstractmethod
+    def piece(self) -> bytes | memoryview | None:
+        """The next piece; None after the last one."""
+
+    def read1(self, size: int = PIECE) -> bytes:
+        while not self._left:
+            piece = self.piece()
+            if piece is None:
+                return b""
+            if isinstance(piece, bytes) and 0 < len(piece) <= size:
+                return piece
+            self._left = memoryview(piece)
+        taken, self._left = bytes(self._left[:size]), self._left[size:]
+        return taken
+
+    def readinto(self, buffer: memoryview) -> int:
+        count = 0
+        while count < len(buffer) and (piece := self.read1(len(buffer) - count)):
+            buffer[count : count + len(piece)] = piece
+            count += len(piece)
+        return count
 
 
 _UNTOLD = "The service stopped it (its log says why), or the connection was lost."

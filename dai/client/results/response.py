@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Self
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
-from dai.client.http.body import PIECE, filled
+from dai.client.http.body import PIECE, Pieces
 from dai.client.http.problems import error_members, from_problem
 from dai.client.progress import Asked, Meter
 from dai.client.results.result import Result, Source
@@ -25,7 +25,7 @@ from dai.plugins import nearest
 KEPT = 32 << 20
 
 
-class _Part:
+class _Part(Pieces):
     """The bytes of one end point, as a source for a result."""
 
     def __init__(self, name: str, encoded: bool, response: Response) -> None:
@@ -46,26 +46,19 @@ class _Part:
         else:
             self._kept.write(data)
 
-    def read1(self, size: int = PIECE) -> bytes:
+    def piece(self) -> bytes | None:
         if not self._streaming:
             self._streaming = True
             self._kept.seek(0)
-        if data := self._kept.read(size):
+        if data := self._kept.read(PIECE):
             return data
         while not self._pieces and not self.complete:
             self._response.advance()
-        if not self._pieces:
-            if self.error is not None:
-                raise self.error
-            return b""
-        piece = self._pieces.popleft()
-        if len(piece) > size:
-            self._pieces.appendleft(piece[size:])
-            piece = piece[:size]
-        return piece
-
-    def readinto(self, buffer: memoryview) -> int:
-        return filled(buffer, self.read1)
+        if self._pieces:
+            return self._pieces.popleft()
+        if self.error is not None:
+            raise self.error
+        return None
 
     def close(self) -> None:
         self._closed = True
