@@ -38,7 +38,8 @@ class ServiceConfig:
     """``state``: an SQLAlchemy URL for jobs; ``name`` tells services apart that share one state database;
     ``results_directory``: where results of jobs are kept, and what
     outgrows the memory while it waits for a slower reader; ``grace``: seconds that running requests get at shutdown;
-    ``hosts``: names that requests may call this service by, besides addresses, localhost and the machine's name."""
+    ``hosts``: names that requests may call this service by, besides addresses, localhost and the machine's name;
+    ``workers``: processes that serve."""
 
     host: str = "127.0.0.1"
     port: int = field(default=8080, metadata={"most": 65_535})
@@ -47,6 +48,7 @@ class ServiceConfig:
     state: str = field(default="sqlite:///dai-state.db", repr=False)
     results_directory: Path = Path("dai-results")
     grace: float = 10.0
+    workers: int = field(default=1, metadata={"most": 64, **POSITIVE})
 
     @property
     def loopback(self) -> bool:
@@ -174,7 +176,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     if environment is None:
         import os
 
-        environment = os.environ
+        environment = dict(os.environ)
     base = Path(base)
     merged = _overridden(document, environment)
     known = [each.name for each in dataclasses.fields(Config)]
@@ -303,6 +305,9 @@ class _Override(str):
         return made
 
     variable: str
+
+    def __reduce__(self) -> tuple[type[_Override], tuple[str, str]]:
+        return _Override, (str(self), self.variable)
 
 
 def _known_as(level: str, place: Mapping[str, Any]) -> str:

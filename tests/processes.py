@@ -23,6 +23,9 @@ ROOT = Path(__file__).parents[1]
 SECONDS = 90.0
 """After which what is waited for does not come any more, on a busy machine too; a test has 480."""
 
+WORKERS = int(os.environ.get("TEST_WORKERS", "1"))
+"""Processes of a service, where a test does not say: ``TEST_WORKERS=2 pytest tests/faults`` runs all with two."""
+
 
 def until(condition: Callable[[], Any], seconds: float = SECONDS) -> float:
     """Waits for the condition; the seconds it took. Fails after ``seconds``."""
@@ -53,6 +56,7 @@ class ServiceProcess:
     federations: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
     evaluators: Sequence[str] = ("local",)
     roles: Mapping[str, str] = field(default_factory=dict)
+    workers: int = WORKERS
     port: int = field(init=False, default_factory=free_port)
     process: psutil.Popen | None = field(init=False, default=None)
 
@@ -76,6 +80,7 @@ class ServiceProcess:
         assert self.process is None
         self.temporary.mkdir(parents=True, exist_ok=True)
         lines = ["[service]", f"port = {self.port}", 'state = "sqlite:///state.db"', f"grace = {self.grace}"]
+        lines += [f"workers = {self.workers}"]
         lines += [f'results_directory = "{self.results_directory}"', "[limits]"]
         lines += [f"{name} = {value}" for name, value in self.limits.items()]
         for name, url in self.resources.items():
@@ -157,15 +162,22 @@ class ServiceProcess:
         pools = [self.connections(name) for name in self.resources]
         return not any(found[f"dai_{name}"] for name in work) and all(open_ == idle for open_, idle in pools)
 
-    def threads(self) -> int:
+    def processes(self) -> list[psutil.Process]:
+        """That of the service, and its workers where it has several."""
         assert self.process is not None
-        return int(self.process.num_threads())
+        return [self.process, *self.process.children()]
+
+    def threads(self) -> int:
+        return sum(int(each.num_threads()) for each in self.processes())
 
     def memory(self) -> int:
         """Bytes of main memory in use."""
-        assert self.process is not None
-        return int(self.process.memory_info().rss)
+        return sum(int(each.memory_info().rss) for each in self.processes())
 
     def leftovers(self) -> list[Path]:
         """Temporary files, and results that were begun and not finished."""
-        return [*self.temporary.rglob("*"), *self.results_directory.glob("*/*.part")]
+        counters = ("dai-metrics-*", "dai-metrics-*/*")  # of a service that runs
+        there = set(self.temporary.rglob("*"))
+        if self.process is not None:
+            there -= {path for pattern in counters for path in self.temporary.glob(pattern)}
+        return [*there, *self.results_directory.glob("*/*.part")]

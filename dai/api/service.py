@@ -10,26 +10,30 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
-from prometheus_client.core import GaugeMetricFamily, Metric
 
-from dai.api.monitoring.metrics import Metrics
+from dai.api.monitoring.metrics import Gauge, Metrics
 from dai.api.monitoring.problems import Problems
 from dai.api.scheduling.admission import Admission
 from dai.api.scheduling.turns import Small, Turns
 from dai.api.work import Work
+from dai.api.workers.admission import SharedAdmission
+from dai.api.workers.member import Member
+from dai.api.workers.table import SharedTally
 from dai.config import Config
 from dai.errors import CancelledError, DaiError, DatabaseUnavailableError
 from dai.formats import FORMATS
 from dai.perform.parser import query
+from dai.service.identities import ALONE
 from dai.service.jobs import Jobs
 from dai.service.resources import Resource, Resources
 from dai.service.results import Results
 from dai.service.sessions import Sessions
 from dai.service.store import Store
 from dai.streams.cancellation import SETTLE_SECONDS
+from dai.streams.tally import Tally
 
 log = logging.getLogger("dai.api")
 T = TypeVar("T")
@@ -40,6 +44,8 @@ REAP_JOBS = 5.0
 
 ALIVE_SECONDS = 3.0
 """In which a database has to answer when somebody waits for it."""
+GAUGES, PROGRESS, PROBLEM = "gauges", "progress", "problem "
+"""What workers ask each other; the last with the id of a request."""
 ASKED_AT_ONCE = 4
 """Questions about one resource that are asked of its database at once; more wait."""
 
@@ -53,16 +59,25 @@ class Service:
     resource besides its data (``asked``, ``alive``, ``check``) has threads for each resource.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    def __init__(self, config: Config, member: Member | None = None) -> None:
+        self.config, self.member = config, member
         limits = config.limits
+        identities = member.identities if member is not None else ALONE
         self.resources = Resources(config)
         with ExitStack() as opened:
             opened.callback(self.resources.close)
             self.store = Store(config.service.state, config.service.name)
             opened.callback(self.store.close)
-            self.store.claim()
-            self.results = Results(config.service.results_directory, limits.result_bytes)
+            if member is None:
+                self.store.claim()
+            else:
+                self.store.join(member.token)
+            self.results = Results(
+                config.service.results_directory,
+                limits.result_bytes,
+                identities=identities,
+                used=self._tally("result_bytes"),
+            )
             opened.pop_all()
         self.sessions = Sessions(
             limits.sessions,
@@ -70,6 +85,9 @@ class Service:
             limits.block_bytes,
             limits.session_bytes,
             limits.sessions_bytes,
+            identities=identities,
+            count=self._tally("sessions"),
+            held=self._tally("stream_bytes"),
         )
         # its temporary files have no names: none is left behind, however the service ends
         self.scratch = self.results.directory
@@ -81,10 +99,13 @@ class Service:
             lambda name: self.resources.named(name).driver,
             self.scratch,
             config,
+            taken=self._tally("jobs"),
+            running=self._tally("jobs_running"),
         )
-        self.admission = Admission(limits.concurrent, limits.queue, limits.queue_seconds)
+        places = limits.concurrent, limits.queue, limits.queue_seconds
+        self.admission = SharedAdmission(*places, member.table, member.peers) if member else Admission(*places)
         # What is asked of a role may in turn ask this service for statements: it must not wait for itself.
-        self.role_admission = Admission(limits.concurrent, limits.queue, limits.queue_seconds)
+        self.role_admission = Admission(*places)
         self.turns, self.small = Turns(max(2, os.cpu_count() or 2)), Small()
         # a request that is being closed may hold a second thread
         self.workers = ThreadPoolExecutor(4 * limits.concurrent, thread_name_prefix="request")
@@ -97,7 +118,7 @@ class Service:
         self.control = ThreadPoolExecutor(8, thread_name_prefix="control")
         self.files = ThreadPoolExecutor(8, thread_name_prefix="file")
         self.rendering = ThreadPoolExecutor(4, thread_name_prefix="render")
-        self.metrics = Metrics(self._gauges)
+        self.metrics = Metrics(member.counters if member is not None else None)
         self.problems = Problems()
         self.working: set[Work] = set()
         interrupted = self.jobs.recover()
@@ -113,6 +134,10 @@ class Service:
         self._stop = threading.Event()
         self._reaper = threading.Thread(target=self._reap, name="reaper", daemon=True)
         self._reaper.start()
+
+    def _tally(self, name: str) -> Tally | None:
+        """What all workers count together; None where there is one."""
+        return SharedTally(self.member.table, name) if self.member is not None else None
 
     def _reap(self) -> None:
         jobs_due = 0.0
@@ -195,25 +220,67 @@ class Service:
         self.resources.close()
         self.store.close()
 
-    def _gauges(self) -> Iterator[Metric]:
+    def home_of(self, session: str, resource: str) -> int | None:
+        """The other worker to which a document belongs that names the session; None where there is none."""
+        if self.member is None or resource not in self.member.shared or self.sessions.identities.owns(session):
+            return None
+        return self.sessions.identities.owner(session)
+
+    async def gauges(self) -> list[Gauge]:
+        """Those of all workers."""
+        others = (
+            Gauge(name, help, value, tuple((label, text) for label, text in labels))
+            for name, help, value, labels in await self._of_others(GAUGES)
+        )
+        return [*self._gauges(), *others]
+
+    async def progress(self) -> dict[str, list[dict[str, Any]]]:
+        """That of the activities of the jobs which other workers run, by job."""
+        return {each["job"]: each["activities"] for each in await self._of_others(PROGRESS)}
+
+    async def problem(self, id: str) -> bytes | None:
+        """Why the answer with that id broke off, whichever worker gave it."""
+        if (problem := self.problems.of(id)) is not None:
+            return problem
+        answers = await self._of_others(PROBLEM + id)
+        return str(answers[0]).encode() if answers else None
+
+    async def _of_others(self, question: str) -> list[Any]:
+        answers: list[Any] = await self.member.peers.ask(question) if self.member is not None else []
+        return [each for answer in answers for each in answer]
+
+    def answer(self, question: str) -> list[Any]:
+        """What another worker asks for; values for JSON."""
+        if question == GAUGES:
+            return [[each.name, each.help, each.value, each.labels] for each in self._gauges()]
+        if question == PROGRESS:
+            return [{"job": id, "activities": activities} for id, activities in self.jobs.progress().items()]
+        problem = self.problems.of(question.removeprefix(PROBLEM))
+        return [] if problem is None else [problem.decode()]
+
+    def woken(self) -> None:
+        """Another worker has left places, or room for blocks."""
+        if isinstance(self.admission, SharedAdmission):
+            self.admission.wake()
+        self.sessions.budget.notify()
+
+    def _gauges(self) -> Iterator[Gauge]:
         running, queued = self.jobs.counts()
         both = self.admission, self.role_admission
-        running_now, waiting = sum(each.running for each in both), sum(each.waiting for each in both)
-        yield GaugeMetricFamily("dai_requests_running", "synchronous requests at work", running_now)
-        yield GaugeMetricFamily("dai_requests_queued", "synchronous requests that wait", waiting)
-        yield GaugeMetricFamily("dai_jobs_running", "jobs at work", running)
-        yield GaugeMetricFamily("dai_jobs_queued", "jobs that wait", queued)
-        yield GaugeMetricFamily("dai_sessions", "sessions", len(self.sessions.all()))
-        yield GaugeMetricFamily("dai_streams", "streams of sessions", self.sessions.open_streams())
+        yield Gauge("dai_requests_running", "synchronous requests at work", sum(each.running for each in both))
+        yield Gauge("dai_requests_queued", "synchronous requests that wait", sum(each.waiting for each in both))
+        yield Gauge("dai_jobs_running", "jobs at work", running)
+        yield Gauge("dai_jobs_queued", "jobs that wait", queued)
+        yield Gauge("dai_sessions", "sessions", len(self.sessions.all()))
+        yield Gauge("dai_streams", "streams of sessions", self.sessions.open_streams())
         held = [mailbox.held for each in self.sessions.all() for _, _, mailbox in each.streams()]
-        yield GaugeMetricFamily("dai_stream_blocks", "blocks that wait in streams", sum(blocks for blocks, _ in held))
-        yield GaugeMetricFamily("dai_stream_bytes", "bytes of them", sum(size for _, size in held))
-        yield GaugeMetricFamily("dai_result_bytes", "bytes of kept results", self.results.used)
-        pools = GaugeMetricFamily("dai_pool_connections", "database connections", labels=["resource", "state"])
+        yield Gauge("dai_stream_blocks", "blocks that wait in streams", sum(blocks for blocks, _ in held))
+        yield Gauge("dai_stream_bytes", "bytes of them", sum(size for _, size in held))
+        yield Gauge("dai_result_bytes", "bytes of kept results", self.results.used)
         for name, resource in self.resources.items():
             for state, count in resource.driver.pool_state().items():
-                pools.add_metric([name, state], count)
-        yield pools
+                labels = (("resource", name), ("state", state))
+                yield Gauge("dai_pool_connections", "database connections", count, labels)
 
 
 def _heard(answer: asyncio.Future[T]) -> None:

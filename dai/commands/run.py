@@ -28,6 +28,7 @@ def add(commands: Any) -> None:
     serve.add_argument("--config", metavar="FILE", help=f"the configuration (default: {DEFAULT_FILE})")
     serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     serve.add_argument("--port", type=_port, help="port to listen on, 0 for a free one (default: 8080)")
+    serve.add_argument("--workers", type=_workers, metavar="N", help="processes that serve (default: 1)")
     serve.set_defaults(run=run_serve)
 
     check = commands.add_parser("check-config", help="read the configuration, connect to everything, and report")
@@ -40,6 +41,13 @@ def _port(text: str) -> int:
     if not 0 <= port <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
     return port
+
+
+def _workers(text: str) -> int:
+    workers = int(text) if text.isdigit() else 0
+    if not 1 <= workers <= 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes (1 to 64)")
+    return workers
 
 
 def configuration(source: str | None, file: str | None) -> Config:
@@ -63,7 +71,9 @@ def configuration(source: str | None, file: str | None) -> Config:
 
 def run_serve(arguments: argparse.Namespace) -> int:
     loaded = configuration(arguments.source, arguments.config)
-    overrides = {name: getattr(arguments, name) for name in ("host", "port") if getattr(arguments, name) is not None}
+    overrides = {
+        name: getattr(arguments, name) for name in ("host", "port", "workers") if getattr(arguments, name) is not None
+    }
     from dai.api.server.serve import serve
 
     chosen = replace(loaded, service=replace(loaded.service, **overrides))

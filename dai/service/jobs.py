@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,6 +51,7 @@ from dai.service.sessions import Request, Session, Sessions
 from dai.service.store import Job, Store
 from dai.streams.cancellation import SETTLE_SECONDS, Cancellation
 from dai.streams.stream import Encoded, Stream
+from dai.streams.tally import Tally
 
 log = logging.getLogger("dai.service.jobs")
 
@@ -64,6 +64,8 @@ MOVES = {
 }
 """For each phase the phases that may follow. A phase without an entry is final."""
 ACTIVE = frozenset({QUEUED, EXECUTING})
+PLACE_SECONDS = 0.05
+"""How often a job looks for a place that a job of another process has left."""
 STORED_FORM = "arrow"
 """The format of stored tabular results, from which any other format can be made."""
 
@@ -115,7 +117,8 @@ def report_values(report: Report) -> dict[str, Any]:
 
 
 class Jobs:
-    """The jobs of one service; thread-safe."""
+    """The jobs of one service; thread-safe. ``taken`` counts those that are queued or run, ``running`` those that run,
+    in other processes of the service too. A process runs the jobs that it owns."""
 
     def __init__(
         self,
@@ -126,11 +129,15 @@ class Jobs:
         driver_of: Callable[[str], Driver],
         scratch: Path | None = None,
         config: Config = Config(),
+        *,
+        taken: Tally | None = None,
+        running: Tally | None = None,
     ) -> None:
         self.store, self.results, self.sessions, self.limits = store, results, sessions, limits
         self._driver_of, self._scratch, self._config = driver_of, scratch, config
         self._lock = threading.Lock()
         self._live: dict[str, _Live] = {}
+        self._taken, self._running = taken or Tally(), running or Tally()
         self._workers = ThreadPoolExecutor(limits.jobs, thread_name_prefix="job")
         self._stopping = False
 
@@ -152,7 +159,7 @@ class Jobs:
         ``pending``. Raises BusyError if the queue is full."""
         now = time.time()
         job = Job(
-            id=secrets.token_urlsafe(12),
+            id=self.sessions.identities.new(),
             service=self.store.service,
             resource=resource,
             phase=PENDING,
@@ -276,8 +283,14 @@ class Jobs:
 
     def _check_queue(self) -> None:
         self._check_stopping()
-        if len(self._live) >= self.limits.jobs + self.limits.job_queue:
-            raise BusyError(f"{self.limits.job_queue} jobs wait already; no more are taken.", retry_after=30)
+        if self._taken.total >= self._most():
+            raise self._full()
+
+    def _most(self) -> int:
+        return self.limits.jobs + self.limits.job_queue
+
+    def _full(self) -> BusyError:
+        return BusyError(f"{self.limits.job_queue} jobs wait already; no more are taken.", retry_after=30)
 
     def _parsed(self, job: Job) -> Perform:
         if job.kind == "query":
@@ -312,20 +325,39 @@ class Jobs:
             if refused:  # The executor may still queue a job for which it could not start a thread.
                 return
             try:
-                self._work(job, live)
+                with self._place(live):
+                    self._work(job, live)
             except Exception as error:
                 log.error("job failed outside its work", exc_info=error, extra={"job": job.id})
             finally:
                 with self._lock:
                     self._live.pop(job.id, None)
+                self._taken.add(-1)
                 self._release(live)
 
+        if not self._taken.take(1, self._most()):
+            raise self._full()
         try:
             self._workers.submit(work)
         except RuntimeError as error:
+            self._taken.add(-1)
             log.error("no worker takes a job", exc_info=error, extra={"job": job.id})
             raise BusyError("The service cannot start another job now.", retry_after=10) from error
         self._live[job.id] = live
+
+    @contextmanager
+    def _place(self, live: _Live) -> Iterator[None]:
+        """A context with a place among the jobs that run. Other processes may have them all: waits until one is free or
+        the job is stopped."""
+        taken = False
+        while not (taken or live.cancellation.cancelled):
+            if not (taken := self._running.take(1, self.limits.jobs)):
+                time.sleep(PLACE_SECONDS)
+        try:
+            yield
+        finally:
+            if taken:
+                self._running.add(-1)
 
     def _release(self, live: _Live) -> None:
         """Ends the request, so that readers of its streams get an error. A second call does nothing."""
@@ -462,7 +494,7 @@ class Jobs:
 
     def recover(self) -> int:
         """Sets the jobs that the last process left unfinished to ERROR; returns their number. Call it once at start."""
-        interrupted = self.store.listed(ACTIVE)
+        interrupted = [job for job in self.store.listed(ACTIVE) if self.sessions.identities.owns(job.id)]
         error = InternalError("The service stopped while this job was queued or running.", hint="Submit it again.")
         for job in interrupted:
             self._interrupted(job, error)
@@ -476,8 +508,8 @@ class Jobs:
         self.results.remove(job.id)
 
     def reap(self, now: float | None = None) -> int:
-        """Destroys the jobs whose destruction time has come; returns their number."""
-        due = self.store.due(time.time() if now is None else now)
+        """Destroys the jobs of this process whose destruction time has come; returns their number."""
+        due = [id for id in self.store.due(time.time() if now is None else now) if self.sessions.identities.owns(id)]
         for id in due:
             try:
                 self.delete(id)
@@ -507,6 +539,13 @@ class Jobs:
         deadline = time.monotonic() + seconds
         while self._live and time.monotonic() < deadline:
             time.sleep(0.02)
+
+    def progress(self) -> dict[str, list[dict[str, Any]]]:
+        """That of the activities of each running job of this process."""
+        live = list(self._live.items())
+        return {
+            id: [report_values(each) for each in job.running.reports()] for id, job in live if job.running is not None
+        }
 
     def _with_progress(self, job: Job) -> Job:
         live = self._live.get(job.id)

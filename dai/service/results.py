@@ -16,17 +16,23 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dai.errors import ConfigurationError, GoneError, InternalError, LimitError
+from dai.service.identities import ALONE, Identities
+from dai.streams.tally import Tally
 
 PART = ".part"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Results:
-    """The files of all results. ``limit``: bytes of all of them, 0 for no limit. Thread-safe. Raises ConfigurationError
-    for a directory that cannot be created."""
+    """The files of all results. ``limit``: bytes of all of them, 0 for no limit; ``used`` counts them, in other
+    processes of the service too, each those of the jobs that it owns. Thread-safe. Raises ConfigurationError for a
+    directory that cannot be created."""
 
-    def __init__(self, directory: Path, limit: int = 0) -> None:
+    def __init__(
+        self, directory: Path, limit: int = 0, *, identities: Identities = ALONE, used: Tally | None = None
+    ) -> None:
         self.directory, self.limit = directory, limit
+        self._identities, self._used = identities, used or Tally()
         self._lock = threading.Lock()
         self.naming = threading.Lock()
         """The lock for renaming and removing files, so that only existing files count as removed."""
@@ -37,12 +43,16 @@ class Results:
             raise ConfigurationError(
                 f"The directory for job results (service.results_directory) cannot be created: {error.strerror}."
             ) from error
-        self._used = sum(path.stat().st_size for path in directory.glob("*/*") if path.is_file())
+        self._count()
+
+    def _count(self) -> None:
+        own = (path for path in self.directory.glob("*/*") if self._identities.owns(path.parent.name))
+        self._used.add(sum(path.stat().st_size for path in own if path.is_file()) - self._used.own)
 
     @property
     def used(self) -> int:
-        """Bytes of all files."""
-        return self._used
+        """Bytes of the files of the jobs that this process owns."""
+        return self._used.own
 
     def path(self, job: str, index: int, form: str | None = None) -> Path:
         """The file of result number ``index``, as it is stored or in another ``form``."""
@@ -88,13 +98,13 @@ class Results:
 
     def account(self, size: int) -> None:
         """Counts bytes as used, or as free if ``size`` is negative. Raises LimitError if there is no space left."""
-        with self._lock:
-            if size > 0 and self.limit and self._used + size > self.limit:
-                raise LimitError(
-                    f"The space for job results ({self.limit:,} bytes) is full.",
-                    hint="Delete jobs that are no longer needed, or request less.",
-                )
-            self._used += size
+        if size <= 0 or not self.limit:
+            self._used.add(size)
+        elif not self._used.take(size, self.limit):
+            raise LimitError(
+                f"The space for job results ({self.limit:,} bytes) is full.",
+                hint="Delete jobs that are no longer needed, or request less.",
+            )
 
     def remove(self, job: str) -> None:
         """All files of a job."""
@@ -117,8 +127,8 @@ class Results:
         self.account(-size)
 
     def jobs_with_files(self) -> set[str]:
-        """The ids of jobs that have files."""
-        return {each.name for each in self.directory.iterdir() if each.is_dir()}
+        """The ids of jobs that have files and that this process owns."""
+        return {each.name for each in self.directory.iterdir() if each.is_dir() and self._identities.owns(each.name)}
 
     def sweep(self, jobs: set[str], keep: set[str]) -> None:
         """Removes the files of ``jobs`` except those to ``keep``, and files that a killed process did not finish."""
@@ -127,7 +137,7 @@ class Results:
         for job in jobs & keep:
             for part in (self.directory / job).glob(f"*{PART}"):
                 part.unlink(missing_ok=True)
-        self._used = sum(path.stat().st_size for path in self.directory.glob("*/*") if path.is_file())
+        self._count()
 
 
 class Writer:

@@ -12,7 +12,6 @@ their own in a session, such as the tables that were loaded into a federation.
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,11 +19,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from dai.drivers import Kept
-from dai.errors import BusyError, DaiError, GoneError, NotFoundError
+from dai.errors import BusyError, ConflictError, DaiError, GoneError, NotFoundError
 from dai.perform.activity import Activity
 from dai.plugins import nearest
+from dai.service.identities import ALONE, Identities
 from dai.streams.cancellation import Cancellation
 from dai.streams.mailbox import Budget, Mailbox
+from dai.streams.tally import Tally
 
 STREAMS_A_SESSION = 1000
 LINGER = 10.0
@@ -35,7 +36,7 @@ class Session:
     """Implements ``dai.perform.activity.Sessions``; thread-safe."""
 
     def __init__(self, sessions: Sessions, timeout: float, explicit: bool) -> None:
-        self.id = secrets.token_urlsafe(12)
+        self.id = sessions.identities.new()
         self.timeout, self.explicit = timeout, explicit
         self.created = time.time()
         self.ended = False
@@ -223,7 +224,7 @@ class Sessions:
 
     One stream holds ``stream_bytes``, the streams of one session ``session_bytes``, those of all ``sessions_bytes``; a
     quarter of that is kept for pushed blocks that a reader waits for. An empty output stream takes one block whatever
-    the others hold.
+    the others hold. ``count`` and ``held`` count the sessions and their bytes, in other processes of the service too.
     """
 
     def __init__(
@@ -233,10 +234,16 @@ class Sessions:
         stream_bytes: int,
         session_bytes: int = 128 << 20,
         sessions_bytes: int = 512 << 20,
+        *,
+        identities: Identities = ALONE,
+        count: Tally | None = None,
+        held: Tally | None = None,
     ) -> None:
         self.limit, self.timeout, self.stream_bytes = limit, timeout, stream_bytes
         self.session_bytes = session_bytes
-        self.budget = Budget(sessions_bytes - sessions_bytes // 4, awaited_limit=sessions_bytes)
+        self.budget = Budget(sessions_bytes - sessions_bytes // 4, awaited_limit=sessions_bytes, tally=held)
+        self.identities = identities
+        self._count = count or Tally()
         self._lock = threading.Lock()
         self._known: dict[str, Session] = {}
 
@@ -255,13 +262,18 @@ class Sessions:
         with self._lock:
             if session.id in self._known:
                 return
-            if len(self._known) >= self.limit:
+            if not self._count.take(1, self.limit):
                 raise BusyError(f"The service has {self.limit} sessions already, which is the limit.", retry_after=10)
             self._known[session.id] = session
 
     def get(self, id: str) -> Session:
         """The session of that id; counts as a use. Raises NotFoundError if there is none any more."""
         session = self._known.get(id)
+        if session is None and not self.identities.owns(id):
+            raise ConflictError(
+                f"Session {id!r} is in another process of the service than this resource.",
+                hint="POST /sessions makes one that all resources can use.",
+            )
         if session is None or session.ended:
             raise NotFoundError(f"There is no session {id!r}; it may have ended.", hint="POST /sessions makes one.")
         session.touch()
@@ -276,7 +288,8 @@ class Sessions:
 
     def end(self, session: Session, why: str = "The session was ended.") -> None:
         with self._lock:
-            self._known.pop(session.id, None)
+            if self._known.pop(session.id, None) is not None:
+                self._count.add(-1)
         session.end(why)
 
     def settle(self, session: Session) -> None:

@@ -98,6 +98,7 @@ class Store:
     def __init__(self, url: str, service: str) -> None:
         self.service = service
         self._token: str | None = None
+        self._claimed = False
         self._renewed = 0.0
         self._file: _File | None = None
         parsed = make_url(url)
@@ -174,8 +175,18 @@ class Store:
             if isinstance(error.__cause__, IntegrityError):
                 return False
             raise
-        self._token, self._renewed = token, began
+        self._token, self._renewed, self._claimed = token, began, True
         return True
+
+    @property
+    def token(self) -> str | None:
+        """Of the lease; None without one."""
+        return self._token
+
+    def join(self, token: str) -> None:
+        """Shares the lease of another process of the same service. Raises DatabaseUnavailableError if it is lost."""
+        self._token = token
+        self.check()
 
     def check(self) -> None:
         """Renews the lease, which also checks that the database can be written. Raises DatabaseUnavailableError if the
@@ -230,8 +241,8 @@ class Store:
             connection.execute(_jobs.delete().where(_jobs.c.id == id, self._own()))
 
     def close(self) -> None:
-        """Releases the name."""
-        if self._token is not None:
+        """Releases the name, if this process has claimed it."""
+        if self._claimed:
             with suppress(DatabaseUnavailableError), self._opened() as connection:
                 connection.execute(_services.delete().where(_services.c.token == self._token))
         self._engine.dispose()

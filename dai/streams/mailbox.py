@@ -15,6 +15,7 @@ has them, so ``poll_many`` lets the mailbox hold as many. Readers wait in a thre
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from contextlib import ExitStack
 from dai.errors import ClosedError, ConflictError, DaiError, GoneError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block
+from dai.streams.tally import Tally
 from dai.streams.waiting import Condition
 
 END = None
@@ -68,46 +70,52 @@ class Budget:
     blocks that nobody reads never shut out those that a pipeline needs to go on.
     """
 
-    def __init__(self, limit: int, awaited_limit: int | None = None, within: Budget | None = None) -> None:
+    def __init__(
+        self,
+        limit: int,
+        awaited_limit: int | None = None,
+        within: Budget | None = None,
+        tally: Tally | None = None,
+    ) -> None:
         self.limit, self.awaited_limit = limit, awaited_limit
         self._within = within
-        self._lock = threading.Lock()
-        self._held = 0
+        self._tally = tally or Tally()
         self._listeners = _Listeners()
 
     @property
     def held(self) -> int:
-        return self._held
+        return self._tally.total
 
     @property
     def full(self) -> bool:
         """No block that no reader waits for may be added, here or in the budget that this one is within."""
-        return self._held >= self.limit or (self._within is not None and self._within.full)
+        return self.held >= self.limit or (self._within is not None and self._within.full)
 
     def reserve(self, size: int, awaited: bool) -> Budget | None:
         """Takes ``size`` bytes for a block that is to come, ``awaited`` where a reader waits for it. Gives the budget
         that has no room for it: nothing was taken then."""
         limit = self.awaited_limit if awaited else self.limit
-        with self._lock:
-            if limit is not None and self._held and self._held + size > limit:
-                return self
-            full = self._within.reserve(size, awaited) if self._within is not None else None
-            if full is None:
-                self._held += size
-            return full
+        if not self._tally.take(size, math.inf if limit is None else limit, first=True):
+            return self
+        full = self._within.reserve(size, awaited) if self._within is not None else None
+        if full is not None:
+            self._tally.add(-size)
+        return full
 
     def add(self, size: int) -> None:
         """Takes ``size`` bytes whether there is room or not."""
-        with self._lock:
-            self._held += size
+        self._tally.add(size)
         if self._within is not None:
             self._within.add(size)
 
     def release(self, size: int) -> None:
-        with self._lock:
-            self._held -= size
+        self._tally.add(-size)
         if self._within is not None:
             self._within.release(size)
+        self.notify()
+
+    def notify(self) -> None:
+        """Tells the listeners that there may be room again."""
         self._listeners.notify()
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:

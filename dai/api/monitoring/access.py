@@ -29,7 +29,8 @@ _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 @dataclass(slots=True)
 class Access:
     """What the log and the metrics say of a request; ``request.state.access``. ``stages``: seconds by name; ``sent``:
-    bytes of the answer; ``quiet`` ones are logged below the level info."""
+    bytes of the answer; ``quiet`` ones are logged below the level info; one that was ``moved`` another worker answers
+    and counts."""
 
     id: str
     began: float = field(default_factory=time.perf_counter)
@@ -39,6 +40,7 @@ class Access:
     stages: dict[str, float] = field(default_factory=dict)
     error: BaseException | None = None
     quiet: bool = False
+    moved: bool = False
 
 
 class AccessMiddleware:
@@ -93,6 +95,8 @@ class AccessMiddleware:
 
     def _note(self, scope: MutableMapping[str, Any], access: Access) -> None:
         """Metrics, and one line in the log."""
+        if access.moved:
+            return
         seconds = time.perf_counter() - access.began
         error, method, route = access.error, scope["method"], scope.get("route")
         path = route.path if route is not None and access.status != 405 else None

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
 class Metrics:
-    """Counted as requests end; gauges are read when somebody asks."""
+    """Counted as requests end. ``counters``: the directory in which the processes of a service count together, which
+    prometheus_client takes from the environment as well."""
 
-    def __init__(self, gauges: Callable[[], Iterable[Metric]]) -> None:
+    def __init__(self, counters: Path | None = None) -> None:
+        self._counters = counters
         self.registry = CollectorRegistry()
         requests = Counter("dai_requests", "requests", ["route", "method", "status"], registry=self.registry)
         durations = Histogram(
@@ -27,7 +32,6 @@ class Metrics:
         )
         stages = Counter("dai_stage_seconds", "seconds by stage", ["stage"], registry=self.registry)
         self._broken = Counter("dai_broken_transfers", "answers that were broken off", registry=self.registry)
-        self.registry.register(_Gauges(gauges))
         # looking one up takes longer than counting
         self._requests_of: Callable[..., Counter] = cache(requests.labels)
         self._seconds_of: Callable[..., Histogram] = cache(durations.labels)
@@ -57,16 +61,36 @@ class Metrics:
         if broken:
             self._broken.inc()
 
-    def text(self) -> bytes:
-        return generate_latest(self.registry)
+    def text(self, gauges: Iterable[Gauge]) -> bytes:
+        """All counters, and the gauges, each the sum of those with the same name and labels."""
+        registry = self.registry
+        if self._counters is not None:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, str(self._counters))  # type: ignore[no-untyped-call]
+        return generate_latest(registry) + generate_latest(_Sums(gauges))
 
 
-class _Gauges(Collector):
-    def __init__(self, gauges: Callable[[], Iterable[Metric]]) -> None:
-        self._gauges = gauges
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A value now, with its labels as pairs."""
+
+    name: str
+    help: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class _Sums(CollectorRegistry):
+    def __init__(self, gauges: Iterable[Gauge]) -> None:
+        super().__init__()
+        self._gauges = list(gauges)
 
     def collect(self) -> Iterable[Metric]:
-        return self._gauges()
-
-    def describe(self) -> Iterable[Metric]:
-        return ()
+        families: dict[str, GaugeMetricFamily] = {}
+        sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = defaultdict(float)
+        for each in self._gauges:
+            families.setdefault(each.name, GaugeMetricFamily(each.name, each.help, labels=[n for n, _ in each.labels]))
+            sums[each.name, each.labels] += each.value
+        for (name, labels), value in sums.items():
+            families[name].add_metric([text for _, text in labels], value)
+        return families.values()

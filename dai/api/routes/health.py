@@ -67,7 +67,7 @@ async def get_ready(service: TheService, access: TheAccess) -> JSONAnswer:
 )
 async def get_metrics(service: TheService, access: TheAccess) -> Response:
     access.quiet = True
-    return answer(service.metrics.text(), METRICS)
+    return answer(service.metrics.text(await service.gauges()), METRICS)
 
 
 @cache

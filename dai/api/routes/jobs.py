@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +37,7 @@ from dai.errors import (
 )
 from dai.formats import Format, format_named
 from dai.perform.activity import FRAGMENT
-from dai.service.jobs import MOVES, PENDING, STORED_FORM
+from dai.service.jobs import EXECUTING, MOVES, PENDING, STORED_FORM
 from dai.service.store import Job
 
 router = APIRouter(route_class=Route, prefix="/jobs", tags=["jobs"])
@@ -180,6 +181,10 @@ def _media_type(output: dict[str, Any]) -> str:
 async def list_jobs(service: TheService, asked: Annotated[Listing, Query()]) -> Response:
     phases = frozenset({asked.phase} if asked.phase else ())
     jobs = await _control(service, service.jobs.listed, phases, asked.last)
+    progress = await service.progress() if any(job.phase == EXECUTING for job in jobs) else {}
+    for number, job in enumerate(jobs):
+        if job.phase == EXECUTING and job.id in progress:
+            jobs[number] = dataclasses.replace(job, activities=progress[job.id])
     return JSONAnswer({"jobs": [described(job) for job in jobs]})
 
 

@@ -36,6 +36,7 @@ from dai.api.scheduling.turns import Small
 from dai.api.service import Service
 from dai.api.streaming import WorkAnswer
 from dai.api.work import Work
+from dai.api.workers.moved import Moved
 from dai.errors import (
     ConflictError,
     DataError,
@@ -236,6 +237,9 @@ async def post_perform(
         perform = parse(data, bounds)
     else:
         perform = await _off_loop(service, lambda: parse(data, bounds))
+    named = perform.session.id if perform.session is not None else None
+    if named is not None and (worker := service.home_of(named, resource.name)) is not None:
+        return Moved(request, worker, data)
     output, form = _chosen(asked, accept, perform)
     access.stages["validate"] = time.perf_counter() - began
     job = _asynchronous(request, asked) or bool(perform.activities and not perform.end_points)

@@ -22,7 +22,7 @@ router = APIRouter(route_class=Route, tags=["operations"])
     responses=answers(NotFoundError, ok={200: {"content": {PROBLEM: {"schema": {"type": "object"}}}}}),
 )
 async def get_problem(service: TheService, request: Text) -> Response:
-    problem = service.problems.of(request)
+    problem = await service.problem(request)
     if problem is None:
         raise NotFoundError(
             f"No answer to a request {request!r} broke off, or it is long ago.",

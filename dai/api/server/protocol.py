@@ -6,6 +6,9 @@
   Between requests a connection may be idle as long as uvicorn lets it. ``dai.api.call`` bounds how long a body takes.
 - HTTP/1.0 knows no chunks: a body of unknown length ends with the connection. Where it breaks off the connection is
   reset, so that no client takes it for whole.
+- A connection whose next request belongs to another worker of the service moves there (``dai.api.workers``), with what
+  was read of it. Behind a request that is still being answered it cannot move: it is closed after that answer, as
+  RFC 9112 section 9.3.2 allows, and the client sends its other requests again.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from dai.api.problems import PROBLEM
 from dai.api.requests.head import HEAD_BYTES, head_too_large
+from dai.api.workers.member import Member
+from dai.errors import BusyError, DaiError
 
 log = logging.getLogger("dai.access")
 
@@ -30,9 +35,11 @@ _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing resets the connection."""
 
 
-def protocol(receive_seconds: float) -> type[asyncio.Protocol]:
-    """The class for a service whose limit that is."""
-    return type("Protocol", (_Protocol,), {"receive_seconds": receive_seconds})
+def protocol(receive_seconds: float, member: Member | None = None) -> type[asyncio.Protocol]:
+    """The class for a service whose limit that is, or for a worker of one."""
+    if member is None:
+        return type("Protocol", (_Protocol,), {"receive_seconds": receive_seconds})
+    return type("WorkerProtocol", (_WorkerProtocol,), {"receive_seconds": receive_seconds, "member": member})
 
 
 class _Protocol(HttpToolsProtocol):
@@ -59,7 +66,7 @@ class _Protocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._unparsed > HEAD_BYTES:
-            self._refuse()
+            self._refuse(head_too_large())
         if not self._answering:
             self._await_head()
 
@@ -94,7 +101,7 @@ class _Protocol(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
 
-    def _refuse(self) -> None:
+    def _refuse(self, error: DaiError) -> None:
         """Answers at once. What still comes is dropped for a while: the client may read the answer after it has sent
         all."""
         self._refused = True
@@ -102,7 +109,7 @@ class _Protocol(HttpToolsProtocol):
             # trailers that are too long, or what follows a request that is being answered
             self.transport.close()
             return
-        error, id = head_too_large(), secrets.token_hex(8)
+        id = secrets.token_hex(8)
         body = orjson.dumps(error.problem(id))
         head = (
             f"content-type: {PROBLEM}\r\ncontent-length: {len(body)}\r\nx-request-id: {id}\r\nconnection: close\r\n\r\n"
@@ -126,6 +133,86 @@ class _Protocol(HttpToolsProtocol):
                 else:
                     self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                     self.transport.abort()
+
+
+class _WorkerProtocol(_Protocol):
+    member: Member
+    handed = b""
+    """What another worker has read of this connection."""
+    _read = b""
+    """What came since the head of the next request began."""
+    _in_head = _at_start = True
+    _behind = False
+    """The head began behind another request, in the middle of what came."""
+    _target: int | None = None
+    _closing = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.member.table.set("connections", len(self.connections))
+        if self.handed:  # before anything else is read
+            self.data_received(self.handed)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.member.table.set("connections", len(self.connections))
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._at_start = self._in_head
+        if self._in_head:
+            self._read += data
+        super().data_received(data)
+        if self._target is not None and not self._closing:
+            self._leave(self._target)
+
+    def on_message_begin(self) -> None:
+        self._behind = not self._at_start
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._at_start = False
+        if self._target is None:
+            self._target = self.member.elsewhere(self.url)
+        if self._target is None:
+            self._in_head, self._read = False, b""
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._at_start = False
+        if self._target is None:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._target is None:
+            super().on_message_complete()
+            self._in_head = True
+
+    def _leave(self, worker: int) -> None:
+        if self._answering:
+            self._closing, self.cycle.keep_alive = True, False
+        elif self._behind or self.transport.get_write_buffer_size():
+            self._closing = True
+            self.transport.close()
+        elif not self._move(worker, self._read):
+            self._refuse(BusyError("The process of the service that has this takes no request now.", retry_after=1))
+
+    def _move(self, worker: int, read: bytes) -> bool:
+        """Hands the connection over; False where that is not possible now."""
+        self.flow.pause_reading()  # what still comes is for the other worker
+        if self.pipeline or not self.member.peers.move(worker, self.transport.get_extra_info("socket").fileno(), read):
+            return False
+        self._closing = True
+        self._stop_waiting()
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+        self.transport.abort()
+        return True
+
+    async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
+        scope["state"]["move"] = self._move
+        await super()._answer(scope, receive, send)
 
 
 def _without_chunks(cycle: RequestResponseCycle) -> Send:

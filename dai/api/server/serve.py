@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 
 from dai.api.app import create_app
 from dai.api.monitoring.logs import configure
 from dai.api.server.protocol import protocol
+from dai.api.server.supervisor import Supervisor, possible_workers
 from dai.api.service import Service
 from dai.config import Config
 from dai.errors import ConfigurationError, DaiError
@@ -34,7 +36,7 @@ def _settings(service: Service, http: str | None = None) -> uvicorn.Config:
         create_app(service),
         host=config.service.host,
         port=config.service.port,
-        http=http or protocol(config.limits.receive_seconds),
+        http=http or protocol(config.limits.receive_seconds, service.member),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -54,30 +56,58 @@ class _Server(uvicorn.Server):
         super().__init__(_settings(service, http))
         self._service = service
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and (member := self._service.member) is not None:
+            member.peers.start(self._take, self._service.woken, self._service.answer)
+
+    async def _take(self, connection: socket.socket, read: bytes, accepted: bool) -> None:
+        """A connection that another process of the service hands over, with what it has read."""
+        member = self._service.member
+        assert member is not None
+
+        def create() -> asyncio.Protocol:
+            kind: Any = self.config.http_protocol_class
+            created = kind(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+            created.handed = read
+            return created  # type: ignore[no-any-return]
+
+        await asyncio.get_running_loop().connect_accepted_socket(create, connection)
+        if accepted:
+            member.table.set("accepted", member.table.get("accepted") + 1)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.stopping()
+        if self._service.member is not None:
+            self._service.member.peers.stop()
         await super().shutdown(sockets)
 
 
-class _Process(_Server):
-    """That of ``dai serve``: says where it listens once it does, and ends the process whatever its threads wait for."""
+class Process(_Server):
+    """That of ``dai serve``: tells when it answers requests, and ends the process whatever its threads wait for."""
 
-    def __init__(self, service: Service, url: str, announce: Callable[[str], None]) -> None:
+    def __init__(self, service: Service, announce: Callable[[], None]) -> None:
         super().__init__(service)
-        self._url, self._announce = url, announce
+        self._announce = announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._announce(self._url)
+            self._announce()
             resources = self._service.resources.values()
             self._telling = asyncio.gather(*(_tell_if_away(self._service, each) for each in resources))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Python waits for all its threads, and some may wait for a database that does not answer
-        seconds = math.ceil(self._service.config.service.grace) + 2 * SETTLE_SECONDS + 1
-        threading.Thread(target=_end_process, args=(seconds,), name="end of grace", daemon=True).start()
+        threading.Thread(
+            target=_end_process, args=(ending_seconds(self._service.config),), name="end of grace", daemon=True
+        ).start()
         await super().shutdown(sockets)
+
+
+def ending_seconds(config: Config) -> float:
+    """In which a process ends after it was told to."""
+    return math.ceil(config.service.grace) + 2 * SETTLE_SECONDS + 1
 
 
 def _end_process(seconds: float) -> None:
@@ -105,7 +135,6 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     """Serves until it is told to stop by a signal; the exit status of the process. ``announce`` is called with the
     address once requests are answered. ConfigurationError for what cannot be served, before anything is."""
     configure()
-    _collect_seldom()
     if not config.service.loopback:
         log.warning(
             "listening beyond this machine: there is no authentication yet, so everybody who reaches the port may ask",
@@ -121,8 +150,16 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     log.info("listening", extra={"url": url, "resources": sorted(config.resources)})
-    server = _Process(Service(config), url, announce)
-    _run(server, listening)
+    workers = possible_workers(config)
+    if workers > 1:
+        return Supervisor(config, workers, listening).run(lambda: announce(url))
+    return run(Process(Service(config), lambda: announce(url)), [listening])
+
+
+def run(server: uvicorn.Server, sockets: list[socket.socket]) -> int:
+    """In the main thread of a process; its exit status."""
+    _collect_seldom()
+    _run(server, sockets)
     return 0 if server.started else 1
 
 
@@ -132,10 +169,10 @@ def _collect_seldom() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _run(server: uvicorn.Server, listening: socket.socket) -> None:
+def _run(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
     # it exits the process where the application cannot start
     with suppress(SystemExit):
-        server.run([listening])
+        server.run(sockets)
 
 
 def _listen(config: Config) -> socket.socket:
@@ -165,7 +202,7 @@ def background(config: Config, http: str | None = None) -> Iterator[Background]:
     with _listen(config) as listening:
         server = _Server(service := Service(config), http)
         host, port = listening.getsockname()[:2]
-        thread = threading.Thread(target=_run, args=(server, listening), name="server", daemon=True)
+        thread = threading.Thread(target=_run, args=(server, [listening]), name="server", daemon=True)
         thread.start()
         try:
             while not server.started:

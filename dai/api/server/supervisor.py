@@ -1,0 +1,244 @@
+"""Several processes that serve: starts them, hands connections to them, replaces one that dies, and stops them.
+
+The supervisor answers no request. It accepts connections and gives each to the worker that has the fewest. A worker
+that dies takes its connections and its running requests with it; what waits in its inbox is for the one that takes its
+place. If the supervisor dies, the workers end at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+
+from dai.api.workers.member import one_process, shared_resources
+from dai.api.workers.peers import ACCEPTED, WAKE, Inbox
+from dai.api.workers.table import Table
+from dai.config import Config
+from dai.service.store import Store
+from dai.streams.cancellation import SETTLE_SECONDS
+
+log = logging.getLogger("dai.api")
+
+RESTARTS_SECONDS = 60.0
+"""A worker that died in so many seconds before makes the next start of its place wait: twice as long each time."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
+ACCEPT_AT_ONCE = 64
+RETRY_SECONDS = 0.01
+READY = b"+"
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a worker gets to know at its start, through its standard input."""
+
+    config: Config
+    number: int
+    workers: int
+    token: str
+    table: int
+    inboxes: tuple[tuple[int, int], ...]
+    counters: Path
+    shared: frozenset[str]
+    ready: int
+    """Where the worker writes READY once it answers requests."""
+
+
+def possible_workers(config: Config) -> int:
+    """How many workers the configuration allows; the log says why they are fewer than it asks for."""
+    workers = config.service.workers
+    if workers == 1:
+        return 1
+    state = make_url(config.service.state)
+    why = None
+    if not sys.platform.startswith("linux"):
+        why = "several processes need Linux"
+    elif state.get_backend_name() == "sqlite" and state.database in (None, "", ":memory:"):
+        why = "service.state is in memory, which processes cannot share"
+    elif config.resources and not shared_resources(config, workers) and not config.federations:
+        names = ", ".join(sorted(name for name, each in config.resources.items() if one_process(each)))
+        why = f"only one process can open the resources ({names})" if names else "pool_size is less than the workers"
+    if why is None:
+        return workers
+    log.warning("one process serves, not several", extra={"workers": workers, "why": why})
+    return 1
+
+
+class Supervisor:
+    """Of ``workers`` workers that share a listening socket's connections."""
+
+    def __init__(self, config: Config, workers: int, listening: socket.socket) -> None:
+        self._config, self._workers, self._listening = config, workers, listening
+        self._table = Table.create(workers)
+        self._inboxes = [Inbox.create() for _ in range(workers)]
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._handed = [0] * workers
+        self._turn = 0
+        self._announced = False
+        self._stopping = asyncio.Event()
+        self._ready: set[int] = set()
+        self._status = 0
+
+    def run(self, announce: Callable[[], None]) -> int:
+        """Until a signal; the exit status of the service. ``announce`` is called once all workers answer."""
+        with ExitStack() as opened:
+            store = Store(self._config.service.state, self._config.service.name)
+            opened.callback(store.close)
+            store.claim()
+            assert store.token is not None
+            self._token = store.token
+            self._counters = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="dai-metrics-")))
+            asyncio.run(self._serve(announce))
+        return self._status
+
+    async def _serve(self, announce: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._stopping.set)
+        self._listening.listen(2048)
+        self._listening.setblocking(False)
+        places = [asyncio.ensure_future(self._keep(number, announce)) for number in range(self._workers)]
+        try:
+            await self._stopping.wait()
+        finally:
+            loop.remove_reader(self._listening)
+            self._listening.close()
+            await self._stop()
+            await asyncio.gather(*places)
+
+    async def _stop(self) -> None:
+        for process in list(self._processes.values()):
+            with suppress(ProcessLookupError):
+                process.terminate()
+        waiting = [asyncio.ensure_future(process.wait()) for process in self._processes.values()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=self._config.service.grace + 2 * SETTLE_SECONDS + 5)
+        for process in list(self._processes.values()):
+            log.warning("a worker did not end and is killed", extra={"worker": process.pid})
+            with suppress(ProcessLookupError):
+                process.kill()
+
+    async def _keep(self, number: int, announce: Callable[[], None]) -> None:
+        """Has a process in one place until the service stops."""
+        deaths: list[float] = []
+        while not self._stopping.is_set():
+            process = await self._start(number, announce)
+            status = await process.wait()
+            del self._processes[number]
+            was_ready = number in self._ready
+            self._ready.discard(number)
+            if self._stopping.is_set():
+                return
+            if not was_ready and not deaths:
+                # the configuration is wrong, which the worker has said
+                self._status = status if status > 0 else 1
+                self._stopping.set()
+                return
+            self._table.clear(number)
+            for inbox in self._inboxes:
+                inbox.send(WAKE)
+            now = time.monotonic()
+            deaths = [*(each for each in deaths if now - each < RESTARTS_SECONDS), now]
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (len(deaths) - 1))
+            log.error("a worker died and is replaced", extra={"worker": number, "status": status, "pause": pause})
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+
+    async def _start(self, number: int, announce: Callable[[], None]) -> asyncio.subprocess.Process:
+        reading, writing = os.pipe()
+        inboxes = tuple(each.descriptors for each in self._inboxes)
+        orders = Orders(
+            self._config,
+            number,
+            self._workers,
+            self._token,
+            self._table.descriptor,
+            inboxes,
+            self._counters,
+            shared_resources(self._config, self._workers),
+            writing,
+        )
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "dai.api.server.worker"),
+            stdin=asyncio.subprocess.PIPE,
+            env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(self._counters)},
+            process_group=0,
+            pass_fds=(writing, self._table.descriptor, *(each for pair in inboxes for each in pair)),
+        )
+        self._processes[number] = process
+        os.close(writing)
+        assert process.stdin is not None
+        with suppress(ConnectionError):
+            process.stdin.write(pickle.dumps(orders))
+            await process.stdin.drain()
+        asyncio.get_running_loop().add_reader(reading, self._heard, number, reading, announce)
+        return process
+
+    def _heard(self, number: int, reading: int, announce: Callable[[], None]) -> None:
+        """A worker answers requests, or has ended before."""
+        asyncio.get_running_loop().remove_reader(reading)
+        answers = os.read(reading, 1) == READY
+        os.close(reading)
+        if not answers or self._stopping.is_set():
+            return
+        self._ready.add(number)
+        if not self._announced and len(self._ready) == self._workers:
+            self._announced = True
+            announce()
+        if self._announced:
+            self._listen()
+
+    def _listen(self) -> None:
+        if not self._stopping.is_set():
+            asyncio.get_running_loop().add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT_AT_ONCE):
+            if not self._ready:
+                asyncio.get_running_loop().remove_reader(self._listening)
+                return
+            try:
+                connection, _ = self._listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                log.error("no connection can be accepted", exc_info=error)
+                self._listen_later()
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._hand_over(connection)
+
+    def _hand_over(self, connection: socket.socket) -> None:
+        with connection:
+            open_now, accepted = self._table.column("connections"), self._table.column("accepted")
+            self._turn += 1
+            fewest = sorted(
+                self._ready,
+                key=lambda each: (
+                    open_now[each] + self._handed[each] - accepted[each],
+                    (each - self._turn) % self._workers,
+                ),
+            )
+            for number in fewest:
+                if self._inboxes[number].send(ACCEPTED, b"", connection.fileno()):
+                    self._handed[number] += 1
+                    return
+        log.warning("a connection was refused: every worker is busy with others")
+        self._listen_later()
+
+    def _listen_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listening)
+        loop.call_later(RETRY_SECONDS, self._listen)

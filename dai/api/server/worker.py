@@ -1,0 +1,67 @@
+"""One of several processes that serve: ``python -m dai.api.server.worker``, which the supervisor starts."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import signal
+import socket
+import sys
+import threading
+from types import FrameType
+
+from dai.api.monitoring.logs import configure
+from dai.api.server.serve import Process, run
+from dai.api.server.supervisor import READY, Orders
+from dai.api.service import Service
+from dai.api.workers.member import Member, part
+from dai.api.workers.peers import Inbox, Peers
+from dai.api.workers.table import Table
+from dai.errors import DaiError
+from dai.service.identities import Identities
+
+
+def main() -> int:
+    configure()
+    signal.signal(signal.SIGTERM, _stopped)
+    orders: Orders = pickle.load(sys.stdin.buffer)  # noqa: S301
+    watching = threading.Thread(target=_end_with_the_supervisor, args=(orders,), name="supervisor", daemon=True)
+    watching.start()
+    try:
+        service = Service(part(orders.config, orders.number, orders.workers, orders.shared), _member(orders))
+    except DaiError as error:
+        print(f"dai: {error}", file=sys.stderr)
+        return 2
+    return run(Process(service, lambda: _tell(orders.ready)), [])
+
+
+def _member(orders: Orders) -> Member:
+    inboxes = [Inbox(socket.socket(fileno=each), socket.socket(fileno=other)) for each, other in orders.inboxes]
+    peers = Peers(orders.number, inboxes)
+    identities = Identities(orders.number, orders.workers)
+    table = Table(orders.table, orders.workers, orders.number)
+    config = orders.config
+    alone = not config.federations and not config.roles and set(config.resources) <= orders.shared
+    return Member(identities, orders.token, table, peers, orders.counters, orders.shared, alone)
+
+
+def _tell(ready: int) -> None:
+    os.write(ready, READY)
+    os.close(ready)
+
+
+def _stopped(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+def _end_with_the_supervisor(orders: Orders) -> None:
+    """As the service would if it was one process."""
+    while os.read(sys.stdin.fileno(), 1):
+        continue
+    shutil.rmtree(orders.counters, ignore_errors=True)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""What the workers of a service count together: a row of numbers for each worker, in memory that all of them share.
+
+A worker writes its own row alone, and the supervisor clears that of one that died: what it had taken is free again. The
+lock is one of the file (``lockf``), which the system releases when its holder dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dai.streams.tally import Tally
+
+COLUMNS = (
+    *("small", "large", "small_waiting", "large_waiting", "small_since", "large_since", "reserved_until"),
+    *("jobs", "jobs_running", "sessions", "stream_bytes", "pushes", "result_bytes"),
+    *("connections", "accepted"),
+)
+"""Of requests (``admission``): how many are at work and wait, since when the first of them waits, and until when places
+are kept for small ones. Of tallies. ``pushes``: requests that push a block. ``accepted``: connections that the
+supervisor handed over, and that the worker has taken, since the service began."""
+_PLACES = {name: number for number, name in enumerate(COLUMNS)}
+
+
+class Table:
+    """In the file of ``descriptor``, which every process inherits; thread-safe."""
+
+    def __init__(self, descriptor: int, workers: int, own: int | None = None) -> None:
+        self.descriptor, self.workers, self.own = descriptor, workers, own
+        self._memory = mmap.mmap(descriptor, 8 * len(COLUMNS) * workers)
+        self._numbers = memoryview(self._memory).cast("d")
+        self._threads = threading.Lock()
+
+    @classmethod
+    def create(cls, workers: int) -> Table:
+        """The supervisor's."""
+        with tempfile.TemporaryFile() as file:
+            os.ftruncate(file.fileno(), 8 * len(COLUMNS) * workers)
+            return cls(os.dup(file.fileno()), workers)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """No other process or thread is in such a block meanwhile. Not to be nested."""
+        with self._threads:
+            fcntl.lockf(self.descriptor, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.lockf(self.descriptor, fcntl.LOCK_UN)
+
+    def get(self, name: str, row: int | None = None) -> float:
+        return self._numbers[self._place(name, row)]
+
+    def set(self, name: str, value: float) -> None:
+        self._numbers[self._place(name, None)] = value
+
+    def column(self, name: str) -> list[float]:
+        """That number of each worker."""
+        return list(self._numbers[_PLACES[name] :: len(COLUMNS)])
+
+    def total(self, name: str) -> float:
+        return sum(self.column(name))
+
+    def clear(self, row: int) -> None:
+        """Forgets what a worker that died had taken."""
+        with self.locked():
+            for name in COLUMNS:
+                if name != "accepted":
+                    self._numbers[self._place(name, row)] = 0.0
+
+    def _place(self, name: str, row: int | None) -> int:
+        row = self.own if row is None else row
+        assert row is not None
+        return row * len(COLUMNS) + _PLACES[name]
+
+
+class SharedTally(Tally):
+    """A column of the table."""
+
+    def __init__(self, table: Table, name: str) -> None:
+        self._table, self._name = table, name
+
+    @property
+    def own(self) -> int:
+        return int(self._table.get(self._name))
+
+    @property
+    def total(self) -> int:
+        return int(self._table.total(self._name))
+
+    def take(self, amount: int, most: float, *, first: bool = False) -> bool:
+        with self._table.locked():
+            total = self._table.total(self._name)
+            if total + amount > most and not (first and not total):
+                return False
+            self._table.set(self._name, self._table.get(self._name) + amount)
+            return True
+
+    def add(self, amount: int) -> None:
+        with self._table.locked():
+            self._table.set(self._name, self._table.get(self._name) + amount)
