@@ -15,12 +15,12 @@ from dai.errors import ConfigurationError, DaiError, MissingDependencyError
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="dai", description="A data service: serve databases, ask them, follow jobs.")
-    made.add_argument("--version", action="version", version=f"dai {dai.__version__}")
-    commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    root = argparse.ArgumentParser(prog="dai", description="A data service: serve databases, ask them, follow jobs.")
+    root.add_argument("--version", action="version", version=f"dai {dai.__version__}")
+    commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for group in (run, ask, look, generate):
         group.add(commands)
-    return made
+    return root
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,10 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return carried_out(parser(), argv)
 
 
-def carried_out(made: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+def carried_out(commands: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
     """As ``main``, for any parser whose commands set ``run``."""
-    name = made.prog
-    arguments = made.parse_args(argv)
+    name = commands.prog
+    arguments = commands.parse_args(argv)
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()

@@ -223,9 +223,9 @@ def _named(document: dict[str, Any], section: str) -> list[tuple[str, dict[str, 
 def _resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[str, str]) -> ResourceConfig:
     where = f"resources.{name}"
     resource: ResourceConfig = section(ResourceConfig, where, value, base, name=name)
-    given = [kind for kind in ("url", "collections", "directory") if getattr(resource, kind) is not None]
-    if len(given) != 1:
-        what = " and ".join(given) or "none of them"
+    kinds = [kind for kind in ("url", "collections", "directory") if getattr(resource, kind) is not None]
+    if len(kinds) != 1:
+        what = " and ".join(kinds) or "none of them"
         raise ConfigurationError(f"[{where}] needs one of url, collections and directory, but has {what}.")
     if resource.url is None:
         return resource
@@ -250,13 +250,13 @@ def database_url(text: str, where: str, base: Path, password: str | None = None)
     except ArgumentError:
         hint = "It looks like postgresql://user@host/database or sqlite:///file.db."
         raise ConfigurationError(f"{where} is not a database URL.", hint=hint) from None
-    given = url
+    original = url
     if password is not None:
         url = url.set(password=password)
     database = url.database or ""
     if url.get_backend_name() in _FILE_DATABASES and database not in ("", ":memory:") and database[:5] != "file:":
         url = url.set(database=str((base / database).resolve()))
-    return text if url == given else url.render_as_string(hide_password=False)
+    return text if url == original else url.render_as_string(hide_password=False)
 
 
 def secret(value: str, where: str, environment: Mapping[str, str], base: Path) -> str:
@@ -300,9 +300,9 @@ class _Override(str):
     """A value from the environment: text that is read as what its place wants."""
 
     def __new__(cls, text: str, variable: str) -> _Override:
-        made = super().__new__(cls, text)
-        made.variable = variable
-        return made
+        secret = super().__new__(cls, text)
+        secret.variable = variable
+        return secret
 
     variable: str
 
@@ -324,13 +324,13 @@ def keys(kind: Any) -> dict[str, str]:
     return {each.name: each.name for each in fields} | former
 
 
-def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **given: Any) -> Any:
+def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **fixed: Any) -> Any:
     """A dataclass ``kind`` of the values of a section; ``given`` are fields that no key sets. ``where`` names it in
     errors. ConfigurationError for an unknown key, with the nearest, and for a value of another type."""
     hints = typing.get_type_hints(kind)
     bounds = {each.name: each.metadata for each in dataclasses.fields(kind)}
-    known = {key: name for key, name in keys(kind).items() if name not in given}
-    found: dict[str, Any] = dict(given)
+    known = {key: name for key, name in keys(kind).items() if name not in fixed}
+    fields: dict[str, Any] = dict(fixed)
     for name, value in values.items():
         key = known.get(name.replace("-", "_"))
         if key is None:
@@ -340,10 +340,10 @@ def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **give
                 f"{whose} has no key {name!r}{source}.", hint=nearest(name, list(dict.fromkeys(known.values())))
             )
         place = f"{where}.{name}" if where else name
-        if key in found:
+        if key in fields:
             raise ConfigurationError(f"{place}: {key} is set already, by another key.", hint=f"Set {key} once.")
-        found[key] = _bounded(_value(value, hints[key], place, base), place, bounds[key])
-    return kind(**found)
+        fields[key] = _bounded(_value(value, hints[key], place, base), place, bounds[key])
+    return kind(**fields)
 
 
 def _bounded(value: Any, where: str, bounds: Mapping[str, Any]) -> Any:

@@ -71,11 +71,11 @@ class DaiError(Exception):
         the rows they changed, by end point, in ``extra["update_counts"]``."""
         if activities and "committed" not in self.extra:
             self.extra["committed"] = list(activities)
-            told = f"Committed before that, and not undone: {', '.join(activities)}."
+            note = f"Committed before that, and not undone: {', '.join(activities)}."
             if counts:
                 self.extra["update_counts"] = dict(counts)
-                told += f" Rows changed: {', '.join(f'{name} {count:,}' for name, count in counts.items())}."
-            self.hint = f"{self.hint}\n{told}" if self.hint else told
+                note += f" Rows changed: {', '.join(f'{name} {count:,}' for name, count in counts.items())}."
+            self.hint = f"{self.hint}\n{note}" if self.hint else note
         return self
 
     def problem(self, instance: str | None = None) -> dict[str, Any]:
@@ -287,11 +287,11 @@ def caret(sql: str, position: int, width: int = 100) -> str:
 
 
 def _walk(kind: type[DaiError]) -> dict[str, type[DaiError]]:
-    found = {kind.code: kind} if kind is not DaiError else {}
+    kinds = {kind.code: kind} if kind is not DaiError else {}
     for child in kind.__subclasses__():
         for code, below in _walk(child).items():
-            found.setdefault(code, below)  # a subclass without a code of its own does not stand for its parent's
-    return found
+            kinds.setdefault(code, below)  # a subclass without a code of its own does not stand for its parent's
+    return kinds
 
 
 def by_code(code: str) -> type[DaiError]:

@@ -160,25 +160,25 @@ class Work:
         began = time.perf_counter()
         # What a role reports is wanted at once, and so is the session's id.
         seconds = 0.0 if self.role or self.awaited else GATHER_SECONDS
-        found: Pieces = []
+        pieces: Pieces = []
         size = 0
         try:
             for piece in self._pieces:
-                found.append(piece)
+                pieces.append(piece)
                 size += memoryview(piece).nbytes
                 if not self._ended and (size >= GATHER_BYTES or time.perf_counter() - began > seconds):
-                    return found, False
+                    return pieces, False
         except DaiError as error:
-            if not found or not self._sent:
+            if not pieces or not self._sent:
                 raise
             # what came before it is delivered
             self._late = error
             self._close()
-            return found, False
+            return pieces, False
         finally:
             self._produce += time.perf_counter() - began
         self._close()
-        return found, True
+        return pieces, True
 
     # --- what is pulled ---------------------------------------------------------------------------------------------
 
@@ -242,8 +242,8 @@ class Work:
         self.error = self.cancellation.cause or error
         self.status, self.media_type, self.rows = PARTIAL, MEDIA_TYPE, 0
         session = self.environment.session.id
-        told = partial(self._running, self._counts, output, self.error, session, self.request)
-        return told if self.coding == IDENTITY else b"".join(compress(iter([told]), self.coding))
+        body = partial(self._running, self._counts, output, self.error, session, self.request)
+        return body if self.coding == IDENTITY else b"".join(compress(iter([body]), self.coding))
 
     def _encoded(self, end: EndPoint, source: Source) -> ByteStream:
         if isinstance(source, Stream):

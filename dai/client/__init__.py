@@ -76,8 +76,8 @@ def parted(url: str) -> tuple[str, str | None]:
         raise RequestError(f"{url!r} is not an address.", hint=f"Did you mean 'http://{url}'?")
     parts = urlsplit(url)
     path = parts.path.rstrip("/")
-    before, found, name = path.rpartition("/resources/")
-    if not found:
+    before, separator, name = path.rpartition("/resources/")
+    if not separator:
         before, _, name = path.rpartition("/")
         if name == "resources":
             name = ""

@@ -44,26 +44,26 @@ def document(*activities: ElementTree.Element, documentation: str | None = None)
     return _serialised(root)
 
 
-def as_bytes(given: Any) -> bytes:
+def as_bytes(document: Any) -> bytes:
     """The document in ``given``: bytes; text that begins with ``<``; a path; an element of ElementTree or lxml.
 
     Raises RequestError for anything else, OSError where a file cannot be read.
     """
-    if isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given)
-    if isinstance(given, str):
-        if given.lstrip("\ufeff \t\r\n").startswith("<"):
-            return _encoded(given)
+    if isinstance(document, bytes | bytearray | memoryview):
+        return bytes(document)
+    if isinstance(document, str):
+        if document.lstrip("\ufeff \t\r\n").startswith("<"):
+            return _encoded(document)
         raise RequestError(
-            f"{given[:60]!r} is not an XML document.", hint="For a file give a pathlib.Path, for SQL use .query(…)."
+            f"{document[:60]!r} is not an XML document.", hint="For a file give a pathlib.Path, for SQL use .query(…)."
         )
-    if isinstance(given, os.PathLike):
-        return Path(given).read_bytes()
-    if hasattr(given, "getroot"):
-        given = given.getroot()
-    if hasattr(given, "tag") and hasattr(given, "iter"):
-        return _serialised(given)
-    raise RequestError(f"A perform document is bytes, text, a path or an element, not {type(given).__name__}.")
+    if isinstance(document, os.PathLike):
+        return Path(document).read_bytes()
+    if hasattr(document, "getroot"):
+        document = document.getroot()
+    if hasattr(document, "tag") and hasattr(document, "iter"):
+        return _serialised(document)
+    raise RequestError(f"A perform document is bytes, text, a path or an element, not {type(document).__name__}.")
 
 
 def input_streams(document: bytes) -> list[str]:

@@ -147,8 +147,8 @@ class Resource:
         path = f"{self._path}/perform" + _parameters(output=output, blocksize=blocksize, session=session)
         reply = self.service.transport.send("POST", path, as_bytes(document), headers)
         if reply.status == PARTIAL:
-            with Response(reply.body) as told:
-                told.check()
+            with Response(reply.body) as received:
+                received.check()
             raise DataError("The service says that a part of the document failed, and not which.")
         if output is not None:
             return _result(reply, blocksize, progress)
@@ -183,8 +183,8 @@ class Resource:
         """What the database knows of a table without reading it: ``rows``, ``size_bytes``, and in ``columns``, by name,
         ``distinct``, ``null_fraction``, ``low``, ``high``, ``width``; None for what it does not know. NotFoundError
         suggests the nearest name."""
-        found: Mapping[str, Any] = self.service.get(f"{self._path}/statistics{_parameters(table=table)}")
-        return found
+        reported: Mapping[str, Any] = self.service.get(f"{self._path}/statistics{_parameters(table=table)}")
+        return reported
 
     def jobs(self) -> Jobs:
         """The service's jobs on this resource."""
@@ -269,13 +269,13 @@ def _query(
         raise DataError(f"A parameter cannot be sent: {error}.") from error
 
 
-def _table(name: str, given: Any) -> str:
+def _table(name: str, table: Any) -> str:
     import pyarrow as pa
 
     from dai.formats.inline import text_of
 
     try:
-        return text_of(given if isinstance(given, pa.Table) else pa.table(given))
+        return text_of(table if isinstance(table, pa.Table) else pa.table(table))
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise DataError(f"The table {name!r} cannot be sent: {error}") from error
 
@@ -298,9 +298,9 @@ def _value(value: Any) -> Any:
     )
 
 
-def _parameters(**given: Any) -> str:
-    said = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in given.items() if value is not None)
-    return f"?{said}" if said else ""
+def _parameters(**parameters: Any) -> str:
+    query = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in parameters.items() if value is not None)
+    return f"?{query}" if query else ""
 
 
 def _id(reply: Reply) -> str:

@@ -119,13 +119,13 @@ def _field_text(column: pa.Array, field: pa.Field) -> pa.Array:
     if pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type):
         return text
     here = byte_view(text)
-    found = [special for special in _SPECIAL if (here == ord(special)).any()]
+    specials = [special for special in _SPECIAL if (here == ord(special)).any()]
     marked = pc.equal(text, "")
-    for special in found:
+    for special in specials:
         marked = pc.or_(marked, pc.match_substring(text, special))
     if not pc.any(marked, min_count=0).as_py():
         return text
-    doubled = pc.replace_substring(text, '"', '""') if '"' in found else text
+    doubled = pc.replace_substring(text, '"', '""') if '"' in specials else text
     return pc.if_else(marked, pc.binary_join_element_wise('"', doubled, '"', ""), text)
 
 
@@ -289,8 +289,8 @@ def _read(part: bytes, line: int, types: list[pa.DataType]) -> pa.Table:
     return table
 
 
-def _skip(found: list[Any], row: Any) -> str:
-    found.append(row)
+def _skip(skipped: list[Any], row: Any) -> str:
+    skipped.append(row)
     return "skip"
 
 

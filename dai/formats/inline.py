@@ -66,14 +66,14 @@ def table_of(text: str, most: int) -> pa.Table:
 
 def tables_of(document: Mapping[str, Any], most: int) -> dict[str, pa.Table]:
     """The member ``tables`` of a JSON document, by name; ``most`` bytes together."""
-    given = document.get("tables") or {}
-    if not isinstance(given, Mapping) or not all(isinstance(each, str) for each in given.values()):
+    encoded = document.get("tables") or {}
+    if not isinstance(encoded, Mapping) or not all(isinstance(each, str) for each in encoded.values()):
         raise DataError("'tables' must be an object: the name of each table with its Arrow stream in base64.")
-    found: dict[str, pa.Table] = {}
-    for name, text in given.items():
-        found[name] = table_of(text, most)
-        most -= max(len(text) // 4 * 3, size_of(found[name]))
-    return found
+    tables: dict[str, pa.Table] = {}
+    for name, text in encoded.items():
+        tables[name] = table_of(text, most)
+        most -= max(len(text) // 4 * 3, size_of(tables[name]))
+    return tables
 
 
 def _is_text(type: pa.DataType) -> bool:

@@ -211,14 +211,14 @@ def _original(file: pq.ParquetFile) -> pa.Schema:
     """The schema before ``_storable``. Who edits one of our files may carry our metadata along with columns that are no
     longer those; then the file's own schema counts.
     """
-    found = file.schema_arrow
-    metadata = dict(found.metadata or {})
+    stored = file.schema_arrow
+    metadata = dict(stored.metadata or {})
     kept = metadata.pop(_SCHEMA, None)
     if kept is not None:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(kept)))
-        if _storable(schema).equals(found.remove_metadata()):
+        if _storable(schema).equals(stored.remove_metadata()):
             return schema
-    return found.with_metadata(metadata or None)
+    return stored.with_metadata(metadata or None)
 
 
 def _batches(file: pq.ParquetFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -227,20 +227,20 @@ def _build(node: etree._Element, declared: type) -> dict[str, Any]:
     """The values of the declared fields, whose names and types are checked already."""
     values: dict[str, Any] = {}
     for spec in fields_of(declared):
-        found = list(_values(node, spec))
+        field_values = list(_values(node, spec))
         if spec.many:
-            if spec.required and not found:
+            if spec.required and not field_values:
                 raise _missing(node, spec)
-            values[spec.field] = tuple(found)
-        elif len(found) > 1:
+            values[spec.field] = tuple(field_values)
+        elif len(field_values) > 1:
             raise DocumentError(
-                f"{_local(node)} has {len(found)} of {_shown(spec)}; one is allowed.",
+                f"{_local(node)} has {len(field_values)} of {_shown(spec)}; one is allowed.",
                 line=_line(node),
                 element=_local(node),
                 expected=f"one {_shown(spec)}",
             )
-        elif found:
-            values[spec.field] = found[0]
+        elif field_values:
+            values[spec.field] = field_values[0]
         elif spec.required:
             raise _missing(node, spec)
     return values

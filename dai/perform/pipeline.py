@@ -176,8 +176,8 @@ class Running:
 
     def _open_activity(self, activity: Activity) -> None:
         try:
-            given = activity.run(_Context(self, activity))
-            sources = given if isinstance(given, tuple) else (given,)
+            outputs = activity.run(_Context(self, activity))
+            sources = outputs if isinstance(outputs, tuple) else (outputs,)
             for port, source in zip(activity.outputs(), sources, strict=True):
                 if source is None:
                     raise TypeError(f"{activity.element} gave nothing for {port.element}")

@@ -205,11 +205,11 @@ def _towards(perform: Perform, culprit: str) -> dict[str, tuple[str, str]]:
             for consumer in perform.consumers[port.link]:
                 links[producer.name].append((consumer, "producer"))
                 links[consumer].append((producer.name, "consumer"))
-    found: dict[str, tuple[str, str]] = {}
+    towards: dict[str, tuple[str, str]] = {}
     reached = [culprit]
     for at in reached:
         for name, side in links[at]:
-            if name not in found and name != culprit:
-                found[name] = (at, side)
+            if name not in towards and name != culprit:
+                towards[name] = (at, side)
                 reached.append(name)
-    return found
+    return towards

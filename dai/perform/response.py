@@ -237,10 +237,10 @@ def _cdata_text(data: bytes) -> bytes:
         except UnicodeDecodeError as error:
             raise EncodingError("The text is not UTF-8.", hint=_ELSEWHERE) from error
     if len(data.translate(None, _CONTROL)) < len(data) or b"\xef\xbf\xbe" in data or b"\xef\xbf\xbf" in data:
-        found = _FORBIDDEN.search(data.decode())
-        assert found is not None
+        match = _FORBIDDEN.search(data.decode())
+        assert match is not None
         raise EncodingError(
-            f"The text holds the character U+{ord(found[0]):04X}, which XML cannot carry.", hint=_ELSEWHERE
+            f"The text holds the character U+{ord(match[0]):04X}, which XML cannot carry.", hint=_ELSEWHERE
         )
     data = data.replace(b"]]>", _CDATA_END)
     # a parser turns a raw carriage return into a line feed

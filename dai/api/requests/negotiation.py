@@ -33,14 +33,14 @@ def accepted(accept: str | None) -> tuple[tuple[str, float], ...]:
 def best(accept: str | None, offers: Sequence[str]) -> str | None:
     """The offer of the highest weight, the first of equals; None where none is accepted."""
     ranges = accepted(accept)
-    found, most = None, 0.0
+    offered, most = None, 0.0
     for offer in offers:
         for media_range, weight in ranges:
             if media_range in (offer, "*/*") or (media_range.endswith("/*") and offer.startswith(media_range[:-1])):
                 if weight > most:
-                    found, most = offer, weight
+                    offered, most = offer, weight
                 break
-    return found
+    return offered
 
 
 def accepts_xml(accept: str | None) -> bool:

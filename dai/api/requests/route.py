@@ -115,5 +115,5 @@ def _check_body(request: Request, media_types: list[str]) -> None:
     kind = content_type(request)
     suffix = f"application/{kind.rpartition('+')[2]}" if "+" in kind else kind
     if {"*/*", kind, suffix}.isdisjoint(media_types):
-        said = f"is {kind[:100]}" if kind else "has no Content-Type"
-        raise UnsupportedMediaTypeError(f"The body {said}.", hint=f"Send {' or '.join(media_types)}.")
+        reason = f"is {kind[:100]}" if kind else "has no Content-Type"
+        raise UnsupportedMediaTypeError(f"The body {reason}.", hint=f"Send {' or '.join(media_types)}.")

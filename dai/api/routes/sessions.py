@@ -76,14 +76,14 @@ async def delete_session(service: TheService, session: Text) -> Response:
 def described(session: Session) -> dict[str, Any]:
     streams = []
     for direction, name, mailbox in session.streams():
-        blocks, held = mailbox.held
+        blocks, size = mailbox.held
         streams.append(
             {
                 "name": name,
                 "direction": direction,
                 "next": mailbox.expected,
                 "blocks": blocks,
-                "bytes": held,
+                "bytes": size,
                 "ended": mailbox.ended,
             }
         )

@@ -181,8 +181,8 @@ async def put_block(
     mailbox = opened.find_input(stream)
     limit = service.config.limits.block_bytes
     size = body.size(limit)
-    said = request.headers.get("x-block-rows", "")
-    rows = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else 0
+    header_rows = request.headers.get("x-block-rows", "")
+    rows = int(header_rows) if header_rows.isascii() and header_rows.isdigit() and len(header_rows) < 10 else 0
     changes = _Changes(asked.wait, mailbox, service.sessions.budget)
     try:
         mailbox.check_offer(number)

@@ -56,9 +56,9 @@ class Turns:
                 self._free += 1
                 return
             oldest = next(self._given) % OLDEST_EVERY == 0
-            found = min(self._waiting, key=lambda each: each[1] if oldest else each[0])
-            self._waiting.remove(found)
-        found[2].release()
+            waiter = min(self._waiting, key=lambda each: each[1] if oldest else each[0])
+            self._waiting.remove(waiter)
+        waiter[2].release()
 
     @contextmanager
     def left(self, had: float) -> Iterator[None]:

@@ -128,7 +128,7 @@ class Plain:
             self._cancellation.check()
             if not self._open:
                 raise TruncatedError("This result was closed before it was read to its end.")
-            found = read(argument)
+            result = read(argument)
         except TimeoutError as error:
             self.close()
             raise UnreachableError(
@@ -148,7 +148,7 @@ class Plain:
         if self._cancellation.cancelled:  # until now that has only woken this thread
             self.close()
             self._cancellation.check()
-        return found
+        return result
 
     def _interrupted(self) -> None:
         with self._lock:
@@ -174,13 +174,13 @@ class Plain:
 
     def _truncated(self) -> DaiError:
         correlation = self._response.headers.get("x-request-id")
-        told = self._why(correlation) if correlation and self._response.chunked else None
-        if isinstance(told, RequestError | LimitError | DatabaseUnavailableError):
-            told.detail += " What arrived is not the whole result."
-            return told
+        reason = self._why(correlation) if correlation and self._response.chunked else None
+        if isinstance(reason, RequestError | LimitError | DatabaseUnavailableError):
+            reason.detail += " What arrived is not the whole result."
+            return reason
         return TruncatedError(
             f"The transfer broke off after about {self.received:,} bytes; what arrived is not the whole result.",
-            hint=(f"The service stopped it: {told.detail}" if told is not None else _UNTOLD)
+            hint=(f"The service stopped it: {reason.detail}" if reason is not None else _UNTOLD)
             + (f"\nCorrelation id: {correlation}" if correlation else ""),
         )
 

@@ -62,7 +62,7 @@ def from_reply(status: int, media_type: str, body: bytes, correlation: str | Non
 
 def _from_response(body: bytes, correlation: str | None) -> DaiError | None:
     """The first ``error`` element of a response document."""
-    found: list[DaiError] = []
+    errors: list[DaiError] = []
     inside: list[dict[str, Any]] = []
 
     def start(name: str, attributes: dict[str, str]) -> None:
@@ -75,7 +75,7 @@ def _from_response(body: bytes, correlation: str | None) -> DaiError | None:
 
     def end(name: str) -> None:
         if name.rpartition(":")[2] == "error":
-            found.append(from_problem(inside.pop(), correlation=correlation))
+            errors.append(from_problem(inside.pop(), correlation=correlation))
 
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, data
@@ -83,7 +83,7 @@ def _from_response(body: bytes, correlation: str | None) -> DaiError | None:
         parser.Parse(body, True)
     except expat.ExpatError:
         return None
-    return found[0] if found else None
+    return errors[0] if errors else None
 
 
 def error_members(attributes: Mapping[str, str]) -> dict[str, Any]:

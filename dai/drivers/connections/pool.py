@@ -85,10 +85,10 @@ class Pool(Generic[C]):
         cancellation's cause.
         """
         while True:
-            found = self._idle_or_place(cancellation, self._limit.wait if wait is None else wait)
-            if found is None:
+            idle = self._idle_or_place(cancellation, self._limit.wait if wait is None else wait)
+            if idle is None:
                 return self._opened()
-            connection, since = found
+            connection, since = idle
             if self._usable(connection, since):
                 return connection
             self.discard(connection)
@@ -129,9 +129,9 @@ class Pool(Generic[C]):
     def clear(self) -> None:
         """Discards what lies idle: after a connection turned out to be broken the others probably are too."""
         with self._limit.lock:
-            found = [connection for connection, _ in self.idle]
+            connections = [connection for connection, _ in self.idle]
             self.idle.clear()
-        for connection in found:
+        for connection in connections:
             self.discard(connection)
 
     def close(self) -> None:

@@ -163,13 +163,13 @@ class PooledDriver(Driver, Generic[C]):
         transactional: bool = True,
     ) -> int:
         """Where the database commits CREATE TABLE by itself, a table made here is dropped again when the load fails."""
-        made = False
+        created = False
 
         def prepare(session: Session, create: bool) -> bulk.Insert:
-            nonlocal made
+            nonlocal created
             if create:
                 self._create(session, table, stream.schema)
-                made = True
+                created = True
             return self._insert(session, table, stream.schema, transactional)
 
         try:
@@ -177,7 +177,7 @@ class PooledDriver(Driver, Generic[C]):
                 self, stream, prepare, cancellation=cancellation, create=create, transactional=transactional
             )
         except BaseException:
-            if made and transactional:
+            if created and transactional:
                 with contextlib.suppress(Exception):
                     self._undo_create(table)
             raise

@@ -121,8 +121,8 @@ def chained(starts: Positions, ends: Positions, size: int, head: int) -> tuple[P
         wrong = np.flatnonzero(ends[:-1] != starts[1:])
         last = int(wrong[0]) if len(wrong) else len(starts) - 1
         at = int(ends[last])
-        found = int(np.searchsorted(starts, at))
-        if at > size - head or found == len(starts) or starts[found] != at:
+        index = int(np.searchsorted(starts, at))
+        if at > size - head or index == len(starts) or starts[index] != at:
             count = last + 1 if at <= size else last
             return starts[:count], ends[:count]
         reached = np.zeros(size + 1, np.bool_)

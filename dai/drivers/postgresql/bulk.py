@@ -171,14 +171,14 @@ def settings(query: Query, description: Description) -> tuple[str, list[str], st
     """The statement that keeps the values of the parameters as settings, these values in its order, and the query that
     reads them."""
     values = [None if value is None else value.decode() for value in query.parameters.values]
-    given = [(number, value) for number, value in enumerate(values, 1) if value is not None]
-    calls = (f"set_config('dai.p{number}', ${at}, true)" for at, (number, _) in enumerate(given, 1))
+    bound = [(number, value) for number, value in enumerate(values, 1) if value is not None]
+    calls = (f"set_config('dai.p{number}', ${at}, true)" for at, (number, _) in enumerate(bound, 1))
 
     def text(number: int) -> str:
         value = "NULL" if values[number - 1] is None else f"current_setting('dai.p{number}')"
         return f"CAST({value} AS {description.parameter_types[number - 1]})"
 
-    return f"SELECT {', '.join(calls)}", [value for _, value in given], replace_markers(query.text, text, SYNTAX).sql
+    return f"SELECT {', '.join(calls)}", [value for _, value in bound], replace_markers(query.text, text, SYNTAX).sql
 
 
 def _set_parameters(connection: adbc.AdbcConnection, query: Query, description: Description) -> str:

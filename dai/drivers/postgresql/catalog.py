@@ -82,8 +82,8 @@ def _rows(result: PGresult) -> list[Row]:
 def tables(connection: psycopg.Connection[Any], pattern: str, descriptions: Descriptions) -> tuple[TableInfo, ...]:
     """See ``Driver.tables``."""
     parameters = Parameters((pattern.encode(),), (25,))
-    found = one_round_trip(connection, [(sql.encode(), parameters) for sql in (_TABLES, _COLUMNS, _KEYS, _INDEXES)])
-    table_rows, column_rows, key_rows, index_rows = (_rows(result) for result in found)
+    results = one_round_trip(connection, [(sql.encode(), parameters) for sql in (_TABLES, _COLUMNS, _KEYS, _INDEXES)])
+    table_rows, column_rows, key_rows, index_rows = (_rows(result) for result in results)
     wanted = tuple(Wanted(str(row[1]), int(str(row[2])), int(str(row[3]))) for row in column_rows)
     fields = [each.field for each in descriptions.shapes(connection, wanted, transaction=True)]
     columns: dict[str | None, list[Column]] = defaultdict(list)
@@ -181,11 +181,11 @@ def statistics(connection: psycopg.Connection[Any], table: str) -> Statistics:
     size, columns, names = one_round_trip(
         connection, [(_SIZE, parameters), (_STATISTICS, parameters), (_NAMES, Parameters())]
     )
-    found = _rows(size)
-    if not found:
+    sizes = _rows(size)
+    if not sizes:
         known = [str(row[0]) for row in _rows(names)]
         raise NotFoundError(f"There is no table {table!r}.", hint=nearest(name, known) if known else None)
-    rows, bytes_, _, _ = found[0]
+    rows, bytes_, _, _ = sizes[0]
     return Statistics(
         rows=None if rows is None else int(rows),
         size_bytes=None if bytes_ is None else int(bytes_),

@@ -77,9 +77,9 @@ def _microseconds(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 
 
 def _in_range(numbers: pa.Array, per_second: int, name: str) -> None:
-    found = pc.min_max(numbers).as_py()
-    if found["min"] is not None and not (
-        _YEAR_1 * per_second <= found["min"] and found["max"] < _YEAR_10000 * per_second
+    extremes = pc.min_max(numbers).as_py()
+    if extremes["min"] is not None and not (
+        _YEAR_1 * per_second <= extremes["min"] and extremes["max"] < _YEAR_10000 * per_second
     ):
         raise DataError(
             f"The column {name!r} holds a date outside the years 1 to 9999, which cannot be loaded.", column=name

@@ -159,14 +159,14 @@ def _elements(shape: Shape, cell: bytes) -> list[bytes | None]:
         raise bounds_refused(
             "".join(f"[{low}:{low + n - 1}]" for n, low in zip(bounds[::2], bounds[1::2], strict=True))
         )
-    found: list[bytes | None] = []
+    elements: list[bytes | None] = []
     at = 20
     for _ in range(count):
         length = int.from_bytes(cell[at : at + 4], "big", signed=True)
         at += 4
         if length < 0:
-            found.append(None)
+            elements.append(None)
         else:
-            found.append(cell[at : at + length])
+            elements.append(cell[at : at + length])
             at += length
-    return found
+    return elements

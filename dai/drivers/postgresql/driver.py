@@ -1,11 +1,9 @@
 """PostgreSQL: few rows and everything else by psycopg, many rows from its socket, or by ADBC where they cannot be read
 there; one limit of connections for all.
 
-The parts: ``postgresql_wire`` sends statements, ``postgresql_types`` says what each column becomes,
-``postgresql_read`` describes queries and reads few rows (made arrays by ``postgresql_decode``), ``postgresql_rows``
-reads many, or ``postgresql_bulk`` does, ``postgresql_write`` changes, calls and loads (by the CSV of
-``postgresql_copy``), ``postgresql_catalog`` reflects, ``postgresql_errors`` translates what the database has against
-it.
+The modules: ``wire`` sends statements, ``types`` says what each column becomes, ``read`` describes queries and reads
+few rows (``decode`` makes arrays of them), ``rows`` reads many, or ``bulk`` does, ``write`` changes, calls and loads
+(by the CSV of ``copy``), ``catalog`` reflects, ``errors`` translates what the database refuses.
 """
 
 from __future__ import annotations
@@ -226,7 +224,7 @@ class PostgreSQL(Driver):
             return self._descriptions.describe(connection, query, plan=plan)
 
     def _releaser(self, connection: psycopg.Connection[Any]) -> Callable[[bool], None]:
-        """Gives the connection back, once: to the pool when clean, to the wolves otherwise."""
+        """Gives the connection back, once: to the pool when clean, closed otherwise."""
         lock = threading.Lock()
         done = False
 
@@ -325,29 +323,31 @@ class PostgreSQL(Driver):
 
     def _connect(self) -> psycopg.Connection[Any]:
         try:
-            made = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None, client_encoding="utf-8")
+            connection = psycopg.connect(
+                self._conninfo, autocommit=True, prepare_threshold=None, client_encoding="utf-8"
+            )
         except psycopg.Error as error:
             raise from_psycopg(error, connecting=True) from error
         try:
-            prepare(made)
+            prepare(connection)
         except BaseException:
-            made.close()
+            connection.close()
             raise
-        return made
+        return connection
 
     def _connect_adbc(self) -> adbc.AdbcConnection:
         try:
             with self._database_lock:
                 if self._database is None:  # knows the server's types, which takes longer than connecting
                     self._database = adbc_driver_postgresql.connect(self._uri)
-            made = adbc.AdbcConnection(self._database)
+            connection = adbc.AdbcConnection(self._database)
         except adbc.Error as error:
             raise from_adbc(error) from error
         for sql in (SETTINGS, LOOK):
-            with suppress(adbc.Error), adbc.AdbcStatement(made) as statement:
+            with suppress(adbc.Error), adbc.AdbcStatement(connection) as statement:
                 statement.set_sql_query(sql)
                 statement.execute_update()
-        return made
+        return connection
 
 
 def _quiet(connection: psycopg.Connection[Any]) -> bool:

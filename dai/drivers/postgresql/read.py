@@ -113,8 +113,8 @@ def prepared_query(sql: str, parameters: Parameters, tables: Tables = NO_TABLES)
     check_count(bound.count - len(arrays), len(parameters.values))
     check_most(bound.count)
     # The tables stand in front of all the query's own markers.
-    given = Parameters((*arrays, *parameters.values), (*(0 for _ in arrays), *parameters.oids))
-    return Query(sql, text, bound, given)
+    bound_parameters = Parameters((*arrays, *parameters.values), (*(0 for _ in arrays), *parameters.oids))
+    return Query(sql, text, bound, bound_parameters)
 
 
 class Descriptions:
@@ -127,11 +127,11 @@ class Descriptions:
 
     def get(self, query: Query) -> Description | None:
         with self._lock:
-            found = self._kept.get(query.key)
-            if found is None or found.until < time.monotonic():
+            description = self._kept.get(query.key)
+            if description is None or description.until < time.monotonic():
                 return None
             self._kept.move_to_end(query.key)
-            return found
+            return description
 
     def forget(self, query: Query) -> None:
         with self._lock:
@@ -143,7 +143,7 @@ class Descriptions:
         """Asks the database; a round trip, and another one for types that were never met."""
         inner = query.bound.sql
         plan = plan and query.copyable
-        told = described(
+        answer = described(
             connection,
             inner.encode(),
             query.parameters,
@@ -152,8 +152,8 @@ class Descriptions:
             plan=plan,
             transaction=transaction,
         )
-        shapes = self.shapes(connection, told.columns, transaction=transaction)
-        direct = uncasts(shapes, told.columns, self._types)
+        shapes = self.shapes(connection, answer.columns, transaction=transaction)
+        direct = uncasts(shapes, answer.columns, self._types)
         if not query.copyable:  # SHOW, EXPLAIN and FETCH cannot stand in a subquery
             if direct is None:
                 raise DataError(
@@ -161,11 +161,11 @@ class Descriptions:
                     hint="Cast it to text in the query of the cursor.",
                 )
             shapes = direct
-        parameter_types = self._parameter_types(connection, told.parameter_oids, transaction)
-        rows, width = _estimate(told.plan)
+        parameter_types = self._parameter_types(connection, answer.parameter_oids, transaction)
+        rows, width = _estimate(answer.plan)
         many = Projection.of(inner, shapes)
-        found = Description(
-            told.columns,
+        description = Description(
+            answer.columns,
             pa.schema([each.field for each in shapes]),
             pa.struct([each.field for each in shapes]),
             inner,
@@ -177,10 +177,10 @@ class Descriptions:
             time.monotonic() + KEPT_SECONDS,
         )
         with self._lock:
-            self._kept[query.key] = found
+            self._kept[query.key] = description
             while len(self._kept) > KEPT_STATEMENTS:
                 self._kept.popitem(last=False)
-        return found
+        return description
 
     def shapes(
         self, connection: psycopg.Connection[Any], columns: tuple[Wanted, ...], *, transaction: bool

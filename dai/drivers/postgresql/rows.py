@@ -73,14 +73,14 @@ def readable(connection: psycopg.Connection[Any]) -> bool:
 
 def shapes_of(description: Description) -> tuple[Shape, ...] | None:
     """How the columns travel here, in their own binary form where that is read here; None where one of them cannot."""
-    found = []
+    readers = []
     for own, cast in zip(description.few.shapes, description.many.shapes, strict=True):
         if cast.array:
             return None
         kind = own.field.type
         numeric = own.wire == "numeric" and pa.types.is_decimal128(kind) and kind.precision <= _DIGITS
-        found.append(own if own.wire in _TEXTS or own.wire in _NUMBERS or numeric else cast)
-    return tuple(found) or None
+        readers.append(own if own.wire in _TEXTS or own.wire in _NUMBERS or numeric else cast)
+    return tuple(readers) or None
 
 
 def copied(
@@ -110,8 +110,8 @@ def copied(
         if query.parameters.values:
             calls, values, inner = settings(query, description)
             if values:
-                given = Parameters(tuple(each.encode() for each in values), (TEXT,) * len(values))
-                one_round_trip(connection, [(calls.encode(), given)], transaction=False)
+                text_parameters = Parameters(tuple(each.encode() for each in values), (TEXT,) * len(values))
+                one_round_trip(connection, [(calls.encode(), text_parameters)], transaction=False)
         copy = _Copy(connection, Projection.of(inner, shapes).sql, query.sql)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -233,8 +233,8 @@ def _messages(data: Bytes, columns: int) -> tuple[Positions, Positions]:
     # Letter, length below 16 MiB, number of columns.
     looks = (data[:-6] == 0x64) & (data[1:-5] == 0) & (data[5:-1] == high) & (data[6:] == low)
     starts = np.flatnonzero(looks)
-    found = chained(starts, starts + 1 + _at(data, ">i4", starts + 1), len(data), 7) if len(starts) else None
-    return _walked(data, columns) if found is None else found
+    offsets = chained(starts, starts + 1 + _at(data, ">i4", starts + 1), len(data), 7) if len(starts) else None
+    return _walked(data, columns) if offsets is None else offsets
 
 
 def _walked(data: Bytes, columns: int) -> tuple[Positions, Positions]:
@@ -247,8 +247,8 @@ def _walked(data: Bytes, columns: int) -> tuple[Positions, Positions]:
         if at > size:
             break
         bounds.append(at)
-    found = np.array(bounds, np.int64)
-    return found[:-1], found[1:]
+    offsets = np.array(bounds, np.int64)
+    return offsets[:-1], offsets[1:]
 
 
 def _at(data: Bytes, dtype: Any, places: Positions) -> NDArray[Any]:
@@ -261,7 +261,7 @@ def _at(data: Bytes, dtype: Any, places: Positions) -> NDArray[Any]:
 def _arrays(data: Bytes, starts: Positions, ends: Positions, shapes: tuple[Shape, ...]) -> list[pa.Array]:
     """The columns of the rows in these messages. There is SLACK behind data."""
     at = starts + 7
-    found = []
+    arrays = []
     for shape in shapes:
         if int(at.max()) > len(data) - SLACK:
             raise unavailable()
@@ -278,10 +278,10 @@ def _arrays(data: Bytes, starts: Positions, ends: Positions, shapes: tuple[Shape
         at = begins + sizes
         if wrong or (at > ends).any():
             raise unavailable()
-        found.append(_array(shape, data, begins, at, nulls))
+        arrays.append(_array(shape, data, begins, at, nulls))
     if not np.array_equal(at, ends):
         raise unavailable()
-    return found
+    return arrays
 
 
 def _array(shape: Shape, data: Bytes, begins: Positions, ends: Positions, nulls: Nulls) -> pa.Array:
@@ -352,9 +352,9 @@ def _intervals(shape: Shape, numbers: NDArray[Any], nulls: Nulls) -> pa.Array:
     microseconds, months = numbers["microseconds"], numbers["months"].astype(np.int64)
     if (abs(microseconds) > most).any() or (microseconds == -1 << 63).any() or (abs(months) == 0x7FFFFFFF).any():
         raise out_of_range(shape, "a time longer than 292 years, or an infinity")
-    found = np.empty(len(numbers), _MONTH_DAY_NANO)
-    found["months"], found["days"], found["nanoseconds"] = months, numbers["days"], microseconds * 1000
-    return pa.Array.from_buffers(shape.field.type, len(numbers), [_validity(nulls), pa.py_buffer(found)])
+    intervals = np.empty(len(numbers), _MONTH_DAY_NANO)
+    intervals["months"], intervals["days"], intervals["nanoseconds"] = months, numbers["days"], microseconds * 1000
+    return pa.Array.from_buffers(shape.field.type, len(numbers), [_validity(nulls), pa.py_buffer(intervals)])
 
 
 def _validity(nulls: Nulls) -> pa.Buffer | None:

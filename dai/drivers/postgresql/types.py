@@ -151,8 +151,8 @@ _TEXT_IN_BINARY = frozenset({142, 705, 1790, 2275})  # xml, unknown, refcursor, 
 def uncasts(shapes: Sequence[Shape], columns: Sequence[Wanted], types: dict[int, TypeInfo]) -> tuple[Shape, ...] | None:
     """The shapes of columns without casts around them, decoded from their own binary form; None where we do not know
     it of every column."""
-    found = [_uncast(shape, column, types) for shape, column in zip(shapes, columns, strict=True)]
-    return None if None in found else tuple(each for each in found if each is not None)
+    expressions = [_uncast(shape, column, types) for shape, column in zip(shapes, columns, strict=True)]
+    return None if None in expressions else tuple(each for each in expressions if each is not None)
 
 
 def _uncast(shape: Shape, column: Wanted, types: dict[int, TypeInfo]) -> Shape | None:
@@ -292,8 +292,8 @@ def check_range(shape: Shape, array: pa.Array) -> None:
     if bounds is None:
         return
     numbers = array.view(pa.int32() if shape.wire == "date" else pa.int64())
-    found: dict[str, Any] = pc.min_max(numbers).as_py()
-    if found["min"] is None or (found["min"] >= bounds[0] and found["max"] <= bounds[1]):
+    extremes: dict[str, Any] = pc.min_max(numbers).as_py()
+    if extremes["min"] is None or (extremes["min"] >= bounds[0] and extremes["max"] <= bounds[1]):
         return
     what = "24:00:00" if shape.wire == "time" else "infinity, -infinity or a time beyond the year 294246"
     raise out_of_range(shape, what)

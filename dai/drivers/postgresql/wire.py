@@ -92,7 +92,7 @@ def next_result(connection: PGconn) -> PGresult | None:
 
 def drained(connection: PGconn, syncs: int) -> list[PGresult]:
     """All results up to the last of ``syncs`` synchronisation points."""
-    found: list[PGresult] = []
+    results: list[PGresult] = []
     empty = 0
     while syncs:
         result = next_result(connection)
@@ -105,8 +105,8 @@ def drained(connection: PGconn, syncs: int) -> list[PGresult]:
         if result.status == Status.PIPELINE_SYNC:
             syncs -= 1
         else:
-            found.append(result)
-    return found
+            results.append(result)
+    return results
 
 
 def one_round_trip(

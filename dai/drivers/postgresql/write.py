@@ -246,12 +246,12 @@ def load(
         target = quoted_table(table, SYNTAX)
         if create:
             session.execute(create_table(table, stream.schema, SYNTAX))
-        found = [name for (name,) in session.rows(_COLUMNS, [target])]
-        if not found:
+        names = [name for (name,) in session.rows(_COLUMNS, [target])]
+        if not names:
             known = {name: plain for name, plain, _ in session.rows(TABLE_NAMES, ["." in table])}
             hint = "Names are case-exact; write schema.table for a table outside the search path."
             raise NotFoundError(f"There is no table {table!r}.", hint=meant(table, known) or hint)
-        columns = ", ".join(quoted(name, SYNTAX) for name in matched(stream.schema.names, found, table))
+        columns = ", ".join(quoted(name, SYNTAX) for name in matched(stream.schema.names, names, table))
         statement = f"COPY {target} ({columns}) FROM STDIN (FORMAT csv)"
         return lambda batch, row: session.copy(statement, csv_bytes(batch))
 

@@ -92,11 +92,11 @@ def unique(names: list[str]) -> list[str]:
     seen: set[str] = set()
     result = []
     for name in names:
-        given, number = name, 2
+        wanted, number = name, 2
         while name in seen:
-            name = f"{given}_{number}"
+            name = f"{wanted}_{number}"
             if name in taken:
-                name = given
+                name = wanted
             number += 1
         seen.add(name)
         result.append(name)
@@ -271,9 +271,9 @@ class _Number(str):
     """The text of a number."""
 
 
-def _column(found: list[Any], key: str, line: int, field: pa.Field) -> pa.Array:
+def _column(values: list[Any], key: str, line: int, field: pa.Field) -> pa.Array:
     try:
-        return pa.array([_as_text(value, field.type, is_json_text(field)) for value in found])
+        return pa.array([_as_text(value, field.type, is_json_text(field)) for value in values])
     except (pa.ArrowException, TypeError) as error:
         raise DataError(f"Line {line} and following: the values of {key!r} are of different kinds: {error}") from error
 

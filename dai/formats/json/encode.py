@@ -63,8 +63,8 @@ def _are_json(text: pa.Array) -> pa.BooleanArray:
     one = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
     whole = pc.binary_join_element_wise("[", pc.binary_join(one, f',"{_MARK}",'), "]", "")[0].as_buffer()
     try:
-        found = orjson.loads(memoryview(whole))
-        if len(found) == max(0, 2 * len(texts) - 1) and all(each == _MARK for each in found[1::2]):
+        values = orjson.loads(memoryview(whole))
+        if len(values) == max(0, 2 * len(texts) - 1) and all(each == _MARK for each in values[1::2]):
             return text.is_valid()
     except ValueError:
         pass

@@ -205,10 +205,10 @@ def _is_text(data: bytes) -> bool:
 
 
 def _unescaped(body: bytes, ampersands: int) -> bytes | None:
-    found = [(reference, text, body.count(reference)) for reference, text in _REFERENCES]
-    if sum(count for _, _, count in found) != ampersands:
+    references = [(reference, text, body.count(reference)) for reference, text in _REFERENCES]
+    if sum(count for _, _, count in references) != ampersands:
         return None
-    for reference, text, count in found:
+    for reference, text, count in references:
         if count:
             body = body.replace(reference, text)
     return body.replace(_AMPERSAND_MARK, b"&")

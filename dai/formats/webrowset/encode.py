@@ -74,11 +74,11 @@ def document_head(schema: pa.Schema, columns: list[Column], properties: dict[str
     return DECLARATION + "".join(parts).encode() + DATA
 
 
-def _properties(given: dict[str, str | None]) -> str:
+def _properties(properties: dict[str, str | None]) -> str:
     """The values that tell nothing of the source, but for the ``given`` ones; NULL for what nobody gave."""
 
     def text(name: str) -> str:
-        value = given.get(name)
+        value = properties.get(name)
         return f"<{name}>{_safe(value) if value else '<null/>'}</{name}>\n"
 
     return (
@@ -213,17 +213,17 @@ def _valid_utf8(text: pa.StringArray, column: Column, row: int, substitute: bool
 
 
 def _without_forbidden(text: pa.StringArray, column: Column, row: int, substitute: bool) -> pa.StringArray:
-    found = pc.index(pc.match_substring_regex(text, _FORBIDDEN), True).as_py()
-    if found < 0:
+    position = pc.index(pc.match_substring_regex(text, _FORBIDDEN), True).as_py()
+    if position < 0:
         return text
     if substitute:
         return pc.replace_substring_regex(text, _FORBIDDEN, "\ufffd")
-    value = text[found].as_py()
+    value = text[position].as_py()
     code = next(ord(each) for each in value if each in "\ufffe\uffff" or (each < " " and each not in "\t\n\r"))
     raise EncodingError(
-        f"Row {row + found}, column {column}: the character U+{code:04X} cannot travel in XML.",
+        f"Row {row + position}, column {column}: the character U+{code:04X} cannot travel in XML.",
         column=column.name,
-        row=row + found,
+        row=row + position,
         hint='Remove it in the query, ask for Arrow or CSV, or have it replaced: invalidCharacters="replace" of '
         "sqlResultsToXML, ?invalidCharacters=replace of /query.",
     )

@@ -334,9 +334,9 @@ class Tee(Activity):
         return tuple(FanOut(source, len(self.results), scratch=context.scratch).branches())
 
 
-def _query(sql: str, context: Context, kept: Stream | pa.Schema | None, **inputs: Stream) -> Stream:
-    """``kept``: the fields that the columns of their names keep."""
-    schema = kept.schema if isinstance(kept, Stream) else kept
+def _query(sql: str, context: Context, previous: Stream | pa.Schema | None, **inputs: Stream) -> Stream:
+    """``previous``: the fields that the columns of their names keep."""
+    schema = previous.schema if isinstance(previous, Stream) else previous
     fields = {each.name: each for each in schema or ()}
     return over(sql, inputs, cancellation=context.cancellation, fields=fields, scratch=context.scratch)
 
