@@ -23,15 +23,24 @@ MOST_LISTED = 1_000
 class Costs:
     """Seconds, measured. ``row`` and ``byte``: what fetching takes from the start of the statement's answer to batches
     in the evaluator, through a data service on the same machine; ``scan``: a row that the source reads without giving
-    it; ``work``: a row that a join, sort or aggregate in the source takes. Where there are no hash joins, ``lookup``: a
-    row whose partner is looked up in an index; ``compared``: two rows that are compared because there is none (0: it
-    makes one). ``table_key``: a key that travels as a table, from here to the source's table of hashes
+    it; ``work``: a row that a join or an aggregate in the source takes. ``value``: an operation or a function for a row
+    of an aggregate; ``distinct``: a row of an aggregate with DISTINCT; ``sort``: a row that is sorted; ``spill``: a row
+    that is grouped where the groups exceed the memory; ``pair``: two rows that are compared in a join without an
+    equality, or for a subquery; ``index``: a row found by an index (0: tables are read). Where there are no hash joins,
+    ``lookup``: a row whose partner is looked up in an index; ``compared``: two rows that are compared because there is
+    none (0: it makes one). ``table_key``: a key that travels as a table, from here to the source's table of hashes
     (docs/decisions/0015; None: none do); ``table_row``: to look for a row in a large table of keys."""
 
     row: float
     byte: float
     scan: float
     work: float
+    value: float = 1.5e-7
+    distinct: float = 2.2e-7
+    sort: float = 3e-7
+    spill: float = 1.5e-7
+    pair: float = 3e-8
+    index: float = 2e-6
     lookup: float = 0.0
     compared: float = 0.0
     table_key: float | None = None
@@ -41,7 +50,7 @@ class Costs:
 class DialectProperties:
     """Of a dialect that nobody has measured, unless its class says otherwise."""
 
-    COSTS: ClassVar[Costs] = Costs(row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7, lookup=4e-6, compared=5e-8)
+    COSTS: ClassVar[Costs] = Costs(row=5e-8, byte=6e-9, scan=1.9e-7, work=1.2e-7, lookup=2e-6, compared=3.5e-8)
     MOST_NUMBERS: ClassVar[int] = MOST_LISTED
     """Whole numbers that are written as a list: more where the database looks them up in a table of hashes, a sorted
     list or a tree."""

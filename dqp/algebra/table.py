@@ -51,7 +51,8 @@ class Column:
 @dataclass(frozen=True, eq=False)
 class Table:
     """A table of a source. ``schema`` is None if the name needs none. ``keys`` are its unique keys, the primary key
-    first. ``rows`` and ``bytes`` are estimates. ``replicas`` have the same rows, the best one first."""
+    first; ``indexes`` the columns of all its indexes. ``rows`` and ``bytes`` are estimates. ``replicas`` have the same
+    rows, the best one first."""
 
     source: str
     name: str
@@ -59,6 +60,7 @@ class Table:
     schema: str | None = None
     keys: tuple[tuple[str, ...], ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
+    indexes: tuple[tuple[str, ...], ...] = ()
     rows: float = UNKNOWN_ROWS
     bytes: float = 0.0
     kind: str = "table"
@@ -201,8 +203,8 @@ def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tupl
         )
     nullable = {each.name for each in infos if each.nullable}
     # An index may be on expressions instead of columns.
-    indexed = [each.columns for each in info.indexes if each.unique and names.keys() >= set(each.columns)]
-    unique = [each for each in indexed if each and not nullable & set(each)]
+    plain = [each for each in info.indexes if each.columns and names.keys() >= set(each.columns)]
+    unique = [each.columns for each in plain if each.unique and not nullable & set(each.columns)]
     unique_keys = [*([info.primary_key] if info.primary_key else []), *unique]
     keys = dict.fromkeys(tuple(names[each] for each in key) for key in unique_keys)
     return Table(
@@ -212,6 +214,9 @@ def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tupl
         columns=tuple(columns),
         keys=tuple(keys),
         foreign_keys=info.foreign_keys,
+        indexes=tuple(
+            dict.fromkeys(tuple(names[each] for each in index) for index in (each.columns for each in plain))
+        ),
         rows=rows,
         bytes=rows * sum(each.width for each in columns),
         kind=info.kind,

@@ -27,6 +27,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dai.streams.waiting import Condition
 from dqp.algebra.operators import Exchange
+from dqp.planning.splitting import SPLIT_ROWS
 
 if TYPE_CHECKING:
     from dqp.planning.distribution.placement import Placement
@@ -47,7 +48,7 @@ class ExecutionOptions:
 
     buffer_bytes: int = 64 << 20
     inline_bytes: int = 16 << 20
-    split_rows: float = 500_000.0
+    split_rows: float = SPLIT_ROWS
     splits: int = max(2, min(4, os.cpu_count() or 2))
     connections: int = 8
     batch_bytes: int = 1 << 20

@@ -41,7 +41,7 @@ from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import Source
 from dqp.execution.arriving import OTHER_COLUMNS, Arriving
 from dqp.execution.execution import Execution, Measure, named
-from dqp.planning.distribution.splitting import divided
+from dqp.planning.splitting import divided
 from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed, Statement
 

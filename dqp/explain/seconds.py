@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from dqp.algebra.dialects import Costs
 from dqp.algebra.operators import (
     Aggregate,
     Call,
@@ -20,13 +19,12 @@ from dqp.algebra.operators import (
     Operator,
     Project,
     Remote,
-    Scan,
     SetOperation,
     Sort,
-    walk,
 )
 from dqp.planning.context import Context
-from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, costs
+from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW
+from dqp.planning.costing.work import Work
 
 MOVED_BYTE = 1e-9
 """A byte from one evaluator to another one; perf/results/exchange.md."""
@@ -38,7 +36,7 @@ def own(node: Operator, context: Context, calls: Mapping[str, float], copies: in
     of = context.estimator.of
     if isinstance(node, Remote):
         dialect = context.dialect(node.source)
-        return _there(node.tree, context, costs(dialect)) + context.estimator.fetch(node.tree, dialect)
+        return Work(context.estimator, dialect).tree(node.tree) + context.estimator.fetch(node.tree, dialect)
     if isinstance(node, Exchange):
         return of(node).bytes * MOVED_BYTE * copies
     if isinstance(node, Call):
@@ -49,20 +47,6 @@ def own(node: Operator, context: Context, calls: Mapping[str, float], copies: in
     if _works(node):
         return sum(of(each).rows for each in node.inputs) * LOCAL_ROW
     return None
-
-
-def _there(tree: Operator, context: Context, price: Costs) -> float:
-    """Seconds of the source's own work."""
-    total = 0.0
-    for node in walk(tree):
-        rows = context.estimator.of(node).rows
-        if isinstance(node, Scan):
-            total += rows * price.scan
-        elif isinstance(node, Join):
-            total += (sum(context.estimator.of(each).rows for each in node.inputs) + rows) * price.work
-        elif _works(node):
-            total += sum(context.estimator.of(each).rows for each in node.inputs) * price.work
-    return total
 
 
 def _works(node: Operator) -> bool:

@@ -32,7 +32,7 @@ from dqp.algebra.operators import (
     used,
 )
 from dqp.planning.context import Context
-from dqp.planning.distribution.splitting import parts
+from dqp.planning.splitting import parts
 from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed
 

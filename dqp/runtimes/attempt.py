@@ -32,7 +32,7 @@ from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
 from dqp.planning.distribution.partition import Fragment, Plan
 from dqp.planning.distribution.placement import places_of
-from dqp.planning.distribution.splitting import parts
+from dqp.planning.splitting import parts
 from dqp.runtimes.flight.client import fetch, reached
 from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
 from dqp.runtimes.wire import Input, Received, RemoteInput, Task

@@ -58,10 +58,10 @@ from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.partition import Plan, cut
 from dqp.planning.distribution.placement import Placement, named_places
-from dqp.planning.distribution.splitting import divided, parts
 from dqp.planning.distribution.spreading import DEFAULT, Thresholds
 from dqp.planning.semijoins.adaptive import foreseen
 from dqp.planning.semijoins.program import leaf_of
+from dqp.planning.splitting import divided, parts
 from dqp.runtimes.attempt import ANSWER, Attempt, Evaluator
 from dqp.runtimes.flight.client import health
 from dqp.runtimes.flight.server import FlightPort

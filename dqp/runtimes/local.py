@@ -22,11 +22,11 @@ from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
-from dqp.planning.distribution.parallel import in_parts
 from dqp.planning.distribution.partition import Plan
 from dqp.planning.distribution.placement import HERE, Placement
-from dqp.planning.distribution.splitting import divided
+from dqp.planning.parallel import in_parts
 from dqp.planning.semijoins.adaptive import adapt, foreseen
+from dqp.planning.splitting import divided
 from dqp.runtimes import Runtime
 from dqp.settings import FederationSettings
 

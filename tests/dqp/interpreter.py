@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dqp.algebra.operators import Inline, Operator, Receive, Remote
 from dqp.planning.distribution.partition import Fragment, Plan
-from dqp.planning.distribution.splitting import parts
+from dqp.planning.splitting import parts
 from dqp.sql.render_duckdb import duckdb_sql
 
 BUCKET = "bucket of the row"

@@ -26,8 +26,8 @@ from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.partition import cut
 from dqp.planning.distribution.placement import Placement, named_places
-from dqp.planning.distribution.splitting import parts
 from dqp.planning.rules import optimise
+from dqp.planning.splitting import parts
 from dqp.sql import dialects
 from tests.tpch import PLACEMENTS, QUERIES, qualified
 

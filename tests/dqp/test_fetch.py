@@ -33,7 +33,7 @@ from dqp.catalog.sources import DriverSource
 from dqp.execution.buffer import Buffer
 from dqp.execution.execution import Execution
 from dqp.execution.fetch import Lost, Reading, direct, places, read
-from dqp.planning.distribution.splitting import parts
+from dqp.planning.splitting import parts
 from dqp.settings import FederationSettings
 from tests.dqp.doubles import Double, batch, catalog_of, ends_when_cancelled, execution, numbers, remote
 

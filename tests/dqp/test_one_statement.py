@@ -96,7 +96,7 @@ def there(
         load(ALONE[alias], {alias: urls[alias]}, content)
         whole = stack.enter_context(duckdb.connect())
         gather(whole, content, ALONE[alias])
-        federation = stack.enter_context(Connected({alias: urls[alias]}))
+        federation = stack.enter_context(Connected({alias: urls[alias]}, pushdown="all"))
         yield There(alias, federation.lab.coordinator, federation, whole)
 
 

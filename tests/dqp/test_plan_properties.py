@@ -1,5 +1,6 @@
-"""What every plan keeps: nothing is fetched that nothing uses, what one source can do alone it does in one statement,
-what a source can filter it filters, and nothing is asked twice. Over TPC-H and generated queries."""
+"""What every plan keeps where sources compute all that they can: nothing is fetched that nothing uses, what one source
+can do alone it does in one statement, what a source can filter it filters, and nothing is asked twice. Over TPC-H and
+generated queries."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import DriverSource
 from dqp.execution.execution import Execution
 from dqp.execution.leaves import remotes
-from dqp.planning.context import Context
+from dqp.planning.context import Context, Options
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.rules import RULES, applied
 from dqp.planning.rules.subtrees import push_subtrees
@@ -67,7 +68,7 @@ Case = tuple[Operator, list[Operator], Context]
 def planned(sql: str, catalog: Catalog) -> Case:
     """Raises DaiError for what is no query."""
     bound = bind(sql, catalog).tree
-    context = Context(catalog, Estimator(), Names(identifiers(bound)))
+    context = Context(catalog, Estimator(), Names(identifiers(bound)), Options(pushdown="all"))
     context.learn(bound)
     before, tree = [bound], bound
     for rule in RULES:

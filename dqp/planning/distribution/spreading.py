@@ -37,8 +37,8 @@ from dqp.algebra.operators import (
     conjuncts,
 )
 from dqp.planning.context import EXACT, Context
-from dqp.planning.distribution.splitting import scanned
 from dqp.planning.rules.aggregates import mean, numeric
+from dqp.planning.splitting import scanned
 
 _MERGED: dict[Any, Any] = {
     exp.Sum: exp.Sum,

@@ -23,6 +23,7 @@ from dqp.planning.costing.cost import LOCAL_BUILD, LOCAL_ROW, ROUND_TRIP, costs
 from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
 from dqp.planning.costing.selectivity import joined
+from dqp.planning.costing.work import indexed
 from dqp.planning.predicates import all_of, changing, equality, same
 from dqp.planning.rules.columns import in_order
 
@@ -313,15 +314,16 @@ class _Order:
         return rows * of.work + (first * second * of.compared or (first + second) * of.lookup)
 
     def _indexed(self, relation: int, both: int) -> bool:
-        """Whether a key of the table has one of the columns that it is joined by within the two sets."""
-        keys = self.rows[relation].keys
+        """Whether an index of the table begins with one of the columns that it is joined by within the two sets."""
         others = both & ~relation
-        return any(
-            owner == relation and any(name in key for key in keys)
+        names = {
+            name
             for each in self.classes
             if each.over & relation and each.over & others
             for name, owner in each.owners.items()
-        )
+            if owner == relation
+        }
+        return indexed(self.leaves[relation.bit_length() - 1], names)
 
     def _reduced(self, one: tuple[_Sent, ...], other: tuple[_Sent, ...]) -> tuple[float, tuple[_Sent, ...]]:
         """Seconds that are saved when what is small on one side of a join reduces what is large on the other, and what

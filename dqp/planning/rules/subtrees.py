@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Mapping, Set
 
 from sqlglot import exp
 
@@ -24,21 +24,35 @@ from dqp.algebra.operators import (
     subqueries,
     used,
     walk,
+    walk_deep,
 )
 from dqp.planning.context import Context, rewrites_nested_plans
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.key_lists import NUMBER, most_listed
+from dqp.planning.costing.work import AT_ONCE, elapsed, reductions
+from dqp.planning.parallel import in_parts
 from dqp.planning.predicates import all_of, equality, rebuilt
 from dqp.planning.rules.columns import in_order
 from dqp.planning.rules.joins import place
+from dqp.planning.splitting import SPLIT_ROWS
 from dqp.sql import dialects
+
+Pushed = Callable[[Operator, Set[str], Context], Operator]
+WORTHWHILE = 0.03
+"""Seconds of a statement from which its alternatives are weighed."""
+BETTER = 0.8
+"""The part of a statement's seconds that an alternative may take at most to replace it."""
 
 
 @rewrites_nested_plans
 def push_subtrees(tree: Operator, context: Context) -> Operator:
-    """Rule: the largest subtrees of one source become ``Remote`` leaves."""
+    """Rule: the largest subtrees of one source become ``Remote`` leaves; those whose parts take less time, in parts."""
     needed = frozenset(tree.columns)
-    return in_order(_whole(tree, needed, context) or _pushed(tree, needed, context), tree.columns)
+    pushed = in_order(_whole(tree, needed, context) or _pushed(tree, needed, context), tree.columns)
+    if context.options.pushdown != "cost":
+        return pushed
+    left, _, _ = reductions(list(walk_deep(pushed)), context.estimator)
+    return in_order(_weighed(pushed, left, context), tree.columns)
 
 
 def _pushed(tree: Operator, needed: Set[str], context: Context) -> Operator:
@@ -49,9 +63,63 @@ def _pushed(tree: Operator, needed: Set[str], context: Context) -> Operator:
         whole = _whole(tree, needed, context)
         if whole is not None:
             return whole
-    if isinstance(tree, Filter):
-        return _filter(tree, needed, context)
-    return _below(tree, needed, context)
+    return _apart(tree, needed, _pushed, context)
+
+
+def _weighed(tree: Operator, left: Mapping[Remote, float], context: Context) -> Operator:
+    """The tree with statements in parts where that takes less time. ``left``: the part of a statement's rows that keys
+    of others leave."""
+    if isinstance(tree, Remote):
+        part = left[tree]
+        return _best(tree, tree.tree, frozenset(tree.columns), lambda each: _elapsed(each, part, context), context)
+
+    def change(node: exp.Expression) -> exp.Expression | None:
+        if not isinstance(node, Nested):
+            return None
+        arguments = {**node.args, "plan": _weighed(node.plan, left, context)}
+        if node.args.get("this") is not None:
+            arguments["this"] = rebuilt(node.this, change)
+        return Nested(**arguments)
+
+    tree = tree.with_inputs(*(in_order(_weighed(each, left, context), each.columns) for each in tree.inputs))
+    if any(subqueries(each) for each in tree.expressions):
+        tree = tree.with_expressions(lambda each: rebuilt(each, change))
+    return tree
+
+
+def _best(
+    whole: Remote | None, tree: Operator, needed: Set[str], seconds: Callable[[Operator], float], context: Context
+) -> Operator:
+    """The tree as one statement, or with its root here over the best of its inputs, whatever takes less time."""
+    before = 0.0 if whole is None else seconds(whole)
+    if whole is not None and (_plain(tree) or before < WORTHWHILE):
+        return whole
+
+    def below(each: Operator, wanted: Set[str], context: Context) -> Operator:
+        one = None if isinstance(each, Remote) else _whole(each, wanted, context)
+        return each if isinstance(each, Remote) else _best(one, each, wanted, seconds, context)
+
+    remarks = len(context.remarks)
+    apart = _apart(tree, needed, below, context)
+    if whole is None:
+        return apart
+    context.learn(apart)
+    after = seconds(apart)
+    if after > BETTER * before:
+        del context.remarks[remarks:]
+        return whole
+    what = type(tree).__name__.lower()
+    context.remark(f"{whole.source}: about {before:.2g} s with the {what} there, {after:.2g} s with it here")
+    return apart
+
+
+def _elapsed(tree: Operator, left: float, context: Context) -> float:
+    return elapsed(tree, context.estimator, context.dialect, lambda each: _parts(each, context), left)
+
+
+def _parts(remote: Remote, context: Context) -> int:
+    """Statements in which an aggregate is made at the same time."""
+    return 1 if isinstance(in_parts(remote, context, SPLIT_ROWS), Remote) else AT_ONCE
 
 
 def _whole(tree: Operator, needed: Set[str], context: Context) -> Remote | None:
@@ -74,15 +142,20 @@ def _plain(tree: Operator) -> bool:
     return isinstance(tree, Scan) or (isinstance(tree, Filter | Project) and _plain(tree.input))
 
 
-def _below(tree: Operator, needed: Set[str], context: Context) -> Operator:
+def _apart(tree: Operator, needed: Set[str], pushed: Pushed, context: Context) -> Operator:
+    """The node here, or of a filter the conjuncts that the source does not take, over inputs that are ``pushed``."""
+    return (_filter if isinstance(tree, Filter) else _below)(tree, needed, pushed, context)
+
+
+def _below(tree: Operator, needed: Set[str], pushed: Pushed, context: Context) -> Operator:
     """The node here, its inputs and the plans in its expressions, each by itself."""
     wanted = frozenset(needed)
     if isinstance(tree, Distinct | SetOperation | Verbatim):
-        inputs = [in_order(_pushed(each, frozenset(each.columns), context), each.columns) for each in tree.inputs]
+        inputs = [in_order(pushed(each, frozenset(each.columns), context), each.columns) for each in tree.inputs]
     else:
         for each in tree.expressions:
             wanted |= used(each)
-        inputs = [_pushed(each, wanted & frozenset(each.columns), context) for each in tree.inputs]
+        inputs = [pushed(each, wanted & frozenset(each.columns), context) for each in tree.inputs]
     changed = tree.with_inputs(*inputs)
     if any(subqueries(each) for each in changed.expressions):
         changed = changed.with_expressions(lambda each: _plans(each, context))
@@ -126,19 +199,20 @@ def refused(tree: Operator, source: str, context: Context) -> str | None:
     return None
 
 
-def _filter(tree: Filter, needed: Set[str], context: Context) -> Operator:
+def _filter(tree: Operator, needed: Set[str], pushed: Pushed, context: Context) -> Operator:
     """The conjuncts that the source takes there, the others here: what it refuses, what reads another source, what
     depends on the queries around it."""
+    assert isinstance(tree, Filter)
     parts = conjuncts(tree.condition)
     source = place(tree.input)
     if len(parts) == 1 or source is None or free(tree.input) or refused(tree.input, source, context) is not None:
-        return _below(tree, needed, context)
+        return _below(tree, needed, pushed, context)
     there = [each for each in parts if _alone(Filter(tree.input, each), source, context)]
     here = [each for each in parts if each not in there]
     condition, rest = all_of(there), all_of(here)
     if condition is None or rest is None:
-        return _below(tree, needed, context)
-    return _below(Filter(Filter(tree.input, condition), rest), needed, context)
+        return _below(tree, needed, pushed, context)
+    return _below(Filter(Filter(tree.input, condition), rest), needed, pushed, context)
 
 
 def _alone(tree: Operator, source: str, context: Context) -> bool:

@@ -43,7 +43,20 @@ class DuckDB(Dialect):
     """The whitelist; the module says on what grounds."""
 
     product = "DuckDB"
-    COSTS = Costs(row=5e-8, byte=1e-9, scan=1e-8, work=5e-8, table_key=3e-7, table_row=1e-8)
+    COSTS = Costs(
+        row=5e-8,
+        byte=1e-9,
+        scan=1e-8,
+        work=5e-8,
+        value=5e-9,
+        distinct=5e-8,
+        sort=1e-7,
+        spill=0.0,
+        pair=1e-9,
+        index=0.0,
+        table_key=3e-7,
+        table_row=1e-8,
+    )
     MOST_NUMBERS = 20_000
     JOINS = frozenset({"inner", "left", "right", "full", "semi", "anti"})
     COLUMNS: ClassVar = {

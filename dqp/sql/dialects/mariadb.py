@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from dqp.algebra.dialects import MOST_LISTED, Costs
+from dqp.algebra.dialects import MOST_LISTED, DialectProperties
 from dqp.algebra.operators import Join, Nested, Scan, SetOperation, column, conjuncts, free, used
 from dqp.sql.dialects.dialect import Dialect
 from dqp.sql.dialects.expressions import Value, collated, expanded, magnitude
@@ -51,9 +51,7 @@ class MariaDB(Dialect):
     """The whitelist; the module says on what grounds."""
 
     product = "MariaDB"
-    COSTS = Costs(
-        row=1.5e-6, byte=4e-9, scan=2e-7, work=8e-7, lookup=4e-6, compared=5e-8, table_key=5e-6, table_row=3e-6
-    )
+    COSTS = replace(DialectProperties.COSTS, table_key=5e-6, table_row=3e-6)
     MOST_NUMBERS = 20_000
     SINGLE_THREADED = True
     BYTES: ClassVar = "utf8mb4_nopad_bin"

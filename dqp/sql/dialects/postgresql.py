@@ -42,7 +42,20 @@ class PostgreSQL(Dialect):
     """The whitelist; the module says on what grounds."""
 
     product = "PostgreSQL"
-    COSTS = Costs(row=1.1e-6, byte=3e-9, scan=1e-7, work=3e-7, table_key=4e-6, table_row=9e-7)
+    COSTS = Costs(
+        row=1.5e-7,
+        byte=6e-9,
+        scan=5e-8,
+        work=1.2e-7,
+        value=3e-8,
+        distinct=3.5e-7,
+        sort=1e-6,
+        spill=2.5e-7,
+        pair=3e-8,
+        index=3e-6,
+        table_key=4e-6,
+        table_row=9e-7,
+    )
     MOST_NUMBERS = 50_000
     TEXT_NUMBERS = ("numeric",)
     # A row of NULLs is one: IS NULL says that it is none, and of a row with some NULLs neither test is true.

@@ -26,6 +26,8 @@ from dqp.algebra.operators import (
 
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 _KEY = "key of the part"
+SPLIT_ROWS = 500_000.0
+"""Rows of a table from which its scan is read in parts."""
 BESIDES = 0.3
 """Most rows of other tables that a part may read again, for each row of the split table."""
 

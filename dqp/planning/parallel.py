@@ -1,7 +1,7 @@
 """Splits an aggregate that a source would compute in one thread into parts that run at the same time.
 
 The plan has one statement; a runtime that reads in parallel calls this just before it sends the statement. The parts
-are ranges of a key (``dqp.planning.distribution.splitting``). DuckDB merges their groups and also computes what the
+are ranges of a key (``dqp.planning.splitting``). DuckDB merges their groups and also computes what the
 statement has above the aggregate (a division, HAVING, an order).
 """
 
@@ -15,7 +15,7 @@ from sqlglot import exp
 from dqp.algebra.dialects import properties
 from dqp.algebra.operators import Aggregate, Filter, Item, Nested, Operator, Project, Remote, Sort, column, rewritten
 from dqp.planning.context import Context
-from dqp.planning.distribution.splitting import scanned
+from dqp.planning.splitting import scanned
 
 GROUPS = 50_000.0
 """Most estimated groups for which parts pay, because every part sends its groups."""

@@ -1,0 +1,263 @@
+"""Estimates the seconds that operators take in a source or here, and the seconds of a plan whose leaves are statements.
+
+A source's constants (``dqp.algebra.dialects.Costs``) say what its product is slow at: sorts and many groups beyond its
+memory, joins for which it has no index, a subquery that it evaluates for each row. DuckDB's constants are those of this
+side.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Set
+
+from sqlglot import exp
+
+from dqp.algebra.dialects import properties
+from dqp.algebra.keys import MOST_KEYS
+from dqp.algebra.operators import (
+    Aggregate,
+    Distinct,
+    Filter,
+    Inline,
+    Join,
+    Nested,
+    Operator,
+    Project,
+    Remote,
+    Scan,
+    SetOperation,
+    Sort,
+    conjuncts,
+    free,
+    subqueries,
+    walk,
+    walk_deep,
+)
+from dqp.planning.costing.cost import Estimator, costs
+from dqp.planning.costing.estimates import Estimate
+from dqp.planning.costing.key_lists import LARGEST_PART
+
+AT_ONCE = 2
+"""Parts of a statement that are certain to run at the same time."""
+OVERLAP = 0.75
+"""The part of the seconds of several statements that they take at the same time: each keeps the source and this side
+busy."""
+SORTED_BYTES = 4e6
+"""What a database sorts or groups in memory: PostgreSQL's ``work_mem``."""
+HOPED = 0.7
+"""The part of what keys are expected to leave out that is counted."""
+BUILD_BYTES = 16e6
+"""Of what may reduce another statement by its keys."""
+_OPERATIONS = (exp.Binary, exp.Func, exp.Case, exp.Cast)
+
+
+class Work:
+    """Seconds of operators where the constants of ``dialect`` hold."""
+
+    def __init__(self, estimator: Estimator, dialect: str) -> None:
+        self._of, self._dialect, self._price = estimator.of, dialect, costs(dialect)
+
+    def tree(self, tree: Operator) -> float:
+        """Seconds of all operators of the tree, and of the plans nested in them as often as they are evaluated."""
+        below = sum(map(self.tree, tree.inputs))
+        return self._joined(tree, below) if isinstance(tree, Join) else below + self.node(tree)
+
+    def scans(self, tree: Operator) -> float:
+        """Seconds of reading the tree's tables."""
+        return sum(self.node(each) for each in walk(tree) if isinstance(each, Scan))
+
+    def _joined(self, node: Join, below: float) -> float:
+        """Seconds of a join with its inputs, of which a table with an index is read only where the other has rows."""
+        rows, pairs = self._rows(node) * self._price.work, list(equal(node))
+        residual = len(pairs) < len(conjuncts(node.condition))
+        ways = [below + self.node(node)]
+        if self._price.index and node.kind != "full":
+            if node.kind != "right" and indexed(node.right, {other for _, other in pairs}):
+                ways.append(self.tree(node.left) + self._rows(node.left) * self._price.index + rows)
+            if (node.kind in ("inner", "right") or (node.kind == "semi" and not residual)) and indexed(
+                node.left, {one for one, _ in pairs}
+            ):
+                ways.append(self.tree(node.right) + self._rows(node.right) * self._price.index + rows)
+        return min(ways)
+
+    def node(self, node: Operator) -> float:
+        """Seconds of the node alone."""
+        method: Callable[[Operator], float] | None = getattr(self, "_" + type(node).__name__.lower(), None)
+        nested = sum(self._nested(node, each) for expression in node.expressions for each in subqueries(expression))
+        return nested + (0.0 if method is None else method(node))
+
+    def _rows(self, node: Operator) -> float:
+        return self._of(node).rows
+
+    def _scan(self, node: Scan) -> float:
+        return self._rows(node) * self._price.scan
+
+    def _join(self, node: Join) -> float:
+        price, rows = self._price, self._rows(node)
+        left, right = self._rows(node.left), self._rows(node.right)
+        pairs = list(equal(node))
+        residual = len(pairs) < len(conjuncts(node.condition))
+        semi = node.kind in ("semi", "anti")
+        if not pairs:
+            return left * right * price.pair + rows * price.work
+        if not price.lookup:
+            compared = self._candidates(node, pairs) if residual else 0.0
+            return (left + right + rows + compared) * price.work
+        if semi and (residual or not price.compared):
+            # Evaluated for each row: a scan to the first match, or to the end.
+            first = 1.0 + self._candidates(node, pairs) / left if node.kind == "semi" else 1.0
+            return left * right / first * price.pair
+        if semi or not price.compared or not _stored(node.right):
+            return (left + right) * price.lookup + rows * price.work
+        return left * right * price.compared + rows * price.work
+
+    def _candidates(self, node: Join, pairs: list[tuple[str, str]]) -> float:
+        """Combinations of rows that are equal in the pairs."""
+        left, right = self._of(node.left), self._of(node.right)
+        values = max(left.distinct(one for one, _ in pairs), right.distinct(other for _, other in pairs))
+        return left.rows * right.rows / values
+
+    def _aggregate(self, node: Aggregate) -> float:
+        below, groups, price = self._of(node.input), self._of(node), self._price
+        row = price.work * len(node.sets or ((),))
+        for each in node.expressions:
+            operations = sum(1 for one in each.find_all(*_OPERATIONS) if not isinstance(one, exp.Distinct))
+            row += price.value * operations
+            row += price.distinct * sum(1 for _ in each.find_all(exp.Distinct))
+        if groups.bytes > SORTED_BYTES:
+            row += price.spill
+        return below.rows * row
+
+    def _distinct(self, node: Distinct) -> float:
+        price = self._price
+        return self._rows(node.input) * (price.work + (price.spill if self._of(node).bytes > SORTED_BYTES else 0.0))
+
+    def _sort(self, node: Sort) -> float:
+        return self._rows(node.input) * (self._price.sort if node.limit is None else self._price.work) * bool(node.keys)
+
+    def _project(self, node: Project) -> float:
+        windows = {
+            tuple(map(repr, (*(each.args.get("partition_by") or ()), each.args.get("order"))))
+            for expression in node.expressions
+            for each in expression.find_all(exp.Window)
+        }
+        return self._rows(node.input) * self._price.sort * len(windows)
+
+    def _setoperation(self, node: SetOperation) -> float:
+        if node.kind == "union" and node.all:
+            return 0.0
+        return sum(map(self._rows, node.inputs)) * self._price.work
+
+    def _nested(self, node: Operator, nested: Nested) -> float:
+        once = self.tree(nested.plan)
+        if not free(nested.plan) or self._dialect == "duckdb":
+            return once
+        inner = [each for each in walk(nested.plan) if isinstance(each, Scan)]
+        conditions = [
+            one for each in walk(nested.plan) if isinstance(each, Filter) for one in conjuncts(each.condition)
+        ]
+        names = {each.name for one in conditions if type(one) is exp.EQ for each in one.find_all(exp.Column)}
+        looked_up = bool(inner) and all(indexed(each, names) for each in inner)
+        rows = sum(map(self._rows, node.inputs))
+        return rows * (self._price.index if looked_up else once)
+
+
+def equal(join: Join) -> Iterator[tuple[str, str]]:
+    """The columns (left, right) that the join's condition makes equal."""
+    left, right = frozenset(join.left.columns), frozenset(join.right.columns)
+    for each in conjuncts(join.condition):
+        if type(each) is exp.EQ and isinstance(each.this, exp.Column) and isinstance(each.expression, exp.Column):
+            one, other = each.this.name, each.expression.name
+            if one in right:
+                one, other = other, one
+            if one in left and other in right:
+                yield one, other
+
+
+def _stored(tree: Operator) -> bool:
+    """Whether the rows are a table's: a database makes an index for those that it computes itself."""
+    while isinstance(tree, Filter | Project):
+        tree = tree.input
+    return isinstance(tree, Scan | Join)
+
+
+def indexed(tree: Operator, names: Set[str]) -> bool:
+    """Whether the rows of one table with certain values in these columns are found by an index."""
+    wanted = names
+    while isinstance(tree, Filter | Project):
+        if isinstance(tree, Project):
+            wanted = {each.name for name, each in tree.items if name in wanted and isinstance(each, exp.Column)}
+        tree = tree.input
+    if not isinstance(tree, Scan):
+        return False
+    columns = {name for identifier, name in tree.items if identifier in wanted}
+    return any(key and key[0] in columns for key in (*tree.table.keys, *tree.table.indexes))
+
+
+def elapsed(
+    tree: Operator,
+    estimator: Estimator,
+    dialect: Callable[[str], str],
+    parts: Callable[[Remote], int],
+    left: float = 1.0,
+) -> float:
+    """Seconds of a plan until all its rows are here. ``dialect``: of a source; ``parts``: in which a statement's work
+    is done at the same time; ``left``: the part of the rows that keys from elsewhere leave. Statements run at the same
+    time, those that are reduced by keys after the one that has the keys."""
+    nodes = list(walk_deep(tree))
+    remotes = list(dict.fromkeys(each for each in nodes if isinstance(each, Remote)))
+    kept, after, read = reductions(nodes, estimator)
+    seconds: dict[Remote, float] = {}
+    for each in remotes:
+        work = Work(estimator, dialect(each.source))
+        scans, whole = work.scans(each.tree), work.tree(each.tree)
+        there = min(scans, whole) * read[each] + left * max(0.0, whole - scans)
+        if not properties(dialect(each.source)).SINGLE_THREADED and not _streams(each.tree):
+            there -= min(scans, whole) * read[each] / 2
+        seconds[each] = there / parts(each) + left * kept[each] * estimator.fetch(each, dialect(each.source))
+    first = {each: max((seconds[one] for one in after[each]), default=0.0) for each in remotes}
+    longest = max((seconds[each] + first[each] for each in remotes), default=0.0)
+    here = Work(estimator, "duckdb")
+    local = sum(here.node(each) for each in nodes if not isinstance(each, Remote | Inline))
+    return max(longest, sum(seconds.values()) * OVERLAP) + left * local
+
+
+def _streams(tree: Operator) -> bool:
+    """Whether the rows leave the source as it reads them."""
+    return not any(isinstance(each, Aggregate | Distinct | Join) for each in walk(tree))
+
+
+def reductions(
+    nodes: list[Operator], estimator: Estimator
+) -> tuple[dict[Remote, float], dict[Remote, set[Remote]], dict[Remote, float]]:
+    """For each remote subtree the part of its rows that the keys of others leave, those others, and the part of its
+    table that is read then."""
+    left: dict[Remote, float] = defaultdict(lambda: 1.0)
+    after: dict[Remote, set[Remote]] = defaultdict(set)
+    read: dict[Remote, float] = defaultdict(lambda: 1.0)
+    for join in nodes:
+        if not isinstance(join, Join) or join.kind not in ("inner", "semi", "left"):
+            continue
+        for one, other in equal(join):
+            sides = [(_leaf(join.left, one), one), (_leaf(join.right, other), other)]
+            for (build, key), (probe, name) in (sides, sides[::-1]) if join.kind != "left" else (sides,):
+                if build is None or probe is None or probe in after[build] or build in after[probe]:
+                    continue
+                part = _part(estimator.of(build), key, estimator.of(probe), name)
+                if part <= LARGEST_PART:
+                    left[probe] *= 1 - HOPED * (1 - part)
+                    read[probe] *= part if indexed(probe.tree, {name}) else 1.0
+                    after[probe].add(build)
+    return left, after, read
+
+
+def _leaf(tree: Operator, name: str) -> Remote | None:
+    """The remote subtree that the column is one of."""
+    return next((each for each in walk(tree) if isinstance(each, Remote) and name in each.columns), None)
+
+
+def _part(build: Estimate, key: str, probe: Estimate, name: str) -> float:
+    if build.bytes > BUILD_BYTES or build.rows >= probe.rows:
+        return 1.0
+    keys = build.values(key)
+    return 1.0 if keys > MOST_KEYS else keys / max(1.0, probe.values(name))

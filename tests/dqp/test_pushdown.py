@@ -1,0 +1,99 @@
+"""What sources compute where that is decided by cost, and where a setting forces it: by the plans."""
+
+from __future__ import annotations
+
+import pytest
+
+from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, walk, walk_deep
+from dqp.algebra.table import Column, Table
+from dqp.binding.binder import bind
+from dqp.catalog.catalog import Catalog
+from dqp.planning.context import Context, Options
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.costing.work import Work
+from dqp.planning.rules import optimise
+from dqp.settings import PUSHDOWN
+from tests.dqp.plans import DIALECTS, PLACEMENT, catalog
+from tests.tpch import QUERIES, qualified
+
+ROWS = 143_657.0
+TYPES = {"pg": "int4", "maria": "int", "lite": "bigint", "duck": "integer"}
+SAME_ORDER = """select count(*) from {s}.sales a where exists
+    (select 1 from {s}.sales b where a.number = b.number and a.warehouse <> b.warehouse)"""
+"""Evaluated for each row where there is no index."""
+JOINED = "select count(*) from {s}.sales a join {s}.returned b on a.number = b.number"
+DISTINCT = "select count(distinct item), count(distinct number), count(distinct warehouse) from {s}.sales"
+GROUPED = "select warehouse, count(*) from {s}.sales group by all"
+
+
+def _sales(source: str, name: str, rows: float, indexes: tuple[tuple[str, ...], ...]) -> Table:
+    columns = tuple(
+        Column(each, "BIGINT" if source == "lite" else "INTEGER", TYPES[source], False, distinct, 0.0, 1, 99_999, 4.0)
+        for each, distinct in (("item", rows / 10), ("number", rows / 9), ("warehouse", 5.0))
+    )
+    return Table(source, name, columns, keys=(("item", "number"),), indexes=indexes, rows=rows)
+
+
+def planned(sql: str, source: str, rows: float = ROWS, pushdown: str = "cost", indexed: bool = False) -> Operator:
+    indexes = (("number",),) if indexed else ()
+    tables = [_sales(source, "sales", rows, indexes), _sales(source, "returned", rows / 10, indexes)]
+    over = Catalog.of(tables, dialects=DIALECTS)
+    context = Context(over, Estimator(), Names(), Options(pushdown=pushdown))
+    return optimise(bind(sql.format(s=source), over).tree, context)
+
+
+def here(tree: Operator, kind: type[Operator]) -> bool:
+    """Whether an operator of the kind is not in a statement."""
+    return any(isinstance(each, kind) for each in walk(tree))
+
+
+@pytest.mark.parametrize(
+    ("sql", "source", "rows", "indexed", "kind", "expected"),
+    [
+        (SAME_ORDER, "maria", ROWS, False, Join, True),
+        (SAME_ORDER, "maria", 100.0, False, Join, False),
+        (SAME_ORDER, "lite", ROWS, False, Join, True),
+        (JOINED, "maria", ROWS, False, Join, True),
+        (JOINED + " where b.item < 9", "maria", ROWS, True, Join, False),
+        (DISTINCT, "pg", 10 * ROWS, False, Aggregate, True),
+        (DISTINCT, "pg", 1_000.0, False, Aggregate, False),
+        (DISTINCT, "duck", 10 * ROWS, False, Aggregate, False),
+        (GROUPED, "pg", 10 * ROWS, False, Aggregate, False),
+        (GROUPED, "maria", 10 * ROWS, False, Aggregate, False),
+        (GROUPED, "lite", 10 * ROWS, False, Aggregate, False),
+    ],
+)
+def test_what_takes_less_time(
+    sql: str, source: str, rows: float, indexed: bool, kind: type[Operator], expected: bool
+) -> None:
+    assert here(planned(sql, source, rows, indexed=indexed), kind) is expected
+
+
+@pytest.mark.parametrize("sql", [SAME_ORDER, JOINED, DISTINCT, GROUPED])
+@pytest.mark.parametrize("source", DIALECTS)
+def test_a_setting_forces_it(sql: str, source: str) -> None:
+    assert not here(planned(sql, source, pushdown="all"), Aggregate)
+    for each in walk(planned(sql, source, pushdown="none")):
+        if isinstance(each, Remote):
+            assert all(isinstance(one, Scan | Filter | Project) for one in walk(each.tree))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_setting_holds_for_every_statement(name: str) -> None:
+    sizes = {}
+    for pushdown in PUSHDOWN:
+        context = Context(catalog(), Estimator(), Names(), Options(pushdown=pushdown))
+        tree = optimise(bind(qualified(QUERIES[name], PLACEMENT), context.catalog).tree, context)
+        statements = [each.tree for each in walk_deep(tree) if isinstance(each, Remote)]
+        sizes[pushdown] = len(statements)
+        if pushdown == "none":
+            assert all(isinstance(one, Scan | Filter | Project) for each in statements for one in walk(each))
+    assert sizes["all"] <= sizes["cost"] <= sizes["none"]
+
+
+def test_an_estimate_of_a_subquery_for_each_row() -> None:
+    """It took 54 s."""
+    whole = planned(SAME_ORDER, "maria", pushdown="all")
+    assert isinstance(whole, Remote)
+    assert 10 < Work(Estimator(), "mariadb").tree(whole.tree) < 200
+    assert Work(Estimator(), "duckdb").tree(whole.tree) < 1
