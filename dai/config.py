@@ -100,6 +100,23 @@ class LimitsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeliveryConfig:
+    """What perform documents may read and write besides resources; by default nothing.
+
+    ``directory``: files. ``urls``: the beginnings of addresses (http, https); ``private``: their hosts may have private
+    addresses. One delivery takes at most ``seconds``, waits ``silence`` seconds for the other side, and reads ``bytes``
+    (0: no limit).
+    """
+
+    directory: Path | None = None
+    urls: tuple[str, ...] = ()
+    private: bool = False
+    seconds: float = field(default=3600.0, metadata={"most": 1_000_000, **POSITIVE})
+    silence: float = field(default=60.0, metadata={"most": 1_000_000, **POSITIVE})
+    bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResourceConfig:
     """A data resource: ``url`` (an SQL database), ``collections`` (XML documents) or ``directory`` (files).
 
@@ -154,6 +171,7 @@ class Config:
 
     service: ServiceConfig = ServiceConfig()
     limits: LimitsConfig = LimitsConfig()
+    delivery: DeliveryConfig = DeliveryConfig()
     resources: Mapping[str, ResourceConfig] = field(default_factory=dict)
     federations: Mapping[str, FederationConfig] = field(default_factory=dict)
     roles: Mapping[str, RoleConfig] = field(default_factory=dict)
@@ -194,6 +212,11 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
             hint = 'It looks like hosts = ["data.example.org"].'
             raise ConfigurationError(f"service.hosts: {each!r} is no host name.", hint=hint)
     limits = section(LimitsConfig, "limits", merged.get("limits", {}), base)
+    delivery = section(DeliveryConfig, "delivery", merged.get("delivery", {}), base)
+    for each in delivery.urls:
+        if not isinstance(each, str) or not each.startswith(("http://", "https://")):
+            hint = 'It looks like urls = ["https://data.example.org/incoming/"].'
+            raise ConfigurationError(f"delivery.urls: {each!r} is no address.", hint=hint)
     resources = {}
     for name, value in _named(merged, "resources"):
         resources[name] = _resource(name, value, base, environment)
@@ -207,7 +230,9 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
         if name in resources or name in federations:
             raise ConfigurationError(f"[roles.{name}]: there is a resource of this name already.")
         roles[name] = RoleConfig(name=name, content=value, base=base)
-    return Config(service=service, limits=limits, resources=resources, federations=federations, roles=roles)
+    return Config(
+        service=service, limits=limits, delivery=delivery, resources=resources, federations=federations, roles=roles
+    )
 
 
 def _named(document: dict[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 from lxml import etree
 
-from dai.config import RoleConfig
+from dai.config import Config, DeliveryConfig, RoleConfig
 from dai.drivers import Driver, driver_for
 from dai.drivers.directory.driver import Directory
 from dai.errors import ParameterError
@@ -122,7 +123,9 @@ def test_example_runs(name, demo, closing, tmp_path):
     upload = session.input("upload")
     upload.put(Block(format_named("webrowset").encode(Stream.of(table(3))).__next__().data, 3), Cancellation())
     upload.finish()
-    work = Running(parse(written(completed(name))), environment(demo, session))
+    (tmp_path / "data.xml").write_text("<data/>")
+    allowed = replace(environment(demo, session), config=Config(delivery=DeliveryConfig(directory=tmp_path)))
+    work = Running(parse(written(completed(name))), allowed)
     with work:
         if name == "sqlStoredProcedure" and not demo.dialect.startswith("postgres"):
             with pytest.raises(ParameterError, match="procedure"):

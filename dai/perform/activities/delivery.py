@@ -1,0 +1,187 @@
+"""Delivery to and from files of the service and addresses, where the deployer allows them (``[delivery]``)."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, ClassVar, Literal
+
+from dai.drivers.directory.beneath import Beneath
+from dai.drivers.directory.beneath import blocks as blocks_of
+from dai.errors import DeniedError, ParameterError
+from dai.perform import addresses
+from dai.perform.activity import ANY, Activity, Context, Element, Input, Output, attribute, child, input, output, text
+from dai.streams.stream import Block, ByteStream
+
+
+def _beneath(name: str, context: Context) -> tuple[Beneath, str]:
+    """The configured directory, and the name in it: relative, or absolute below it."""
+    directory = context.config.delivery.directory
+    if directory is None:
+        raise DeniedError(
+            "Nothing is delivered to or from files of this service.",
+            hint="The deployer of the service allows it with a directory in [delivery].",
+        )
+    name = name.strip()
+    if name.startswith("/") and PurePosixPath(name).is_relative_to(directory):
+        name = str(PurePosixPath(name).relative_to(directory))
+    return Beneath(directory), name
+
+
+def _to_file(name: str, source: ByteStream, context: Context) -> None:
+    files, name = _beneath(name, context)
+    with source, files.replacing(name, new=True) as (_, writer):
+        for block in source:
+            writer.write(block.data)
+        context.cancellation.check()
+
+
+@contextmanager
+def _from_file(name: str, context: Context) -> Iterator[tuple[str, Iterator[bytes]]]:
+    files, name = _beneath(name, context)
+    with files.reading(name) as file:
+        yield "application/octet-stream", blocks_of(file)
+
+
+def _file_of(url: str) -> str | None:
+    """The name that a ``file:`` URL stands for."""
+    parts = urllib.parse.urlsplit(url.strip())
+    if parts.scheme.lower() != "file":
+        return None
+    if parts.netloc not in ("", "localhost"):
+        raise ParameterError("A file: URL names no other machine.")
+    return urllib.parse.unquote(parts.path)
+
+
+def _read(
+    source: AbstractContextManager[tuple[str, Iterator[bytes]]], size: int | None, context: Context
+) -> ByteStream:
+    media_type, data = context.closing(source)
+    if size is not None:
+        data = _cut(data, size)
+    return ByteStream(media_type, (Block(each, 1) for each in data))
+
+
+def _cut(data: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """Blocks of exactly ``size`` bytes, the last one shorter."""
+    rest = bytearray()
+    for each in data:
+        rest += each
+        whole = len(rest) - len(rest) % size
+        for start in range(0, whole, size):
+            yield bytes(rest[start : start + size])
+        del rest[:whole]
+    if rest:
+        yield bytes(rest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliverToFile(Activity):
+    """Writes its input to a file of the service, in the directory that the deployer allows.
+
+    The file is there, or replaced, when all has been written.
+    """
+
+    example: ClassVar[str] = """
+        <deliverToFile name="delivery">
+          <fromLocal from="document"/>
+          <toFile>result.xml</toFile>
+        </deliverToFile>"""
+    role: ClassVar[str | None] = ANY
+    changes: ClassVar[bool] = True
+
+    source: Input[ByteStream] = input("fromLocal")
+    file: str = child("toFile")
+
+    def run(self, context: Context) -> None:
+        _to_file(self.file, context.bytes(self.source), context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliverFromFile(Activity):
+    """Reads a file of the service, in the directory that the deployer allows."""
+
+    example: ClassVar[str] = """
+        <deliverFromFile name="delivery">
+          <fromFile>data.xml</fromFile>
+          <toLocal name="data"/>
+        </deliverFromFile>"""
+    role: ClassVar[str | None] = ANY
+    tabular: ClassVar[Literal["no"]] = "no"
+
+    file: str = child("fromFile")
+    result: Output[ByteStream] = output("toLocal")
+
+    def run(self, context: Context) -> ByteStream:
+        return _read(_from_file(self.file, context), None, context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliverToURL(Activity):
+    """Sends its input to a URL that the deployer allows: ``http:`` and ``https:`` (by PUT), or ``file:``."""
+
+    example: ClassVar[str] = """
+        <deliverToURL name="delivery">
+          <fromLocal from="document"/>
+          <toURL>file:///result.xml</toURL>
+        </deliverToURL>"""
+    role: ClassVar[str | None] = ANY
+    changes: ClassVar[bool] = True
+
+    source: Input[ByteStream] = input("fromLocal")
+    url: str = child("toURL")
+
+    def run(self, context: Context) -> None:
+        source = context.bytes(self.source)
+        if (name := _file_of(self.url)) is not None:
+            return _to_file(_in_directory(name, context), source, context)
+        address = addresses.allowed(self.url, context.config.delivery)
+        with source:
+            data = (bytes(memoryview(block.data)) for block in source)
+            addresses.put(address, data, source.media_type, context.config.delivery, context.cancellation)
+        return None
+
+
+def _in_directory(name: str, context: Context) -> str:
+    """The path of a ``file:`` URL: below the allowed directory, or from it on."""
+    directory = context.config.delivery.directory
+    return name if directory is None or PurePosixPath(name).is_relative_to(directory) else name.removeprefix("/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromURL(Element):
+    """The URL; ``blockSizeInBytes``: how large the blocks of the output are."""
+
+    size: int | None = attribute("blockSizeInBytes", default=None)
+    url: str = text()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliverFromURL(Activity):
+    """Reads from a URL that the deployer allows: ``http:`` and ``https:`` (by GET), or ``file:``."""
+
+    example: ClassVar[str] = """
+        <deliverFromURL name="delivery">
+          <fromURL blockSizeInBytes="8192">file:///data.xml</fromURL>
+          <toLocal name="data"/>
+        </deliverFromURL>"""
+    role: ClassVar[str | None] = ANY
+    tabular: ClassVar[Literal["no"]] = "no"
+
+    source: FromURL = child("fromURL")
+    result: Output[ByteStream] = output("toLocal")
+
+    def run(self, context: Context) -> ByteStream:
+        most, size = context.config.limits.block_bytes, self.source.size
+        if size is not None and not 1 <= size <= most:
+            raise ParameterError(f"blockSizeInBytes is {size}; it is from 1 to {most:,}.")
+        opened: Any
+        if (name := _file_of(self.source.url)) is not None:
+            opened = _from_file(_in_directory(name, context), context)
+        else:
+            delivery = context.config.delivery
+            opened = addresses.got(addresses.allowed(self.source.url, delivery), delivery, context.cancellation)
+        return _read(opened, size, context)
