@@ -40,7 +40,7 @@ from dai.drivers.postgresql.read import (
 )
 from dai.drivers.postgresql.rows import copied, readable, shapes_of
 from dai.drivers.postgresql.syntax import SYNTAX
-from dai.drivers.postgresql.wire import dumped
+from dai.drivers.postgresql.wire import Connection, dumped, settle
 from dai.drivers.postgresql.write import LOOK, SETTINGS, PostgreSQLSession, called, load, prepare
 from dai.drivers.sql.lexer import single_query
 from dai.drivers.sql.query_tables import Tables, checked
@@ -71,7 +71,7 @@ class PostgreSQL(Driver):
         self._database: adbc.AdbcDatabase | None = None
         self._database_lock = threading.Lock()
         self._limit = Limit(options.pool_size, options.pool_wait)
-        self._connections: Pool[psycopg.Connection[Any]] = Pool(
+        self._connections: Pool[Connection] = Pool(
             self._connect,
             lambda connection: connection.close(),
             limit=self._limit,
@@ -196,7 +196,7 @@ class PostgreSQL(Driver):
 
     def _small(
         self,
-        connection: psycopg.Connection[Any],
+        connection: Connection,
         query: Query,
         description: Description,
         release: Callable[[bool], None],
@@ -217,13 +217,11 @@ class PostgreSQL(Driver):
             self._descriptions.forget(query)
             raise
 
-    def _describe(
-        self, connection: psycopg.Connection[Any], query: Query, cancellation: Cancellation, *, plan: bool
-    ) -> Description:
+    def _describe(self, connection: Connection, query: Query, cancellation: Cancellation, *, plan: bool) -> Description:
         with interruptible(cancellation, lambda: connection.cancel_safe(timeout=5.0)):
             return self._descriptions.describe(connection, query, plan=plan)
 
-    def _releaser(self, connection: psycopg.Connection[Any]) -> Callable[[bool], None]:
+    def _releaser(self, connection: Connection) -> Callable[[bool], None]:
         """Gives the connection back, once: to the pool when clean, closed otherwise."""
         lock = threading.Lock()
         done = False
@@ -235,7 +233,7 @@ class PostgreSQL(Driver):
                     return
                 done = True
             usable = clean or connection.pgconn.pipeline_status == psycopg.pq.PipelineStatus.OFF
-            idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            idle = connection.unread or connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
             (self._connections.give_back if usable and idle else self._connections.discard)(connection)
 
         return release
@@ -321,18 +319,18 @@ class PostgreSQL(Driver):
             if self._database is not None and self._limit.state()["open"] == 0:
                 self._database.close()
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def _connect(self) -> Connection:
         try:
-            connection = psycopg.connect(
+            connection = Connection.connect(
                 self._conninfo, autocommit=True, prepare_threshold=None, client_encoding="utf-8"
             )
+            try:
+                prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
         except psycopg.Error as error:
             raise from_psycopg(error, connecting=True) from error
-        try:
-            prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
         return connection
 
     def _connect_adbc(self) -> adbc.AdbcConnection:
@@ -350,16 +348,18 @@ class PostgreSQL(Driver):
         return connection
 
 
-def _quiet(connection: psycopg.Connection[Any]) -> bool:
-    """An idle connection has nothing to say; where there is something to read, the server has gone or said so."""
+def _quiet(connection: Connection) -> bool:
+    """Once it is settled an idle connection has nothing to say; where there is something to read, the server has gone
+    or said so."""
     if connection.closed:
         return False
+    settle(connection)
     poll = select.poll()
     poll.register(connection.pgconn.socket, select.POLLIN)
     return not poll.poll(0)
 
 
-def _answers(connection: psycopg.Connection[Any]) -> bool:
+def _answers(connection: Connection) -> bool:
     try:
         connection.execute("SELECT 1")
     except psycopg.Error:

@@ -29,7 +29,7 @@ from dai.drivers.postgresql.errors import from_result
 from dai.drivers.postgresql.query_tables import definitions, values
 from dai.drivers.postgresql.syntax import SYNTAX
 from dai.drivers.postgresql.types import LOOKUP, Shape, TypeInfo, Wanted, missing, projected, shape, uncasts
-from dai.drivers.postgresql.wire import Execution, Parameters, check_most, described, one_round_trip
+from dai.drivers.postgresql.wire import Connection, Execution, Parameters, check_most, described, one_round_trip
 from dai.drivers.sql.lexer import Bound, bind_markers, check_count, keyword
 from dai.drivers.sql.query_tables import Tables, preceded
 from dai.errors import DaiError, DataError
@@ -233,7 +233,7 @@ def batch_bytes_for(description: Description, most: int) -> int:
 
 
 def small(
-    connection: psycopg.Connection[Any],
+    connection: Connection,
     query: Query,
     description: Description,
     *,

@@ -29,8 +29,8 @@ from dai.drivers.postgresql.bulk import settings
 from dai.drivers.postgresql.errors import from_result, unavailable
 from dai.drivers.postgresql.read import CANCEL_SECONDS, Description, Descriptions, Projection, Query, Stale, begun
 from dai.drivers.postgresql.types import DAY, TEXT, Shape, finished, not_carried, out_of_range
-from dai.drivers.postgresql.wire import BEGIN_READ_ONLY, ROLLBACK, UNLOCK, Parameters, one_round_trip
-from dai.errors import DaiError, DataError
+from dai.drivers.postgresql.wire import BEGIN_READ_ONLY, ROLLBACK, UNLOCK, Connection, Parameters, one_round_trip, tidy
+from dai.errors import DataError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 
@@ -84,7 +84,7 @@ def shapes_of(description: Description) -> tuple[Shape, ...] | None:
 
 
 def copied(
-    connection: psycopg.Connection[Any],
+    connection: Connection,
     query: Query,
     descriptions: Descriptions,
     *,
@@ -130,8 +130,8 @@ def copied(
         finally:
             clean = copy.ended and not cancellation.cancelled
             if clean:
-                with suppress(DaiError, psycopg.Error):
-                    one_round_trip(connection, [(ROLLBACK, Parameters()), (UNLOCK, Parameters())], transaction=False)
+                with suppress(psycopg.Error):
+                    tidy(connection, [ROLLBACK, UNLOCK])
             elif not copy.ended:
                 with suppress(Exception):
                     interrupt()

@@ -1,7 +1,9 @@
 """Statements sent on a psycopg connection at the level of libpq: several in one round trip, results in binary.
 
 psycopg's own cursors would take a round trip for BEGIN, one for the statement and one for ROLLBACK. In pipeline mode
-all of them leave at once, so that a query in a read-only transaction of its own costs what a bare query costs.
+all of them leave at once, so that a query in a read-only transaction of its own costs what a bare query costs. What
+only tidies up (``tidy``) the server does while the rows go on their way: its answers are read when the connection is
+next taken (``settle``).
 libpq's PQgetResult holds the interpreter's lock in psycopg, hence ``_ready`` waits on the socket before it is called.
 """
 
@@ -33,6 +35,14 @@ CHUNK = 64
 
 MOST_PARAMETERS = 65_535
 """The protocol counts those of a statement in 16 bits."""
+
+
+class Connection(psycopg.Connection[Any]):
+    """``unread``: synchronisation points of statements that were sent and whose results nobody has read. ``looks``:
+    whether its server can look if the client is still there."""
+
+    unread = 0
+    looks = False
 
 
 class Parameters(NamedTuple):
@@ -133,16 +143,26 @@ def one_round_trip(
     return results[start : start + len(statements)]
 
 
-def in_turn(connection: psycopg.Connection[Any], statements: Sequence[bytes]) -> list[PGresult]:
-    """The results of statements outside any transaction, each one of its own, in one round trip."""
+def tidy(connection: Connection, statements: Sequence[bytes]) -> None:
+    """Sends statements, each one for itself, and does not wait for them: ``settle`` does."""
     pg = connection.pgconn
     pg.enter_pipeline_mode()
     for sql in statements:
         pg.send_query_params(sql, None)
         pg.pipeline_sync()
-    results = drained(pg, len(statements))
-    pg.exit_pipeline_mode()
-    return results
+        connection.unread += 1
+
+
+def settle(connection: Connection) -> None:
+    """Reads what nobody has read, before the connection is used again. Raises the first failure."""
+    if not connection.unread:
+        return
+    results = drained(connection.pgconn, connection.unread)
+    connection.unread = 0
+    connection.pgconn.exit_pipeline_mode()
+    for result in results:
+        if result.status == Status.FATAL_ERROR:
+            raise from_result(result)
 
 
 class Described(NamedTuple):
@@ -206,20 +226,21 @@ def columns_of(result: PGresult) -> tuple[Wanted, ...]:
 class Execution:
     """One query under way on a connection: its chunks of binary rows, then a clean connection.
 
-    Within a transaction of its own unless ``transaction`` is false. ``inner`` is described in the same round trip where
-    the statement is a projection around it, because the projection hides what the query's columns have become.
+    Within a transaction of its own unless ``transaction`` is false; the end of that is left to ``settle``. ``inner`` is
+    described in the same round trip where the statement is a projection around it, because the projection hides what
+    the query's columns have become.
     """
 
     def __init__(
         self,
-        connection: psycopg.Connection[Any],
+        connection: Connection,
         sql: bytes,
         parameters: Parameters,
         *,
         inner: bytes | None = None,
         transaction: bool = True,
     ) -> None:
-        self._pg = connection.pgconn
+        self._connection, self._pg = connection, connection.pgconn
         self._sql, self._parameters, self._inner = sql, parameters, inner
         self._transaction = transaction
         self.columns: tuple[Wanted, ...] = ()
@@ -238,6 +259,7 @@ class Execution:
             pg.send_describe_prepared(b"")
         pg.send_query_params(self._sql, parameters.values, parameters.oids, None, 1)
         if self._transaction:
+            pg.send_flush_request()  # the rows leave before the rest is done
             pg.send_query_params(ROLLBACK, None)
             pg.send_query_params(UNLOCK, None)
         pg.pipeline_sync()
@@ -245,7 +267,8 @@ class Execution:
     def chunks(self) -> Iterator[PGresult]:
         """Sends it; at least one result, so that the columns are told. A refusal ends it and stands in ``failure``.
 
-        When it ends the connection is clean; when it is left before, the connection has to be thrown away.
+        When it ends the connection is clean or waits to be settled; when it is left before, the connection has to be
+        thrown away.
         """
         self._send()
         pg = self._pg
@@ -273,10 +296,13 @@ class Execution:
                     yield result
                 elif result.status == Status.PIPELINE_SYNC:
                     raise unavailable()
+        if self._transaction and self.failure is None:
+            self._connection.unread = 1
+            return
         for result in drained(pg, 1):
             if result.status == Status.FATAL_ERROR and self.failure is None:
                 self.failure = result
-        if self.failure is not None and self._transaction:
+        if self._transaction:
             # After a failure the rest of the pipeline was skipped.
             for sql in (ROLLBACK, UNLOCK):
                 pg.send_query_params(sql, None)

@@ -7,7 +7,7 @@ tables, prepared statements and session locks go with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -18,10 +18,10 @@ from dai.drivers.connections import bulk_load as bulk
 from dai.drivers.connections.interrupts import interruptible
 from dai.drivers.postgresql.catalog import TABLE_NAMES
 from dai.drivers.postgresql.copy import csv_bytes
-from dai.drivers.postgresql.errors import from_psycopg, from_result, unavailable
+from dai.drivers.postgresql.errors import from_psycopg, unavailable
 from dai.drivers.postgresql.read import Description, Descriptions, Query, prepared_query, small
 from dai.drivers.postgresql.syntax import SYNTAX
-from dai.drivers.postgresql.wire import Parameters, Status, check_most, dumped, in_turn
+from dai.drivers.postgresql.wire import Connection, Parameters, check_most, dumped, tidy
 from dai.drivers.sql.ddl import create_table, matched, quoted, quoted_table
 from dai.drivers.sql.lexer import bind_markers, check_count, keyword, single_query
 from dai.drivers.sql.suggestions import meant
@@ -63,15 +63,18 @@ SETTINGS = "SELECT " + ", ".join(
 _ENDS = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE"})
 
 
-def prepare(connection: psycopg.Connection[Any], *, used: bool = False) -> None:
-    """Sets what every session has (SETTINGS, LOOK), after everything was discarded that a user has left there. One
-    round trip."""
-    statements = [b"DISCARD ALL"] * used + [SETTINGS.encode()]
-    statements += [LOOK.encode()] * (connection.info.server_version >= _LOOKS)
-    results = in_turn(connection, statements)
-    for result in results[: 1 + used]:
-        if result.status == Status.FATAL_ERROR:
-            raise from_result(result)
+def prepare(connection: Connection) -> None:
+    """Sets what every session has: SETTINGS, LOOK."""
+    connection.execute(SETTINGS.encode())
+    if connection.info.server_version >= _LOOKS:
+        with suppress(psycopg.Error):
+            connection.execute(LOOK.encode())
+            connection.looks = True
+
+
+def renew(connection: Connection) -> None:
+    """The same, after everything was discarded that a user has left there. Nobody waits for it: see ``tidy``."""
+    tidy(connection, [b"DISCARD ALL", SETTINGS.encode(), *[LOOK.encode()] * connection.looks])
 
 
 class PostgreSQLSession(Session):
@@ -79,7 +82,7 @@ class PostgreSQLSession(Session):
 
     def __init__(
         self,
-        connection: psycopg.Connection[Any],
+        connection: Connection,
         descriptions: Descriptions,
         cancellation: Cancellation,
         batch_bytes: int,
@@ -101,7 +104,10 @@ class PostgreSQLSession(Session):
             if not self.connection.closed:
                 self._close_stream()
             raise  # the pool closes the connection, which rolls back
-        prepare(self.connection, used=True)
+        try:
+            renew(self.connection)
+        except psycopg.Error:  # what was committed stays so
+            self.connection.close()
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> Stream:
         text = single_query(sql, SYNTAX)
