@@ -18,6 +18,7 @@ from dqp.planning.rules.aggregates import split_aggregates
 from dqp.planning.rules.calls import calls
 from dqp.planning.rules.columns import prune_columns
 from dqp.planning.rules.conditions import order_conditions
+from dqp.planning.rules.extremes import group_semi_joins
 from dqp.planning.rules.filters import push_filters
 from dqp.planning.rules.joins import order_joins
 from dqp.planning.rules.limits import push_limits
@@ -37,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     push_semi_joins,
     prune_columns,
     order_joins,
+    group_semi_joins,
     thin_semi_joins,
     split_aggregates,
     push_limits,
