@@ -52,14 +52,14 @@ class KeptFile(Response):
             known = listed(request, "if-none-match")
             if known is not None and (known.strip() == "*" or quoted in (each.strip() for each in known.split(","))):
                 self.status_code = 304
-            elif (asked := request.headers.get("range")) and request.headers.get("if-range") in (None, quoted):
-                self._narrow(asked)
+            elif (range_header := request.headers.get("range")) and request.headers.get("if-range") in (None, quoted):
+                self._narrow(range_header)
         except BaseException:
             self._file.close()
             raise
 
-    def _narrow(self, asked: str) -> None:
-        part = _RANGE.fullmatch(asked.strip())
+    def _narrow(self, range_header: str) -> None:
+        part = _RANGE.fullmatch(range_header.strip())
         if part is None or part.groups() == ("", ""):
             return
         first, last = part.groups()
@@ -71,7 +71,7 @@ class KeptFile(Response):
             start, end = max(0, self._length - int(last)), self._length - 1
         if start >= self._length or end < start:
             raise RangeError(
-                f"The result has {self._length:,} bytes; there are none at {asked!r}.", length=self._length
+                f"The result has {self._length:,} bytes; there are none at {range_header!r}.", length=self._length
             )
         self.status_code, self._first, self._last = 206, start, end
         self.headers["content-range"] = f"bytes {start}-{end}/{self._length}"

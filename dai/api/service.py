@@ -174,13 +174,13 @@ class Service:
 
     def _once(self, question: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         """The answer to the question that is being asked already, or to one that is asked now."""
-        asked: asyncio.Future[T] | None = self._shared.get(question)  # type: ignore[assignment]
-        if asked is None:
-            asked = asyncio.get_running_loop().run_in_executor(self._questions, question, *arguments)
-            self._shared[question] = asked  # type: ignore[assignment]
-            asked.add_done_callback(lambda _: self._shared.pop(question))
-            asked.add_done_callback(_heard)
-        return asked
+        answer: asyncio.Future[T] | None = self._shared.get(question)  # type: ignore[assignment]
+        if answer is None:
+            answer = asyncio.get_running_loop().run_in_executor(self._questions, question, *arguments)
+            self._shared[question] = answer  # type: ignore[assignment]
+            answer.add_done_callback(lambda _: self._shared.pop(question))
+            answer.add_done_callback(_heard)
+        return answer
 
     async def asked(self, resource: Resource, question: Callable[..., T], *arguments: object) -> T:
         """What the question gives; it may ask the database of the resource. Waits its turn among the questions about
@@ -273,9 +273,9 @@ class Service:
         yield Gauge("dai_jobs_queued", "jobs that wait", queued)
         yield Gauge("dai_sessions", "sessions", len(self.sessions.all()))
         yield Gauge("dai_streams", "streams of sessions", self.sessions.open_streams())
-        held = [mailbox.held for each in self.sessions.all() for _, _, mailbox in each.streams()]
-        yield Gauge("dai_stream_blocks", "blocks that wait in streams", sum(blocks for blocks, _ in held))
-        yield Gauge("dai_stream_bytes", "bytes of them", sum(size for _, size in held))
+        contents = [mailbox.held for each in self.sessions.all() for _, _, mailbox in each.streams()]
+        yield Gauge("dai_stream_blocks", "blocks that wait in streams", sum(blocks for blocks, _ in contents))
+        yield Gauge("dai_stream_bytes", "bytes of them", sum(size for _, size in contents))
         yield Gauge("dai_result_bytes", "bytes of kept results", self.results.used)
         for name, resource in self.resources.items():
             for state, count in resource.driver.pool_state().items():

@@ -52,10 +52,10 @@ class Line:
 class Meter:
     """Calls the report at most every EVERY seconds, and once at the end if it was called before."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._report = _report(asked)
+    def __init__(self, choice: Asked) -> None:
+        self._report = _report(choice)
         self._started = time.monotonic()
-        self._due = self._started + (0.0 if callable(asked) else FIRST)
+        self._due = self._started + (0.0 if callable(choice) else FIRST)
         self._shown = False
 
     @property
@@ -76,10 +76,10 @@ class Meter:
             self._report(Progress(rows, received, now - self._started, False, note() if note else ""))
 
 
-def _report(asked: Asked) -> Report | None:
-    if callable(asked):
-        return asked
-    if asked or (asked is None and _watched()):
+def _report(choice: Asked) -> Report | None:
+    if callable(choice):
+        return choice
+    if choice or (choice is None and _watched()):
         return Line(sys.stderr)
     return None
 

@@ -125,14 +125,14 @@ class Session:
         """
         headers = {"Content-Type": media_type(format)}
         number = first
-        held: bytes | memoryview | None = None
+        pending: bytes | memoryview | None = None
         for block in _blocks(batches, format, blocksize):
-            if held is not None:
-                self._put(stream, number, held, headers, patience, last=False)
+            if pending is not None:
+                self._put(stream, number, pending, headers, patience, last=False)
                 number += 1
-            held = block
-        if held is not None or last:
-            self._put(stream, number, held or b"", headers, patience, last=last)
+            pending = block
+        if pending is not None or last:
+            self._put(stream, number, pending or b"", headers, patience, last=last)
             number += 1
         return number
 
@@ -150,8 +150,8 @@ class Session:
         deadline = time.monotonic() + patience
         left = patience
         while True:
-            held = int(min(HELD, left))
-            reply: Reply = self.transport.send("PUT", f"{path}wait={held}", block, headers, BACK_PRESSURE)
+            wait = int(min(HELD, left))
+            reply: Reply = self.transport.send("PUT", f"{path}wait={wait}", block, headers, BACK_PRESSURE)
             with reply.body:
                 content = reply.body.read_all()
             if reply.status not in BACK_PRESSURE:

@@ -82,15 +82,15 @@ def write(result: Result, form: str, output: Path | None) -> None:
 def print_table(result: Result) -> None:
     """The first SHOWN rows, and the number of all, where it is at most COUNTED."""
     schema = result.schema
-    kept: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     counted = 0
     for batch in result:
         if counted < SHOWN:
-            kept.append(batch)
+            batches.append(batch)
         counted += batch.num_rows
         if counted > COUNTED:
             break
-    rows = [[shown(value) for value in row] for row in first_rows(kept, SHOWN)]
+    rows = [[shown(value) for value in row] for row in first_rows(batches, SHOWN)]
     numbers = [index for index, field in enumerate(schema) if _is_number(field.type)]
     if len(schema):
         for line in table.lines([shown(name) for name in schema.names], rows, right=numbers):

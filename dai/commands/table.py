@@ -24,14 +24,14 @@ def cut(text: str, columns: int) -> str:
     """At most ``columns`` wide, an ellipsis where something was left out."""
     if width(text) <= columns:
         return text
-    kept = ""
+    beginning = ""
     used = 0
     for character in text:
         used += width(character)
         if used > columns - 1:
             break
-        kept += character
-    return kept + "…"
+        beginning += character
+    return beginning + "…"
 
 
 def lines(

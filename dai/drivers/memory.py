@@ -153,9 +153,9 @@ class Memory(Driver):
         return script
 
     def _stream(self, script: Script, cancellation: Cancellation, batch_rows: int | None) -> Stream:
-        held = ExitStack()
-        held.enter_context(self._counted())
-        return Stream(script.tuples.schema, self._batches(script, cancellation, batch_rows), held.close)
+        resources = ExitStack()
+        resources.enter_context(self._counted())
+        return Stream(script.tuples.schema, self._batches(script, cancellation, batch_rows), resources.close)
 
     def _batches(self, script: Script, cancellation: Cancellation, rows: int | None) -> Iterator[pa.RecordBatch]:
         for batch in script.tuples.to_batches(rows or script.batch_rows):

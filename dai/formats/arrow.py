@@ -45,17 +45,17 @@ class Arrow:
                     yield Block(messages.of(batch), batch.num_rows)
                 yield Block(messages.end(), 0)
                 return
-            held: pa.RecordBatch | None = None
+            previous: pa.RecordBatch | None = None
             for batch in bounded(tuples, blocksize, BLOCK_BYTES):
                 if not batch.num_rows:
                     continue
-                if held is not None:
-                    yield Block(messages.of(held), held.num_rows)
-                held = batch
-            if held is None:
+                if previous is not None:
+                    yield Block(messages.of(previous), previous.num_rows)
+                previous = batch
+            if previous is None:
                 yield Block(messages.end(), 0)
             else:
-                yield Block(messages.of(held, last=True), held.num_rows)
+                yield Block(messages.of(previous, last=True), previous.num_rows)
 
     def decode(self, chunks: Iterable[bytes]) -> Stream:
         """Reads the schema at once and each batch when it is pulled; every batch is validated in full, for its offsets

@@ -57,25 +57,25 @@ def bounded(stream: Stream, rows: int | None, nbytes: int) -> Iterator[pa.Record
         return
     if rows < 1:
         raise DataError(f"A block has at least one row, not {rows}.")
-    held: list[pa.RecordBatch] = []
+    parts: list[pa.RecordBatch] = []
     have = size = 0
     for batch in stream:
         for piece in cut(batch, nbytes):
             start = 0
             while start < piece.num_rows:
                 part = piece.slice(start, rows - have)
-                if held and size + part.nbytes > nbytes:
-                    yield joined(held)
-                    held, have, size = [], 0, 0
+                if parts and size + part.nbytes > nbytes:
+                    yield joined(parts)
+                    parts, have, size = [], 0, 0
                     continue
                 start += part.num_rows
-                held.append(part)
+                parts.append(part)
                 have, size = have + part.num_rows, size + part.nbytes
                 if have == rows:
-                    yield joined(held)
-                    held, have, size = [], 0, 0
-    if held:
-        yield joined(held)
+                    yield joined(parts)
+                    parts, have, size = [], 0, 0
+    if parts:
+        yield joined(parts)
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -130,14 +130,14 @@ def text_blocks(
     """
     if blocksize is not None and blocksize < 1:
         raise DataError(f"A block has at least one row, not {blocksize}.")
-    held: list[bytes | pa.Buffer] = [head] if head else []
+    buffers: list[bytes | pa.Buffer] = [head] if head else []
     have = rows = size = 0
     empty, complete = True, False
     for text in texts:
         if not len(text):
             continue
-        if complete and held:
-            yield Block(_taken(held), rows)
+        if complete and buffers:
+            yield Block(_taken(buffers), rows)
             rows = size = 0
         positions, data = _buffers(text)
         offsets = positions.tolist() if blocksize is not None and blocksize < len(text) else positions
@@ -145,8 +145,8 @@ def text_blocks(
         while start < len(text):
             take = len(text) - start if blocksize is None else min(blocksize - have, len(text) - start)
             begin = int(offsets[start])
-            held.append(data.slice(begin, int(offsets[start + take]) - begin))
-            start, have, rows, size = start + take, have + take, rows + take, size + len(held[-1])
+            buffers.append(data.slice(begin, int(offsets[start + take]) - begin))
+            start, have, rows, size = start + take, have + take, rows + take, size + len(buffers[-1])
             whole = blocksize is None or have == blocksize
             complete = whole or size >= (PIECE_BYTES if pieces else BLOCK_BYTES)
             if not complete:
@@ -156,11 +156,11 @@ def text_blocks(
             early = pieces and (blocksize is not None or size >= EARLY_BYTES)
             if early or start < len(text):
                 empty = False
-                yield Block(_taken(held), rows)
+                yield Block(_taken(buffers), rows)
                 rows = size = 0
-    if held or tail or empty:
-        held.append(tail)
-        yield Block(_taken(held), rows)
+    if buffers or tail or empty:
+        buffers.append(tail)
+        yield Block(_taken(buffers), rows)
 
 
 def _taken(parts: list[bytes | pa.Buffer]) -> bytes | pa.Buffer:

@@ -131,29 +131,29 @@ def _field_text(column: pa.Array, field: pa.Field) -> pa.Array:
 
 def _records(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
     """Whole records, many at a time, with the number of their first line. The last may lack its line break."""
-    held: list[bytes] = []
+    pieces: list[bytes] = []
     size, wanted, line = 0, _PARSE_BYTES, 1
     begun = False
     for chunk in chunks:
-        held.append(chunk)
+        pieces.append(chunk)
         size += len(chunk)
         if size < wanted:
             continue
-        data = b"".join(held)
+        data = b"".join(pieces)
         if not begun:
             begun, data = True, data.removeprefix(_BOM)
         end = _last_end(data)
         if end:
             yield _checked(data[:end], line), line
             line += data.count(b"\n", 0, end)
-            held, wanted = [data[end:]], _PARSE_BYTES
+            pieces, wanted = [data[end:]], _PARSE_BYTES
         else:
             if size > _RECORD_BYTES:
                 raise DataError(f"The record that begins on line {line} is longer than {_RECORD_BYTES} bytes.")
-            held, wanted = [data], 2 * size
-        size = len(held[0])
+            pieces, wanted = [data], 2 * size
+        size = len(pieces[0])
         wanted = max(wanted, size + 1)
-    data = b"".join(held)
+    data = b"".join(pieces)
     if not begun:
         data = data.removeprefix(_BOM)
     if data:

@@ -124,7 +124,7 @@ def _exact(groups: Iterable[pa.RecordBatch], blocksize: int | None, writer: _Wri
     """Blocks of exactly ``blocksize`` rows, the bytes of a row group in the block that its last row belongs to. A block
     waits until it is known whether it is the last one, which ends with the footer.
     """
-    held: Block | None = None
+    previous: Block | None = None
     parts: list[bytes] = []
     have = 0
     for group in groups:
@@ -136,15 +136,15 @@ def _exact(groups: Iterable[pa.RecordBatch], blocksize: int | None, writer: _Wri
             if not rows:
                 parts.append(data)
             if blocksize is None or have == blocksize:
-                if held is not None:
-                    yield held
-                held, parts, have = Block(b"".join(parts), have), [], 0
+                if previous is not None:
+                    yield previous
+                previous, parts, have = Block(b"".join(parts), have), [], 0
     if have:
-        if held is not None:
-            yield held
+        if previous is not None:
+            yield previous
         yield Block(b"".join([*parts, writer.finish()]), have)
-    elif held is not None:
-        yield Block(b"".join((held.data, writer.finish())), held.rows)
+    elif previous is not None:
+        yield Block(b"".join((previous.data, writer.finish())), previous.rows)
     else:
         yield Block(writer.finish(), 0)
 
@@ -169,8 +169,8 @@ def _storable_type(type_: pa.DataType) -> pa.DataType:
 def _storable(schema: pa.Schema) -> pa.Schema:
     """The schema of the file, with ``schema`` in its metadata."""
     fields = [field.with_type(_storable_type(field.type)) for field in schema] or [pa.field(_PLACEHOLDER, pa.null())]
-    kept = base64.b64encode(schema.serialize())
-    return pa.schema(fields, {**(schema.metadata or {}), _SCHEMA: kept})
+    serialised = base64.b64encode(schema.serialize())
+    return pa.schema(fields, {**(schema.metadata or {}), _SCHEMA: serialised})
 
 
 def _stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -213,9 +213,9 @@ def _original(file: pq.ParquetFile) -> pa.Schema:
     """
     stored = file.schema_arrow
     metadata = dict(stored.metadata or {})
-    kept = metadata.pop(_SCHEMA, None)
-    if kept is not None:
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(kept)))
+    serialised = metadata.pop(_SCHEMA, None)
+    if serialised is not None:
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(serialised)))
         if _storable(schema).equals(stored.remove_metadata()):
             return schema
     return stored.with_metadata(metadata or None)

@@ -84,10 +84,10 @@ def _parsed(url: str) -> Address:
 
 def _resolved(address: Address, config: DeliveryConfig) -> str:
     try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        answers = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise UnreachableError(f"The host {address.host!r} is not known.") from error
-    numbers = [str(each[4][0]) for each in found]
+    numbers = [str(each[4][0]) for each in answers]
     for number in numbers:
         if not config.private and not _is_public(number):
             raise DeniedError(

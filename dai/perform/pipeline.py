@@ -98,8 +98,8 @@ class Running:
         while True:
             while self._ends:
                 yield self._ends.pop(0)
-            for kept in self._keep:
-                self._guarded(kept.drain)
+            for fan_out in self._keep:
+                self._guarded(fan_out.drain)
             self._keep = []
             for sink in self._sinks:
                 sink.join()

@@ -194,19 +194,19 @@ def _cdata(blocks: Iterator[Block], clean: bool) -> Iterator[bytes]:
     """``clean`` text holds neither a carriage return nor what XML forbids, nor ``]]>`` behind its first block (a
     WebRowSet of ours). A failure closes the section before it goes on."""
     opening = b"<![CDATA["
-    kept = b""
+    rest = b""
     try:
         for block in blocks:
             data = bytes(memoryview(block.data))
             if not clean:
-                data = kept + data
+                data = rest + data
                 end = _whole(data)
-                data, kept = _cdata_text(data[:end]), data[end:]
+                data, rest = _cdata_text(data[:end]), data[end:]
             elif opening:
                 data = data.replace(b"]]>", _CDATA_END)
             yield opening + data
             opening = b""
-        last = _cdata_text(kept)
+        last = _cdata_text(rest)
     except DaiError:
         if not opening:
             yield b"]]>"

@@ -56,8 +56,8 @@ class Session:
         with self._lock:
             if self.ended:
                 raise GoneError(f"Session {self.id} has ended.")
-            kept: Kept = self.kept.setdefault(key, create())
-            return kept
+            value: Kept = self.kept.setdefault(key, create())
+            return value
 
     def touch(self) -> None:
         """Restarts the session's time-out."""
@@ -186,9 +186,9 @@ class Session:
             self.ended = True
             mailboxes = [*self._outputs.values(), *self._inputs.values()]
             requests = list(self._requests)
-            kept = list(self.kept.values())
+            values = list(self.kept.values())
             self.kept.clear()
-        for each in kept:
+        for each in values:
             each.close()
         for mailbox in mailboxes:
             mailbox.discard(GoneError(why))

@@ -72,12 +72,12 @@ class FanOut:
         while True:
             with self._lock:
                 position = self._positions[reader]
-                held = self._window[position - self._first] if position - self._first < len(self._window) else None
-                if held is not None:
-                    item = held.read() if isinstance(held, Spilled) else held
+                entry = self._window[position - self._first] if position - self._first < len(self._window) else None
+                if entry is not None:
+                    item = entry.read() if isinstance(entry, Spilled) else entry
                     self._positions[reader] += 1
                     self._forget()
-            if held is not None:
+            if entry is not None:
                 yield item
             elif not self._pull(beyond=position):
                 return

@@ -329,10 +329,10 @@ class Mailbox:
         if first is END:
             return [], False
         with self._changed:
-            held = [first]
-            while len(held) < count and number + len(held) in self._blocks:
-                held.append(self._blocks[number + len(held)])
-            return held, len(held) < count and not self.ended and not self._full()
+            blocks = [first]
+            while len(blocks) < count and number + len(blocks) in self._blocks:
+                blocks.append(self._blocks[number + len(blocks)])
+            return blocks, len(blocks) < count and not self.ended and not self._full()
 
     def is_last(self, number: int) -> bool:
         """Block ``number`` is known to be the last one."""

@@ -138,20 +138,20 @@ def size_of(tuples: pa.RecordBatch | pa.Table) -> int:
 
 
 def _rebatched(stream: Stream, rows: int) -> Iterator[pa.RecordBatch]:
-    held: list[pa.RecordBatch] = []
+    parts: list[pa.RecordBatch] = []
     have = 0
     for batch in stream:
         start = 0
         while batch.num_rows - start >= rows - have:
-            held.append(batch.slice(start, rows - have))
+            parts.append(batch.slice(start, rows - have))
             start += rows - have
-            yield held[0] if len(held) == 1 else pa.concat_batches(held)
-            held, have = [], 0
+            yield parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+            parts, have = [], 0
         if start < batch.num_rows:
-            held.append(batch.slice(start))
+            parts.append(batch.slice(start))
             have += batch.num_rows - start
-    if held:
-        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+    if parts:
+        yield parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
 class ByteStream(_Pulled[Block]):
@@ -172,16 +172,16 @@ class ByteStream(_Pulled[Block]):
 
 
 def _joined(blocks: Iterable[Block], size: int) -> Iterator[Block]:
-    held: list[Block] = []
+    parts: list[Block] = []
     rows = 0
     for block in blocks:
-        held.append(block)
+        parts.append(block)
         rows += block.rows
         if rows >= size:
-            yield Block(b"".join(memoryview(each.data) for each in held), rows)
-            held, rows = [], 0
-    if held:
-        yield Block(b"".join(memoryview(each.data) for each in held), rows)
+            yield Block(b"".join(memoryview(each.data) for each in parts), rows)
+            parts, rows = [], 0
+    if parts:
+        yield Block(b"".join(memoryview(each.data) for each in parts), rows)
 
 
 class Encoder(Protocol):

@@ -12,7 +12,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({})))
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, logger and message, then whatever was given as ``extra``."""
+    """Time, level, logger and message, then the members of ``extra``."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)

@@ -128,7 +128,7 @@ def _page_file(name: str) -> bytes:
 
 @router.get(
     "/docs/{name}",
-    summary="What that page is made of",
+    summary="The scripts and styles of that page",
     response_class=Response,
     responses=answers(NotFoundError, ok={200: {"content": {"*/*": {}}}}),
 )

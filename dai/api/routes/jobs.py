@@ -178,9 +178,9 @@ def _media_type(output: dict[str, Any]) -> str:
 
 
 @router.get("", summary="The jobs, the newest first", response_model=JobList, responses=answers())
-async def list_jobs(service: TheService, asked: Annotated[Listing, Query()]) -> Response:
-    phases = frozenset({asked.phase} if asked.phase else ())
-    jobs = await _control(service, service.jobs.listed, phases, asked.last)
+async def list_jobs(service: TheService, options: Annotated[Listing, Query()]) -> Response:
+    phases = frozenset({options.phase} if options.phase else ())
+    jobs = await _control(service, service.jobs.listed, phases, options.last)
     progress = await service.progress() if any(job.phase == EXECUTING for job in jobs) else {}
     for number, job in enumerate(jobs):
         if job.phase == EXECUTING and job.id in progress:
@@ -194,9 +194,9 @@ async def list_jobs(service: TheService, asked: Annotated[Listing, Query()]) -> 
     response_model=JobDescription,
     responses=answers(NotFoundError),
 )
-async def get_job(service: TheService, job: Text, asked: Annotated[Waiting, Query()]) -> Response:
+async def get_job(service: TheService, job: Text, options: Annotated[Waiting, Query()]) -> Response:
     """Waits, where asked to, until the phase changes."""
-    jobs, id, wait = service.jobs, job, asked.wait
+    jobs, id, wait = service.jobs, job, options.wait
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait
     changed = asyncio.Event()
@@ -234,8 +234,8 @@ async def delete_job(service: TheService, job: Text) -> Response:
     openapi_extra=_form(PhaseChange),
 )
 async def post_phase(service: TheService, job: Text, body: TheBody) -> Response:
-    asked = await body.fields(PhaseChange)
-    known = await _control(service, service.jobs.run if asked.phase == "RUN" else service.jobs.abort, job)
+    change = await body.fields(PhaseChange)
+    known = await _control(service, service.jobs.run if change.phase == "RUN" else service.jobs.abort, job)
     return JSONAnswer(described(known), headers={"Location": f"/jobs/{job}"})
 
 
@@ -247,8 +247,8 @@ async def post_phase(service: TheService, job: Text, body: TheBody) -> Response:
     openapi_extra=_form(DestructionChange),
 )
 async def post_destruction(service: TheService, job: Text, body: TheBody) -> Response:
-    asked = await body.fields(DestructionChange)
-    return JSONAnswer(described(await _control(service, service.jobs.set_destruction, job, asked.seconds)))
+    change = await body.fields(DestructionChange)
+    return JSONAnswer(described(await _control(service, service.jobs.set_destruction, job, change.seconds)))
 
 
 @router.get(
@@ -274,26 +274,26 @@ async def get_output(
     accept: Accept,
     job: Text,
     output: Text,
-    asked: Annotated[OutputForm, Query()],
+    options: Annotated[OutputForm, Query()],
 ) -> Response:
     """As it is kept, or rendered once into a file beside that."""
     known = await _control(service, service.jobs.get, job)
     result = service.jobs.output(known, output)
-    kept, etag = service.results.path(job, result["file"]), f"{job}-{result['file']}"
-    name = asked.format
+    stored, etag = service.results.path(job, result["file"]), f"{job}-{result['file']}"
+    name = options.format
     if not result["tabular"]:
         media_type = _media_type(result)
         if name is not None and format_of_name(name).media_type != media_type:
             raise not_acceptable(name, [media_type])
         if name is None and best(accept, [media_type.partition(";")[0]]) is None:
             raise not_acceptable(accept, [media_type])
-        return _file(request, kept, media_type, etag)
+        return _file(request, stored, media_type, etag)
     if name is None and best(accept, list(media_types().values())) is None and best(accept, [DOCUMENT]):
         name = "webrowset"
     form = tabular(accept, name)
-    if form.name == STORED_FORM and asked.blocksize is None:
-        return _file(request, kept, form.media_type, etag)
-    blocksize = asked.blocksize if form.binary else None
+    if form.name == STORED_FORM and options.blocksize is None:
+        return _file(request, stored, form.media_type, etag)
+    blocksize = options.blocksize if form.binary else None
     return await asyncio.get_running_loop().run_in_executor(
         service.rendering, _rendered, request, service, job, result["file"], form, blocksize
     )
@@ -312,13 +312,13 @@ def _rendered(request: Request, service: Service, id: str, index: int, form: For
     """Of blocks of a size that was asked for, the last file is kept."""
     results = service.results
     variant = form.name if blocksize is None else f"{form.name}-{blocksize}"
-    path, kept = results.path(id, index, variant), results.path(id, index)
+    path, stored = results.path(id, index, variant), results.path(id, index)
     with results.rendering(results.path(id, index, form.name)):
         if not path.exists():
             if blocksize is not None:
                 results.remove_forms(id, index, f"{form.name}-*")
             try:
-                file = kept.open("rb")
+                file = stored.open("rb")
             except OSError as error:
                 raise GoneError("The result was destroyed.") from error
             with file, results.writer(id, index, variant) as writer:

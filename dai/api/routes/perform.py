@@ -146,7 +146,7 @@ class Statement(Asked, strict=True):
 async def post_query(
     request: Request,
     resource: Annotated[Text, Path()],
-    asked: Annotated[QueryOptions, Query()],
+    options: Annotated[QueryOptions, Query()],
 ) -> Response:
     service: Service = request.app.state.service
     target = service.resources.named(resource)
@@ -167,21 +167,21 @@ async def post_query(
         raise ParameterError(f"'blocksize' must be a whole number from 1 to {limits.block_rows:,}.")
     # A few bytes of a table may be many rows.
     perform = await _off_loop(service, prepared) if large or statement.tables else prepared()
-    blocksize = statement.blocksize or asked.blocksize
-    if _asynchronous(request, asked):
-        session = _session(service, asked)
-        return await _job(request, asked, target, "query", data, perform, session, blocksize)
-    form = tabular(listed(request, "accept"), asked.format)
+    blocksize = statement.blocksize or options.blocksize
+    if _asynchronous(request, options):
+        session = _session(service, options)
+        return await _job(request, options, target, "query", data, perform, session, blocksize)
+    form = tabular(listed(request, "accept"), options.format)
     coding = negotiate(listed(request, "accept-encoding"))
     access.stages["validate"] = time.perf_counter() - began
-    session = _session(service, asked)
+    session = _session(service, options)
     environment = Environment(target.driver, session, Cancellation(), blocksize, service.scratch, service.config)
     work = Work(
         *(perform, environment, limits, access.id),
         output="result",
         form=form,
         coding=coding,
-        replace_invalid=asked.invalid_characters == "replace",
+        replace_invalid=options.invalid_characters == "replace",
         turns=service.turns,
         statement=Small.key(target.name, statement.sql.encode(errors="replace")),
     )
@@ -222,7 +222,7 @@ async def _answers_in_xml(request: Request) -> None:
 async def post_perform(
     request: Request,
     resource: NamedResource,
-    asked: Annotated[PerformOptions, Query()],
+    options: Annotated[PerformOptions, Query()],
 ) -> Response:
     service: Service = request.app.state.service
     access: Access = request.state.access
@@ -240,21 +240,21 @@ async def post_perform(
     named = perform.session.id if perform.session is not None else None
     if named is not None and (worker := service.home_of(named, resource.name)) is not None:
         return Moved(request, worker, data)
-    output, form = _chosen(asked, accept, perform)
+    output, form = _chosen(options, accept, perform)
     access.stages["validate"] = time.perf_counter() - began
-    job = _asynchronous(request, asked) or bool(perform.activities and not perform.end_points)
-    awaited = not job and _awaited(asked, perform, output)
-    session = _session(service, asked, perform)
+    job = _asynchronous(request, options) or bool(perform.activities and not perform.end_points)
+    awaited = not job and _awaited(options, perform, output)
+    session = _session(service, options, perform)
     if job:
-        return await _job(request, asked, resource, "perform", data, perform, session, asked.blocksize)
+        return await _job(request, options, resource, "perform", data, perform, session, options.blocksize)
     environment = Environment(
-        resource.driver, session, Cancellation(), asked.blocksize, service.scratch, service.config
+        resource.driver, session, Cancellation(), options.blocksize, service.scratch, service.config
     )
     work = Work(
         *(perform, environment, limits, access.id),
         output=output,
         form=form,
-        accept=None if asked.format else accept,
+        accept=None if options.format else accept,
         coding=negotiate(listed(request, "accept-encoding")),
         awaited=awaited,
         turns=service.turns,
@@ -275,9 +275,9 @@ def _at_work(sessions: Sessions, session: Session, work: Work) -> Iterator[None]
             sessions.end(session)
 
 
-def _chosen(asked: PerformOptions, accept: str | None, perform: Perform) -> tuple[str | None, Format | None]:
+def _chosen(options: PerformOptions, accept: str | None, perform: Perform) -> tuple[str | None, Format | None]:
     """Which end point alone (None: the response document), and in which format (None: its own)."""
-    name, output = asked.format, asked.output
+    name, output = options.format, options.output
     ends = {end.name: end for end in perform.end_points}
     if output is not None:
         if output not in ends:
@@ -315,11 +315,11 @@ def _chosen(asked: PerformOptions, accept: str | None, perform: Perform) -> tupl
     return alone[0], form
 
 
-def _awaited(asked: Options, perform: Perform, output: str | None) -> bool:
+def _awaited(options: Options, perform: Perform, output: str | None) -> bool:
     """Whether a client needs the response's head to find the document's streams: they are in a session that it does not
     know yet. RequestError where there is no head."""
     streams = [each.name for each in perform.activities if each.element in ("inputStream", "outputStream")]
-    joined = asked.session or (perform.session is not None and perform.session.id is not None)
+    joined = options.session or (perform.session is not None and perform.session.id is not None)
     if not streams or joined:
         return False
     if output is not None:
@@ -333,25 +333,25 @@ def _awaited(asked: Options, perform: Perform, output: str | None) -> bool:
 def _session(service: Service, options: Options, perform: Perform | None = None) -> Session:
     """The session of the request: the one it names, a new one where the document asks for it, or one of its own."""
     sessions, named = service.sessions, options.session
-    asked = perform.session if perform is not None else None
-    if asked is not None and asked.id is not None:
-        if named is not None and named != asked.id:
-            raise ConflictError(f"The address names session {named!r}, the document {asked.id!r}.")
-        return sessions.get(asked.id)
+    wanted = perform.session if perform is not None else None
+    if wanted is not None and wanted.id is not None:
+        if named is not None and named != wanted.id:
+            raise ConflictError(f"The address names session {named!r}, the document {wanted.id!r}.")
+        return sessions.get(wanted.id)
     if named is not None:
         return sessions.get(named)
-    if asked is not None:
-        return sessions.create(asked.timeout)
+    if wanted is not None:
+        return sessions.create(wanted.timeout)
     return sessions.implicit()
 
 
-def _asynchronous(request: Request, asked: Options) -> bool:
-    return asked.phase is not None or "respond-async" in preferences(request)
+def _asynchronous(request: Request, options: Options) -> bool:
+    return options.phase is not None or "respond-async" in preferences(request)
 
 
 async def _job(
     request: Request,
-    asked: Options,
+    options: Options,
     resource: Resource,
     kind: str,
     body: bytes,
@@ -360,7 +360,7 @@ async def _job(
     blocksize: int | None,
 ) -> Response:
     service: Service = request.app.state.service
-    pending = asked.phase == "PENDING"
+    pending = options.phase == "PENDING"
 
     def submit() -> Any:
         return service.jobs.submit(resource.name, kind, body, perform, session, blocksize=blocksize, pending=pending)

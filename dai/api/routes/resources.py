@@ -127,12 +127,12 @@ async def get_alive(service: TheService, resource: NamedResource, access: TheAcc
     ),
 )
 async def get_schema(
-    request: Request, service: TheService, resource: NamedResource, asked: Annotated[Tables, Query()]
+    request: Request, service: TheService, resource: NamedResource, options: Annotated[Tables, Query()]
 ) -> Response:
     fresh = "no-cache" in request.headers.get("cache-control", "")
-    schema = None if fresh else resource.known_schema(asked.tables)
+    schema = None if fresh else resource.known_schema(options.tables)
     if schema is None:
-        schema = await service.asked(resource, resource.schema, asked.tables, fresh)
+        schema = await service.asked(resource, resource.schema, options.tables, fresh)
     headers = {"ETag": f'"{schema.etag}"', "Cache-Control": "max-age=30"}
     if headers["ETag"] in (listed(request, "if-none-match") or ""):
         return Response(status_code=304, headers=headers)
@@ -147,6 +147,6 @@ async def get_schema(
     response_model=Statistics,
     responses=answers(NotFoundError, StatementError),
 )
-async def get_statistics(service: TheService, resource: NamedResource, asked: Annotated[Table, Query()]) -> Response:
-    statistics = await service.asked(resource, resource.driver.statistics, asked.table)
-    return JSONAnswer({"resource": resource.name, "table": asked.table, **dataclasses.asdict(statistics)})
+async def get_statistics(service: TheService, resource: NamedResource, options: Annotated[Table, Query()]) -> Response:
+    statistics = await service.asked(resource, resource.driver.statistics, options.table)
+    return JSONAnswer({"resource": resource.name, "table": options.table, **dataclasses.asdict(statistics)})

@@ -1,4 +1,4 @@
-"""``/sessions``: made, looked at and ended; ``streams`` has what goes through them."""
+"""``/sessions``: create, describe and end sessions. ``streams`` has the blocks that go through them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class SessionDescription(BaseModel):
     openapi_extra=takes({JSON: NewSession.model_json_schema()}, required=False),
 )
 async def post_session(service: TheService, body: TheBody) -> Response:
-    asked = members(NewSession, await body.read() or b"{}")
-    session = service.sessions.create(asked.timeout)
+    options = members(NewSession, await body.read() or b"{}")
+    session = service.sessions.create(options.timeout)
     return JSONAnswer(described(session), 201, {"Location": f"/sessions/{session.id}"})
 
 

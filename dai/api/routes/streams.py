@@ -63,7 +63,7 @@ class Rest(Asked):
 
 
 class _Changes:
-    """Waits on the event loop for a mailbox or a budget to change. What changes after it is made is heard."""
+    """Waits on the event loop for a mailbox or a budget to change, from its own creation on."""
 
     def __init__(self, seconds: float, *watched: Mailbox | Budget) -> None:
         self._loop = asyncio.get_running_loop()
@@ -119,15 +119,15 @@ async def get_block(
     session: Text,
     stream: Text,
     number: Number,
-    asked: Annotated[Pull, Query()],
+    options: Annotated[Pull, Query()],
 ) -> Response:
     access: Access = request.state.access
     access.quiet = True
     opened = request.app.state.service.sessions.get(session)
     mailbox = opened.find_output(stream)
-    blocks, more = mailbox.poll_many(number, asked.count)
+    blocks, more = mailbox.poll_many(number, options.count)
     if more:
-        blocks, more = await _awaited(asked, opened, mailbox, number)
+        blocks, more = await _awaited(options, opened, mailbox, number)
         if more and not blocks:
             return Response(status_code=202, headers={"Retry-After": "1"})
     if not blocks:
@@ -140,13 +140,13 @@ async def get_block(
     return answer(body, mailbox.media_type, 200, headers)
 
 
-async def _awaited(asked: Pull, session: Session, mailbox: Mailbox, number: int) -> tuple[list[Block], bool]:
+async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: int) -> tuple[list[Block], bool]:
     """The blocks once they are there, or what is there when the time is up; and whether more were to come."""
-    changes = _Changes(asked.wait, mailbox)
+    changes = _Changes(options.wait, mailbox)
     in_time = True
     try:
         while True:
-            blocks, more = mailbox.poll_many(number, asked.count)
+            blocks, more = mailbox.poll_many(number, options.count)
             if not more or not in_time:
                 return blocks, more
             with session.waiting():
@@ -173,7 +173,7 @@ async def put_block(
     session: Text,
     stream: Text,
     number: Number,
-    asked: Annotated[Push, Query()],
+    options: Annotated[Push, Query()],
 ) -> Response:
     """Reads the body once there is room for it: until then it waits where it comes from."""
     access.quiet = True
@@ -183,7 +183,7 @@ async def put_block(
     size = body.size(limit)
     header_rows = request.headers.get("x-block-rows", "")
     rows = int(header_rows) if header_rows.isascii() and header_rows.isdigit() and len(header_rows) < 10 else 0
-    changes = _Changes(asked.wait, mailbox, service.sessions.budget)
+    changes = _Changes(options.wait, mailbox, service.sessions.budget)
     try:
         mailbox.check_offer(number)
         while (full := opened.budget.reserve(size, mailbox.awaits(number))) is not None:
@@ -194,7 +194,7 @@ async def put_block(
             mailbox.check_offer(number)
         try:
             block = Block(await body.read(limit), rows)
-            while not mailbox.offer(number, block, asked.last):
+            while not mailbox.offer(number, block, options.last):
                 with opened.waiting():
                     in_time = await changes.wait()
                 if not in_time:
@@ -235,11 +235,11 @@ def _full(all: Budget, full: Budget) -> DaiError:
     ),
 )
 async def get_stream(
-    service: TheService, access: TheAccess, session: Text, stream: Text, asked: Annotated[Rest, Query()]
+    service: TheService, access: TheAccess, session: Text, stream: Text, options: Annotated[Rest, Query()]
 ) -> Response:
     opened = service.sessions.get(session)
     mailbox = opened.find_output(stream)
-    changes = _Changes(asked.wait, mailbox)
+    changes = _Changes(options.wait, mailbox)
     try:
         while True:
             number = mailbox.acknowledged

@@ -187,10 +187,10 @@ class Transport:
         with reply.body:
             return reply.json()
 
-    def _pause(self, attempt: int, asked: float | None) -> float:
+    def _pause(self, attempt: int, retry_after: float | None) -> float:
         wait: float = self.options.backoff * 2**attempt
-        if asked is not None:
-            wait = max(wait, min(asked, self.options.patience))
+        if retry_after is not None:
+            wait = max(wait, min(retry_after, self.options.patience))
         return wait * (1 + random.random())
 
     def _exchange(

@@ -16,7 +16,7 @@ PORTION_ROWS = 16_384
 Insert = Callable[[pa.RecordBatch, int], int]
 """Inserts a batch whose first row has that number (from 1): rows inserted."""
 Prepare = Callable[[Session, bool], Insert]
-"""Looks the table up in a session, made first if the flag says so."""
+"""Looks the table up in a session; creates it first if the flag says so."""
 
 
 def load(

@@ -79,7 +79,7 @@ class Pool(Generic[C]):
         limit.pools.append(self)
 
     def take(self, cancellation: Cancellation, wait: float | None = None) -> C:
-        """A connection to be given back or discarded by the caller, the one used last first.
+        """A connection, the one used last first; the caller must give it back or discard it.
 
         Raises BusyError after ``wait`` seconds (by default the limit's), DatabaseUnavailableError, or the
         cancellation's cause.
@@ -127,7 +127,7 @@ class Pool(Generic[C]):
         self.give_back(connection)
 
     def clear(self) -> None:
-        """Discards what lies idle: after a connection turned out to be broken the others probably are too."""
+        """Discards the idle connections: where one turned out to be broken, the others probably are too."""
         with self._limit.lock:
             connections = [connection for connection, _ in self.idle]
             self.idle.clear()
@@ -135,7 +135,8 @@ class Pool(Generic[C]):
             self.discard(connection)
 
     def close(self) -> None:
-        """Closes the limit and with it all its pools. Connections in use are interrupted, closed when given back."""
+        """Closes the limit and with it all its pools. Interrupts connections in use, which are closed once they come
+        back."""
         limit = self._limit
         with limit.lock:
             limit.closed = True

@@ -162,7 +162,7 @@ class PooledDriver(Driver, Generic[C]):
         create: bool = False,
         transactional: bool = True,
     ) -> int:
-        """Where the database commits CREATE TABLE by itself, a table made here is dropped again when the load fails."""
+        """Where the database commits CREATE TABLE by itself, this drops its new table again when the load fails."""
         created = False
 
         def prepare(session: Session, create: bool) -> bulk.Insert:

@@ -1,7 +1,7 @@
-"""What a database sends, read from the socket of a connection whose library is not told, and looked at in pieces.
+"""Reads what a database sends from the socket of a connection, in pieces and past the connection's library.
 
-Both libraries hand over row by row, which costs several times what reading does. Here the messages of a piece are found
-together, and their values become columns together.
+libpq and PyMySQL hand over row by row, which costs several times what reading does. Here NumPy finds all messages of a
+piece at once, and decodes the values of a column together.
 """
 
 from __future__ import annotations

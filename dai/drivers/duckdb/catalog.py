@@ -94,17 +94,17 @@ def _column_statistics(cursor: DuckDBPyConnection, schema: str, name: str) -> di
     columns = [row[0] for row in _by_table(cursor, _COLUMNS)[schema, name]]
     items = ", ".join(f"stats({quoted(each, SYNTAX)})" for each in columns)
     row = cursor.execute(f"SELECT {items} FROM {quoted(schema, SYNTAX)}.{quoted(name, SYNTAX)} LIMIT 1").fetchone()
-    return {column: _known(said) for column, said in zip(columns, row or (), strict=False) if isinstance(said, dict)}
+    return {column: _known(entry) for column, entry in zip(columns, row or (), strict=False) if isinstance(entry, dict)}
 
 
-def _known(said: dict[str, Any]) -> ColumnStatistics:
-    nulls = 0.0 if said.get("has_null") is False else 1.0 if said.get("has_no_null") is False else None
-    distinct = said.get("approx_unique")
+def _known(entry: dict[str, Any]) -> ColumnStatistics:
+    nulls = 0.0 if entry.get("has_null") is False else 1.0 if entry.get("has_no_null") is False else None
+    distinct = entry.get("approx_unique")
     return ColumnStatistics(
         distinct=None if distinct is None else float(distinct),
         null_fraction=nulls,
-        low=_text(said.get("min")),
-        high=_text(said.get("max")),
+        low=_text(entry.get("min")),
+        high=_text(entry.get("max")),
     )
 
 

@@ -322,11 +322,11 @@ class _Session(PooledSession[sa.Connection]):
         self.connection.info[_CHANGED] = True
         if parameter_rows is None:
             options = {"no_parameters": True}
-            return self.run(lambda it: it.exec_driver_sql(sql, execution_options=options), sql)
+            return self.run(lambda conn: conn.exec_driver_sql(sql, execution_options=options), sql)
         changed = 0
         for row in parameter_rows:
             text, values = self._driver._bound(sql, row)
-            changed += self.run(lambda it, text=text, values=values: it.exec_driver_sql(text, values), sql)  # type: ignore[misc]
+            changed += self.run(lambda conn, text=text, values=values: conn.exec_driver_sql(text, values), sql)  # type: ignore[misc]
         return changed
 
     def run(self, execute: Callable[[sa.Connection], sa.CursorResult[Any]], sql: str | None = None) -> int:

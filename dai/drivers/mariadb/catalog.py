@@ -131,19 +131,19 @@ def _kept(run: Run, name: str, count: int | None) -> dict[str, ColumnStatistics]
         rows = run(_KEPT.format(literal(name, 0)))
     except StatementError:  # no right to read it; MySQL has none
         return {}
-    kept = {}
+    statistics = {}
     for each in rows:
         nulls = None if each["nulls"] is None else float(each["nulls"])
         frequency = float(each["frequency"] or 0)
         distinct = count * (1 - (nulls or 0.0)) / frequency if count and frequency else None
-        kept[each["col"]] = ColumnStatistics(
+        statistics[each["col"]] = ColumnStatistics(
             distinct=distinct,
             null_fraction=nulls,
             low=_text(each["low"]),
             high=_text(each["high"]),
             width=None if each["width"] is None else float(each["width"]),
         )
-    return kept
+    return statistics
 
 
 def _text(value: Any) -> str | None:

@@ -403,7 +403,7 @@ class MariaDB(Server):
         batch_rows: int | None,
         release: Release[Connection],
     ) -> Stream:
-        held = [result]
+        results = [result]
         at_end = broken = False
         del result
 
@@ -413,7 +413,7 @@ class MariaDB(Server):
                 return ()
             broken = True
             with self._asking(connection, sql, cancellation):
-                batch: Sequence[tuple[bytes | None, ...]] = held[0].fetch_row(rows)
+                batch: Sequence[tuple[bytes | None, ...]] = results[0].fetch_row(rows)
             broken = False
             at_end = len(batch) < rows
             return batch
@@ -425,17 +425,17 @@ class MariaDB(Server):
             ]
 
         def close() -> None:
-            if not at_end and held:
-                self._stop(connection, held[0])
-            held.clear()
+            if not at_end and results:
+                self._stop(connection, results[0])
+            results.clear()
             release(connection, broken)
 
         schema = pa.schema([each.field for each in kinds])
         try:
             first = fetch(min(FIRST_ROWS, batch_rows or FIRST_ROWS))
         except BaseException:
-            self._stop(connection, held[0])
-            held.clear()
+            self._stop(connection, results[0])
+            results.clear()
             raise
         portions = batches(first, fetch, convert, schema, batch_bytes=self._options.batch_bytes, batch_rows=batch_rows)
         return Stream(schema, portions, close)

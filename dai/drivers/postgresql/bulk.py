@@ -156,7 +156,7 @@ def finished_batch(description: Description, read: pa.RecordBatch) -> pa.RecordB
 
 
 def storage(kind: pa.DataType) -> pa.DataType:
-    """What an extension type is made of; any other type itself."""
+    """The storage type of an extension type; any other type itself."""
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 

@@ -87,7 +87,7 @@ def _in_range(numbers: pa.Array, per_second: int, name: str) -> None:
 
 
 def _hexadecimal(array: pa.Array) -> pa.Array:
-    """``\\x`` and two digits a byte, made of the whole buffer at once."""
+    """``\\x`` and two digits a byte, for the whole buffer at once."""
     offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
     data = memoryview(array.buffers()[2] or b"")[offsets[0] : offsets[-1]]
     digits = pa.py_buffer(data.hex().encode())

@@ -155,13 +155,13 @@ class PostgreSQL(Driver):
         release = self._releaser(connection)
         try:
             query = prepared_query(sql, dumped(connection, parameters), tables)
-            kept = self._descriptions.get(query)
-            description = kept or self._describe(connection, query, cancellation, plan=True)
+            cached = self._descriptions.get(query)
+            description = cached or self._describe(connection, query, cancellation, plan=True)
             if is_small(description, self._options.batch_bytes) or not query.copyable:
                 try:
                     return self._small(connection, query, description, release, cancellation, batch_rows)
                 except StatementError as error:
-                    if kept is not None and (error.sqlstate or "").startswith(_UNKNOWN):
+                    if cached is not None and (error.sqlstate or "").startswith(_UNKNOWN):
                         raise Stale from error  # our projection may name columns that are no more
                     raise
             rows = description.rows

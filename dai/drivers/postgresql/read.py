@@ -259,7 +259,7 @@ def small(
             chunks = execution.chunks()
             seen, more = 0, True
             while more:
-                held: list[Any] = []
+                parts: list[Any] = []
                 rows = size = 0
                 # Registered only while it blocks: nobody calls back while the consumer has its turn.
                 with interruptible(cancellation, interrupt):
@@ -270,7 +270,7 @@ def small(
                             break
                         if not seen and execution.columns != description.columns:
                             raise Stale
-                        held.append(chunk)
+                        parts.append(chunk)
                         rows += chunk.ntuples
                         size += _size(chunk)
                 seen += rows
@@ -280,7 +280,7 @@ def small(
                         raise _failure(execution.failure, query, description)
                     description.rows = float(seen)
                     release(True)  # the connection is free before the last batch is looked at
-                whole = _batch(description, held)
+                whole = _batch(description, parts)
                 for start in range(0, whole.num_rows, batch_rows):
                     yield whole if whole.num_rows <= batch_rows else whole.slice(start, batch_rows)
         finally:

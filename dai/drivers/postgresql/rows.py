@@ -1,8 +1,9 @@
-"""Many rows: COPY in binary, read from the connection's socket, its rows made columns together and not value by value.
+"""Many rows: COPY in binary, read from the connection's socket; all values of a column are decoded together.
 
-libpq hands over a copy of every row. So the COPY is written to the socket, and its answer is read here to its end; the
-library never sees it: to it the connection is in a transaction, before and after. That needs a connection without
-encryption (``readable``) and columns whose form is read here (``shapes_of``); what has others goes by ADBC.
+libpq hands over a copy of every row, which is slow. So this module writes the COPY to the socket and reads its answer
+to the end. libpq sees nothing of it: its connection is in a transaction, before and after. That needs a connection
+without encryption (``readable``) and columns whose binary form this module reads (``shapes_of``); ADBC reads all other
+results.
 
 Messages: https://www.postgresql.org/docs/current/protocol-message-formats.html; rows: COPY's binary format, each in a
 message of its own; values: the send functions (src/backend/utils/adt).

@@ -244,7 +244,7 @@ class Execution:
         self._sql, self._parameters, self._inner = sql, parameters, inner
         self._transaction = transaction
         self.columns: tuple[Wanted, ...] = ()
-        """Of ``inner`` where it is given."""
+        """The columns of the result; of ``inner``, if there is one."""
         self._before = (1 if transaction else 0) + (2 if inner is not None else 0)
         self._described = inner is not None
         self.failure: PGresult | None = None

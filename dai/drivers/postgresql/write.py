@@ -226,14 +226,14 @@ class PostgreSQLSession(Session):
 
 
 def _portions(rows: Iterable[Sequence[Any]], size: int) -> Iterator[list[Sequence[Any]]]:
-    held: list[Sequence[Any]] = []
+    portion: list[Sequence[Any]] = []
     for row in rows:
-        held.append(row)
-        if len(held) == size:
-            yield held
-            held = []
-    if held:
-        yield held
+        portion.append(row)
+        if len(portion) == size:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
 
 
 _COLUMNS = """

@@ -116,24 +116,24 @@ def _row_text(batch: pa.RecordBatch, keys: list[str]) -> pa.Array:
 
 def _lines(chunks: Iterable[bytes], first_bytes: int) -> Iterator[tuple[bytes, int]]:
     """Whole lines, many at a time, with the number of the first. Only the last may lack its line break."""
-    held: list[bytes] = []
+    pieces: list[bytes] = []
     size, wanted, line = 0, first_bytes, 1
     for chunk in chunks:
-        held.append(chunk)
+        pieces.append(chunk)
         size += len(chunk)
         if size < wanted:
             continue
-        data = b"".join(held)
+        data = b"".join(pieces)
         end = data.rfind(b"\n") + 1
         if end:
             yield data[:end], line
             line += data.count(b"\n", 0, end)
         elif size > _ROW_BYTES:
             raise DataError(f"Line {line} is longer than {_ROW_BYTES} bytes.")
-        held = [data[end:]]
-        size = len(held[0])
+        pieces = [data[end:]]
+        size = len(pieces[0])
         wanted = max(_PARSE_BYTES, 2 * size)
-    if data := b"".join(held):
+    if data := b"".join(pieces):
         yield data, line
 
 

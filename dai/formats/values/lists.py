@@ -79,7 +79,7 @@ def from_text(
     separators = (text == _COMMA) & outside & level
     # What remains of an element: not the quotes around it, not its backslashes, but all of a list within.
     dropped = outer | separators | (quotes & level) | ((text == _ESCAPE) & ~escaped & level)
-    kept = np.concatenate(([0], np.cumsum(~dropped)))
+    positions = np.concatenate(([0], np.cumsum(~dropped)))
 
     # An element begins after the opening brace or a comma, and ends before a comma or the closing brace.
     begins = np.flatnonzero(separators | (opening & outer)) + 1
@@ -93,7 +93,7 @@ def from_text(
         raise DataError("an empty element")
     if quotes.any():
         _check_quotes(text, quotes, begins, stops)
-    lengths = kept[stops] - kept[begins]
+    lengths = positions[stops] - positions[begins]
     elements = strings_of(text[~dropped], lengths, pa.nulls(0))
     bare = pa.array(text[begins] != _QUOTE, pa.bool_())
     null = pc.and_(bare, pc.equal(pc.ascii_upper(elements), "NULL"))

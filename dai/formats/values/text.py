@@ -236,18 +236,18 @@ def _parse_decimal(strings: pa.StringArray, type_: pa.DataType) -> pa.Array:
         raise DataError("not a number")
     sign, whole, part, exponent = (pc.if_else(parts.is_valid(), parts.field(i), None) for i in range(4))
     digits = pc.ascii_ltrim(pc.binary_join_element_wise(whole, part, ""), "0")
-    kept = pc.ascii_rtrim(digits, "0")
+    significant = pc.ascii_rtrim(digits, "0")
     power = pc.if_else(pc.equal(exponent, ""), "0", pc.ascii_ltrim(exponent, "+")).cast(pa.int32())
     # How many zeros follow the kept digits in the unscaled integer.
-    zeros = pc.add(pc.subtract(pc.binary_length(digits), pc.binary_length(kept)), type_.scale)
+    zeros = pc.add(pc.subtract(pc.binary_length(digits), pc.binary_length(significant)), type_.scale)
     zeros = pc.subtract(pc.add(zeros, power), pc.binary_length(part))
-    zeros = pc.if_else(pc.equal(kept, ""), 0, zeros)
+    zeros = pc.if_else(pc.equal(significant, ""), 0, zeros)
     if (pc.min(zeros).as_py() or 0) < 0:
         raise DataError("more decimal places than the type holds")
-    if (pc.max(pc.add(pc.binary_length(kept), zeros)).as_py() or 0) > type_.precision:
+    if (pc.max(pc.add(pc.binary_length(significant), zeros)).as_py() or 0) > type_.precision:
         raise DataError("more digits than the type holds")
-    sign = pc.if_else(pc.equal(kept, ""), "0", pc.ascii_ltrim(sign, "+"))
-    unscaled = pc.binary_join_element_wise(sign, kept, pc.binary_repeat("0", zeros), "")
+    sign = pc.if_else(pc.equal(significant, ""), "0", pc.ascii_ltrim(sign, "+"))
+    unscaled = pc.binary_join_element_wise(sign, significant, pc.binary_repeat("0", zeros), "")
     make = pa.decimal128 if pa.types.is_decimal128(type_) else pa.decimal256
     integers = unscaled.cast(make(type_.precision, 0))
     return pa.Array.from_buffers(type_, len(integers), integers.buffers(), offset=integers.offset)

@@ -104,15 +104,15 @@ def _parsed(reader: Reader, source: Iterator[bytes], rest: bytes) -> Iterator[pa
 
 def _canonical(reader: Reader, source: Iterator[bytes], rest: bytes) -> Iterator[pa.RecordBatch]:
     rows, wanted = 0, 1
-    held, size, at_end = [rest], len(rest), False
+    pieces, size, at_end = [rest], len(rest), False
     while True:
         while size < wanted:
             if (chunk := next(source, None)) is None:
                 at_end = True
                 break
-            held.append(chunk)
+            pieces.append(chunk)
             size += len(chunk)
-        data = b"".join(held)
+        data = b"".join(pieces)
         end = data.rfind(_ROW_END) + len(_ROW_END)
         if end >= len(_ROW_END):
             batch = _batch(data[:end], reader, rows + 1)
@@ -128,7 +128,7 @@ def _canonical(reader: Reader, source: Iterator[bytes], rest: bytes) -> Iterator
             wanted = max(wanted, 2 * len(data), 1)
         if at_end:
             break
-        held, size = [data], len(data)
+        pieces, size = [data], len(data)
     if data == TAIL and at_end:
         return
     reader.skip(rows)

@@ -86,8 +86,8 @@ class SqlResilient(Activity):
             first = next(stream, None)
             timer.cancel()
             attempt.check()
-            kept = stack.pop_all()
-        return Stream(stream.schema, _after(first, stream), kept.close)
+            resources = stack.pop_all()
+        return Stream(stream.schema, _after(first, stream), resources.close)
 
 
 def _after(first: pa.RecordBatch | None, stream: Stream) -> Iterator[pa.RecordBatch]:

@@ -74,9 +74,9 @@ class Finder:
             if (place := self.place(len(text))) is not None:
                 yield place
             return
-        for number, found in enumerate(self.expression.finditer(text), 1):
+        for number, match in enumerate(self.expression.finditer(text), 1):
             if self.matches is None or number in self.matches:
-                yield found.span()
+                yield match.span()
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,8 +277,8 @@ class TupleGroupBy(Activity):
         items = [_quoted(key) for key in keys]
         items += [f"{expression(each.sql, names, aggregates=True)} AS {_quoted(each.name)}" for each in self.aggregates]
         grouping = f" GROUP BY {', '.join(map(_quoted, keys))}" if keys else ""
-        kept = pa.schema([source.schema.field(key) for key in keys])
-        return _query(f"SELECT {', '.join(items)} FROM data{grouping}", context, kept, data=source)
+        key_schema = pa.schema([source.schema.field(key) for key in keys])
+        return _query(f"SELECT {', '.join(items)} FROM data{grouping}", context, key_schema, data=source)
 
 
 @dataclass(frozen=True, kw_only=True)
