@@ -349,8 +349,8 @@ def keys(kind: Any) -> dict[str, str]:
     return {each.name: each.name for each in fields} | former
 
 
-def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **fixed: Any) -> Any:
-    """A dataclass ``kind`` of the values of a section; ``given`` are fields that no key sets. ``where`` names it in
+def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, /, **fixed: Any) -> Any:
+    """A dataclass ``kind`` of the values of a section; ``fixed`` are fields that no key sets. ``where`` names it in
     errors. ConfigurationError for an unknown key, with the nearest, and for a value of another type."""
     hints = typing.get_type_hints(kind)
     bounds = {each.name: each.metadata for each in dataclasses.fields(kind)}
@@ -360,7 +360,7 @@ def section(kind: Any, where: str, values: Mapping[str, Any], base: Path, **fixe
         key = known.get(name.replace("-", "_"))
         if key is None:
             source = f" ({value.variable})" if isinstance(value, _Override) else ""
-            whose = f"[{where}]" if where else "The file"
+            whose = f"[{where}]" if where else "The top level"
             raise ConfigurationError(
                 f"{whose} has no key {name!r}{source}.", hint=nearest(name, list(dict.fromkeys(known.values())))
             )

@@ -139,15 +139,8 @@ def parse(
         raise ConfigurationError(f"[{where}] must be a section, not {document!r}.")
     dot = f"{where}." if where else ""
     parts = ("sources", "views", "replicas", "functions")
-    known = {key: name for key, name in config.keys(FederationSettings).items() if name not in ("name", "base")}
-    for key in document:
-        if key.replace("-", "_") not in known:
-            place = f"[{where}]" if where else "A federation"
-            raise ConfigurationError(
-                f"{place} has no key {key!r}.", hint=nearest(key, list(dict.fromkeys(known.values())))
-            )
     plain = {key: value for key, value in document.items() if key not in parts}
-    settings: FederationSettings = config.section(FederationSettings, where, plain, base, name=name)
+    settings: FederationSettings = config.section(FederationSettings, where, plain, base, name=name, base=base)
     check_memory(settings.memory_bytes, f"{dot}memory_bytes")
     if settings.pushdown not in PUSHDOWN:
         raise ConfigurationError(
@@ -160,7 +153,6 @@ def parse(
     aliases = {each.alias.casefold() for each in sources}
     return dataclasses.replace(
         settings,
-        base=base,
         sources=sources,
         views=_views(document.get("views", {}), f"{dot}views"),
         replicas=_replicas(document.get("replicas", {}), f"{dot}replicas", aliases),

@@ -82,7 +82,7 @@ def test_a_service_reads_resources() -> None:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ({"surces": []}, "A federation has no key 'surces'.*'sources'"),
+        ({"surces": []}, "The top level has no key 'surces'.*'sources'"),
         ({"evaluators": "local"}, "evaluators must be a list"),
         ({"evaluators": []}, "evaluators must be a list of texts, at least one"),
         ({"evaluators": [1]}, "evaluators must be a list of texts"),
