@@ -7,8 +7,9 @@ export PYTHON
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 
-# Tests run in so many processes, each with database servers of its own.
-WORKERS ?= 2
+# Tests run in so many processes, each with database servers of its own: one more than two processors, since those that
+# kill and stop things mostly wait.
+WORKERS ?= 3
 
 .PHONY: help demo test test-fast check format fuzz bench clean
 .DEFAULT_GOAL := help

@@ -29,21 +29,27 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
+def marked(request: pytest.FixtureRequest) -> None:
+    """Tests without servers start none, whatever way they come to one."""
+    assert request.config.getoption("markexpr") != "not server", "mark this test: pytestmark = pytest.mark.server"
+
+
+@pytest.fixture(scope="session")
+def postgres(marked: None) -> Iterator[PostgresServer]:
     """A PostgreSQL server. A test that stops or kills it starts it again."""
     with PostgresServer() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def mariadb() -> Iterator[MariaServer]:
+def mariadb(marked: None) -> Iterator[MariaServer]:
     """A MariaDB server. A test that stops or kills it starts it again."""
     with MariaServer() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def mysql() -> Iterator[MySQLServer]:
+def mysql(marked: None) -> Iterator[MySQLServer]:
     """A MySQL server, for tests that ask for it where there is one (`MySQLServer.found`)."""
     with MySQLServer() as server:
         yield server

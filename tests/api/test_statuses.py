@@ -15,6 +15,7 @@ from tests.api.conftest import DOCUMENT, ENDLESS, XML, configured, statement
 from tests.drivers.conformance_cases import CASES
 from tests.servers.mariadb import MySQLServer
 
+pytestmark = pytest.mark.server  # its service has a resource of every kind
 schema = etree.XMLSchema(file=Path(__file__).parents[2] / "schemas/response-2003-07.xsd")
 DATABASES = tuple(name for name in CASES if name != "mysql" or MySQLServer.found())
 WORK = {

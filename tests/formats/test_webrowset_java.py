@@ -2,8 +2,6 @@
 
 import datetime as dt
 import math
-import shutil
-import subprocess
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,20 +13,9 @@ from lxml import etree
 from dai.formats import format_named
 from dai.formats.webrowset import WebRowSet
 from dai.streams.stream import PRECISION, SCHEMA_NAME, TABLE, TYPE_NAME, Stream
+from tests.interop.java import java
 
-PROGRAMS = Path(__file__).parents[1] / "interop"
 SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parents[2] / "schemas" / "webrowset.xsd"))
-
-
-def run(program: str, *arguments: str | Path, zone: str = "UTC") -> str:
-    command = shutil.which("java")
-    assert command, "a JDK (17 or later) is needed to read and write WebRowSet as others do"
-    done = subprocess.run(
-        [command, f"-Duser.timezone={zone}", str(PROGRAMS / program), *map(str, arguments)],
-        capture_output=True, timeout=110, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
 
 
 def written(table: pa.Table, path: Path) -> Path:
@@ -38,8 +25,8 @@ def written(table: pa.Table, path: Path) -> Path:
     return path
 
 
-def java(table: pa.Table, path: Path, *options: str, zone: str = "UTC") -> list[list[Any]]:
-    lines = run("ReadWebRowSet.java", *options, written(table, path), zone=zone).split("\n")
+def read(table: pa.Table, path: Path, *options: str, zone: str = "UTC") -> list[list[Any]]:
+    lines = java("ReadWebRowSet", *options, written(table, path), zone=zone).split("\n")
     return [line.split("\x1f") for line in lines if line]
 
 
@@ -92,7 +79,7 @@ def test_every_type(tmp_path: Path) -> None:
         arrays.append(pa.array([value, None], type_))
     fields.append(pa.field("nothing", pa.null()))
     arrays.append(pa.nulls(2))
-    lines = java(pa.table(arrays, schema=pa.schema(fields)), tmp_path / "every.xml")
+    lines = read(pa.table(arrays, schema=pa.schema(fields)), tmp_path / "every.xml")
     columns, rows = lines[: len(fields)], lines[len(fields) :]
     expected_types = [str(java_type) for *_, java_type, _ in CASES] + ["93", "92", "12"]
     assert [line[:3] for line in columns] == [
@@ -108,11 +95,11 @@ def test_many_ampersands(tmp_path: Path) -> None:
     rows = 200_000
     table = pa.table({"n": pa.array(range(rows), pa.int32()), "s": pa.array(["a & b"] * rows)})
     characters = sum(len(str(n)) for n in range(rows)) + rows * len("a & b")
-    assert java(table, tmp_path / "many.xml", "--count") == [["rows", str(rows), str(characters)]]
+    assert read(table, tmp_path / "many.xml", "--count") == [["rows", str(rows), str(characters)]]
 
 
 def test_no_rows(tmp_path: Path) -> None:
-    assert java(pa.table({"n": pa.array([], pa.int32())}), tmp_path / "none.xml")[-1] == ["rows", "0"]
+    assert read(pa.table({"n": pa.array([], pa.int32())}), tmp_path / "none.xml")[-1] == ["rows", "0"]
 
 
 @pytest.mark.parametrize("size", [1, 1 << 20])
@@ -120,7 +107,7 @@ def test_a_document_that_java_changed(tmp_path: Path, size: int) -> None:
     names = ["a", "b", "c", "d", "", "<&>'\"\n"]
     table = pa.table({"id": pa.array(range(1, 7), pa.int32()), "name": names})
     changed = tmp_path / "changed.xml"
-    run("WriteWebRowSet.java", written(table, tmp_path / "original.xml"), changed)
+    java("WriteWebRowSet", written(table, tmp_path / "original.xml"), changed)
     for markup in ("<emptyString/>", "<updateRow>", "<insertRow>", "<deleteRow>", "<modifyRow>"):
         assert markup in changed.read_text()
     SCHEMA.assertValid(etree.parse(changed))
@@ -134,7 +121,7 @@ def test_a_document_that_java_changed(tmp_path: Path, size: int) -> None:
 @pytest.mark.parametrize("size", [1, 1 << 20])
 def test_every_type_that_java_writes(tmp_path: Path, size: int) -> None:
     path = tmp_path / "types.xml"
-    run("WriteWebRowSet.java", path)
+    java("WriteWebRowSet", path)
     table = decoded(path, size)
     assert table.schema.names == [f"c{number}" for number in range(1, 21)]
     assert all(field.nullable for field in table.schema)
@@ -168,7 +155,7 @@ def test_java_reads_whole_names(tmp_path: Path) -> None:
     metadata = {TYPE_NAME: "mood<&>", TABLE: "t&[1][2]", SCHEMA_NAME: "<s>"}
     schema = pa.schema([pa.field(name, pa.string(), metadata=metadata) for name in names])
     path = tmp_path / "names.xml"
-    lines = java(pa.table([["x"]] * len(names), schema=schema), path)[: len(names)]
+    lines = read(pa.table([["x"]] * len(names), schema=schema), path)[: len(names)]
     assert [line[1].replace("\x1e", "\n") for line in lines] == [*NAMES, ">b"]
     assert {line[3] for line in lines} == {"mood<&>"}
     SCHEMA.assertValid(etree.parse(path))
@@ -180,5 +167,5 @@ def test_java_reads_whole_names(tmp_path: Path) -> None:
 def test_milliseconds_are_those_of_the_day_in_every_zone(tmp_path: Path, zone: str) -> None:
     """What docs/service.md tells Java users to rely on."""
     days = [dt.date(1500, 1, 1), dt.date(1582, 10, 14), dt.date(2024, 2, 29)]
-    rows = java(pa.table({"d": pa.array(days)}), tmp_path / "days.xml", zone=zone)[1:-1]
+    rows = read(pa.table({"d": pa.array(days)}), tmp_path / "days.xml", zone=zone)[1:-1]
     assert [dt.date(1970, 1, 1) + dt.timedelta(milliseconds=int(row[1])) for row in rows] == days

@@ -2,17 +2,16 @@
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from lxml import etree
 
 from tests.interop.conftest import AMPERSANDS, EVERY_TYPE, GOTERM, asked
+from tests.interop.java import java
 from tests.processes import ROOT, ServiceProcess
 
 WEBROWSET = "application/vnd.webrowset+xml"
-HERE = Path(__file__).parent
 RESOURCES = pytest.mark.parametrize("resource", ["postgresql", "mariadb"])
 DIALECTS = {
     "2003-07": ("gridDataServicePerform", "http://ogsadai.org.uk/namespaces/2003/07/gds/types"),
@@ -20,14 +19,8 @@ DIALECTS = {
 }
 
 
-def java(program: str, *arguments: str | Path) -> list[str]:
-    command = shutil.which("java")
-    assert command, "a JDK (17 or later) is needed"
-    done = subprocess.run(
-        [command, str(HERE / program), *map(str, arguments)], capture_output=True, timeout=110, check=False
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    return [line for line in done.stdout.decode().split("\n") if line]
+def lines_of(program: str, *arguments: str | Path) -> list[str]:
+    return [line for line in java(program, *arguments).split("\n") if line]
 
 
 def schema(name: str) -> etree.XMLSchema:
@@ -44,7 +37,7 @@ def document(service: ServiceProcess, sql: str, resource: str, path: Path) -> Pa
 def test_every_type_is_valid_and_read_by_java(service: ServiceProcess, tmp_path: Path, resource: str) -> None:
     path = document(service, EVERY_TYPE, resource, tmp_path / "every.xml")
     schema("webrowset.xsd").assertValid(etree.parse(path))
-    lines = [line.split("\x1f") for line in java("ReadWebRowSet.java", path)]
+    lines = [line.split("\x1f") for line in lines_of("ReadWebRowSet", path)]
     columns = [line for line in lines if line[0] == "column"]
     rows = [line[1:] for line in lines if line[0] == "row"]
     assert [column[1] for column in columns] == ["id", *(f"c{number}" for number in range(len(columns) - 1))]
@@ -61,7 +54,7 @@ def test_many_ampersands(service: ServiceProcess, tmp_path: Path, resource: str)
         sql = f"select seq as n, 'a & b <' as s from seq_1_to_{AMPERSANDS}"
     path = document(service, sql, resource, tmp_path / "many.xml")
     characters = sum(len(str(n)) for n in range(1, AMPERSANDS + 1)) + AMPERSANDS * len("a & b <")
-    (line,) = java("ReadWebRowSet.java", "--count", path)
+    (line,) = lines_of("ReadWebRowSet", "--count", path)
     assert line.split("\x1f") == ["rows", str(AMPERSANDS), str(characters)]
 
 
@@ -108,7 +101,7 @@ def test_concatenated_blocks_are_the_synchronous_document(
 
 def test_java_pulls_blocks(service: ServiceProcess, tmp_path: Path) -> None:
     stream = streamed(service, GOTERM, "postgresql", 1000)
-    assert java("PullBlocks.java", stream, tmp_path / "pulled.xml") == ["17"]
+    assert lines_of("PullBlocks", stream, tmp_path / "pulled.xml") == ["17"]
     with asked(service, GOTERM, WEBROWSET) as answer:
         assert (tmp_path / "pulled.xml").read_bytes() == answer.read()
 
@@ -137,7 +130,7 @@ def test_what_java_wrote_is_loaded(service: ServiceProcess, tmp_path: Path, reso
     sql = "select n as id, concat('s', n) as name from (select 1 as n union select 2 union select 3 union select 4) t"
     original = document(service, f"{sql} order by n", resource, tmp_path / "original.xml")
     changed = tmp_path / "changed.xml"
-    java("WriteWebRowSet.java", original, changed)
+    lines_of("WriteWebRowSet", original, changed)
     assert "<emptyString/>" in changed.read_text()
     assert "<updateRow>" in changed.read_text()
     namespace = DIALECTS["2003-07"][1]
@@ -175,5 +168,5 @@ def test_java_reads_the_names_of_columns(service: ServiceProcess, tmp_path: Path
     names = ["id<5", "a&b", "m[1][2]"]
     quote = '"' if resource == "postgresql" else "`"
     sql = f"select {', '.join(f'1 as {quote}{name}{quote}' for name in names)}"
-    lines = java("ReadWebRowSet.java", document(service, sql, resource, tmp_path / "names.xml"))
+    lines = lines_of("ReadWebRowSet", document(service, sql, resource, tmp_path / "names.xml"))
     assert [line.split("\x1f")[1] for line in lines[: len(names)]] == names
