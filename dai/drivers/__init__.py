@@ -15,10 +15,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 
+from dai.drivers.published import Published
 from dai.drivers.sql.syntax import STANDARD, Syntax
 from dai.plugins import Table
 from dai.streams.cancellation import Cancellation
@@ -202,6 +204,11 @@ class Driver(ABC):
     """The role of the service that the resource stands for (``dai.service.resources.ROLES``); None for a database."""
     replicas: tuple[Driver, ...] = ()
     """Databases with the same data, in the order in which they are asked."""
+
+    @cached_property
+    def published(self) -> Published:
+        """What perform documents have published as properties of the resource."""
+        return Published()
 
     @classmethod
     @abstractmethod

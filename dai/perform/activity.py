@@ -79,6 +79,8 @@ ACTIVITIES = Table(
         "deliverFromFile": "dai.perform.activities.delivery:DeliverFromFile",
         "deliverToURL": "dai.perform.activities.delivery:DeliverToURL",
         "deliverFromURL": "dai.perform.activities.delivery:DeliverFromURL",
+        "deliverToResourceProperty": "dai.perform.activities.keep:DeliverToResourceProperty",
+        "dataStore": "dai.perform.activities.keep:DataStore",
         "Echo": "dai.perform.activities.control:Echo",
         "Sleep": "dai.perform.activities.control:Sleep",
         "Counter": "dai.perform.activities.control:Counter",

@@ -212,8 +212,9 @@ def _tabular(link: str, producers: Mapping[str, Activity]) -> bool:
     activity = producers[link]
     if activity.tabular == "like its input":
         sources = [source.link for source in activity.inputs()]
-        return bool(sources) and all(_tabular(each, producers) for each in sources)
-    if activity.tabular is not None:
+        if sources:
+            return all(_tabular(each, producers) for each in sources)
+    elif activity.tabular is not None:
         return activity.tabular == "yes"
     kinds = {
         name: spec.kind for spec in fields_of(type(activity)) if spec.place.how == "output" for name in spec.place.names

@@ -64,6 +64,7 @@ class Resource:
             "available": product is not None,
             "tables": product is not None and self.driver.takes_tables(),
             "activities": sorted(name for name in ACTIVITIES if ACTIVITIES[name].role in (self.driver.role, ANY)),
+            "published": self.driver.published.texts(),
             **self.driver.properties(),
         }
 
