@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
 from importlib import import_module
 
@@ -19,6 +20,7 @@ BENCHMARKS = {
     "wire": "bytes on the wire per format and compression",
     "memory": "memory against rows and block sizes",
     "users": "concurrent users: percentiles and saturation",
+    "workers": "N processes as one service against one",
     "fairness": "a one-row query beside thirty clients who ask for more",
     "exchange": "the exchange between two evaluators against a plain socket",
     "operations": "operation calls of 50 ms a row on 1, 2, 4 and 8 evaluators",
@@ -51,6 +53,7 @@ def main() -> None:
     )
     parser.add_argument("--placement", nargs="+", default=[], help="of TPC-DS (default: all)")
     parser.add_argument("--query", nargs="+", default=[], help="of TPC-DS, such as q01 (default: all)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default: the cores)")
     options = parser.parse_args()
     missed = []
     with world(options.rows, tuple(options.blocksize)) as running:
@@ -60,6 +63,7 @@ def main() -> None:
                 scale=options.scale or SCALES.get(name, 1.0),
                 placements=tuple(options.placement),
                 queries=tuple(options.query),
+                workers=options.workers,
             )
             report = import_module(f"perf.{name}").run(scaled, options.rounds)
             print(report.write(), flush=True)

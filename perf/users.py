@@ -70,7 +70,7 @@ def run(world: World, rounds: int) -> Report:
     return report
 
 
-def level(service: str, users: int, mode: str, blocksize: int, seconds: int = SECONDS) -> Level:
+def level(service: str, users: int, mode: str, blocksize: int, seconds: int = SECONDS, sql: str | None = None) -> Level:
     """One locust run, in a process of its own (gevent replaces the standard library's blocking calls)."""
     with tempfile.TemporaryDirectory() as directory:
         command = [
@@ -88,7 +88,7 @@ def level(service: str, users: int, mode: str, blocksize: int, seconds: int = SE
                 str(Path(directory) / "level"),
             ),
             *("--resource", "pg", "--mode", mode, "--blocksize", str(blocksize), "--only-summary"),
-            *("--exit-code-on-error", "0", "--loglevel", "WARNING"),
+            *("--exit-code-on-error", "0", "--loglevel", "WARNING", *(("--sql", sql) if sql is not None else ())),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:

@@ -26,7 +26,7 @@ SETTINGS: Mapping[str, Mapping[str, str | int]] = {
 class World:
     """``service`` is the base URL; its resources are ``pg`` and ``maria``; table ``mixed`` has ``mixed_rows``;
     concurrent users ask for ``blocksizes`` rows a block; ``scale`` is that of TPC-H and
-    TPC-DS, of which ``placements`` and ``queries`` are run (none: all)."""
+    TPC-DS, of which ``placements`` and ``queries`` are run (none: all); ``workers`` are compared with one."""
 
     postgres: PostgresServer
     mariadb: MariaServer
@@ -37,6 +37,7 @@ class World:
     scale: float
     placements: tuple[str, ...] = ()
     queries: tuple[str, ...] = ()
+    workers: int = 2
 
     def resource(self, name: str) -> str:
         return f"{self.service}/{name}"
@@ -57,11 +58,13 @@ def world(
 
 @contextmanager
 def service(
-    resources: dict[str, str], federations: Mapping[str, Mapping[str, Mapping[str, str]]] | None = None
+    resources: dict[str, str],
+    federations: Mapping[str, Mapping[str, Mapping[str, str]]] | None = None,
+    workers: int = 1,
 ) -> Iterator[tuple[str, psutil.Process]]:
     """``dai serve`` over these databases, and federations of them; its base URL and its process."""
     with tempfile.TemporaryDirectory() as directory:
-        running = ServiceProcess(Path(directory), resources, federations=federations or {})
+        running = ServiceProcess(Path(directory), resources, federations=federations or {}, workers=workers)
         try:
             running.start()
             assert running.process is not None

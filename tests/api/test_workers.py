@@ -1,6 +1,8 @@
 """A service of two processes: it answers as one, whichever of them a request meets."""
 
+import asyncio
 import signal
+import socket
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -12,13 +14,16 @@ import httpx
 import psutil
 import pytest
 
+from dai.api.workers.admission import SharedAdmission
+from dai.api.workers.peers import Inbox, Peers
+from dai.api.workers.table import Table
+from dai.errors import BusyError
 from dai.service.identities import Identities
 from tests.api.conftest import ENDLESS, FAILS_LATE, ROWS, XML, streamed
 from tests.processes import SECONDS, ServiceProcess, until
 
 Clients = list[httpx.Client]
 NUMBERS = "select * from numbers order by i"
-COUNTED = {"rows": ROWS}
 
 
 def two_clients(service: ServiceProcess, stack: ExitStack) -> Clients:
@@ -190,8 +195,6 @@ def test_pipelined_requests_are_answered_by_their_owner_or_not_at_all(
     service: ServiceProcess, clients: Clients
 ) -> None:
     """The client sends again what was not answered, as RFC 9112 section 9.3.2 says."""
-    import socket
-
     sessions = session_of_each(clients)
     for session in sessions:
         with socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS) as connection:
@@ -384,8 +387,8 @@ def test_what_only_one_process_can_open_belongs_to_one(start: Start, tmp_path: P
 @pytest.mark.parametrize(
     ("resources", "state", "said"),
     [
-        ({"duck": "duckdb:///:memory:"}, "state.db", "only one process can open the resources (duck)"),
-        ({"memory": "sqlite://"}, "state.db", "only one process can open the resources (memory)"),
+        ({"duck": "duckdb:///:memory:"}, "state.db", "only one process can have the resources (duck)"),
+        ({"memory": "sqlite://"}, "state.db", "only one process can have the resources (memory)"),
     ],
 )
 def test_one_process_serves_what_only_one_can(start: Start, resources: dict[str, str], state: str, said: str) -> None:
@@ -400,3 +403,49 @@ def test_it_says_why_it_does_not_start(start: Start, tmp_path: Path) -> None:
     second = ServiceProcess(service.directory, service.resources, workers=2)
     with pytest.raises(AssertionError, match="keeps its jobs in this state database"):
         second.start()
+
+
+@pytest.mark.parametrize(("concurrent", "small"), [(1, 0), (1, 2), (3, 3), (8, 2)])
+def test_places_that_workers_share_are_never_too_many_and_never_lost(concurrent: int, small: int) -> None:
+    """Every ``small``-th request is small; some give up while they wait."""
+    table = Table.create(2)
+    inboxes = [Inbox.create() for _ in range(2)]
+    tables = [Table(table.descriptor, 2, number) for number in range(2)]
+    at_work: list[int] = []
+    most = ended = given_up = 0
+
+    async def request(admission: SharedAdmission, number: int) -> None:
+        nonlocal most, ended, given_up
+        is_small = bool(small) and number % small == 0
+        try:
+            await admission.acquire(0 if number % 7 == 0 else None, small=is_small)
+        except BusyError:
+            given_up += 1
+            return
+        at_work.append(number)
+        most = max(most, len(at_work))
+        for _ in range(number % 5):
+            await asyncio.sleep(0)
+        at_work.remove(number)
+        admission.release(small=is_small)
+        ended += 1
+
+    async def all_of_them() -> None:
+        peers = [Peers(number, inboxes) for number in range(2)]
+        admissions = [
+            SharedAdmission(concurrent, 1000, SECONDS, table, mine) for table, mine in zip(tables, peers, strict=True)
+        ]
+        for mine, admission in zip(peers, admissions, strict=True):
+            mine.start(taken, admission.wake, lambda _: [])
+        await asyncio.gather(*(request(admissions[number % 3 % 2], number) for number in range(400)))
+        for mine in peers:
+            mine.stop()
+
+    async def taken(connection: socket.socket, read: bytes, accepted: bool) -> None:
+        raise AssertionError("no connection was sent")
+
+    asyncio.run(all_of_them())
+    assert most == concurrent
+    assert (ended + given_up, at_work) == (400, [])
+    for name in ("small", "large", "small_waiting", "large_waiting"):
+        assert table.total(name) == 0

@@ -67,9 +67,10 @@ def possible_workers(config: Config) -> int:
         why = "several processes need Linux"
     elif state.get_backend_name() == "sqlite" and state.database in (None, "", ":memory:"):
         why = "service.state is in memory, which processes cannot share"
-    elif config.resources and not shared_resources(config, workers) and not config.federations:
-        names = ", ".join(sorted(name for name, each in config.resources.items() if one_process(each)))
-        why = f"only one process can open the resources ({names})" if names else "pool_size is less than the workers"
+    elif not shared_resources(config, workers):
+        single = [name for name, each in config.resources.items() if one_process(each)]
+        names = ", ".join(sorted([*single, *config.federations, *config.roles]))
+        why = f"only one process can have the resources ({names})" if names else "pool_size is less than the workers"
     if why is None:
         return workers
     log.warning("one process serves, not several", extra={"workers": workers, "why": why})
@@ -110,9 +111,11 @@ class Supervisor:
         self._listening.listen(2048)
         self._listening.setblocking(False)
         places = [asyncio.ensure_future(self._keep(number, announce)) for number in range(self._workers)]
+        stopped = asyncio.ensure_future(self._stopping.wait())
         try:
-            await self._stopping.wait()
+            await asyncio.wait([stopped, *places], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._stopping.set()
             loop.remove_reader(self._listening)
             self._listening.close()
             await self._stop()
@@ -171,7 +174,7 @@ class Supervisor:
             writing,
         )
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "dai.api.server.worker"),
+            *(sys.executable, "-P", "-m", "dai.api.server.worker"),
             stdin=asyncio.subprocess.PIPE,
             env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(self._counters)},
             process_group=0,

@@ -21,9 +21,17 @@ class SharedAdmission(Admission):
     """As ``Admission``, counted in the table."""
 
     def __init__(self, concurrent: int, queue: int, seconds: float, table: Table, peers: Peers) -> None:
-        super().__init__(concurrent, queue, seconds)
         self._table, self._peers = table, peers
+        super().__init__(concurrent, queue, seconds)
         self._since: dict[bool, deque[float]] = {True: deque(), False: deque()}
+
+    @property
+    def _in_a_row(self) -> int:  # the same for all, who would otherwise not agree on who is next
+        return int(self._table.get("in_a_row", 0))
+
+    @_in_a_row.setter
+    def _in_a_row(self, value: int) -> None:
+        self._table.set("in_a_row", value, 0)
 
     def _enter_or_wait(self, small: bool) -> asyncio.Future[None] | None:
         table = self._table

@@ -18,11 +18,12 @@ from dai.streams.tally import Tally
 
 COLUMNS = (
     *("small", "large", "small_waiting", "large_waiting", "small_since", "large_since", "reserved_until"),
+    "in_a_row",
     *("jobs", "jobs_running", "sessions", "stream_bytes", "pushes", "result_bytes"),
     *("connections", "accepted"),
 )
 """Of requests (``admission``): how many are at work and wait, since when the first of them waits, and until when places
-are kept for small ones. Of tallies. ``pushes``: requests that push a block. ``accepted``: connections that the
+are kept for small ones; in the first row, how many small ones went in a row. Of tallies. ``pushes``: requests that push a block. ``accepted``: connections that the
 supervisor handed over, and that the worker has taken, since the service began."""
 _PLACES = {name: number for number, name in enumerate(COLUMNS)}
 
@@ -56,8 +57,8 @@ class Table:
     def get(self, name: str, row: int | None = None) -> float:
         return self._numbers[self._place(name, row)]
 
-    def set(self, name: str, value: float) -> None:
-        self._numbers[self._place(name, None)] = value
+    def set(self, name: str, value: float, row: int | None = None) -> None:
+        self._numbers[self._place(name, row)] = value
 
     def column(self, name: str) -> list[float]:
         """That number of each worker."""
