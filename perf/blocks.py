@@ -129,10 +129,10 @@ def fetchall(connection: psycopg.Connection[Any], sql: str, rows: int) -> None:
 def fetched(connection: psycopg.Connection[Any], sql: str, size: int, rows: int) -> None:
     with connection.transaction(), connection.cursor("blocks") as cursor:
         cursor.execute(sql.encode())
-        found = 0
+        total = 0
         while block := cursor.fetchmany(size):
-            found += len(block)
-    _expect(found, rows)
+            total += len(block)
+    _expect(total, rows)
 
 
 def synchronous(resource: Resource, sql: str, size: int, form: str, rows: int) -> None:
@@ -145,9 +145,9 @@ def pulled(resource: Resource, perform: bytes, rows: int, together: int = 1) -> 
         _expect(sum(block.num_rows for block in session.pull("out", together).result()), rows)
 
 
-def _expect(found: int, rows: int) -> None:
-    if found != rows:
-        raise AssertionError(f"{found} rows instead of {rows}")
+def _expect(count: int, rows: int) -> None:
+    if count != rows:
+        raise AssertionError(f"{count} rows instead of {rows}")
 
 
 @contextmanager

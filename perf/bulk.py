@@ -85,6 +85,6 @@ def _drained(result: Any) -> None:
         continue
 
 
-def _expect(found: int, rows: int) -> None:
-    if found != rows:
-        raise AssertionError(f"{found} rows instead of {rows}")
+def _expect(count: int, rows: int) -> None:
+    if count != rows:
+        raise AssertionError(f"{count} rows instead of {rows}")

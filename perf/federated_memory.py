@@ -63,10 +63,10 @@ def run(world: World, rounds: int) -> Report:
     try:
         _fill(world)
         with services(urls) as resources:
-            found: dict[str, list[dict[str, float]]] = {each: [] for each in SIDES}
+            measured: dict[str, list[dict[str, float]]] = {each: [] for each in SIDES}
             for _ in range(rounds):
                 for side in SIDES:
-                    found[side].append(_apart(side, resources))
+                    measured[side].append(_apart(side, resources))
             many = [_many(resources) for _ in range(rounds)]
     finally:
         for server in (world.postgres, world.mariadb):
@@ -79,7 +79,11 @@ def run(world: World, rounds: int) -> Report:
     report.table(
         ["side", "seconds", "growth, MiB", "spilled, MiB"],
         [
-            [side, shown(_middle(found[side], "seconds")), *(f"{_middle(found[side], each):.0f}" for each in _SIZES)]
+            [
+                side,
+                shown(_middle(measured[side], "seconds")),
+                *(f"{_middle(measured[side], each):.0f}" for each in _SIZES),
+            ]
             for side in SIDES
         ],
     )
@@ -99,8 +103,8 @@ def run(world: World, rounds: int) -> Report:
             ]
         ],
     )
-    report.goal("dqp: growth of the resident set, MiB", max(each["grown"] for each in found["dqp"]), GOAL_MIB)
-    report.goal("dqp: spilled, MiB", _middle(found["dqp"], "spilled"), 1, at_least=True)
+    report.goal("dqp: growth of the resident set, MiB", max(each["grown"] for each in measured["dqp"]), GOAL_MIB)
+    report.goal("dqp: spilled, MiB", _middle(measured["dqp"], "spilled"), 1, at_least=True)
     report.goal(f"{QUERIES} at once: growth of the resident set, MiB", max(e.grown for e in many) / MIB, MANY_GOAL_MIB)
     together = min(each.waiting for each in many)
     report.goal(f"{QUERIES} at once: in mid-answer at one moment", together, QUERIES, at_least=True)
@@ -123,8 +127,8 @@ def _many(resources: Any) -> Ran:
     return ran
 
 
-def _middle(found: list[dict[str, float]], what: str) -> float:
-    return median([each[what] for each in found])
+def _middle(measured: list[dict[str, float]], what: str) -> float:
+    return median([each[what] for each in measured])
 
 
 def _fill(world: World) -> None:
@@ -152,19 +156,19 @@ def _fill(world: World) -> None:
 def _apart(side: str, resources: Any) -> dict[str, float]:
     command = [sys.executable, "-m", "perf.federated_memory", side, json.dumps(dict(resources))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parents[1])
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def _here(side: str, resources: dict[str, str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as directory:
         tempfile.tempdir = directory
         ask, close = _federated(resources) if side == "dqp" else _alone(directory)
-        with _sampled(Path(directory)) as found:
+        with _sampled(Path(directory)) as figures:
             answer = ask()
         close()
         assert answer.to_pydict() == RIGHT, answer
-    return found
+    return figures
 
 
 def _federated(resources: dict[str, str]) -> tuple[Callable[[], pa.Table], Callable[[], None]]:
@@ -190,20 +194,20 @@ def _alone(directory: str) -> tuple[Callable[[], pa.Table], Callable[[], None]]:
 
 @contextmanager
 def _sampled(directory: Path) -> Iterator[dict[str, float]]:
-    process, over, found = psutil.Process(), threading.Event(), {"grown": 0.0, "spilled": 0.0}
+    process, over, figures = psutil.Process(), threading.Event(), {"grown": 0.0, "spilled": 0.0}
     start, began = process.memory_info().rss, time.perf_counter()
 
     def sample() -> None:
         while not over.wait(PAUSE):
-            found["grown"] = max(found["grown"], (process.memory_info().rss - start) / MIB)
-            found["spilled"] = max(found["spilled"], _written(process, directory) / MIB)
+            figures["grown"] = max(figures["grown"], (process.memory_info().rss - start) / MIB)
+            figures["spilled"] = max(figures["spilled"], _written(process, directory) / MIB)
 
     sampler = threading.Thread(target=sample, daemon=True)
     sampler.start()
     try:
-        yield found
+        yield figures
     finally:
-        found["seconds"] = time.perf_counter() - began
+        figures["seconds"] = time.perf_counter() - began
         over.set()
         sampler.join()
 

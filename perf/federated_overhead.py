@@ -46,10 +46,10 @@ def run(world: World, rounds: int) -> Report:
         for way in (ALONE, AGAIN, INSIDE, HERE):
             case = f"{form}: {way}"
             if case in seconds:
-                found = ratio(seconds, case, f"{form}: {ALONE}")
-                lines.append([form, way, shown(median(seconds[case])), f"{found:.2f}"])
+                quotient = ratio(seconds, case, f"{form}: {ALONE}")
+                lines.append([form, way, shown(median(seconds[case])), f"{quotient:.2f}"])
                 if way in (INSIDE, HERE):
-                    report.goal(f"{case} / {ALONE}", found, LIMIT)
+                    report.goal(f"{case} / {ALONE}", quotient, LIMIT)
     report.table(["result", "way", "time", "ratio"], lines)
     return report
 

@@ -86,13 +86,13 @@ def make_tpch(
 ) -> Urls:
     """Databases ``tpch_NAME`` (files in ``directory``) with the tables where the placement of that name says."""
     placement: Placement = PLACEMENTS[name]
-    made = {
+    makers = {
         "pg": lambda: postgres.create_database(f"tpch_{name}"),
         "maria": lambda: mariadb.create_database(f"tpch_{name}"),
         "lite": lambda: f"sqlite:///{directory / f'tpch_{name}.sqlite'}",
         "duck": lambda: f"duckdb:///{directory / f'tpch_{name}.duckdb'}",
     }
-    urls = {alias: made[alias]() for alias in sorted(set(placement.values()))}
+    urls = {alias: makers[alias]() for alias in sorted(set(placement.values()))}
     load_tpch(placement, urls, content)
     if "pg" in urls:
         _vacuum(urls["pg"])

@@ -72,7 +72,7 @@ def mixed(service: str, seconds: float) -> dict[str, float]:
     time.sleep(seconds)
     took = time.perf_counter() - began
     times = sorted(one.times)
-    found = {
+    speeds = {
         "p50": statistics.median(times) * 1e3,
         "p99": times[min(len(times) - 1, round(len(times) * 0.99))] * 1e3,
         "answers": len(times),
@@ -84,7 +84,7 @@ def mixed(service: str, seconds: float) -> dict[str, float]:
         each.stopping = True
     for each in (*others, one):
         each.join(60)
-    return found
+    return speeds
 
 
 if __name__ == "__main__":

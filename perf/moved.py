@@ -98,14 +98,14 @@ def run(world: World, rounds: int) -> Report:
         "Everything: the columns that the query names, of all rows of its tables, what a reader without pushdown "
         "fetches."
     )
-    found: dict[str, Figures] = {}
+    published: dict[str, Figures] = {}
     content = tables(world.scale)
     for name in PLACED:
         with tempfile.TemporaryDirectory() as directory:
             urls = make_tpch(world.postgres, world.mariadb, name, content, Path(directory))
             try:
                 queries = {query: qualified(sql, PLACEMENTS[name]) for query, sql in QUERIES.items()}
-                found[f"TPC-H at scale {world.scale:g}, {name}"] = figures(urls, queries)
+                published[f"TPC-H at scale {world.scale:g}, {name}"] = figures(urls, queries)
             finally:
                 world.postgres.drop_database(f"tpch_{name}")
                 world.mariadb.drop_database(f"tpch_{name}")
@@ -113,19 +113,19 @@ def run(world: World, rounds: int) -> Report:
     rows = ROWS * world.mixed_rows
     try:
         urls = make_big(world.postgres, world.mariadb, rows)
-        found[f"Joins of PostgreSQL with MariaDB, {rows:,} and 16,803 rows"] = figures(urls, JOINS)
+        published[f"Joins of PostgreSQL with MariaDB, {rows:,} and 16,803 rows"] = figures(urls, JOINS)
     finally:
         for server in (world.postgres, world.mariadb):
             server.drop_database("big")
     try:
         urls = {"pg": world.postgres.url, "maria": world.mariadb.create_database("published")}
         _fill_goterm(urls["maria"])
-        found["The published queries"] = figures(
+        published["The published queries"] = figures(
             urls, {name: qualified(sql, PLACEMENT) for name, sql in PUBLISHED.items()}
         )
     finally:
         world.mariadb.drop_database("published")
-    written(report, found)
+    written(report, published)
     return report
 
 
@@ -199,14 +199,14 @@ def _filtered(before: Operator, after: Operator) -> str:
     new = [each for each in _conjuncts(after) if each not in known]
     if isinstance(after, Sort) and after.limit == 0 and not isinstance(before, Sort):
         return "no key at all"
-    found = [f"{_keys(each):,} keys of {each.this.name}" for each in new if isinstance(each, exp.In | Keys)]
+    phrases = [f"{_keys(each):,} keys of {each.this.name}" for each in new if isinstance(each, exp.In | Keys)]
     for each in new:
         if isinstance(each, Members):
             names = " and ".join(part.name for part in each.expressions)
-            found.append(f"a table of {each.key_table.data.num_rows:,} keys of {names}")
-    found += [f"one key of {each.this.name}" for each in new if isinstance(each, exp.EQ)]
-    found += sorted({f"a range of {each.this.name}" for each in new if isinstance(each, exp.GTE | exp.LTE)})
-    return ", ".join(found) or ("another filter" if new else "–")
+            phrases.append(f"a table of {each.key_table.data.num_rows:,} keys of {names}")
+    phrases += [f"one key of {each.this.name}" for each in new if isinstance(each, exp.EQ)]
+    phrases += sorted({f"a range of {each.this.name}" for each in new if isinstance(each, exp.GTE | exp.LTE)})
+    return ", ".join(phrases) or ("another filter" if new else "–")
 
 
 def _keys(condition: exp.In | Keys) -> int:
@@ -219,9 +219,9 @@ def _conjuncts(tree: Operator) -> Iterator[exp.Expression]:
             yield from conjuncts(node.condition)
 
 
-def written(report: Report, found: Mapping[str, Figures]) -> None:
+def written(report: Report, published: Mapping[str, Figures]) -> None:
     """The tables, the plot and the goals."""
-    for title, queries in found.items():
+    for title, queries in published.items():
         report.text(f"## {title}")
         report.table(
             ["query", "moved", "minimum", "everything", "moved / minimum"],
@@ -237,13 +237,13 @@ def written(report: Report, found: Mapping[str, Figures]) -> None:
                 ["query", "leaf", "moved", "minimum", "filter that came while it ran"],
                 [[query, leaf.what, _shown(leaf.moved), _shown(leaf.least), leaf.filtered] for query, leaf in gaps],
             )
-    report.plot("moved", lambda panels: _draw(panels, found), "bytes moved a query", panels=(len(found), 1))
-    for title, queries in found.items():
+    report.plot("moved", lambda panels: _draw(panels, published), "bytes moved a query", panels=(len(published), 1))
+    for title, queries in published.items():
         ratios = [each.moved.bytes / each.everything.bytes for each in queries.values()]
         report.goal(f"{title}: the largest moved / everything", max(ratios), 1 + PACKING)
     report.text(
         "Geometric means of moved / minimum: "
-        + "; ".join(f"{title}: {_mean(queries):.2f}" for title, queries in found.items())
+        + "; ".join(f"{title}: {_mean(queries):.2f}" for title, queries in published.items())
         + "."
     )
     report.text(WHY)
@@ -273,8 +273,8 @@ def _bytes(size: float) -> str:
     return f"{size:.3g} GB"
 
 
-def _draw(panels: Any, found: Mapping[str, Figures]) -> None:
-    for axes, (title, queries) in zip(panels, found.items(), strict=True):
+def _draw(panels: Any, published: Mapping[str, Figures]) -> None:
+    for axes, (title, queries) in zip(panels, published.items(), strict=True):
         series = {
             "minimum": [each.least.bytes for each in queries.values()],
             "moved": [each.moved.bytes for each in queries.values()],

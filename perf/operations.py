@@ -60,12 +60,12 @@ def run(world: World, rounds: int) -> Report:
     report.table(
         ["evaluators", "seconds", "speed-up", "of the ideal"],
         [
-            [count, shown(median(seconds[f"{count} evaluators"])), f"{found:.2f}", f"{found / count:.2f}"]
-            for count, found in speedups.items()
+            [count, shown(median(seconds[f"{count} evaluators"])), f"{speedup:.2f}", f"{speedup / count:.2f}"]
+            for count, speedup in speedups.items()
         ],
     )
-    for count, found in speedups.items():
-        report.goal(f"speed-up on {count} evaluators", found, 0.9 * count, at_least=True)
+    for count, speedup in speedups.items():
+        report.goal(f"speed-up on {count} evaluators", speedup, 0.9 * count, at_least=True)
     return report
 
 
@@ -94,9 +94,9 @@ async def slow(scope: Any, receive: Any, send: Any) -> None:
     body = b""
     while (message := await receive()).get("more_body"):
         body += message["body"]
-    given = json.loads(body + message["body"])["arguments"]
-    await asyncio.sleep(SECONDS * len(given))
-    answer = json.dumps({"results": [value for (value,) in given]}).encode()
+    arguments = json.loads(body + message["body"])["arguments"]
+    await asyncio.sleep(SECONDS * len(arguments))
+    answer = json.dumps({"results": [value for (value,) in arguments]}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": answer})

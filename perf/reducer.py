@@ -79,7 +79,7 @@ class Edge:
 
 def edges(tree: Operator) -> tuple[Edge, ...]:
     """What the equalities of the tree's joins say of its leaves, those of the plans in its expressions included."""
-    found: dict[tuple[Remote, Remote, int], list[tuple[str, str]]] = {}
+    conditions: dict[tuple[Remote, Remote, int], list[tuple[str, str]]] = {}
     leaves = list(remotes(tree))
     for number, join in enumerate(_everywhere(tree)):
         if not isinstance(join, Join):
@@ -91,8 +91,8 @@ def edges(tree: Operator) -> tuple[Edge, ...]:
                 if not gives_up or probe is None or build is None or probe[0] == build[0]:
                     continue
                 if leaves.count(probe[0]) == 1:  # what is read in two places is needed in both
-                    found.setdefault((probe[0], build[0], number), []).append((probe[1], build[1]))
-    return tuple(Edge(probe, build, tuple(pairs)) for (probe, build, _), pairs in found.items())
+                    conditions.setdefault((probe[0], build[0], number), []).append((probe[1], build[1]))
+    return tuple(Edge(probe, build, tuple(pairs)) for (probe, build, _), pairs in conditions.items())
 
 
 def _everywhere(tree: Operator) -> Iterator[Operator]:
@@ -130,8 +130,8 @@ def _leaf(tree: Operator, name: str, *, removing: bool = False) -> tuple[Remote,
             return None
         if isinstance(tree, Aggregate) and tree.sets is not None:
             return None
-        made = dict(tree.items if isinstance(tree, Project) else tree.keys).get(name)
-        return _leaf(tree.input, made.name, removing=removing) if isinstance(made, exp.Column) else None
+        item = dict(tree.items if isinstance(tree, Project) else tree.keys).get(name)
+        return _leaf(tree.input, item.name, removing=removing) if isinstance(item, exp.Column) else None
     if isinstance(tree, Filter | Distinct | Call | Sort):
         if removing and isinstance(tree, Sort) and (tree.limit is not None or tree.offset):
             return None
@@ -155,8 +155,8 @@ def used_columns(tree: Operator, context: Context) -> dict[Remote, tuple[str, ..
         return Inline(leaves[node], tuple((each, each) for each in node.columns), pa.table({}))
 
     pruned = applied(prune_columns, _over(tree, opened), context)
-    found = {each.name: each.columns for each in _everywhere(pruned) if isinstance(each, Inline)}
-    return {leaf: found.get(name, leaf.columns[:1]) for leaf, name in leaves.items()}
+    inline_columns = {each.name: each.columns for each in _everywhere(pruned) if isinstance(each, Inline)}
+    return {leaf: inline_columns.get(name, leaf.columns[:1]) for leaf, name in leaves.items()}
 
 
 def _over(tree: Operator, change: Any) -> Operator:
@@ -202,10 +202,10 @@ class Whole:
         tables = {each: f"leaf_{number}" for number, each in enumerate(dict.fromkeys(remotes(tree)))}
         rows = {leaf: self._made(name, f"SELECT * FROM ({duckdb_sql(leaf.tree)})") for leaf, name in tables.items()}
         changed = True
-        found = edges(tree)
+        actual = edges(tree)
         while changed:
             changed = False
-            for edge in found:
+            for edge in actual:
                 on = " AND ".join(f'probe."{one}" = build."{other}"' for one, other in edge.pairs)
                 probe, build = tables[edge.probe], tables[edge.build]
                 left = self._made(probe, f"SELECT probe.* FROM {probe} AS probe SEMI JOIN {build} AS build ON {on}")

@@ -61,15 +61,15 @@ def run(world: World, rounds: int) -> Report:
 def _measured(cases: dict[str, Callable[[str], Stages]], count: int, rounds: int) -> dict[str, Stages]:
     """Median of each stage; the cases take turns."""
     sql = f"select * from mixed limit {count}"
-    found: dict[str, list[Stages]] = {case: [] for case in cases}
+    measured: dict[str, list[Stages]] = {case: [] for case in cases}
     for number in range(rounds + 1):
         for case, run_once in cases.items():
             stages = run_once(sql)
             if number:
-                found[case].append(stages)
+                measured[case].append(stages)
     return {
         case: {stage: median([each[stage] for each in each_round]) for stage in each_round[0]}
-        for case, each_round in found.items()
+        for case, each_round in measured.items()
     }
 
 
@@ -132,14 +132,14 @@ def _counted(base: str) -> dict[str, float]:
     """The service's counters: seconds by stage, and the number of perform documents as ``requests``."""
     with urllib.request.urlopen(f"{base}/metrics") as reply:
         lines = reply.read().decode().splitlines()
-    found = {"requests": 0.0}
+    counters = {"requests": 0.0}
     for line in lines:
         name, _, value = line.rpartition(" ")
         if name.startswith("dai_stage_seconds_total"):
-            found[name.split('"')[1]] = float(value)
+            counters[name.split('"')[1]] = float(value)
         elif name.startswith("dai_requests_total") and "/perform" in name:
-            found["requests"] += float(value)
-    return found
+            counters["requests"] += float(value)
+    return counters
 
 
 def _document(sql: str, form: str) -> bytes:

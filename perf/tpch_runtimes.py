@@ -64,10 +64,10 @@ def run(world: World, rounds: int) -> Report:
             report.text(f"## Scale {scale:g}, {name}\n\n" + _where(name))
             report.table(
                 ["query", *runtimes],
-                [[query, *(_said(found[query]) for found in runtimes.values())] for query in QUERIES],
+                [[query, *(_said(answers[query]) for answers in runtimes.values())] for query in QUERIES],
             )
-            for runtime, found in runtimes.items():
-                right = sum(not wrong for _, wrong in found.values())
+            for runtime, answers in runtimes.items():
+                right = sum(not wrong for _, wrong in answers.values())
                 report.goal(
                     f"scale {scale:g}, {name}, {runtime}: right answers", right, float(len(QUERIES)), at_least=True
                 )
@@ -89,23 +89,23 @@ def _said(answer: Answer) -> str:
 
 
 def _alone(scale: float) -> dict[str, dict[str, dict[str, Answer]]]:
-    """Placement, runtime, query: what ``main`` found in a namespace of its own."""
+    """Placement, runtime, query: what ``main`` measured in a namespace of its own."""
     with tempfile.TemporaryDirectory() as directory:
-        found = Path(directory) / "found.json"
+        path = Path(directory) / "answers.json"
         root = os.geteuid() == 0
         command = [*ALONE, *([] if root else ["--map-root-user"]), sys.executable, "-m", "perf.tpch_runtimes"]
-        subprocess.run([*command, str(scale), str(found), str(os.geteuid())], cwd=ROOT, check=True)
-        made: dict[str, dict[str, dict[str, Answer]]] = json.loads(found.read_text())
-        return made
+        subprocess.run([*command, str(scale), str(path), str(os.geteuid())], cwd=ROOT, check=True)
+        answers: dict[str, dict[str, dict[str, Answer]]] = json.loads(path.read_text())
+        return answers
 
 
-def main(scale: float, found: Path, user: int) -> None:
+def main(scale: float, path: Path, user: int) -> None:
     """In the namespace. ``user``: whose we are; the servers do not start for somebody who seems to be root."""
     with suppress(PermissionError):  # up already, and no right to it any more
         loopback_up()
     if os.geteuid() != user:
         again = ["unshare", f"--map-user={user}", sys.executable, "-m", "perf.tpch_runtimes"]
-        os.execvp(again[0], [*again, str(scale), str(found), str(user)])
+        os.execvp(again[0], [*again, str(scale), str(path), str(user)])
     content = tables(scale)
     answers: dict[str, dict[str, dict[str, Answer]]] = {}
     with PostgresServer(SETTINGS["postgresql"]) as postgres, MariaServer(SETTINGS["mariadb"]) as mariadb:
@@ -115,7 +115,7 @@ def main(scale: float, found: Path, user: int) -> None:
                 answers[name] = _placed(name, urls, _whole(name, content), Path(directory))
             for server in (postgres, mariadb):
                 server.drop_database(f"tpch_{name}")
-            found.write_text(json.dumps(answers))
+            path.write_text(json.dumps(answers))
 
 
 def _whole(name: str, content: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
@@ -128,8 +128,8 @@ def _whole(name: str, content: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
 def _placed(name: str, urls: Urls, right: Mapping[str, pa.Table], directory: Path) -> dict[str, dict[str, Answer]]:
     answers: dict[str, dict[str, Answer]] = {}
     with services(urls) as sources:
-        for runtime, made in _RUNTIMES.items():
-            with made(sources, directory) as lab:
+        for runtime, connect in _RUNTIMES.items():
+            with connect(sources, directory) as lab:
                 answers[runtime] = {}
                 for query, sql in QUERIES.items():
                     answers[runtime][query] = answer = _asked(lab, qualified(sql, PLACEMENTS[name]), sql, right[query])

@@ -96,16 +96,16 @@ def level(service: str, users: int, mode: str, blocksize: int, seconds: int = SE
         stats = _rows(Path(directory) / "level_stats.csv")
         failures = _rows(Path(directory) / "level_failures.csv")
     name = WHOLE if mode == "whole" else STREAM
-    found = next((row for row in stats if row["Name"] == name), None)
+    entry = next((row for row in stats if row["Name"] == name), None)
     refused = sum(int(row["Occurrences"]) for row in failures if row["Name"] == REFUSED)
     failed = sum(int(row["Occurrences"]) for row in failures) - refused
-    if found is None:
+    if entry is None:
         never = float("nan")
         return Level(users, 0, 0.0, never, never, never, refused, failed)
-    asked = int(found["Request Count"])
-    answers = asked - int(found["Failure Count"])
-    rate = float(found["Requests/s"]) * answers / asked
-    p50, p95, p99 = (float(found[key]) for key in ("50%", "95%", "99%"))
+    requests = int(entry["Request Count"])
+    answers = requests - int(entry["Failure Count"])
+    rate = float(entry["Requests/s"]) * answers / requests
+    p50, p95, p99 = (float(entry[key]) for key in ("50%", "95%", "99%"))
     return Level(users, answers, rate, p50, p95, p99, refused, failed)
 
 

@@ -69,9 +69,9 @@ def results(response: bytes) -> dict[str, etree._Element]:
     """The ``result`` elements of a response by name; the request's status under ``request``."""
     root = etree.fromstring(response)
     local = {node: etree.QName(node).localname for node in root}
-    found = {node.get("name"): node for node in root if local[node] == "result"}
-    found["request"] = next(node for node in root if local[node] == "request")
-    return found
+    elements = {node.get("name"): node for node in root if local[node] == "result"}
+    elements["request"] = next(node for node in root if local[node] == "request")
+    return elements
 
 
 def statuses(response: bytes) -> dict[str, str]:

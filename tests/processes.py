@@ -152,15 +152,15 @@ class ServiceProcess:
 
     def connections(self, name: str) -> tuple[int, int]:
         """Connections of a resource that are open, and those of them that are idle."""
-        found = self.metrics()
-        return tuple(int(found[f'dai_pool_connections{{resource="{name}",state="{s}"}}']) for s in ("open", "idle"))  # type: ignore[return-value]
+        metrics = self.metrics()
+        return tuple(int(metrics[f'dai_pool_connections{{resource="{name}",state="{s}"}}']) for s in ("open", "idle"))  # type: ignore[return-value]
 
     def at_rest(self) -> bool:
         """No request, no job, and every connection back in its pool."""
-        found = self.metrics()
+        metrics = self.metrics()
         work = ("requests_running", "requests_queued", "jobs_running", "jobs_queued")
         pools = [self.connections(name) for name in self.resources]
-        return not any(found[f"dai_{name}"] for name in work) and all(open_ == idle for open_, idle in pools)
+        return not any(metrics[f"dai_{name}"] for name in work) and all(open_ == idle for open_, idle in pools)
 
     def processes(self) -> list[psutil.Process]:
         """That of the service, and its workers where it has several."""

@@ -215,14 +215,14 @@ def test_a_document_that_waits_says_for_what(tmp_path: Path) -> None:
     try:
         command = [sys.executable, "-m", "dai", "perform", str(path), "--server", running.url]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            found = re.fullmatch(r"Session (\S+) waits for what is pushed into: in\n", process.stderr.readline())
-            assert found is not None
+            match = re.fullmatch(r"Session (\S+) waits for what is pushed into: in\n", process.stderr.readline())
+            assert match is not None
             data = connect(f"{running.url}/data")
-            data.session(id=found[1]).push("in", [b"pushed from elsewhere"])
+            data.session(id=match[1]).push("in", [b"pushed from elsewhere"])
             data.close()
             assert base64.b64encode(b"pushed from elsewhere").decode() in process.communicate(timeout=60)[0]
             assert process.returncode == OK
-        assert httpx.get(f"{running.url}/sessions/{found[1]}", timeout=60).status_code == 404
+        assert httpx.get(f"{running.url}/sessions/{match[1]}", timeout=60).status_code == 404
     finally:
         running.stop()
 

@@ -14,9 +14,9 @@ def config(document: dict[str, Any], base: Path | str = "/base", **environment: 
 
 
 def test_defaults_bind_to_loopback_only() -> None:
-    made = config({})
-    assert made.service.host == "127.0.0.1"
-    assert made.service.loopback
+    configuration = config({})
+    assert configuration.service.host == "127.0.0.1"
+    assert configuration.service.loopback
     assert not config({"service": {"host": "0.0.0.0"}}).service.loopback
 
 
@@ -43,21 +43,21 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         resource = "goterms"
         """
     )
-    made = load(tmp_path / "dai.toml", {})
-    assert made.service.port == 9000
-    assert made.service.state == f"sqlite:///{tmp_path}/state/jobs.db"
-    assert made.service.results_directory == tmp_path / "kept"
-    assert made.limits.concurrent == 3
-    assert made.limits.seconds == 5.0
-    assert made.resources["book"].url == f"sqlite:///{tmp_path}/book.db"
-    assert [made.resources[name].kind for name in ("book", "notes", "exports")] == [
+    configuration = load(tmp_path / "dai.toml", {})
+    assert configuration.service.port == 9000
+    assert configuration.service.state == f"sqlite:///{tmp_path}/state/jobs.db"
+    assert configuration.service.results_directory == tmp_path / "kept"
+    assert configuration.limits.concurrent == 3
+    assert configuration.limits.seconds == 5.0
+    assert configuration.resources["book"].url == f"sqlite:///{tmp_path}/book.db"
+    assert [configuration.resources[name].kind for name in ("book", "notes", "exports")] == [
         "database",
         "collections",
         "directory",
     ]
-    assert made.resources["notes"].collections == tmp_path / "xml-store"
-    assert made.federations["lab"].content["sources"][0]["alias"] == "go"
-    assert made.federations["lab"].base == tmp_path
+    assert configuration.resources["notes"].collections == tmp_path / "xml-store"
+    assert configuration.federations["lab"].content["sources"][0]["alias"] == "go"
+    assert configuration.federations["lab"].base == tmp_path
 
 
 @pytest.mark.parametrize("url", ["sqlite:////var/x.db", "sqlite://", "sqlite:///:memory:", "duckdb:////x.duckdb"])
@@ -66,7 +66,7 @@ def test_absolute_and_memory_databases_stay(url: str) -> None:
 
 
 def test_the_environment_overrides() -> None:
-    made = config(
+    configuration = config(
         {"service": {"port": 1}, "resources": {"My-Book": {"url": "sqlite://"}}},
         DAI_SERVICE__PORT="81",
         DAI_LIMITS__SECONDS="2.5",
@@ -75,10 +75,10 @@ def test_the_environment_overrides() -> None:
         DAI_CONFIG="no value of ours: one level",
         OTHER__THING="ignored",
     )
-    assert made.service.port == 81
-    assert made.limits.seconds == 2.5
-    assert made.resources["My-Book"].url == "sqlite:////other.db"
-    assert made.resources["new"].url == "sqlite:////new.db"
+    assert configuration.service.port == 81
+    assert configuration.limits.seconds == 2.5
+    assert configuration.resources["My-Book"].url == "sqlite:////other.db"
+    assert configuration.resources["new"].url == "sqlite:////new.db"
 
 
 def test_secrets_by_reference_are_put_into_the_url_and_never_shown(tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_secrets_by_reference_are_put_into_the_url_and_never_shown(tmp_path: Pat
 
 
 def test_a_whole_url_may_be_a_secret() -> None:
-    made = config({"resources": {"a": {"url": "env:A_URL"}}}, A_URL="postgresql://u:p@h/d")
-    assert made.resources["a"].url == "postgresql://u:p@h/d"
+    configuration = config({"resources": {"a": {"url": "env:A_URL"}}}, A_URL="postgresql://u:p@h/d")
+    assert configuration.resources["a"].url == "postgresql://u:p@h/d"
 
 
 RESOURCE = {"resources": {"a": {"url": "sqlite://"}}}

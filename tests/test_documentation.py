@@ -26,8 +26,8 @@ FEDERATIONS = (ROOT / "docs" / "federations" / "reference.md").read_text()
 
 def _rows(text: str, heading: str) -> dict[str, str]:
     """Of the table behind ``heading``: key to what is written as its default."""
-    _, found, after = text.partition(f"{heading}\n")
-    assert found, heading
+    _, actual, after = text.partition(f"{heading}\n")
+    assert actual, heading
     table = re.split(r"\n\n(?!\|)", after.partition("\n#")[0].lstrip("\n"), maxsplit=1)[0]
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (?:`(.*?)` )?", table, re.MULTILINE)
     return {key: default for keys, default in rows for key in re.findall(r"`(\w+)`", keys)}
@@ -78,9 +78,11 @@ def test_keys_of_a_source() -> None:
 
 
 def test_every_call() -> None:
-    told = re.findall(r"^\| `((?:GET|POST|PUT|DELETE) [^`]*)` \|", SERVICE, re.MULTILINE)
+    described = re.findall(r"^\| `((?:GET|POST|PUT|DELETE) [^`]*)` \|", SERVICE, re.MULTILINE)
     paths = create_app().openapi()["paths"]
-    assert sorted(told) == sorted(f"{method.upper()} {path}" for path, methods in paths.items() for method in methods)
+    assert sorted(described) == sorted(
+        f"{method.upper()} {path}" for path, methods in paths.items() for method in methods
+    )
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, set[str]]]:
@@ -101,15 +103,15 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, set[str]]]:
 )
 def test_every_command_and_option(text: str, parser: argparse.ArgumentParser) -> None:
     commands = dict(_options(parser))
-    told = {name: row for row, name in re.findall(r"^(\| `(d\w\w [\w-]+).*)$", text, re.MULTILINE)}
-    assert told.keys() == commands.keys()
+    described = {name: row for row, name in re.findall(r"^(\| `(d\w\w [\w-]+).*)$", text, re.MULTILINE)}
+    assert described.keys() == commands.keys()
     shared = {"--server", "--format", "--output", "--blocksize"}
     paragraphs = " ".join(line for line in text.splitlines() if not line.startswith("|"))
     for name, options in commands.items():
         for option in options:
-            assert option in told[name] or (option in shared and f"`{option}" in paragraphs), f"{name} {option}"
+            assert option in described[name] or (option in shared and f"`{option}" in paragraphs), f"{name} {option}"
     known = set().union(*commands.values(), {"--version", "--help", "--explain", "--analyze"})
-    assert {each for row in told.values() for each in re.findall(r"--[a-z-]+", row)} <= known
+    assert {each for row in described.values() for each in re.findall(r"--[a-z-]+", row)} <= known
 
 
 @pytest.mark.parametrize(

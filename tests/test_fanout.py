@@ -157,14 +157,14 @@ def test_readers_go_on_with_what_is_held_while_another_waits_for_the_source():
 
 def test_readers_in_threads():
     branches = FanOut(stream(300), 4, memory=200).branches()
-    found: dict[int, pa.Table] = {}
+    by_name: dict[int, pa.Table] = {}
 
     def read(place: int) -> None:
-        found[place] = branches[place].table()
+        by_name[place] = branches[place].table()
 
     threads = [threading.Thread(target=read, args=(place,)) for place in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert all(found[place].equals(table(300)) for place in range(4))
+    assert all(by_name[place].equals(table(300)) for place in range(4))

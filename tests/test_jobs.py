@@ -243,10 +243,10 @@ def test_stopping_marks_what_is_at_work(tmp_path: Path, driver: Driver) -> None:
     job = submit(jobs, ENDLESS)
     reached(jobs, job.id, EXECUTING)
     jobs.stop(0)
-    found = jobs.get(job.id)
-    assert found.phase == ERROR
-    assert found.error is not None
-    assert "service stopped" in found.error["detail"]
+    description = jobs.get(job.id)
+    assert description.phase == ERROR
+    assert description.error is not None
+    assert "service stopped" in description.error["detail"]
     with pytest.raises(BusyError):
         submit(jobs, "select 1 as one")
 

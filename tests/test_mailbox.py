@@ -226,16 +226,16 @@ def test_a_reader_that_repeats_itself_sees_every_block_once_in_order(
     producer.start()
     seen: list[bytes] = []
     while True:
-        found, more = mailbox.poll_many(len(seen), count)
-        if not found:
+        actual, more = mailbox.poll_many(len(seen), count)
+        if not actual:
             if not more:
                 break
             time.sleep(0)
             continue
         if len(seen) in repeated:
             again, _ = mailbox.poll_many(len(seen), count)
-            assert again[: len(found)] == found
-        seen += [bytes(memoryview(each.data)) for each in found]
+            assert again[: len(actual)] == actual
+        seen += [bytes(memoryview(each.data)) for each in actual]
         assert mailbox.held[0] <= max(capacity, count)
     producer.join(30)
     assert seen == blocks

@@ -112,15 +112,15 @@ def links(draw):
 
 
 def reachable(start: int, edges: set[tuple[int, int]]) -> set[int]:
-    found: set[int] = set()
+    actual: set[int] = set()
     ahead = [start]
     while ahead:
         at = ahead.pop()
         for one, other in edges:
-            if one == at and other not in found:
-                found.add(other)
+            if one == at and other not in actual:
+                actual.add(other)
                 ahead.append(other)
-    return found
+    return actual
 
 
 @given(links())

@@ -46,8 +46,8 @@ def test_first_cause(read):
                 with pytest.raises(DataError, match="half-way"):
                     source.read()
         assert work.cause is FAILS
-        found = reports(work)
-    assert found == {
+        report_list = reports(work)
+    assert report_list == {
         "query": ("ERROR", "half-way"),
         "csv": ("TERMINATED", "Closed by its producer 'query', because 'query' failed."),
         "blocks": ("TERMINATED", "Closed by its producer 'csv', because 'query' failed."),
@@ -85,11 +85,11 @@ def test_closed_by_its_consumer():
 def test_independent_pipelines_go_on():
     driver = memory()
     response = answer(chain("fails", "1") + chain("all", "2"), driver)
-    found = statuses(response)
-    assert found["request"] == "COMPLETED_WITH_ERROR"
-    assert found["query1"] == "ERROR"
-    assert found["csv1"] == found["blocks1"] == "TERMINATED"
-    assert found["query2"] == found["csv2"] == found["blocks2"] == "COMPLETED"
+    states = statuses(response)
+    assert states["request"] == "COMPLETED_WITH_ERROR"
+    assert states["query1"] == "ERROR"
+    assert states["csv1"] == states["blocks1"] == "TERMINATED"
+    assert states["query2"] == states["csv2"] == states["blocks2"] == "COMPLETED"
     assert results(response)["end2"].text.count("\r\n") == 5
     assert driver.open_streams == 0
 
@@ -101,9 +101,9 @@ def test_one_failed_pipeline_is_an_error_even_where_one_of_its_activities_was_co
     body = query("query", "bad", "tuples") + (
         '<sqlResultsToXML name="xml"><resultSet from="tuples"/><webRowSet name="end"/></sqlResultsToXML>'
     )
-    found = statuses(answer(body, driver))
-    assert found["xml"] == "ERROR"
-    assert found["request"] == "ERROR"
+    states = statuses(answer(body, driver))
+    assert states["xml"] == "ERROR"
+    assert states["request"] == "ERROR"
 
 
 def test_early_failure_closes_everything():

@@ -54,8 +54,8 @@ def test_a_query_for_each_tuple_of_another(driver):
         '<webRowSetStream name="e"/></sqlQueryStatement>'
     )
     with running(body, driver) as work:
-        ((_, found),) = [(end, source.table()) for end, source in work.end_points()]
-    assert found.column("id").to_pylist() == list(range(10, 20))
+        ((_, table),) = [(end, source.table()) for end, source in work.end_points()]
+    assert table.column("id").to_pylist() == list(range(10, 20))
     assert free(driver)
 
 

@@ -93,9 +93,9 @@ def test_one_branch_fails_and_stops_its_siblings():
     with running(body, memory(bad=Script(bad, batch_rows=1))) as work:
         with pytest.raises(DataError):
             work.finish()
-        found = reports(work)
-    assert found["xml"][0] == "ERROR"
-    assert found["csv"] == ("TERMINATED", "Closed by its producer 'q', because 'xml' failed.")
+        report_list = reports(work)
+    assert report_list["xml"][0] == "ERROR"
+    assert report_list["csv"] == ("TERMINATED", "Closed by its producer 'q', because 'xml' failed.")
 
 
 # --- sequences ------------------------------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ def test_a_sequence_runs_one_after_the_other(tmp_path):
     driver = memory()
     body = f"<sequence>{query('q', 'all', 'tuples')}{UPDATE.format('u')}{to_csv('c', 'tuples', 'end')}</sequence>"
     with running(body, driver, scratch=tmp_path) as work:
-        found = [(end.name, source.read()) for end, source in work.end_points()]
-    assert [name for name, _ in found] == ["nu", "end"]
-    assert found[1][1].count(b"\r\n") == 5
+        actual = [(end.name, source.read()) for end, source in work.end_points()]
+    assert [name for name, _ in actual] == ["nu", "end"]
+    assert actual[1][1].count(b"\r\n") == 5
     assert driver.open_streams == 0
 
 
@@ -119,9 +119,9 @@ def test_what_follows_a_failure_in_a_sequence_does_not_run():
         "</flow>"
     )
     response = answer(body, driver)
-    found = statuses(response)
+    states = statuses(response)
     assert "change" not in [sql for sql, _ in driver.executed]
-    assert {name: found[name] for name in found if name not in "efg"} == {
+    assert {name: states[name] for name in states if name not in "efg"} == {
         "nu": "TERMINATED",
         "q": "ERROR",
         "u": "TERMINATED",
@@ -136,11 +136,11 @@ def test_a_later_step_that_cannot_be_opened():
     driver = memory()
     body = f"<sequence>{UPDATE.format('u')}{query('q', 'refused', 'e', 'webRowSetStream')}</sequence>" + chain("all")
     response = answer(body, driver)
-    found = statuses(response)
-    assert found["u"] == "COMPLETED"
-    assert found["q"] == found["e"] == "ERROR"
-    assert found["blocks"] == "COMPLETED"
-    assert found["request"] == "COMPLETED_WITH_ERROR"
+    states = statuses(response)
+    assert states["u"] == "COMPLETED"
+    assert states["q"] == states["e"] == "ERROR"
+    assert states["blocks"] == "COMPLETED"
+    assert states["request"] == "COMPLETED_WITH_ERROR"
     assert driver.open_streams == 0
 
 
@@ -174,9 +174,9 @@ def test_the_reader_is_gone():
         session.output("out").discard(CancelledError("gone"))
         with pytest.raises(ClosedError, match="reader of this stream is gone"):
             work.finish()
-        found = reports(work)
-    assert found["out"] == ("TERMINATED", "The reader of this stream is gone.")
-    assert found["query"] == ("TERMINATED", "Closed by its consumer 'csv', because 'out' failed.")
+        report_list = reports(work)
+    assert report_list["out"] == ("TERMINATED", "The reader of this stream is gone.")
+    assert report_list["query"] == ("TERMINATED", "Closed by its consumer 'csv', because 'out' failed.")
     assert driver.open_streams == 0
 
 
@@ -242,7 +242,7 @@ def test_any_graph_of_activities_gives_what_its_parts_say(graph, shuffle):
     shuffle.shuffle(activities)
     driver = Memory(scripts)
     with running("".join(activities), driver) as work:
-        found = {end.name: sum(batch.num_rows for batch in source) for end, source in work.end_points()}
+        actual = {end.name: sum(batch.num_rows for batch in source) for end, source in work.end_points()}
         consumed = {source.link for each in work.perform.activities for source in each.inputs()}
         assert {each.activity: each.rows for each in work.reports()} == {f"a{n}": rows[n] for n in range(len(graph))}
         assert {each.status for each in work.reports()} == {"COMPLETED"}
@@ -250,5 +250,5 @@ def test_any_graph_of_activities_gives_what_its_parts_say(graph, shuffle):
         for each in work.perform.activities:
             for source in each.inputs():
                 assert placed.index(f"a{source.link[1:]}") < placed.index(each.name)
-    assert found == {f"t{n}": rows[n] for n in range(len(graph)) if f"t{n}" not in consumed}
+    assert actual == {f"t{n}": rows[n] for n in range(len(graph)) if f"t{n}" not in consumed}
     assert driver.open_streams == 0

@@ -20,9 +20,9 @@ def test_resources_by_name(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "a.db")
     connection.execute("create table things (id integer primary key, name text)")
     connection.close()
-    found = resources({"resources": {"a": {"url": "sqlite:///a.db", "description": "about"}}}, tmp_path)
+    actual = resources({"resources": {"a": {"url": "sqlite:///a.db", "description": "about"}}}, tmp_path)
     try:
-        resource = found.named("a")
+        resource = actual.named("a")
         properties = resource.properties()
         assert properties["product"].startswith("SQLite")
         assert properties["description"] == "about"
@@ -32,20 +32,20 @@ def test_resources_by_name(tmp_path: Path) -> None:
         assert resource.schema() is schema
         assert resource.schema("none%").tables == []
         with pytest.raises(NotFoundError, match="no data resource 'b'"):
-            found.named("b")
+            actual.named("b")
     finally:
-        found.close()
+        actual.close()
 
 
 def test_a_database_that_is_away_does_not_hide_the_resource() -> None:
     document = {"resources": {"a": {"url": "postgresql://x:y@127.0.0.1:9/none", "connect_wait": 1.0}}}
-    found = resources(document)
+    actual = resources(document)
     try:
-        properties = found.named("a").properties()
+        properties = actual.named("a").properties()
         assert properties["available"] is False
         assert properties["product"] is None
     finally:
-        found.close()
+        actual.close()
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_a_federation_is_a_resource_made_by_another_package(monkeypatch: pytest.
         return Memory({})
 
     monkeypatch.setattr(dai.service.resources, "VIRTUAL", {"federations": made})
-    found = resources({"resources": {"book": {"url": "sqlite://"}}, "federations": {"lab": {"anything": [1]}}})
+    actual = resources({"resources": {"book": {"url": "sqlite://"}}, "federations": {"lab": {"anything": [1]}}})
     try:
-        assert found.named("lab").kind == "federation"
-        assert seen == [("lab", {"anything": [1]}, found.named("book").driver)]
+        assert actual.named("lab").kind == "federation"
+        assert seen == [("lab", {"anything": [1]}, actual.named("book").driver)]
     finally:
-        found.close()
+        actual.close()

@@ -134,16 +134,19 @@ def test_end_points_in_every_form(dialect, rows, blocksize):
     assert root.tag == f"{{{dialect.namespace}}}{dialect.response}"
     assert root[0].get("id") == "my session"
     assert root[-1].get("id") == 'a "request"'
-    found = results(response)
+    elements = results(response)
     for name in ("end", "raw"):
         assert (
-            format_named("webrowset").decode([found[name].text.encode()]).table().to_pydict() == table(rows).to_pydict()
+            format_named("webrowset").decode([elements[name].text.encode()]).table().to_pydict()
+            == table(rows).to_pydict()
         )
-    assert found["text"].text.split("\r\n")[1:-1] == [f"{n},name {n}" for n in range(rows)]
-    assert found["ipc"].get("encoding") == "base64"
-    assert pa.ipc.open_stream(base64.b64decode(found["ipc"].text)).read_all().equals(table(rows))
-    assert found["n"][0].get("updateCount") == "3"
-    assert all(found[name].get("status") == "COMPLETED" for name in ("q", "xml", "csv", "arrow", "w", "u", "request"))
+    assert elements["text"].text.split("\r\n")[1:-1] == [f"{n},name {n}" for n in range(rows)]
+    assert elements["ipc"].get("encoding") == "base64"
+    assert pa.ipc.open_stream(base64.b64decode(elements["ipc"].text)).read_all().equals(table(rows))
+    assert elements["n"][0].get("updateCount") == "3"
+    assert all(
+        elements[name].get("status") == "COMPLETED" for name in ("q", "xml", "csv", "arrow", "w", "u", "request")
+    )
 
 
 @given(st.lists(st.one_of(st.none(), XML_TEXT), max_size=6), XML_TEXT.filter(bool), st.sampled_from([None, 1, 2]))
@@ -152,9 +155,9 @@ def test_any_webrowset_arrives_in_the_response(values, name, blocksize):
     """What the encoder writes needs no second look: not in names, not in values, not across blocks."""
     whole = pa.table({name: pa.array(values, pa.string())})
     response = answer(query("q", "q", "tuples") + XML, Memory({"q": Script(whole, batch_rows=2)}), blocksize=blocksize)
-    found = format_named("webrowset").decode([results(response)["end"].text.encode()]).table()
-    assert found.column(0).to_pylist() == values
-    assert found.schema.names == [name]
+    elements = format_named("webrowset").decode([results(response)["end"].text.encode()]).table()
+    assert elements.column(0).to_pylist() == values
+    assert elements.schema.names == [name]
 
 
 def test_the_concatenated_blocks_do_not_depend_on_their_size():
@@ -199,14 +202,14 @@ def test_an_end_point_that_goes_on_says_so(monkeypatch):
 def test_a_failure_half_way_is_visible_in_a_well_formed_document(batches):
     driver = Memory({"q": Script(long(batches), batch_rows=1, fails=DataError("it <broke> & ]]> \x00"))})
     response = valid(answer(query("q", "q", "tuples") + XML, driver))
-    found = results(response)
-    assert error_of(found["end"]) == ("bad-data", "q", "it <broke> & ]]> ?")
-    assert found["end"].get("status") in (("PROCESSING",) if batches > 2 else ("ERROR", "PROCESSING"))
+    elements = results(response)
+    assert error_of(elements["end"]) == ("bad-data", "q", "it <broke> & ]]> ?")
+    assert elements["end"].get("status") in (("PROCESSING",) if batches > 2 else ("ERROR", "PROCESSING"))
     # an encoder may hold one batch back until it knows whether another follows
-    assert (found["end"].text or "").count("<currentRow>") in (batches, batches - 1)
-    assert error_of(found["q"])[:2] == ("bad-data", "q")
-    assert error_of(found["xml"])[0] == "stream-closed"
-    assert found["request"].get("status") == "ERROR"
+    assert (elements["end"].text or "").count("<currentRow>") in (batches, batches - 1)
+    assert error_of(elements["q"])[:2] == ("bad-data", "q")
+    assert error_of(elements["xml"])[0] == "stream-closed"
+    assert elements["request"].get("status") == "ERROR"
 
 
 def test_a_failure_in_base64():
@@ -220,10 +223,10 @@ def test_a_failure_in_base64():
 def test_text_that_xml_cannot_carry_stands_as_an_error_of_its_activity():
     driver = Memory({"q": Script(pa.table({"x": ["fine", "a\x01"]}), batch_rows=1)})
     response = valid(answer(query("q", "q", "t") + to_csv("csv", "t", "e"), driver, blocksize=1))
-    found = results(response)
-    assert error_of(found["e"])[:2] == ("cannot-encode", "csv")
-    assert found["csv"].get("status") == "ERROR"
-    assert found["request"].get("status") == "ERROR"
+    elements = results(response)
+    assert error_of(elements["e"])[:2] == ("cannot-encode", "csv")
+    assert elements["csv"].get("status") == "ERROR"
+    assert elements["request"].get("status") == "ERROR"
     assert driver.open_streams == 0
 
 

@@ -26,9 +26,9 @@ def open_files(directory: Path) -> int:
 
 @pytest.mark.parametrize("item", ITEMS, ids=["batch", "no columns", "bytes", "empty", "buffer"])
 def test_what_was_written_is_read_as_often_as_wanted(tmp_path, item):
-    kept = Spool(tmp_path, "rows")
-    kept.write(BATCH)
-    spilled = kept.write(item)
+    spool = Spool(tmp_path, "rows")
+    spool.write(BATCH)
+    spilled = spool.write(item)
     for _ in range(2):
         read = spilled.read()
         if isinstance(item, Block):

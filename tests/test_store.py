@@ -66,9 +66,9 @@ def test_a_change_happens_only_from_the_phases_it_expects(store: Store) -> None:
     assert store.get("a") == changed
     assert changed.outputs == outputs
     assert store.change(job("a"), {"QUEUED"}, phase="ABORTED") is None
-    found = store.get("a")
-    assert found is not None
-    assert found.phase == "EXECUTING"
+    description = store.get("a")
+    assert description is not None
+    assert description.phase == "EXECUTING"
 
 
 def test_services_that_share_a_database_see_their_own(tmp_path: Path) -> None:

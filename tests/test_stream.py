@@ -73,10 +73,10 @@ def test_rebatch(sizes, rows):
         for start, size in zip(starts, sizes, strict=True)
         for batch in whole.slice(start, size).combine_chunks().to_batches()
     ]
-    found = list(Stream(whole.schema, batches).rebatch(rows))
-    assert pa.Table.from_batches(found, whole.schema).equals(whole)
-    assert [batch.num_rows for batch in found[:-1]] == [rows] * (len(found) - 1)
-    assert all(0 < batch.num_rows <= rows for batch in found)
+    actual = list(Stream(whole.schema, batches).rebatch(rows))
+    assert pa.Table.from_batches(actual, whole.schema).equals(whole)
+    assert [batch.num_rows for batch in actual[:-1]] == [rows] * (len(actual) - 1)
+    assert all(0 < batch.num_rows <= rows for batch in actual)
 
 
 def test_rebatch_refuses_nothing():
@@ -98,10 +98,10 @@ def test_of(data):
 @given(st.lists(st.tuples(st.binary(max_size=5), st.integers(0, 5)), max_size=10), st.integers(1, 6))
 def test_reblock_joins_and_never_cuts(blocks, size):
     stream = ByteStream("text/plain", [Block(data, rows) for data, rows in blocks])
-    found = list(stream.reblock(size))
-    assert b"".join(bytes(block.data) for block in found) == b"".join(data for data, _ in blocks)
-    assert sum(block.rows for block in found) == sum(rows for _, rows in blocks)
-    assert all(block.rows >= size for block in found[:-1])
+    actual = list(stream.reblock(size))
+    assert b"".join(bytes(block.data) for block in actual) == b"".join(data for data, _ in blocks)
+    assert sum(block.rows for block in actual) == sum(rows for _, rows in blocks)
+    assert all(block.rows >= size for block in actual[:-1])
 
 
 @pytest.mark.parametrize(

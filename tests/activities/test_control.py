@@ -45,9 +45,9 @@ def replicated(*scripts: Script) -> tuple[Memory, list[Memory]]:
 def test_the_next_replica_answers(scripts, asked, timeout):
     driver, drivers = replicated(*scripts)
     with running(resilient(timeout), driver) as work:
-        (found,) = [source.table() for _, source in work.end_points() if isinstance(source, Stream)]
+        (actual,) = [source.table() for _, source in work.end_points() if isinstance(source, Stream)]
         work.raise_cause()
-    assert found.equals(table(5))
+    assert actual.equals(table(5))
     assert [len(each.executed) for each in drivers] == asked
     assert [each.open_streams for each in drivers] == [0] * len(drivers)
 
@@ -105,8 +105,8 @@ def test_a_database_that_is_not_there(postgres_url, sqlite_url, tmp_path):
     try:
         body = resilient(sql="select id from littleblackbook where id &lt; 4 order by id")
         with running(body, resources["book"].driver) as work:
-            (found,) = [source.table() for _, source in work.end_points() if isinstance(source, Stream)]
-        assert found["id"].to_pylist() == [1, 2, 3]
+            (table,) = [source.table() for _, source in work.end_points() if isinstance(source, Stream)]
+        assert table["id"].to_pylist() == [1, 2, 3]
     finally:
         resources.close()
 

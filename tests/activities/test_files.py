@@ -84,9 +84,9 @@ def outcome(body: str, place: SimpleNamespace, *pushed: bytes) -> bytes:
         body += '<inputStream name="pushed"><toLocal name="data"/></inputStream>'
     with Running(parse(written(body)), Environment(place.driver, session, Cancellation(), config=CONFIG)) as work:
         work.open()
-        (found,) = [source.table() if isinstance(source, Stream) else source.read() for _, source in work.end_points()]
+        (table,) = [source.table() if isinstance(source, Stream) else source.read() for _, source in work.end_points()]
         work.raise_cause()
-    return found
+    return table
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -119,8 +119,8 @@ LARGE = b"".join(b"%07d\n" % n for n in range(200_000))
 @pytest.mark.parametrize("encode", ["", ' base64encode="false"', ' base64encode="true"'])
 def test_read(place, content, portion, expected, encode):
     (place.inside / "sub/file.ext").write_bytes(content)
-    found = outcome(read("sub/file.ext", portion, encode), place)
-    assert (base64.b64decode(found) if "true" in encode else found) == expected
+    actual = outcome(read("sub/file.ext", portion, encode), place)
+    assert (base64.b64decode(actual) if "true" in encode else actual) == expected
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_read(place, content, portion, expected, encode):
 def test_text_is_text_in_a_response(place, content, encoding):
     (place.inside / "f").write_bytes(content)
     with running(read("f"), place.driver) as work:
-        found = results(b"".join(document(work, "s", "r")))["e"]
-    assert found.get("encoding") == encoding
-    assert (base64.b64decode(found.text) if encoding else found.text.encode()) == content
+        elements = results(b"".join(document(work, "s", "r")))["e"]
+    assert elements.get("encoding") == encoding
+    assert (base64.b64decode(elements.text) if encoding else elements.text.encode()) == content
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -286,10 +286,10 @@ def test_list(place):
     os.utime(place.inside / "a", (1_000_000_000, 1_000_000_000))
     (place.inside / "link").symlink_to(place.outside / "secret")
     os.mkfifo(place.inside / "fifo")
-    found = {each["name"]: each for each in outcome(listed(), place).to_pylist()}
-    assert found.keys() == {"a", "sub"}
-    assert (found["a"]["kind"], found["a"]["bytes"], found["sub"]["kind"]) == ("file", 5, "directory")
-    assert found["a"]["modified"].timestamp() == 1_000_000_000
+    actual = {each["name"]: each for each in outcome(listed(), place).to_pylist()}
+    assert actual.keys() == {"a", "sub"}
+    assert (actual["a"]["kind"], actual["a"]["bytes"], actual["sub"]["kind"]) == ("file", 5, "directory")
+    assert actual["a"]["modified"].timestamp() == 1_000_000_000
     assert outcome(listed("sub"), place).num_rows == 0
     for number in range(2500):
         (place.inside / f"sub/{number}").touch()

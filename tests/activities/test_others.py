@@ -33,8 +33,12 @@ def test_a_bag_is_one_transaction():
     driver = source()
     update = '<statement><sqlParameter position="1">v</sqlParameter><expression>u</expression></statement>'
     rows = '<statement returns="rows"><expression>q</expression></statement>'
-    found = results(answer(bag(update, rows, update), driver))["e"][0]
-    assert [(each.get("position"), each.get("updateCount")) for each in found] == [("1", "4"), ("2", None), ("3", "4")]
+    elements = results(answer(bag(update, rows, update), driver))["e"][0]
+    assert [(each.get("position"), each.get("updateCount")) for each in elements] == [
+        ("1", "4"),
+        ("2", None),
+        ("3", "4"),
+    ]
     assert [sql for sql, _ in driver.executed] == ["u", "q", "u"]
     assert driver.committed == ["u", "u"]
     assert driver.executed[0][1] == ("v",)
@@ -81,10 +85,10 @@ def test_blocks_have_the_size_asked_for_and_the_same_text(size):
         f'<blockAggregator name="b"><input from="e"/><blocksize size="{size}"/><output name="f"/></blockAggregator>'
     )
     with running(query("q", "q", "t") + XML.format("") + blocks, source()) as work:
-        ((_, found),) = [(end, list(stream)) for end, stream in work.end_points()]
-    assert [block.rows for block in found] == [size] * (5 // size) + ([5 % size] if 5 % size else [])
+        ((_, actual),) = [(end, list(stream)) for end, stream in work.end_points()]
+    assert [block.rows for block in actual] == [size] * (5 // size) + ([5 % size] if 5 % size else [])
     whole = results(answer(query("q", "q", "t") + XML.format(""), source()))["e"].text
-    assert b"".join(bytes(memoryview(block.data)) for block in found).decode() == whole
+    assert b"".join(bytes(memoryview(block.data)) for block in actual).decode() == whole
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -120,8 +124,8 @@ def test_load_takes_tuples_without_a_detour(link):
 
 def test_load_into_a_new_table_says_its_name():
     driver = source()
-    found = results(answer(query("q", "q", "t") + LOAD.format("t", ""), driver))["n"][0]
-    assert driver.loaded.keys() == {found.get("tableName")}
+    elements = results(answer(query("q", "q", "t") + LOAD.format("t", ""), driver))["n"][0]
+    assert driver.loaded.keys() == {elements.get("tableName")}
 
 
 @pytest.mark.parametrize(("how", "rows"), [("", None), (' transactionally="false"', 5)])

@@ -44,9 +44,9 @@ def statement(parameters: str, sql: str = "q", kind: str = "query") -> str:
     ],
 )
 def test_constants(type, text, value):
-    found = SqlParameter(position=1, type=type, content=text).constant()
-    assert found == value
-    assert isinstance(found, value.__class__)
+    actual = SqlParameter(position=1, type=type, content=text).constant()
+    assert actual == value
+    assert isinstance(actual, value.__class__)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_later_executions_keep_the_types_of_the_first():
     driver = Changes({"q": ONE, "src": Script(table(2))})
     driver.values = [1.5, 2]
     with running(query("src", "src", "t") + statement(FROM.format(1)), driver) as work:
-        ((_, found),) = [(end, source.table()) for end, source in work.end_points()]
-    assert found.column("x").to_pylist() == [1.5, 2.0]
+        ((_, actual),) = [(end, source.table()) for end, source in work.end_points()]
+    assert actual.column("x").to_pylist() == [1.5, 2.0]
     driver.values = [1, "text"]
     body = query("src", "src", "t") + statement(FROM.format(1))
     with running(body, driver) as work, pytest.raises(DataError, match="other types"):
@@ -194,11 +194,11 @@ def test_a_procedure_with_out_parameters():
     parameters = '<sqlParameter position="1" mode="inout">x</sqlParameter>' + "".join(
         f'<sqlParameter position="{n}" mode="out"/>' for n in (2, 3, 4, 5)
     )
-    found = results(answer(CALL.format(parameters), driver))["e"][0]
-    texts = [each.text for each in found if each.get("position")]
+    elements = results(answer(CALL.format(parameters), driver))["e"][0]
+    texts = [each.text for each in elements if each.get("position")]
     assert texts == ["a <b>\r", None, "AA==", "7"]
-    assert found[1][0].tag.endswith("null")
-    assert found[-1].tag.endswith("webRowSet")
+    assert elements[1][0].tag.endswith("null")
+    assert elements[-1].tag.endswith("webRowSet")
     assert driver.executed[0][1] == (("inout", "x"), ("out", None), ("out", None), ("out", None), ("out", None))
     assert driver.committed == ["p"]
 

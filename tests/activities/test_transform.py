@@ -79,15 +79,15 @@ def test_tokens(text, delimiters, expected, cut):
     """However the text is cut into blocks."""
     data = text.encode()
     blocks = [data[at : at + cut] for at in range(0, len(data), cut)]
-    found = ends_of(tokens(delimiters), s=blocks)["e"]
-    assert [bytes(block.data).decode() for block in found] == expected
-    assert {block.rows for block in found} <= {1}
+    actual = ends_of(tokens(delimiters), s=blocks)["e"]
+    assert [bytes(block.data).decode() for block in actual] == expected
+    assert {block.rows for block in actual} <= {1}
 
 
 def test_tokens_in_blocks_of_strings():
     aggregated = '<blockAggregator name="b"><input from="e"/><blocksize size="2"/><output name="f"/></blockAggregator>'
-    found = ends_of(tokens('<delimiters separator="&#10;"/>', aggregated), s=b"a b c d e")["f"]
-    assert [(bytes(block.data), block.rows) for block in found] == [(b"a\nb\n", 2), (b"c\nd\n", 2), (b"e\n", 1)]
+    actual = ends_of(tokens('<delimiters separator="&#10;"/>', aggregated), s=b"a b c d e")["f"]
+    assert [(bytes(block.data), block.rows) for block in actual] == [(b"a\nb\n", 2), (b"c\nd\n", 2), (b"e\n", 1)]
 
 
 def test_a_token_has_a_bound():
@@ -201,10 +201,10 @@ def test_an_archive():
     ends = ends_of(archive(entries, settings), s=data, u=b"second")
     whole = joined(ends["e"])
     assert len(ends["e"]) > 1
-    with zipfile.ZipFile(io.BytesIO(whole)) as found:
-        assert found.testzip() is None
-        assert found.comment.decode() == "About é"
-        assert {name: found.read(name) for name in found.namelist()} == {
+    with zipfile.ZipFile(io.BytesIO(whole)) as actual:
+        assert actual.testzip() is None
+        assert actual.comment.decode() == "About é"
+        assert {name: actual.read(name) for name in actual.namelist()} == {
             "a/é.bin": b"".join(data),
             "u": b"second",
             "entry3": b"text & more",

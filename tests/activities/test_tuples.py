@@ -311,7 +311,7 @@ def test_on_a_database(database, request):
             '<columnIds>address</columnIds><result name="w"/></TupleSort>'
         )
         with running(body, driver) as work:
-            (found,) = [source.table().to_pydict() for _, source in work.end_points()]
+            (table,) = [source.table().to_pydict() for _, source in work.end_points()]
         sql = "select address, count(*) as n from littleblackbook where mod(id, 3) = 0 group by address"
         if database == "sqlite":
             sql = sql.replace("mod(id, 3)", "id % 3")
@@ -319,4 +319,4 @@ def test_on_a_database(database, request):
     finally:
         driver.close()
     pairs = sorted(zip(expected["address"], expected["n"], strict=True), key=lambda each: (-each[1], each[0].encode()))
-    assert list(zip(found["address"], found["n"], strict=True)) == pairs
+    assert list(zip(table["address"], table["n"], strict=True)) == pairs

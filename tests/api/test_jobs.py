@@ -33,28 +33,28 @@ def submit(client: httpx.Client, sql: str, query: str = "", resource: str = "boo
 def ended(client: httpx.Client, job: str) -> dict[str, Any]:
     deadline = time.monotonic() + 60
     while True:
-        found: dict[str, Any] = client.get(f"{job}?wait=10").json()
-        if found["phase"] not in MOVES:
-            return found
+        description: dict[str, Any] = client.get(f"{job}?wait=10").json()
+        if description["phase"] not in MOVES:
+            return description
         assert time.monotonic() < deadline
 
 
 def phase_of(client: httpx.Client, job: str, phase: str) -> dict[str, Any]:
     deadline = time.monotonic() + 60
-    while (found := client.get(job).json())["phase"] != phase:
-        assert time.monotonic() < deadline, found
+    while (description := client.get(job).json())["phase"] != phase:
+        assert time.monotonic() < deadline, description
         time.sleep(0.01)
-    return dict(found)
+    return dict(description)
 
 
 def test_a_job_from_its_start_to_its_end(client: httpx.Client) -> None:
     job = submit(client, ALL)
-    found = ended(client, job)
-    assert found["phase"] == "COMPLETED"
-    assert found["created"] <= found["started"] <= found["ended"] < found["destruction"]
-    assert found["activities"][0]["rows"] == ROWS
-    assert [(each["name"], each["rows"]) for each in found["outputs"]] == [("rows", ROWS)]
-    assert found["id"] in [each["id"] for each in client.get("/jobs?phase=COMPLETED").json()["jobs"]]
+    description = ended(client, job)
+    assert description["phase"] == "COMPLETED"
+    assert description["created"] <= description["started"] <= description["ended"] < description["destruction"]
+    assert description["activities"][0]["rows"] == ROWS
+    assert [(each["name"], each["rows"]) for each in description["outputs"]] == [("rows", ROWS)]
+    assert description["id"] in [each["id"] for each in client.get("/jobs?phase=COMPLETED").json()["jobs"]]
     assert client.delete(job).status_code == 204
     assert client.get(job).status_code == 404
     assert client.get(f"{job}/outputs/rows").status_code == 404
@@ -137,11 +137,11 @@ def test_of_all_block_sizes_asked_for_one_file_is_kept(serve: Serve, form: str) 
 
 def test_a_failed_job_says_why_and_has_no_result(client: httpx.Client) -> None:
     job = submit(client, FAILS_LATE)
-    found = ended(client, job)
-    assert found["phase"] == "ERROR"
-    assert found["error"]["type"] == "sql-error"
-    assert found["error"]["instance"] == found["id"]
-    assert found["activities"][0]["status"] == "ERROR"
+    description = ended(client, job)
+    assert description["phase"] == "ERROR"
+    assert description["error"]["type"] == "sql-error"
+    assert description["error"]["instance"] == description["id"]
+    assert description["activities"][0]["status"] == "ERROR"
     answer = client.get(f"{job}/outputs/rows")
     assert (answer.status_code, answer.json()["type"]) == (410, "gone")
 
@@ -156,9 +156,9 @@ def test_progress_while_it_runs_and_abort_in_the_database(serve: Serve, postgres
     ):
         job = submit(client, sql, resource="pg")
         deadline = time.monotonic() + 60
-        while (found := phase_of(client, job, "EXECUTING"))["activities"][0]["rows"] == 0:
+        while (description := phase_of(client, job, "EXECUTING"))["activities"][0]["rows"] == 0:
             assert time.monotonic() < deadline
-        assert found["activities"][0]["status"] == "PROCESSING"
+        assert description["activities"][0]["status"] == "PROCESSING"
         conflict = client.get(f"{job}/outputs/rows")
         assert conflict.status_code == 409
         answer = client.post(f"{job}/phase", content="PHASE=ABORT", headers=FORM)
@@ -246,10 +246,10 @@ def test_full_room_for_results_is_an_error_that_leaves_nothing(serve: Serve) -> 
     running = serve(limits={"result_bytes": 50_000})
     with httpx.Client(base_url=running.url, timeout=60) as client:
         job = submit(client, "select i, hex(randomblob(50)) as s from numbers")
-        found = ended(client, job)
-        assert found["phase"] == "ERROR"
-        assert found["error"]["type"] == "limit-exceeded"
-        assert "space for job results" in found["error"]["detail"]
+        description = ended(client, job)
+        assert description["phase"] == "ERROR"
+        assert description["error"]["type"] == "limit-exceeded"
+        assert "space for job results" in description["error"]["detail"]
         assert running.service.results.used == 0
         assert not list(running.service.results.directory.glob("*/*"))
         small = submit(client, "select 1 as a")
@@ -299,9 +299,9 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(tmp_path: Path, book: str) 
     try:
         with httpx.Client(base_url=server.url, timeout=60) as client:
             job = submit(client, "select i, hex(randomblob(50)) as s from numbers")
-            found = ended(client, job)
-            assert found["phase"] == "ERROR"
-            assert found["error"]["detail"] == "The disk for job results is full."
+            description = ended(client, job)
+            assert description["phase"] == "ERROR"
+            assert description["error"]["detail"] == "The disk for job results is full."
             assert not list((tmp_path / "results").glob("*/*"))
     finally:
         server.stop()
@@ -330,9 +330,9 @@ def test_a_restart_keeps_finished_jobs_and_marks_interrupted_ones(tmp_path: Path
             assert client.get(finished).json()["phase"] == "COMPLETED"
             arrow = client.get(f"{finished}/outputs/rows")
             assert pa.ipc.open_stream(arrow.content).read_all().num_rows == ROWS
-            found = client.get(interrupted).json()
-            assert found["phase"] == "ERROR"
-            assert "service stopped" in found["error"]["detail"]
+            description = client.get(interrupted).json()
+            assert description["phase"] == "ERROR"
+            assert "service stopped" in description["error"]["detail"]
             assert client.get(f"{interrupted}/outputs/rows").status_code == 410
             assert not list((tmp_path / "results").glob("*/*.part"))
             client.post(f"{pending}/phase", content="PHASE=RUN", headers=FORM)

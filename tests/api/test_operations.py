@@ -154,9 +154,9 @@ def test_the_schema_is_read_again_when_it_is_asked_for(client: httpx.Client, boo
 
 
 def test_statistics_of_a_table(client: httpx.Client) -> None:
-    found = client.get("/resources/book/statistics?table=numbers")
-    assert found.json()["table"] == "numbers"
-    assert found.json().keys() == {"resource", "table", "rows", "size_bytes", "columns"}
+    actual = client.get("/resources/book/statistics?table=numbers")
+    assert actual.json()["table"] == "numbers"
+    assert actual.json().keys() == {"resource", "table", "rows", "size_bytes", "columns"}
     missing = client.get("/resources/book/statistics?table=nubers")
     assert missing.status_code == 404
     assert "numbers" in missing.json()["hint"]

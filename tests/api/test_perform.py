@@ -175,9 +175,9 @@ def test_binary_in_a_response_document_is_base64(client: httpx.Client) -> None:
     )
     answer = perform(client, document)
     assert answer.status_code == 200, answer.text
-    found = re.search(r'encoding="base64">([^<]+)<', answer.text)
-    assert found is not None
-    assert base64.b64decode(found[1]).startswith(b"\xff\xff\xff\xff")
+    match = re.search(r'encoding="base64">([^<]+)<', answer.text)
+    assert match is not None
+    assert base64.b64decode(match[1]).startswith(b"\xff\xff\xff\xff")
     alone = perform(client, document, "?output=stream")
     assert alone.headers["content-type"] == "application/vnd.apache.arrow.stream"
 

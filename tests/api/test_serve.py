@@ -38,24 +38,24 @@ def test_it_starts_answers_and_stops_gracefully(tmp_path: Path, book: str) -> No
             with client.stream("POST", "/resources/book/query", json={"sql": ENDLESS}) as answer:
                 assert answer.status_code == 200
                 process.send_signal(signal.SIGTERM)
-                _, said = process.communicate(timeout=60)
+                _, stderr = process.communicate(timeout=60)
     finally:
         process.kill()
         process.communicate()
-    lines = [json.loads(line) for line in said.splitlines()]
+    lines = [json.loads(line) for line in stderr.splitlines()]
     assert process.returncode in (0, -signal.SIGTERM)
     assert any(line["message"] == "listening" for line in lines)
     requests = [line for line in lines if line["logger"] == "dai.access"]
     assert [line["status"] for line in requests] == [200, 200]
     assert requests[1]["broken"] is True
-    assert "select" not in said
+    assert "select" not in stderr
 
 
 def test_it_says_why_it_does_not_start(tmp_path: Path) -> None:
     process = served(tmp_path, '[service]\nport = 0\n[resources.notes]\ncollections = "x"\n')
-    _, said = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "this version serves SQL databases only" in said
+    assert "this version serves SQL databases only" in stderr
 
 
 def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) -> None:
@@ -75,5 +75,5 @@ def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) ->
 
 def test_listening_beyond_loopback_is_said(tmp_path: Path) -> None:
     process = served(tmp_path, '[service]\nport = 0\nhost = "0.0.0.0"\n[resources.notes]\ncollections = "x"\n')
-    _, said = process.communicate(timeout=60)
-    assert "no authentication" in said
+    _, stderr = process.communicate(timeout=60)
+    assert "no authentication" in stderr

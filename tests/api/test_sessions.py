@@ -18,9 +18,9 @@ def started(client: httpx.Client, sql: str, query: str = "?blocksize=1000") -> s
     """The address of the stream of a document that is at work."""
     answer = client.post(f"/resources/book/perform{query}", content=streamed(sql), headers=XML)
     assert answer.status_code == 202, answer.text
-    found = re.search(r'session id="([^"]+)"', answer.text)
-    assert found is not None
-    return f"/sessions/{found[1]}/streams/out"
+    match = re.search(r'session id="([^"]+)"', answer.text)
+    assert match is not None
+    return f"/sessions/{match[1]}/streams/out"
 
 
 def whole(client: httpx.Client, sql: str) -> bytes:
@@ -55,11 +55,11 @@ def test_the_producer_waits_for_the_reader(client: httpx.Client, shared: Backgro
     assert client.get(f"{stream}/blocks/0?wait=30").status_code == 200
     session = stream.split("/")[2]
     deadline = time.monotonic() + 30
-    while (found := client.get(f"/sessions/{session}").json()["streams"][0])["blocks"] < 2:
+    while (description := client.get(f"/sessions/{session}").json()["streams"][0])["blocks"] < 2:
         assert time.monotonic() < deadline
     time.sleep(0.2)
-    assert found["blocks"] == 2
-    assert found["next"] == 2
+    assert description["blocks"] == 2
+    assert description["next"] == 2
     assert client.delete(f"/sessions/{session}").status_code == 204
     assert client.get(f"{stream}/blocks/1").status_code == 404
 
@@ -379,9 +379,9 @@ def test_the_head_with_the_session_leaves_at_once(
         assert answer.status_code == 200
         pieces = answer.iter_bytes()
         head = next(pieces)
-        found = re.search(rb'<session id="([^"]+)"/>', head)
-        assert found is not None
-        streams = f"/sessions/{found[1].decode()}/streams"
+        match = re.search(rb'<session id="([^"]+)"/>', head)
+        assert match is not None
+        streams = f"/sessions/{match[1].decode()}/streams"
         if body == MANY:
             assert other.get(f"{streams}/out").text.count("<currentRow>") == 30_000
         else:

@@ -78,8 +78,8 @@ def test_what_needs_no_slow_database_does_not_wait_for_it(serve: Serve, silent: 
         assert client.post("/resources/book/query", json=large).status_code == 200
         assert client.get("/resources/book/schema").status_code == 200
         assert client.get("/resources/book/statistics?table=numbers").status_code == 200
-        found = {each["name"]: each["available"] for each in client.get("/resources").json()["resources"]}
-        assert found == {"book": True, "s0": False, "s1": False, "s2": False}
+        description = {each["name"]: each["available"] for each in client.get("/resources").json()["resources"]}
+        assert description == {"book": True, "s0": False, "s1": False, "s2": False}
 
 
 def test_readiness_asks_side_by_side_and_within_a_bound(

@@ -16,9 +16,9 @@ JOB = {"Prefer": "respond-async"}
 
 def phase(client: httpx.Client, job: str, *before: str) -> str:
     """The phase of a job once it has left those before."""
-    while (found := str(client.get(job).json()["phase"])) in before:
+    while (description := str(client.get(job).json()["phase"])) in before:
         time.sleep(0.01)
-    return found
+    return description
 
 
 def test_jobs_are_refused_when_the_state_is_lost(serve: Serve, tmp_path: Path) -> None:

@@ -179,13 +179,13 @@ def test_what_was_committed_before_a_failure_is_told(
     assert answer.headers["content-type"] == "application/xml"
     root = etree.fromstring(answer.content)
     schema.assertValid(root)
-    found = {node.get("name"): node for node in root if local(node) == "result"}
-    assert [node.get("updateCount") for node in found["first-count"]] == ["1"]
-    assert [(name, node.get("status")) for name, node in found.items() if node.get("committed")] == [
+    elements = {node.get("name"): node for node in root if local(node) == "result"}
+    assert [node.get("updateCount") for node in elements["first-count"]] == ["1"]
+    assert [(name, node.get("status")) for name, node in elements.items() if node.get("committed")] == [
         ("first", "COMPLETED")
     ]
-    assert [(error.get("id"), error.get("activity")) for error in found["u"]] == [("sql-error", "u")]
-    assert found["never"].get("status") == "TERMINATED"
+    assert [(error.get("id"), error.get("activity")) for error in elements["u"]] == [("sql-error", "u")]
+    assert elements["never"].get("status") == "TERMINATED"
     assert root[-1].get("status") == "ERROR"
     count = post(service, database, statement("select count(*) as n from free"), Accept="text/csv")
     assert count.text.splitlines() == ["n", "1"]
@@ -221,10 +221,10 @@ def test_a_commit_is_told_when_a_result_fails_while_it_is_gathered(
     assert answer.headers["content-type"] == "application/xml"
     root = etree.fromstring(answer.content)
     schema.assertValid(root)
-    found = {node.get("name"): node for node in root if local(node) == "result"}
-    assert [name for name, node in found.items() if node.get("committed")] == ["first"]
-    assert found["n"].get("status") == "ERROR"
-    assert [error.get("id") for error in found["u"]] == ["sql-error"]
+    elements = {node.get("name"): node for node in root if local(node) == "result"}
+    assert [name for name, node in elements.items() if node.get("committed")] == ["first"]
+    assert elements["n"].get("status") == "ERROR"
+    assert [error.get("id") for error in elements["u"]] == ["sql-error"]
 
 
 @pytest.mark.parametrize("output", [None, "u-count"])

@@ -37,12 +37,12 @@ def opened(running: Background, sql: str, resource: str = "book", **body: int) -
     """A request whose answer nobody reads."""
     address = urlsplit(running.url)
     content = json.dumps({"sql": sql, **body}).encode()
-    made = socket.create_connection((address.hostname, address.port))
-    made.sendall(
+    connection = socket.create_connection((address.hostname, address.port))
+    connection.sendall(
         b"POST /resources/%b/query HTTP/1.1\r\nHost: localhost\r\nAccept: text/csv\r\n"
         b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (resource.encode(), len(content), content)
     )
-    return made
+    return connection
 
 
 def idle(running: Background, resource: str = "book") -> bool:
@@ -288,11 +288,11 @@ def test_the_client_says_what_failed_half_way(serve: Serve) -> None:
 
 
 def test_problems_are_bounded() -> None:
-    kept = Problems()
+    problems = Problems()
     for number in range(KEPT + 5):
-        kept.keep(str(number), LimitError("x" * 10 * DETAIL), 1)
-    assert kept.of("4") is None
-    assert len(kept.of("5") or b"") < DETAIL + 1000
+        problems.keep(str(number), LimitError("x" * 10 * DETAIL), 1)
+    assert problems.of("4") is None
+    assert len(problems.of("5") or b"") < DETAIL + 1000
 
 
 def test_a_response_document_says_which_limit_it_reached(serve: Serve) -> None:

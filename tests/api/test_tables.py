@@ -223,8 +223,8 @@ def test_what_the_client_sends_is_plain(serve: Serve) -> None:
     )
     assert table_of(text_of(given), 1 << 20).schema.types == [pa.string()] * 4
     book = dai.connect(f"{serve().url}/resources/book")
-    found = book.query("select d, v, n, r from given", tables={"given": given}).arrow().to_pylist()
-    assert sorted(found, key=repr) == sorted(given.to_pylist(), key=repr)
+    table = book.query("select d, v, n, r from given", tables={"given": given}).arrow().to_pylist()
+    assert sorted(table, key=repr) == sorted(given.to_pylist(), key=repr)
 
 
 def test_a_small_body_is_decoded_beside_the_event_loop_too(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

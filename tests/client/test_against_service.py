@@ -90,8 +90,8 @@ def test_a_query_in_every_form(lab: Resource, form: str) -> None:
 
 
 def test_parameters_are_bound(lab: Resource) -> None:
-    found = lab.query("select name from shelf where id = ? and day = ?", 1, datetime.date(2026, 11, 21)).arrow()
-    assert found["name"].to_pylist() == ["a & <b>"]
+    table = lab.query("select name from shelf where id = ? and day = ?", 1, datetime.date(2026, 11, 21)).arrow()
+    assert table["name"].to_pylist() == ["a & <b>"]
     assert lab.query("select name from shelf where name = ?", "' or true --").arrow().num_rows == 0
 
 
@@ -201,12 +201,12 @@ def test_the_schema(lab: Resource) -> None:
 
 def at_work(url: str) -> int:
     with psycopg.connect(url) as connection:
-        found = connection.execute(
+        actual = connection.execute(
             "select count(*) from pg_stat_activity where state = 'active' and datname = current_database()"
             " and query like '%generate_series(1, 100000000)%' and pid <> pg_backend_pid()"
         ).fetchone()
-    assert found is not None
-    return int(found[0])
+    assert actual is not None
+    return int(actual[0])
 
 
 def wait_until_idle(url: str) -> None:
@@ -350,15 +350,15 @@ def test_blocks_out_of_order(lab: Resource) -> None:
 
 def test_many_at_once_share_no_state(service: Background) -> None:
     resource = dai.client.Service(service.url, Options(retries=10)).resource("lab")
-    found: list[int] = []
+    actual: list[int] = []
 
     def ask(rows: int) -> None:
         for _ in range(5):
-            found.append(resource.query(SERIES, rows).arrow().num_rows - rows)
+            actual.append(resource.query(SERIES, rows).arrow().num_rows - rows)
 
     threads = [threading.Thread(target=ask, args=(rows,)) for rows in range(100, 900, 100)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [0] * 40
+    assert actual == [0] * 40

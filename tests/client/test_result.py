@@ -62,11 +62,11 @@ def test_other_forms_are_decoded(form: str) -> None:
 
 
 def test_nothing_is_read_ahead_of_the_reader() -> None:
-    given = []
+    batches = []
 
     def slowly():
         for piece in pieces(arrow_bytes(), 100):
-            given.append(piece)
+            batches.append(piece)
             yield piece
 
     with ScriptedServer(Scripted(body=slowly(), headers={"Content-Type": media_type("arrow")}, held=True)) as server:

@@ -186,5 +186,5 @@ def test_statistics_of_a_table() -> None:
 def test_a_correlation_id_that_was_passed_on_is_told_once() -> None:
     """A federation hands on what a service that it asked has told it."""
     source = from_problem({"type": "sql-error", "detail": "No.", "hint": "Try it.", "instance": "abc"})
-    found = from_problem(source.problem("def"))
-    assert str(found).split("\n") == ["No.", "Try it.", "Correlation id: abc"]
+    actual = from_problem(source.problem("def"))
+    assert str(actual).split("\n") == ["No.", "Try it.", "Correlation id: abc"]

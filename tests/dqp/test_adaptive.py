@@ -55,15 +55,15 @@ def probing(sql: str, cancellation: Cancellation) -> Stream:
     """The rows that a probe's statement asks for."""
     low, high = re.search(r">= (-?\d+)", sql), re.search(r"<= (-?\d+)", sql)
     if low and high:
-        found = list(range(int(low[1]), int(high[1]) + 1))
+        actual = list(range(int(low[1]), int(high[1]) + 1))
     elif (listed := re.search(r"IN \(([^)]*)\)", sql)) or (listed := re.search(r"= ANY\('{([^}]*)}'::integer", sql)):
-        found = [int(each) for each in listed[1].split(",")]
+        actual = [int(each) for each in listed[1].split(",")]
     elif one := re.search(r'"k" = (\d+)', sql):
-        found = [int(one[1])]
+        actual = [int(one[1])]
     else:
-        found = [] if "LIMIT 0" in sql else list(range(1, 50))
-    values = [each * 2 for each in found]
-    return Stream.of(pa.record_batch([pa.array(found, pa.int32()), pa.array(values, pa.int64())], schema=SCHEMA))
+        actual = [] if "LIMIT 0" in sql else list(range(1, 50))
+    values = [each * 2 for each in actual]
+    return Stream.of(pa.record_batch([pa.array(actual, pa.int32()), pa.array(values, pa.int64())], schema=SCHEMA))
 
 
 def context(catalog: Catalog) -> Context:

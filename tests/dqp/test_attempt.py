@@ -40,15 +40,15 @@ def ask(runtime: InProcess) -> tuple[pa.Table, int]:
 
 def claims(port: FlightPort, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many consumers have presented tickets at the port."""
-    found: list[object] = []
+    actual: list[object] = []
     claim = port._claim
 
     def counted(*given: object) -> object:
-        found.append(given)
+        actual.append(given)
         return claim(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(port, "_claim", counted)
-    return lambda: len(found)
+    return lambda: len(actual)
 
 
 def test_a_database_may_work_for_long_before_its_first_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,8 +75,8 @@ def test_a_database_may_work_for_long_before_its_first_row(monkeypatch: pytest.M
             until(lambda: asked.done() or (here() > 5 and any(each() > 5 for each in there)))
         finally:
             released.set()
-        found, attempt = asked.result()
-        assert (sorted(found["a"].to_pylist()), attempt) == (list(range(1, 11)), 1)
+        actual, attempt = asked.result()
+        assert (sorted(actual["a"].to_pylist()), attempt) == (list(range(1, 11)), 1)
 
 
 def test_the_reason_of_a_failure_is_known_before_an_evaluator_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,9 +234,9 @@ VALUES = [
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_a_value_comes_back_as_it_went(connection: duckdb.DuckDBPyConnection, catalog: Catalog, value: Any) -> None:
     for sql, parameters in (("select ?, id from pg.orders", [value]), ("select :v, id from pg.orders", {"v": value})):
-        found = answer(connection, bind(sql, catalog, parameters).tree).fetchall()[0][0]
-        assert repr(found) == repr(value if not isinstance(value, Decimal) else found)
-        assert found == value or value != value
+        rows = answer(connection, bind(sql, catalog, parameters).tree).fetchall()[0][0]
+        assert repr(rows) == repr(value if not isinstance(value, Decimal) else rows)
+        assert rows == value or value != value
 
 
 @pytest.mark.parametrize(

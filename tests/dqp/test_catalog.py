@@ -393,5 +393,5 @@ def test_arguments_of_other_types_are_to_be_cast(sql: str, hint: str) -> None:
 def test_many_threads_describe_at_once(small: Catalog) -> None:
     queries = ["from pg.orders", "from busy", "from maria.regions", "from pg_people", 'from "above"'] * 8
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(small.describe, queries))
-    assert found == [small.describe(each) for each in queries]
+        actual = list(pool.map(small.describe, queries))
+    assert actual == [small.describe(each) for each in queries]

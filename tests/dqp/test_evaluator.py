@@ -81,8 +81,8 @@ def test_a_failing_call_is_the_error_of_its_fragment(evaluator: Evaluator) -> No
     work = evaluator.begin([given], Cancellation())
     with pytest.raises(OperationError, match="The function root failed"):
         read(evaluator, given).table()
-    found = next(each for each in work.reports() if each[0]["ended"])
-    assert isinstance(from_problem(found[0]["problem"]), OperationError)
+    report_list = next(each for each in work.reports() if each[0]["ended"])
+    assert isinstance(from_problem(report_list[0]["problem"]), OperationError)
     work.close()
 
 
@@ -92,8 +92,8 @@ def test_the_first_error_is_reported_and_told_to_readers(evaluator: Evaluator) -
     with pytest.raises(StatementError, match="nothing"):
         read(evaluator, given)
     reports = work.reports()
-    found = next(each for each in reports if each[0]["ended"])
-    assert isinstance(from_problem(found[0]["problem"]), StatementError)
+    actual = next(each for each in reports if each[0]["ended"])
+    assert isinstance(from_problem(actual[0]["problem"]), StatementError)
     work.close()
 
 

@@ -39,13 +39,13 @@ def test_split_keeps_every_row_and_the_order_of_each_bucket(data, partitions, bu
     parts = split(whole.slice(start), "bucket", partitions, block_bytes=1 << 16)
     assert len(parts) == partitions
     for number, pieces in enumerate(parts):
-        found = []
+        actual = []
         for piece in pieces:
             assert piece.schema.names == ["a", "b", "c", "d", "e"]
             assert piece.num_rows
             piece.validate(full=True)
-            found += [tuple(row.values()) for row in piece.to_pylist()]
-        assert found == [values for bucket, values in rows[start:] if bucket == number]
+            actual += [tuple(row.values()) for row in piece.to_pylist()]
+        assert actual == [values for bucket, values in rows[start:] if bucket == number]
 
 
 def test_split_makes_pieces_of_the_size_of_a_block_that_share_no_memory():
@@ -68,8 +68,8 @@ def test_split_keeps_every_row_of_a_large_batch(partitions):
     parts = split(whole, "bucket", partitions, block_bytes=1 << 17)
     for number, pieces in enumerate(parts):
         assert len(pieces) != 1
-        found = [each for piece in pieces for each in piece["a"].to_pylist()]
-        assert found == [each for each in range(rows) if buckets[each] == number]
+        actual = [each for piece in pieces for each in piece["a"].to_pylist()]
+        assert actual == [each for each in range(rows) if buckets[each] == number]
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,8 @@ def test_after_it_ran(coordinator: Coordinator) -> None:
 )
 def test_what_each_operator_did(coordinator: Coordinator, sql: str, rows: dict[str, float]) -> None:
     root = coordinator.explain(sql, analyze=True).root
-    found = {each.title: each.actual.rows for each in nodes(root) if each.actual is not None}
-    assert {title: found.get(title) for title in rows} == rows
+    actual = {each.title: each.actual.rows for each in nodes(root) if each.actual is not None}
+    assert {title: actual.get(title) for title in rows} == rows
 
 
 def test_where_the_engine_changed_the_tree_nobody_guesses(coordinator: Coordinator) -> None:
@@ -222,12 +222,12 @@ def test_rows_that_move_between_evaluators() -> None:
     assert exchange.details == ("by id", "to fragment 3 at one, two")
     assert exchange.actual is not None
     assert (exchange.actual.rows, exchange.actual.bytes, exchange.actual.waiting) == (14, 140, 0.25)
-    found = {(each.title, each.where): each for each in beside}
-    whole = found["Fragment 3", "one"]
+    actual = {(each.title, each.where): each for each in beside}
+    whole = actual["Fragment 3", "one"]
     assert [each.title for each in whole.inputs] == ["Received from fragment 1", "Arrow scan"]
     assert not whole.details
-    assert found["Fragment 3", "two"].details == (MISSING,)
-    assert found["Fragment 2", "two"].actual is None
+    assert actual["Fragment 3", "two"].details == (MISSING,)
+    assert actual["Fragment 2", "two"].actual is None
     silent = ["Fragment 4 at one", "Fragment 3 at two", "Fragment 2 at one", "Fragment 2 at two", "Fragment 1 at two"]
     assert [each.partition(":")[0] for each in remarks] == silent
     assert parts == {"fragment 3 at one": 4, "fragment 3 at two": 5, "fragment 1 at one": 14}

@@ -125,9 +125,9 @@ def test_before_it_runs(lab: Coordinator, evaluators: list[ServiceProcess], monk
 
 def test_broadcast_says_to_whom(lab: Coordinator, evaluators: list[ServiceProcess]) -> None:
     sql = "SELECT a.k, b.n FROM one.facts a JOIN (SELECT w, count(*) AS n FROM two.others GROUP BY w) b ON a.v = b.w"
-    (found,) = named(lab.explain(sql).root, "Exchange broadcast")
-    assert found.details[0] == "all rows to each"
-    assert all(each.url in found.details[1] for each in evaluators)
+    (actual,) = named(lab.explain(sql).root, "Exchange broadcast")
+    assert actual.details[0] == "all rows to each"
+    assert all(each.url in actual.details[1] for each in evaluators)
 
 
 def test_one_statement_needs_no_evaluator(lab: Coordinator) -> None:

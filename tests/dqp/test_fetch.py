@@ -127,10 +127,10 @@ def test_the_parts_are_the_whole(keys: list[int | None], low: int, width: int, n
         connection.register("data", data)
         connection.execute("ATTACH ':memory:' AS db")
         connection.execute("CREATE TABLE db.t AS SELECT * FROM data")
-        found = [
+        rows = [
             row for part in parts(remote(table), number) for row in connection.execute(duckdb_sql(part.tree)).fetchall()
         ]
-    assert sorted(found, key=repr) == sorted(((each, each) for each in keys), key=repr)
+    assert sorted(rows, key=repr) == sorted(((each, each) for each in keys), key=repr)
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=40), st.integers(2, 5))
@@ -155,9 +155,9 @@ def test_groups_by_the_key_of_the_parts_are_whole(rows: list[tuple[int, int]], n
         connection.execute("CREATE TABLE db.t (k INTEGER, v INTEGER)")
         if rows:
             connection.executemany("INSERT INTO db.t VALUES (?, ?)", rows)
-        found = [row for each in divided for row in connection.execute(duckdb_sql(each.tree)).fetchall()]
+        actual = [row for each in divided for row in connection.execute(duckdb_sql(each.tree)).fetchall()]
         expected = connection.execute("SELECT k, count(*) FROM db.t GROUP BY k HAVING count(*) > 1").fetchall()
-    assert sorted(found) == sorted(expected)
+    assert sorted(actual) == sorted(expected)
 
 
 def test_a_failure_names_its_source_and_keeps_what_it_said() -> None:
@@ -346,9 +346,9 @@ def test_real_scans_in_parts(server: str, request: pytest.FixtureRequest) -> Non
     table = catalog.table("db", "t")
     tree: Operator = Scan(table, (("v", "v"),))
     with execution(split_rows=1, splits=3) as running:
-        found = read(Remote("db", tree), catalog, running).table()
+        actual = read(Remote("db", tree), catalog, running).table()
         (measured,) = running.measurements()
     assert len(measured.statements) == 3
-    assert sorted(found["v"].to_pylist()) == [each * 10 for each in range(-50, 2_950)]
+    assert sorted(actual["v"].to_pylist()) == [each * 10 for each in range(-50, 2_950)]
     assert driver.pool_state()["open"] == driver.pool_state()["idle"]
     catalog.close()

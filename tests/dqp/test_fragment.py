@@ -68,10 +68,10 @@ def test_first_rows_come_before_the_input_ends(engine: Engine) -> None:
                 assert taken.wait(60)
 
     with execution() as running:
-        found = engine.run("SELECT id + 1 FROM r", {"r": Stream(batch(0, 1).schema, slow())}, running)
-        first = next(found)
+        actual = engine.run("SELECT id + 1 FROM r", {"r": Stream(batch(0, 1).schema, slow())}, running)
+        first = next(actual)
         taken.set()
-        assert first.num_rows + sum(each.num_rows for each in found) == 64 * 5_000
+        assert first.num_rows + sum(each.num_rows for each in actual) == 64 * 5_000
 
 
 def test_an_input_is_read_once_or_materialised(engine: Engine) -> None:
@@ -238,9 +238,9 @@ def test_a_seed_and_inputs_end_with_their_fragment() -> None:
 )
 def test_what_arrow_does_not_have_is_no_answer(engine: Engine, value: str, type: str, what: str) -> None:
     with execution() as running:
-        found = engine.run(f"SELECT {value} FROM r", {"r": stream(batch(1, 3))}, running, names=["d"], types=[type])
+        actual = engine.run(f"SELECT {value} FROM r", {"r": stream(batch(1, 3))}, running, names=["d"], types=[type])
         with pytest.raises(DataError, match=f"Column 'd': {what}"):
-            found.table()
+            actual.table()
 
 
 def test_an_error_far_down_the_rows_is_what_it_is(engine: Engine) -> None:
@@ -289,9 +289,9 @@ def test_closing_early_stops_the_input(engine: Engine) -> None:
             closed.set()
 
     running = execution()
-    found = engine.run("SELECT id FROM r", {"r": Stream(batch(1, 1).schema, endless())}, running)
-    next(found)
-    found.close()
+    actual = engine.run("SELECT id FROM r", {"r": Stream(batch(1, 1).schema, endless())}, running)
+    next(actual)
+    actual.close()
     running.close()
     assert closed.is_set()
 

@@ -68,10 +68,10 @@ def test_answers_are_determined(oracles: Oracles, first: World) -> None:
 def test_values_that_were_kept_are_seen(oracles: Oracles, first: World) -> None:
     asked = [ask for ask in islice(asks(FIRST), 30) if ask.values]
     pairs = [(one, other) for one, other in pairwise(asked) if one.sql == other.sql]
-    found = [
+    actual = [
         difference(one.sql, Bound(oracles[0], other.values), Bound(oracles[0], one.values)) for one, other in pairs
     ]
-    assert len([each for each in found if each is not None]) > len(pairs) / 3
+    assert len([each for each in actual if each is not None]) > len(pairs) / 3
 
 
 def test_a_table_that_was_kept_is_seen(oracles: Oracles, first: World) -> None:

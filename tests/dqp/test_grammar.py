@@ -205,17 +205,17 @@ def test_a_seed_is_a_query() -> None:
 
 
 def test_queries_run_and_find_rows(oracles: tuple[Oracle, Oracle]) -> None:
-    ran = found = 0
+    ran = total = 0
     for seed in ASKED:
         try:
             rows = oracles[0].answer(query(seed)).num_rows
         except duckdb.Error:
             continue
         ran += 1
-        found += rows > 0
+        total += rows > 0
     assert ran > 0.94 * len(ASKED)
     assert ran < len(ASKED)  # some fail on purpose
-    assert found > 0.6 * ran
+    assert total > 0.6 * ran
 
 
 def test_every_construct_is_generated() -> None:
@@ -294,10 +294,10 @@ def test_a_failing_query_becomes_small(oracles: tuple[Oracle, Oracle]) -> None:
         "FROM c LEFT JOIN maria.event AS t ON t.id = c.k AND t.code <> 'x' WHERE c.id < 30 "
         "GROUP BY t.code ORDER BY 1, 2, 3 LIMIT 40"
     )
-    found = difference(sql, oracles[0], WithoutNulls())
-    assert found is not None
-    assert found.kind == "rows"
-    text = report(7, sql, found, oracles, WithoutNulls())
+    actual = difference(sql, oracles[0], WithoutNulls())
+    assert actual is not None
+    assert actual.kind == "rows"
+    text = report(7, sql, actual, oracles, WithoutNulls())
     small = text.split("-- smaller:\n")[1].splitlines()[0]
     assert "LEFT JOIN" in small
     assert len(small) < len(sql) / 2

@@ -72,9 +72,9 @@ def test_batches_of_the_size_asked_for() -> None:
     local = Local(catalog_of(Double("pg", rows(batch(1, 10), batch(11, 7)))))
     with (
         execution() as running,
-        local.run(remote(numbers("pg")), ["a", "b"], ["INTEGER", "BIGINT"], None, running, batch_rows=5) as found,
+        local.run(remote(numbers("pg")), ["a", "b"], ["INTEGER", "BIGINT"], None, running, batch_rows=5) as actual,
     ):
-        assert [each.num_rows for each in found] == [5, 5, 5, 2]
+        assert [each.num_rows for each in actual] == [5, 5, 5, 2]
     local.close()
 
 
@@ -200,11 +200,11 @@ def test_a_source_lost_after_a_row_has_left_is_an_error() -> None:
     local = Local(catalog_of(Double("a", _breaking(batch(1, 3))), other))
     with (
         execution() as running,
-        local.run(remote(table), ["a", "b"], ["INTEGER", "BIGINT"], None, running) as found,
+        local.run(remote(table), ["a", "b"], ["INTEGER", "BIGINT"], None, running) as actual,
     ):
-        assert next(found).num_rows == 3
+        assert next(actual).num_rows == 3
         with pytest.raises(DatabaseUnavailableError, match=r"^a: gone"):
-            next(found)
+            next(actual)
     assert other.asked == []
     local.close()
 
@@ -254,8 +254,8 @@ def test_nothing_stays_in_the_database(slow: tuple[Driver, str], how: str) -> No
             local.run(tree, list(tree.columns), ["INTEGER", "BOOLEAN", "INTEGER", "BIGINT"], None, running).table()
         cancelling.join()
     else:
-        with local.run(tree, list("abcd"), ["INTEGER", "BIGINT"] * 2, None, running) as found:
-            next(found)
+        with local.run(tree, list("abcd"), ["INTEGER", "BIGINT"] * 2, None, running) as actual:
+            next(actual)
     running.close()
     until(lambda: _active(url) == 0)
     assert driver.pool_state()["open"] == driver.pool_state()["idle"]

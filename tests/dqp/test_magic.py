@@ -57,11 +57,11 @@ def failed(shell: InteractiveShell, code: str) -> str:
 def test_a_cell(shell: InteractiveShell) -> None:
     shell.user_ns["most"] = 250
     sql = JOINED + '\nwhere a."ORF" <> \'costs $5\' and length(a."ORF") < $most'
-    found = ran(shell, f"%%dqp lab kept\n{sql}")
-    assert isinstance(found, Query)
-    assert shell.user_ns["kept"] is found
-    assert repr(found).endswith("1 row>")
-    assert found.arrow().to_pylist() == [{"n": 500}]
+    actual = ran(shell, f"%%dqp lab kept\n{sql}")
+    assert isinstance(actual, Query)
+    assert shell.user_ns["kept"] is actual
+    assert repr(actual).endswith("1 row>")
+    assert actual.arrow().to_pylist() == [{"n": 500}]
     assert ran(shell, f"%dqp lab {JOINED}").arrow().to_pylist() == [{"n": 500}]
 
 
@@ -90,12 +90,12 @@ def test_a_file_in_place_of_a_variable(shell: InteractiveShell) -> None:
 
 
 def test_plans(shell: InteractiveShell) -> None:
-    found = ran(shell, f"%%dqp lab --explain\n{JOINED}")
-    assert isinstance(found, Explanation)
-    assert found.root.actual is None
-    found = ran(shell, f"%%dqp lab plan --analyze\n{JOINED}")
-    assert found.root.actual is not None
-    assert shell.user_ns["plan"] is found
+    actual = ran(shell, f"%%dqp lab --explain\n{JOINED}")
+    assert isinstance(actual, Explanation)
+    assert actual.root.actual is None
+    actual = ran(shell, f"%%dqp lab plan --analyze\n{JOINED}")
+    assert actual.root.actual is not None
+    assert shell.user_ns["plan"] is actual
 
 
 @pytest.mark.parametrize(

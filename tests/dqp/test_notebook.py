@@ -41,7 +41,7 @@ JOINED = (
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place = tmp_path_factory.mktemp("lab")
-    found = {"shop": f"duckdb:///{place}/shop.db", "book": f"sqlite:///{place}/book.db"}
+    actual = {"shop": f"duckdb:///{place}/shop.db", "book": f"sqlite:///{place}/book.db"}
     numbers = list(range(1, ROWS + 1))
     tables = {
         ("shop", "orders"): {
@@ -53,10 +53,10 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("book", "customers"): {"id": list(range(50)), "name": [f"<b>{each}&" for each in range(50)]},
     }
     for (alias, name), columns in tables.items():
-        driver = driver_for(found[alias])
+        driver = driver_for(actual[alias])
         driver.load(name, Stream.of(pa.table(columns)), cancellation=Cancellation(), create=True)
         driver.close()
-    return found
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +101,9 @@ def test_a_query_in_every_form(lab: Lab) -> None:
 
 def test_a_long_list(lab: Lab) -> None:
     sql = "select count(*) as n from shop.orders where customer in $customers"
-    found = lab.sql(sql, customers=[*range(2, 3000), None])
-    assert found.arrow() == lab.sql("select count(*) as n from shop.orders where customer between 2 and 2999").arrow()
-    assert found.explain().text
+    actual = lab.sql(sql, customers=[*range(2, 3000), None])
+    assert actual.arrow() == lab.sql("select count(*) as n from shop.orders where customer between 2 and 2999").arrow()
+    assert actual.explain().text
     assert lab.sql("select 's7' in ($names) as v", names=[f"s{each}" for each in range(2000)]).arrow()["v"][0].as_py()
 
 

@@ -376,9 +376,9 @@ def test_several_producers_keep_each_ones_order(pool, tmp_path):
 
     producers = [pool.submit(produce, base) for base in (100_000, 200_000, 300_000)]
     reader = outbox.stream(0)
-    found = [next(reader)["id"].to_pylist() for _ in range(60)]
+    actual = [next(reader)["id"].to_pylist() for _ in range(60)]
     for producer in producers:
         producer.result()
     for base in (100_000, 200_000, 300_000):
-        mine = [row for rows in found for row in rows if base <= row < base + 100_000]
+        mine = [row for rows in actual for row in rows if base <= row < base + 100_000]
         assert mine == list(range(base, base + 2000))

@@ -120,7 +120,7 @@ def oracle() -> Iterator[Oracle]:
 
 def described() -> Catalog:
     """The generated tables, with what is known of them."""
-    found = []
+    actual = []
     for table in schema.TABLES:
         columns = []
         for name in table.columns:
@@ -130,8 +130,8 @@ def described() -> Catalog:
             columns.append(Column(name, type, type.lower(), name != "id", distinct, 0.0, *ends, width(type)))
         rows = float(table.rows)
         size = rows * sum(each.width for each in columns)
-        found.append(Table(table.source, table.name, tuple(columns), keys=(("id",),), rows=rows, bytes=size))
-    return Catalog.of(found, dialects=plans.DIALECTS)
+        actual.append(Table(table.source, table.name, tuple(columns), keys=(("id",),), rows=rows, bytes=size))
+    return Catalog.of(actual, dialects=plans.DIALECTS)
 
 
 @pytest.mark.parametrize("batch", range(6))

@@ -81,7 +81,7 @@ def planned(sql: str, catalog: Catalog) -> Case:
 @cache
 def described(source: str | None = None) -> Catalog:
     """The tables of the generated queries, all in one source where one is named."""
-    found = [
+    actual = [
         table_of(
             source or each.source,
             each.name,
@@ -90,7 +90,7 @@ def described(source: str | None = None) -> Catalog:
         )
         for each in TABLES
     ]
-    return Catalog.of(found, dialects=plans.DIALECTS)
+    return Catalog.of(actual, dialects=plans.DIALECTS)
 
 
 @cache
@@ -155,16 +155,16 @@ def _all(expressions: Iterator[exp.Expression] | Sequence[exp.Expression]) -> fr
 
 
 def test_statements_give_only_columns_that_are_used(every: Sequence[tuple[str, Case]]) -> None:
-    found = []
+    actual = []
     leaves = 0
     for name, (tree, _, _) in every:
         for leaf, wanted in needed(tree, frozenset(tree.columns)):
             leaves += 1
             # Rows without a column cannot be sent.
             if set(leaf.columns) != wanted and not (not wanted and len(leaf.columns) == 1):
-                found.append(f"{name}: {leaf.source} gives {set(leaf.columns) - wanted} too much")
+                actual.append(f"{name}: {leaf.source} gives {set(leaf.columns) - wanted} too much")
     assert leaves > len(every)
-    assert not found, "\n".join(found)
+    assert not actual, "\n".join(actual)
 
 
 # --- one source, one statement ---
@@ -189,7 +189,7 @@ def refusal(tree: Operator, dialect: str) -> str | None:
 def test_what_one_source_can_do_alone_is_one_statement(alias: str) -> None:
     """Tuples at hand (VALUES) are in no source: a query with them has to be joined with them here."""
     dialect = plans.DIALECTS[alias]
-    found, whole = [], 0
+    actual, whole = [], 0
     for seed in SEEDS:
         sql = re.sub(r"\b(pg|maria|lite|duck)([._])(?=[a-z])", rf"{alias}\2", query(seed))
         try:
@@ -202,9 +202,9 @@ def test_what_one_source_can_do_alone_is_one_statement(alias: str) -> None:
         if alone(tree):
             whole += 1
         elif any(refusal(each, dialect) is None for each in before):
-            found.append(f"seed {seed}: {sql}\n  {context.remarks}")
+            actual.append(f"seed {seed}: {sql}\n  {context.remarks}")
     assert whole > 10
-    assert not found, "\n".join(found)
+    assert not actual, "\n".join(actual)
 
 
 def _everything(tree: Operator) -> Iterator[Operator]:
@@ -219,7 +219,7 @@ def _everything(tree: Operator) -> Iterator[Operator]:
 
 
 def test_what_a_source_can_filter_it_filters(every: Sequence[tuple[str, Case]]) -> None:
-    found, looked = [], 0
+    actual, looked = [], 0
     for name, (tree, _, context) in every:
         for node in _everything(tree):
             for condition, sides in _conditions(node):
@@ -230,9 +230,9 @@ def test_what_a_source_can_filter_it_filters(every: Sequence[tuple[str, Case]]) 
                     looked += 1
                     remote, there = leaf
                     if refusal(Filter(remote.tree, there), context.dialect(remote.source)) is None:
-                        found.append(f"{name}: {expression_sql(each)} is not in the statement of {remote.source}")
+                        actual.append(f"{name}: {expression_sql(each)} is not in the statement of {remote.source}")
     assert looked
-    assert not found, "\n".join(found)
+    assert not actual, "\n".join(actual)
 
 
 def _conditions(node: Operator) -> Iterator[tuple[exp.Expression | None, tuple[Operator, ...]]]:
@@ -329,27 +329,27 @@ def _measured(execution: Execution) -> Iterator[tuple[str, str]]:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """(alias, SQL) of every query that a source is asked."""
-    found: list[tuple[str, str]] = []
+    actual: list[tuple[str, str]] = []
     query = DriverSource.query
 
     def recorded(self: DriverSource, sql: str, *arguments: object, **options: object) -> object:
-        found.append((self.alias, sql))
+        actual.append((self.alias, sql))
         return query(self, sql, *arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DriverSource, "query", recorded)
-    return found
+    return actual
 
 
 def test_generated_queries_ask_nothing_twice(generated: Connected, sent: list[tuple[str, str]]) -> None:
-    found, ran = [], 0
+    actual, ran = [], 0
     for seed in RUN:
         try:
-            found += [f"seed {seed}: {each}" for each in asked_twice(query(seed), generated, sent)]
+            actual += [f"seed {seed}: {each}" for each in asked_twice(query(seed), generated, sent)]
         except DaiError:
             continue
         ran += 1
     assert ran > len(RUN) / 2
-    assert not found, "\n".join(found)
+    assert not actual, "\n".join(actual)
 
 
 @pytest.mark.parametrize("name", QUERIES)

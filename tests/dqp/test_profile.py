@@ -47,18 +47,18 @@ def test_nothing_that_is_shown_is_lost(sql: str) -> None:
         connection.execute("SET enable_profiling = 'no_output'")
         connection.sql(sql).fetchall()
         profile = json.loads(connection.get_profiling_information("json"))
-    found = bounded(profile)
-    assert list(operators_of(json.loads(json.dumps(found)))) == list(operators_of(profile))
-    assert len(json.dumps(found)) < len(json.dumps(profile))
+    actual = bounded(profile)
+    assert list(operators_of(json.loads(json.dumps(actual)))) == list(operators_of(profile))
+    assert len(json.dumps(actual)) < len(json.dumps(profile))
 
 
 @given(TREES)
 def test_it_stays_small(tree: dict[str, Any]) -> None:
     profile = {"operator": [tree], "query_name": "secret"}
-    found = bounded(profile)
-    assert len(json.dumps(found)) <= PROFILE_BYTES
-    assert count(*operators_of(found)) == count(*operators_of(profile))
-    assert "secret" not in json.dumps(found)
+    actual = bounded(profile)
+    assert len(json.dumps(actual)) <= PROFILE_BYTES
+    assert count(*operators_of(actual)) == count(*operators_of(profile))
+    assert "secret" not in json.dumps(actual)
 
 
 def deep(depth: int) -> dict[str, Any]:
@@ -75,12 +75,12 @@ def wide(width: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("tree", "shown"), [(deep(OPERATORS + 100), OPERATORS + 1), (wide(50_000), OPERATORS + 1)])
 def test_more_operators_than_are_sent(tree: dict[str, Any], shown: int) -> None:
-    found = bounded({"operator": [tree]})
-    assert len(json.dumps(found)) <= PROFILE_BYTES
-    nodes = list(walked(*operators_of(found)))
+    actual = bounded({"operator": [tree]})
+    assert len(json.dumps(actual)) <= PROFILE_BYTES
+    nodes = list(walked(*operators_of(actual)))
     assert len(nodes) == shown
     assert [each.title for each in nodes].count("More operators") == 1
-    assert matched(remote(numbers("pg")), found) is None
+    assert matched(remote(numbers("pg")), actual) is None
 
 
 def walked(*roots: Node) -> Iterator[Node]:

@@ -217,8 +217,8 @@ def test_sixteen_queries_at_once(lab: Coordinator, whole: duckdb.DuckDBPyConnect
     right = {each: whole.sql(QUERIES[each]).to_arrow_table() for each in set(names)}
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda name: ask(lab, qualified(QUERIES[name], PLACEMENT)), names))
-    for name, found in zip(names, answers, strict=True):
-        difference = compared(right[name], found, order(QUERIES[name], right[name].schema.names))
+    for name, actual in zip(names, answers, strict=True):
+        difference = compared(right[name], actual, order(QUERIES[name], right[name].schema.names))
         assert difference is None, f"{name}: {difference}"
 
 

@@ -41,11 +41,11 @@ url = "http://127.0.0.1:9000/blast"
 
 def test_a_file(tmp_path: Path) -> None:
     (tmp_path / "federation.toml").write_text(TOML)
-    made = load(tmp_path / "federation.toml", {"PASSWORD": "se/cret"})
-    assert made.name == "lab"
-    assert made.evaluators == ("http://127.0.0.1:9001", "http://127.0.0.1:9002")
-    assert (made.memory_bytes, made.lifetime) == (2_000_000_000, 60.0)
-    assert made.sources == (
+    configuration = load(tmp_path / "federation.toml", {"PASSWORD": "se/cret"})
+    assert configuration.name == "lab"
+    assert configuration.evaluators == ("http://127.0.0.1:9001", "http://127.0.0.1:9002")
+    assert (configuration.memory_bytes, configuration.lifetime) == (2_000_000_000, 60.0)
+    assert configuration.sources == (
         SourceSettings(
             alias="pg",
             url="http://127.0.0.1:8000/resources/pg",
@@ -55,11 +55,11 @@ def test_a_file(tmp_path: Path) -> None:
         SourceSettings(alias="lite", database=f"sqlite:///{tmp_path}/x.sqlite"),
         SourceSettings(alias="far", database="postgresql://me:se%2Fcret@host/db"),
     )
-    assert made.views == {"busy": "select * from pg.orders"}
-    assert made.replicas == {"pg.orders": ("go.orders",)}
-    assert made.functions == {"blast": {"url": "http://127.0.0.1:9000/blast"}}
-    assert made.base == tmp_path
-    assert "cret" not in repr(made)
+    assert configuration.views == {"busy": "select * from pg.orders"}
+    assert configuration.replicas == {"pg.orders": ("go.orders",)}
+    assert configuration.functions == {"blast": {"url": "http://127.0.0.1:9000/blast"}}
+    assert configuration.base == tmp_path
+    assert "cret" not in repr(configuration)
 
 
 def test_a_mapping_and_its_short_form() -> None:

@@ -47,15 +47,15 @@ def whole() -> Iterator[duckdb.DuckDBPyConnection]:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sources that are asked for rows."""
-    found: list[str] = []
+    actual: list[str] = []
     query = DriverSource.query
 
     def counted(self: DriverSource, sql: str, *arguments: Any, **options: Any) -> Any:
-        found.append(self.alias)
+        actual.append(self.alias)
         return query(self, sql, *arguments, **options)
 
     monkeypatch.setattr(DriverSource, "query", counted)
-    return found
+    return actual
 
 
 JOINED = "SELECT x.k AS k, y.v AS v, x.id AS id FROM a.t x JOIN b.t y ON x.id = y.id"

@@ -52,13 +52,13 @@ def service(postgres_module_url: str, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(params=["service", "driver"])
 def source(request: pytest.FixtureRequest, service: Background, postgres_module_url: str) -> Iterator[Source]:
-    made: Source = (
+    driver: Source = (
         ServiceSource("pg", f"{service.url}/resources/pg")
         if request.param == "service"
         else DriverSource("pg", driver_for(postgres_module_url))
     )
-    yield made
-    made.close()
+    yield driver
+    driver.close()
 
 
 def query(source: Source, sql: str, *parameters: object, cancellation: Cancellation | None = None) -> Stream:
@@ -127,9 +127,9 @@ def test_tuples_come_in_types_that_duckdb_reads(source: Source) -> None:
 
 def test_batches_have_no_more_rows_than_were_asked_for(source: Source) -> None:
     with source.query("select id from orders order by id", cancellation=Cancellation(), batch_rows=3000) as stream:
-        found = list(stream)
-    assert max(batch.num_rows for batch in found) <= 3000
-    assert pa.Table.from_batches(found)["id"].to_pylist() == list(range(1, 20_001))
+        actual = list(stream)
+    assert max(batch.num_rows for batch in actual) <= 3000
+    assert pa.Table.from_batches(actual)["id"].to_pylist() == list(range(1, 20_001))
 
 
 def test_values_are_bound(source: Source) -> None:

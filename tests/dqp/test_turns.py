@@ -98,8 +98,8 @@ def test_coordinators_wait_for_each_other_and_none_for_ever(
         labs = [stack.enter_context(coordinator(orders[each % 2], started[0])) for each in range(COORDINATORS)]
         assert "Exchange" in labs[0].explain(SQL, analyze=True).text
         with ThreadPoolExecutor(2 * COORDINATORS) as pool:
-            found = [each.to_pydict() for each in pool.map(ask, [*labs, *labs])]
-        assert found == [ANSWER] * 2 * COORDINATORS
+            actual = [each.to_pydict() for each in pool.map(ask, [*labs, *labs])]
+        assert actual == [ANSWER] * 2 * COORDINATORS
         until(lambda: at_rest(started))
 
 

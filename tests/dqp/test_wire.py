@@ -77,9 +77,9 @@ def test_there_and_back(given: list[Task]) -> None:
 def test_tuples_keep_their_types() -> None:
     data = pa.table({"d": pa.array([Decimal("1.50"), None], pa.decimal128(12, 2)), "s": ["a", None]})
     (task,) = decoded(encoded([replace(TASK, body=Body("x", {"i1": Tuples(data)}))]))
-    found = task.body.inputs["i1"]
-    assert isinstance(found, Tuples)
-    assert found.data.equals(data)
+    actual = task.body.inputs["i1"]
+    assert isinstance(actual, Tuples)
+    assert actual.data.equals(data)
 
 
 @pytest.mark.parametrize(

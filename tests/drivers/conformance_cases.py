@@ -240,11 +240,11 @@ _OTHERWISE: dict[str, dict[str, pa.DataType]] = {
 
 def loaded(database: str) -> list[tuple[str, pa.DataType, pa.DataType, list[Any]]]:
     """Name, type sent, type that comes back, values."""
-    found = []
+    actual = []
     for name, (sent, values) in _EVERYWHERE.items():
         plain = pa.string() if pa.types.is_dictionary(sent) or pa.types.is_large_string(sent) else sent
-        found.append((name, sent, _OTHERWISE[database].get(name, plain), values))
-    return found
+        actual.append((name, sent, _OTHERWISE[database].get(name, plain), values))
+    return actual
 
 
 def every_type(product: str) -> list[str]:

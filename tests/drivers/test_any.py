@@ -54,8 +54,8 @@ def test_rows_arrive_whole_and_typed(driver: AnyDatabase) -> None:
     rows = [(at, f"100% :name '{at}", None, None) for at in range(1, 2001)]
     assert update(driver, "INSERT INTO t VALUES (?, ?, ?, ?)", *rows) == 2000
     update(driver, "UPDATE t SET d = '2024-02-29', x = 1.5 WHERE id < 10")
-    found = driver.query("SELECT id, id AS id, s, '%s :p ?' AS p FROM t ORDER BY id", cancellation=Cancellation())
-    whole = found.table()
+    actual = driver.query("SELECT id, id AS id, s, '%s :p ?' AS p FROM t ORDER BY id", cancellation=Cancellation())
+    whole = actual.table()
     assert whole.schema.names == ["id", "id", "s", "p"]
     assert whole.column(0).to_pylist() == list(range(1, 2001))
     assert whole.column("s").to_pylist() == [row[1] for row in rows]
@@ -135,11 +135,11 @@ def test_a_load_comes_back(driver: AnyDatabase) -> None:
 
 def test_tables(driver: AnyDatabase) -> None:
     update(driver, "CREATE INDEX by_s ON t (s)")
-    (found,) = driver.tables("t")
-    assert found.primary_key == ("id",)
-    assert [column.name for column in found.columns] == ["id", "s", "d", "x"]
-    assert found.columns[3].arrow == "decimal128(10, 2)"
-    assert [index.columns for index in found.indexes] == [("s",)]
+    (actual,) = driver.tables("t")
+    assert actual.primary_key == ("id",)
+    assert [column.name for column in actual.columns] == ["id", "s", "d", "x"]
+    assert actual.columns[3].arrow == "decimal128(10, 2)"
+    assert [index.columns for index in actual.indexes] == [("s",)]
     assert driver.check() > 0
     assert driver.product()
 

@@ -95,10 +95,10 @@ def test_types_arrive_losslessly(driver: Driver, case: Case) -> None:
     update(driver, f"CREATE TABLE typed (k integer, v {case.declared})")
     rows = [*case.literals, "NULL"]
     update(driver, f"INSERT INTO typed VALUES {', '.join(f'({at}, {value})' for at, value in enumerate(rows))}")
-    found = table(driver, "SELECT v FROM typed ORDER BY k")
-    assert found.schema.field("v").type == case.arrow
-    assert found.column("v").to_pylist() == [*case.values, None]
-    type_name = found.schema.field("v").metadata[TYPE_NAME].decode()
+    actual = table(driver, "SELECT v FROM typed ORDER BY k")
+    assert actual.schema.field("v").type == case.arrow
+    assert actual.column("v").to_pylist() == [*case.values, None]
+    type_name = actual.schema.field("v").metadata[TYPE_NAME].decode()
     assert case.type_name is None or type_name == case.type_name
     assert table(driver, "SELECT v FROM typed WHERE k < 0").schema.field("v").name == "v"
     (described,) = driver.tables("typed")
@@ -132,15 +132,15 @@ def test_a_column_has_the_type_that_its_description_says(database: str, driver: 
 def test_every_type_in_every_form_and_frame(database: str, driver: Driver) -> None:
     for statement in every_type(database):
         update(driver, statement)
-    found = table(driver, "SELECT * FROM every_type ORDER BY id")
-    for frame in (frames.to_pandas(lambda: found, False), frames.to_polars(lambda: found, False)):
-        assert frame.shape == found.shape
+    actual = table(driver, "SELECT * FROM every_type ORDER BY id")
+    for frame in (frames.to_pandas(lambda: actual, False), frames.to_polars(lambda: actual, False)):
+        assert frame.shape == actual.shape
     for name in FORMATS:
         options: dict[str, Any] = {"on_invalid": "replace"} if name == "webrowset" else {}
-        data = b"".join(memoryview(block.data) for block in format_named(name).encode(Stream.of(found), **options))
-        typed: dict[str, Any] = {"schema": found.schema} if name in ("csv", "json") else {}
+        data = b"".join(memoryview(block.data) for block in format_named(name).encode(Stream.of(actual), **options))
+        typed: dict[str, Any] = {"schema": actual.schema} if name in ("csv", "json") else {}
         back = format_named(name).decode([data], **typed).table()
-        assert (back.num_rows, back.schema.types) == (found.num_rows, found.schema.types)
+        assert (back.num_rows, back.schema.types) == (actual.num_rows, actual.schema.types)
 
 
 @pytest.mark.parametrize("database", ["postgresql", "mariadb", "mysql"])
@@ -177,10 +177,10 @@ def test_whole_numbers_of_39_digits_are_loaded(driver: Driver) -> None:
 
 def test_averages_and_sums_are_numbers(driver: Driver) -> None:
     update(driver, "INSERT INTO made VALUES (1), (2), (2)")
-    found = table(driver, "SELECT avg(n) AS a, sum(n) AS s, round(avg(n), 1) AS r FROM made")
-    for frame in (frames.to_pandas(lambda: found, False), frames.to_polars(lambda: found, False)):
+    actual = table(driver, "SELECT avg(n) AS a, sum(n) AS s, round(avg(n), 1) AS r FROM made")
+    for frame in (frames.to_pandas(lambda: actual, False), frames.to_polars(lambda: actual, False)):
         assert [float(frame[name].mean()) for name in "asr"] == pytest.approx([5 / 3, 5, 1.7], abs=1e-3)
-    line = b"".join(memoryview(block.data) for block in format_named("json").encode(Stream.of(found)))
+    line = b"".join(memoryview(block.data) for block in format_named("json").encode(Stream.of(actual)))
     assert {type(value) for value in json.loads(line).values()} <= {int, float}
 
 
@@ -189,8 +189,8 @@ def test_averages_and_sums_are_numbers(driver: Driver) -> None:
     [pytest.param(name, value, id=f"{name}-{value!r:.20}") for name in PARAMETERS for value in PARAMETERS[name]],
 )
 def test_parameters_are_bound(driver: Driver, value: object) -> None:
-    found = table(driver, "SELECT ? AS v, 1 AS one", value)
-    assert found.column("v").to_pylist() == [value]
+    actual = table(driver, "SELECT ? AS v, 1 AS one", value)
+    assert actual.column("v").to_pylist() == [value]
 
 
 def test_a_null_parameter(driver: Driver) -> None:
@@ -237,9 +237,9 @@ def test_a_parameter_has_a_type_the_database_knows(driver: Driver) -> None:
 
 
 def test_no_rows_and_duplicate_names(driver: Driver) -> None:
-    found = table(driver, 'SELECT n, n AS n, n AS "m" FROM made'.replace('"m"', "m"))
-    assert found.schema.names == ["n", "n", "m"]
-    assert found.num_rows == 0
+    actual = table(driver, 'SELECT n, n AS n, n AS "m" FROM made'.replace('"m"', "m"))
+    assert actual.schema.names == ["n", "n", "m"]
+    assert actual.num_rows == 0
 
 
 def test_only_null(driver: Driver) -> None:
@@ -288,7 +288,7 @@ def test_what_is_not_a_query_is_refused(driver: Driver, sql: str) -> None:
     with pytest.raises(NotAQueryError):
         table(driver, sql)
     assert table(driver, "SELECT n FROM made").column(0).to_pylist() == [7]
-    assert [found.name for found in driver.tables()] == ["made"]
+    assert [actual.name for actual in driver.tables()] == ["made"]
 
 
 def test_errors_show_where_and_what_to_try(driver: Driver) -> None:
@@ -448,10 +448,10 @@ def test_a_load_comes_back(database: str, driver: Driver) -> None:
         names=["k", *(name for name, *_ in cases)],
     )
     assert load(driver, "copied", sent, create=True) == 3
-    found = table(driver, "SELECT * FROM copied ORDER BY k")
-    assert {name: found.schema.field(name).type for name, *_ in cases} == {name: type for name, _, type, _ in cases}
+    actual = table(driver, "SELECT * FROM copied ORDER BY k")
+    assert {name: actual.schema.field(name).type for name, *_ in cases} == {name: type for name, _, type, _ in cases}
     for name, _, type, _ in cases:
-        assert found.column(name).to_pylist() == converted(sent.column(name), type).to_pylist(), name
+        assert actual.column(name).to_pylist() == converted(sent.column(name), type).to_pylist(), name
     again = sent.select(list(reversed(sent.schema.names)))
     assert load(driver, "copied", again) == 3
     assert table(driver, "SELECT k FROM copied").num_rows == 6
@@ -461,8 +461,8 @@ def test_a_load_of_many_rows(driver: Driver) -> None:
     n = 40_000
     data = pa.table({"n": pa.array(range(n), pa.int64()), "t": pa.array([f"row {at}" for at in range(n)])})
     assert load(driver, "many", data, create=True) == n
-    found = table(driver, "SELECT count(*) AS c, sum(n) AS s, min(t) AS t FROM many").to_pylist()[0]
-    assert (int(found["c"]), int(found["s"]), found["t"]) == (n, n * (n - 1) // 2, "row 0")
+    actual = table(driver, "SELECT count(*) AS c, sum(n) AS s, min(t) AS t FROM many").to_pylist()[0]
+    assert (int(actual["c"]), int(actual["s"]), actual["t"]) == (n, n * (n - 1) // 2, "row 0")
 
 
 def test_a_load_is_all_or_nothing(driver: Driver) -> None:
@@ -492,8 +492,8 @@ def test_names_are_quoted(driver: Driver) -> None:
     names = ["select", 'a "b" `c` [d]', "Ünicode", "UPPER"]
     data = pa.table([[1]] * len(names), names=names)
     assert load(driver, "order", data, create=True) == 1
-    (found,) = driver.tables("order")
-    assert [column.name for column in found.columns] == names
+    (actual,) = driver.tables("order")
+    assert [column.name for column in actual.columns] == names
 
 
 def test_tables_with_their_keys(driver: Driver) -> None:
@@ -505,19 +505,19 @@ def test_tables_with_their_keys(driver: Driver) -> None:
     )
     update(driver, "CREATE UNIQUE INDEX by_score ON goterm (score, id)")
     update(driver, "CREATE VIEW scores AS SELECT score FROM goterm")
-    found = {each.name: each for each in driver.tables()}
-    assert set(found) == {"made", "orf", "goterm", "scores"}
-    assert found["orf"].primary_key == ("name", "part")
-    assert found["goterm"].primary_key == ("id",)
-    (key,) = found["goterm"].foreign_keys
+    actual = {each.name: each for each in driver.tables()}
+    assert set(actual) == {"made", "orf", "goterm", "scores"}
+    assert actual["orf"].primary_key == ("name", "part")
+    assert actual["goterm"].primary_key == ("id",)
+    (key,) = actual["goterm"].foreign_keys
     assert (key.columns, key.table, key.referred_columns) == (("orf_name", "part"), "orf", ("name", "part"))
-    (index,) = (each for each in found["goterm"].indexes if each.name == "by_score")
+    (index,) = (each for each in actual["goterm"].indexes if each.name == "by_score")
     assert (index.columns, index.unique) == (("score", "id"), True)
-    score = found["goterm"].columns[3]
+    score = actual["goterm"].columns[3]
     assert (score.name, score.arrow, score.nullable, score.precision, score.scale) == (
         "score", "decimal128(10, 2)", False, 10, 2,
     )  # fmt: skip
-    assert found["scores"].kind == "view"
+    assert actual["scores"].kind == "view"
     assert [each.name for each in driver.tables("go%")] == ["goterm"]
     with pytest.raises(NotFoundError) as caught:
         driver.statistics("gotern")

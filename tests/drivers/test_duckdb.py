@@ -60,17 +60,17 @@ def test_whole_numbers_of_39_digits(driver: Driver, value: int) -> None:
     sql = (
         f"SELECT i, CASE i WHEN 0 THEN {value}::{type_} WHEN 1 THEN NULL ELSE i::{type_} END AS v FROM range(4000) r(i)"
     )
-    found = table(driver, f"{sql} ORDER BY i")
-    assert found.schema.field("v").type == pa.decimal256(39, 0)
-    assert found["v"].to_pylist()[:3] == [Decimal(value), None, Decimal(2)]
-    assert found["v"].to_pylist()[-1] == 3999
+    actual = table(driver, f"{sql} ORDER BY i")
+    assert actual.schema.field("v").type == pa.decimal256(39, 0)
+    assert actual["v"].to_pylist()[:3] == [Decimal(value), None, Decimal(2)]
+    assert actual["v"].to_pylist()[-1] == 3999
     assert table(driver, f"{sql} WHERE i > 0").schema.field("v").type == pa.decimal128(38, 0)
     for name in FORMATS:
-        data = b"".join(memoryview(block.data) for block in format_named(name).encode(Stream.of(found)))
-        typed: dict[str, Any] = {"schema": found.schema} if name in ("csv", "json") else {}
-        assert format_named(name).decode([data], **typed).table()["v"].equals(found["v"])
-    assert frames.to_polars(lambda: found, False)["v"][0] == float(value)
-    assert frames.to_pandas(lambda: found, False)["v"][0] == value
+        data = b"".join(memoryview(block.data) for block in format_named(name).encode(Stream.of(actual)))
+        typed: dict[str, Any] = {"schema": actual.schema} if name in ("csv", "json") else {}
+        assert format_named(name).decode([data], **typed).table()["v"].equals(actual["v"])
+    assert frames.to_polars(lambda: actual, False)["v"][0] == float(value)
+    assert frames.to_pandas(lambda: actual, False)["v"][0] == value
     with pytest.raises(DataError) as caught:
         table(driver, f"{sql} ORDER BY i DESC")
     assert (caught.value.extra["column"], caught.value.extra["row"]) == ("v", 4000)

@@ -96,14 +96,14 @@ def answers(driver: Driver, dialect: str) -> list[Any]:
     text = {"postgres": "text"}.get(dialect, "char")
     typed = table(driver, "SELECT * FROM typed ORDER BY k")
     texts = ", ".join(f"CAST({name} AS {text}) AS {name}" for name in typed.schema.names)
-    found: list[Any] = [typed, table(driver, f"SELECT {texts} FROM typed ORDER BY k")]
-    found.append(table(driver, "SELECT n, t FROM many ORDER BY n"))
-    found.append(table(driver, "SELECT n, t FROM many WHERE n > ? AND t <> ?", 5, "it's \\"))
-    found += [table(driver, sql) for sql in QUERIES[{"postgres": "postgresql", "mysql": "mariadb"}[dialect]]]
+    actual: list[Any] = [typed, table(driver, f"SELECT {texts} FROM typed ORDER BY k")]
+    actual.append(table(driver, "SELECT n, t FROM many ORDER BY n"))
+    actual.append(table(driver, "SELECT n, t FROM many WHERE n > ? AND t <> ?", 5, "it's \\"))
+    actual += [table(driver, sql) for sql in QUERIES[{"postgres": "postgresql", "mysql": "mariadb"}[dialect]]]
     if driver.takes_tables():
         tables = {"mine": pa.table({"a": ["NULL", None, '"', "\\"], "n": [1, None, 3, 4]})}
-        found.append(driver.query("SELECT a, n FROM mine", cancellation=Cancellation(), tables=tables).table())
-    return [(str(each.schema), each.to_pylist()) for each in found]
+        actual.append(driver.query("SELECT a, n FROM mine", cancellation=Cancellation(), tables=tables).table())
+    return [(str(each.schema), each.to_pylist()) for each in actual]
 
 
 def test_the_answers_are_those_of_a_server_as_it_comes(world: World) -> None:
@@ -113,8 +113,8 @@ def test_the_answers_are_those_of_a_server_as_it_comes(world: World) -> None:
     with hostile(world.server, world.database):
         driver = world.driver()
         try:
-            for found, wanted in zip(answers(driver, driver.dialect), expected, strict=True):
-                assert found == wanted
+            for actual, wanted in zip(answers(driver, driver.dialect), expected, strict=True):
+                assert actual == wanted
             # A session that somebody has changed is as at first.
             update(driver, "CREATE TABLE other (n integer)")
             assert driver.update("INSERT INTO other VALUES (?)", [(1,), (2,)], cancellation=Cancellation()) == 2

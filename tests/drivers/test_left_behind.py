@@ -102,17 +102,17 @@ def left(driver: Driver, statement: str) -> None:
 def looked(driver: Driver, look: str) -> list[Any]:
     """What a transaction and a query see: values, or that they are refused. (Both by the connection of an update, in
     databases where queries have others.)"""
-    found: list[Any] = []
+    actual: list[Any] = []
     try:
         with driver.transaction(cancellation=Cancellation()) as session:
-            found.append(session.query(look).table().to_pylist())
+            actual.append(session.query(look).table().to_pylist())
     except DaiError as error:
-        found.append(type(error))
+        actual.append(type(error))
     try:
-        found.append(table(driver, look).to_pylist())
+        actual.append(table(driver, look).to_pylist())
     except DaiError as error:
-        found.append(type(error))
-    return found
+        actual.append(type(error))
+    return actual
 
 
 TESTED = [name for name in DRIVERS if name in CASES or name == "any"]
@@ -140,12 +140,12 @@ def test_nothing_that_a_statement_left_reaches_the_next_caller(
 @pytest.mark.parametrize("database", ["duckdb"])
 def test_a_seed_is_of_one_query_alone(database: str, request: pytest.FixtureRequest) -> None:
     driver = opened(database, request)
-    found = set()
+    actual = set()
     for _ in range(3):
         table(driver, "SELECT setseed(0.5)")
-        found.add(table(driver, "SELECT random() AS r").column(0)[0].as_py())
+        actual.add(table(driver, "SELECT random() AS r").column(0)[0].as_py())
     driver.close()
-    assert len(found) > 1
+    assert len(actual) > 1
 
 
 @pytest.mark.parametrize("database", [name for name in ("mariadb", "mysql") if name in CASES])

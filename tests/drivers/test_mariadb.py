@@ -95,13 +95,13 @@ def test_writing_is_strict(driver: Driver) -> None:
 def test_floats_keep_all_their_digits_and_their_order(driver: Driver, order: str) -> None:
     update(driver, "CREATE TABLE t (id int, f float, s varchar(9), b bit(3), e enum('x'))")
     update(driver, "INSERT INTO t SELECT seq, seq / 7, 'x', b'101', 'x' FROM seq_1_to_1000")
-    found = table(driver, f"SELECT id, f, f AS f, s, b, e FROM t{order}")
-    assert found.schema.types == [pa.int32(), pa.float32(), pa.float32(), pa.string(), pa.uint64(), pa.string()]
-    assert found.schema.names == ["id", "f", "f", "s", "b", "e"]
-    ids = found.column(0).to_pylist()
+    actual = table(driver, f"SELECT id, f, f AS f, s, b, e FROM t{order}")
+    assert actual.schema.types == [pa.int32(), pa.float32(), pa.float32(), pa.string(), pa.uint64(), pa.string()]
+    assert actual.schema.names == ["id", "f", "f", "s", "b", "e"]
+    ids = actual.column(0).to_pylist()
     if order:
         assert ids == list(range(1000, 1000 - len(ids), -1))
-    assert found.column(1).to_pylist() == pa.array([at / 7 for at in ids]).cast(pa.float32()).to_pylist()
+    assert actual.column(1).to_pylist() == pa.array([at / 7 for at in ids]).cast(pa.float32()).to_pylist()
 
 
 def test_floats_with_parameters(driver: Driver) -> None:
@@ -118,8 +118,8 @@ def test_the_rewritten_query_of_a_float() -> None:
 
 
 def test_precision_of_times_is_told(driver: Driver) -> None:
-    found = table(driver, "SELECT NOW() AS a, NOW(3) AS b, CAST('10:00' AS TIME(6)) AS c, 1 AS d")
-    assert [found.schema.field(at).metadata.get(PRECISION) for at in range(4)] == [b"0", b"3", b"6", None]
+    actual = table(driver, "SELECT NOW() AS a, NOW(3) AS b, CAST('10:00' AS TIME(6)) AS c, 1 AS d")
+    assert [actual.schema.field(at).metadata.get(PRECISION) for at in range(4)] == [b"0", b"3", b"6", None]
 
 
 def test_a_hostile_column_in_another_collation(driver: Driver) -> None:
@@ -133,10 +133,10 @@ def test_parameters_that_are_text_to_the_database(driver: Driver) -> None:
     moment = dt.datetime(2024, 2, 29, 1, 2, 3, 4)
     span = dt.timedelta(days=-1, microseconds=5)
     update(driver, "INSERT INTO t (d, t, m) VALUES (?, ?, ?)", (moment.date(), span, moment))
-    found = table(
+    actual = table(
         driver, "SELECT d, t, m FROM t WHERE m = ? AND d = ? AND t < ?", moment, moment.date(), dt.timedelta(0)
     )
-    assert found.to_pylist() == [{"d": moment.date(), "t": span, "m": moment}]
+    assert actual.to_pylist() == [{"d": moment.date(), "t": span, "m": moment}]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), 10**65, "\ud800", object(), [1]])

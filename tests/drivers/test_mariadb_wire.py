@@ -87,8 +87,8 @@ def test_rows_come_back_wherever_the_data_are_cut(
 @given(st.integers(1, 2000), st.integers(0, 60), st.binary(min_size=1, max_size=3))
 def test_rows_of_one_length(number_of_rows: int, length: int, letters: bytes) -> None:
     row: Row = [letters * length, b"", None, b""]
-    found, read = decoded(encoded([row] * number_of_rows), 4)
-    assert found == [row] * number_of_rows
+    actual, read = decoded(encoded([row] * number_of_rows), 4)
+    assert actual == [row] * number_of_rows
     assert read == len(encoded([row] * number_of_rows))
 
 
@@ -103,26 +103,26 @@ def driver(mariadb_url: str) -> Iterator[Driver]:
 @pytest.mark.parametrize("most", [None, 1, 1000, 70_000])
 def test_a_large_result_is_whole_and_in_order(driver: Driver, most: int | None) -> None:
     rows = 500 if most == 1 else 100_000
-    found = table(
+    actual = table(
         driver, f"SELECT seq, IF(seq % 7, HEX(seq), NULL) AS h, '' AS e, '' AS f FROM seq_1_to_{rows}", batch_rows=most
     )
-    assert found.column("seq").to_pylist() == list(range(1, rows + 1))
-    assert found.column("h").to_pylist() == [f"{at:X}" if at % 7 else None for at in range(1, rows + 1)]
-    assert set(found.column("e").to_pylist()) == {""}
+    assert actual.column("seq").to_pylist() == list(range(1, rows + 1))
+    assert actual.column("h").to_pylist() == [f"{at:X}" if at % 7 else None for at in range(1, rows + 1)]
+    assert set(actual.column("e").to_pylist()) == {""}
 
 
 @pytest.mark.parametrize("size", [251, 65_536, 1 << 20, (1 << 24) - 1 - 5, 1 << 24, (1 << 25) + 7])
 def test_long_values(driver: Driver, size: int) -> None:
     sql = f"SELECT seq, REPEAT('x', {size}) AS x, REPEAT(CHAR(0), {size % 1000}) AS zeros FROM seq_1_to_3"
-    found = table(driver, sql)
-    assert found.column("seq").to_pylist() == [1, 2, 3]
-    assert [len(value) for value in found.column("x").to_pylist()] == [size] * 3
-    assert found.column("zeros").to_pylist() == [b"\0" * (size % 1000)] * 3
+    actual = table(driver, sql)
+    assert actual.column("seq").to_pylist() == [1, 2, 3]
+    assert [len(value) for value in actual.column("x").to_pylist()] == [size] * 3
+    assert actual.column("zeros").to_pylist() == [b"\0" * (size % 1000)] * 3
 
 
 def test_no_rows(driver: Driver) -> None:
-    found = table(driver, "SELECT 1 AS one, 'x' AS x FROM dual WHERE FALSE")
-    assert (found.num_rows, found.schema.names) == (0, ["one", "x"])
+    actual = table(driver, "SELECT 1 AS one, 'x' AS x FROM dual WHERE FALSE")
+    assert (actual.num_rows, actual.schema.names) == (0, ["one", "x"])
 
 
 def test_a_failure_behind_rows(driver: Driver) -> None:
@@ -164,8 +164,8 @@ def test_a_connection_is_used_again_by_the_library(driver: Driver) -> None:
 def test_the_library_reads_the_same(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     # As on a connection with TLS.
     sql = "SELECT seq, seq / 7 AS q, IF(seq % 3, 'é', NULL) AS s, X'00ff' AS b, NOW() AS t FROM seq_1_to_40000"
-    found = table(driver, sql)
+    actual = table(driver, sql)
     monkeypatch.setattr(mariadb, "readable", lambda raw: False)
     other = table(driver, sql)
-    assert other.schema == found.schema
-    assert other.drop_columns("t").equals(found.drop_columns("t"))
+    assert other.schema == actual.schema
+    assert other.drop_columns("t").equals(actual.drop_columns("t"))

@@ -61,12 +61,12 @@ def test_rows_come_back_wherever_the_data_are_cut(
         message([None if n is None else struct.pack(">i", n), None if t is None else t.encode(), b]) for n, t, b in rows
     )
     cut = len(sent) if data is None else data.draw(st.integers(0, len(sent)))
-    found, at = decoded(sent[:cut], SHAPES)
+    actual, at = decoded(sent[:cut], SHAPES)
     while at < len(sent):
         more, read = decoded(sent[at:], SHAPES)
-        found += more
+        actual += more
         at += read
-    assert found == [list(row) for row in rows]
+    assert actual == [list(row) for row in rows]
 
 
 def numeric(value: Decimal, scale: int) -> bytes:
@@ -126,16 +126,16 @@ def test_a_large_result_is_whole_and_in_order(driver: PostgreSQL, most: int | No
         "SELECT n::int, CASE WHEN n % 7 > 0 THEN to_hex(n) END AS h, (n / 8.0)::numeric(12,3) AS d "
         f"FROM generate_series(1, {rows}) n"
     )
-    found = table(driver, sql, batch_rows=most)
-    assert found.column("n").to_pylist() == list(range(1, rows + 1))
-    assert found.column("h").to_pylist() == [f"{n:x}" if n % 7 else None for n in range(1, rows + 1)]
-    assert found.column("d").to_pylist() == [Decimal(n) / 8 for n in range(1, rows + 1)]
+    actual = table(driver, sql, batch_rows=most)
+    assert actual.column("n").to_pylist() == list(range(1, rows + 1))
+    assert actual.column("h").to_pylist() == [f"{n:x}" if n % 7 else None for n in range(1, rows + 1)]
+    assert actual.column("d").to_pylist() == [Decimal(n) / 8 for n in range(1, rows + 1)]
 
 
 @pytest.mark.parametrize("size", [65_536, 1 << 20, 1 << 24, (1 << 24) + 77])
 def test_long_values(driver: PostgreSQL, size: int) -> None:
-    found = table(driver, f"SELECT n, repeat('x', {size}) AS x FROM generate_series(1, 3) n")
-    assert [len(value) for value in found.column("x").to_pylist()] == [size] * 3
+    actual = table(driver, f"SELECT n, repeat('x', {size}) AS x FROM generate_series(1, 3) n")
+    assert [len(value) for value in actual.column("x").to_pylist()] == [size] * 3
 
 
 def test_no_rows(driver: PostgreSQL) -> None:
@@ -158,11 +158,11 @@ def test_adbc_reads_the_same(driver: PostgreSQL, monkeypatch: pytest.MonkeyPatch
         "timestamp '2024-01-01' + n * interval '1 hour' AS t, n * interval '1 day 1 us' AS i, n % 2 = 0 AS b, "
         "n::real AS f FROM generate_series(1, 40000) n WHERE n > ?"
     )
-    found = table(driver, sql, 5)
+    actual = table(driver, sql, 5)
     monkeypatch.setattr("dai.drivers.postgresql.driver.readable", lambda connection: False)
     other = table(driver, sql, 5)
-    assert other.schema == found.schema
-    assert other.equals(found)
+    assert other.schema == actual.schema
+    assert other.equals(actual)
 
 
 def test_which_results_are_read_here(driver: PostgreSQL) -> None:

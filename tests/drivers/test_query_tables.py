@@ -65,17 +65,17 @@ def nothing_left(driver: Driver, name: str) -> None:
 
 def test_every_value_arrives_as_it_is(driver: Driver) -> None:
     with driver.query("SELECT * FROM given", cancellation=Cancellation(), tables={"given": TABLE}) as stream:
-        found = stream.table()
+        actual = stream.table()
     # PostgreSQL's numeric travels as its text.
-    column = found.column("decimal").cast(pa.decimal128(10, 2))
-    found = found.set_column(found.schema.get_field_index("decimal"), "decimal", column)
-    assert sorted(found.to_pylist(), key=repr) == sorted(TABLE.to_pylist(), key=repr)
+    column = actual.column("decimal").cast(pa.decimal128(10, 2))
+    actual = actual.set_column(actual.schema.get_field_index("decimal"), "decimal", column)
+    assert sorted(actual.to_pylist(), key=repr) == sorted(TABLE.to_pylist(), key=repr)
 
 
 def test_odd_texts(driver: Driver) -> None:
-    given = pa.table({"place": range(len(ODD)), "text": ODD})
-    assert ask(driver, "SELECT text FROM given ORDER BY place", {"given": given}) == [(each,) for each in ODD]
-    assert ask(driver, "SELECT count(*) FROM given AS a JOIN given AS b ON a.text = b.text", {"given": given}) == [
+    table = pa.table({"place": range(len(ODD)), "text": ODD})
+    assert ask(driver, "SELECT text FROM given ORDER BY place", {"given": table}) == [(each,) for each in ODD]
+    assert ask(driver, "SELECT count(*) FROM given AS a JOIN given AS b ON a.text = b.text", {"given": table}) == [
         (len(ODD),)
     ]
 
@@ -83,10 +83,10 @@ def test_odd_texts(driver: Driver) -> None:
 def test_pairs_are_pairs(driver: Driver) -> None:
     given = pa.table({"id": [1, 2, 2, 4, None], "name": ["a", "a", "a", None, "b"]})
     sql = "SELECT id FROM joined_to WHERE (id, name) IN (SELECT id, name FROM given) ORDER BY id"
-    found = ask(driver, sql, {"given": given})
+    table = ask(driver, sql, {"given": given})
     # MariaDB's column is compared in its own collation, in which 'a' is 'A': whoever wants bytes says so in the SQL.
-    assert found in ([(1,)], [(1,), (2,)])
-    assert found == [(1,)] or driver.dialect == "mysql"
+    assert table in ([(1,)], [(1,), (2,)])
+    assert table == [(1,)] or driver.dialect == "mysql"
 
 
 def test_two_tables_and_parameters_and_a_query_that_begins_with(driver: Driver) -> None:
@@ -106,38 +106,38 @@ def test_it_goes_before_a_table_of_the_database_for_this_query_alone(driver: Dri
 
 
 def test_no_rows(driver: Driver) -> None:
-    given = pa.table({"id": pa.array([], pa.int32()), "t": pa.array([], pa.string())})
-    assert ask(driver, "SELECT id FROM joined_to WHERE id IN (SELECT id FROM given)", {"given": given}) == []
+    table = pa.table({"id": pa.array([], pa.int32()), "t": pa.array([], pa.string())})
+    assert ask(driver, "SELECT id FROM joined_to WHERE id IN (SELECT id FROM given)", {"given": table}) == []
 
 
 def test_nothing_is_left_after_the_end_a_failure_and_a_close(driver: Driver) -> None:
-    given = pa.table({"a": pa.array(range(5_000), pa.int32())})
-    assert ask(driver, "SELECT count(*) FROM gone", {"gone": given}) == [(5_000,)]
+    table = pa.table({"a": pa.array(range(5_000), pa.int32())})
+    assert ask(driver, "SELECT count(*) FROM gone", {"gone": table}) == [(5_000,)]
     nothing_left(driver, "gone")
     with pytest.raises(StatementError) as caught:
-        ask(driver, "SELECT nope FROM gone", {"gone": given})
+        ask(driver, "SELECT nope FROM gone", {"gone": table})
     assert caught.value.position in (None, 8)
     nothing_left(driver, "gone")
-    with driver.query("SELECT a.a FROM gone a, gone b", cancellation=Cancellation(), tables={"gone": given}) as stream:
+    with driver.query("SELECT a.a FROM gone a, gone b", cancellation=Cancellation(), tables={"gone": table}) as stream:
         next(iter(stream))
     nothing_left(driver, "gone")
     assert driver.tables("gone") == ()
 
 
 def test_nothing_is_left_after_a_cancellation(driver: Driver) -> None:
-    given = pa.table({"a": pa.array(range(3_000), pa.int32())})
+    table = pa.table({"a": pa.array(range(3_000), pa.int32())})
     cancellation = Cancellation()
     sql = "SELECT count(*) FROM gone a JOIN gone b ON a.a <> b.a + 1 JOIN gone c ON c.a <> b.a + 2 AND a.a <> c.a + 7"
     timer = threading.Timer(0.5, cancellation.cancel)
     timer.start()
     with pytest.raises(CancelledError):
-        driver.query(sql, cancellation=cancellation, tables={"gone": given}).table()
+        driver.query(sql, cancellation=cancellation, tables={"gone": table}).table()
     timer.join()
     nothing_left(driver, "gone")
 
 
 def test_a_query_that_brings_a_table_writes_nothing(driver: Driver) -> None:
-    given = {"given": pa.table({"a": [1]})}
+    table = {"given": pa.table({"a": [1]})}
     for sql in (
         "INSERT INTO given VALUES (2)",
         "WITH x AS (SELECT 1) INSERT INTO joined_to SELECT a, 'x', 1 FROM given",
@@ -146,7 +146,7 @@ def test_a_query_that_brings_a_table_writes_nothing(driver: Driver) -> None:
         "CREATE TABLE made AS SELECT * FROM given",
     ):
         with pytest.raises(NotAQueryError):
-            ask(driver, sql, given)
+            ask(driver, sql, table)
     assert ask(driver, "SELECT count(*) FROM joined_to", {}) == [(5,)]
 
 
@@ -171,17 +171,17 @@ def test_what_is_no_table_is_refused(driver: Driver, tables: dict[str, Any], kin
 
 
 def test_names_that_a_database_has_for_itself(driver: Driver) -> None:
-    given = pa.table({"id": [5]})
+    table = pa.table({"id": [5]})
     mark = "`" if driver.dialect == "mysql" else '"'
     for name in ("sqlite_x", "SQLITE_master", "pg_class", "dual", "temp", "main"):
         sql = f"SELECT id FROM {mark}{name}{mark}"
         if driver.dialect == "sqlite" and name.lower().startswith("sqlite_"):
             with pytest.raises(ParameterError, match="begin with 'sqlite_'") as caught:
-                ask(driver, sql, {"fine": given, name: given})
+                ask(driver, sql, {"fine": table, name: table})
             assert caught.value.hint == "Give the table another name."
             nothing_left(driver, "fine")
         else:
-            assert ask(driver, sql, {name: given}) == [(5,)]
+            assert ask(driver, sql, {name: table}) == [(5,)]
 
 
 def test_a_name_of_with_that_is_a_tables_too(driver: Driver) -> None:
@@ -220,8 +220,8 @@ def test_tables_are_counted_after_their_casts_too(monkeypatch: pytest.MonkeyPatc
 
 
 def test_quotes_in_a_column_name_are_quotes(driver: Driver) -> None:
-    given = pa.table({'a" int); --`': [1, 2]})
-    assert ask(driver, "SELECT count(*) FROM given", {"given": given}) == [(2,)]
+    table = pa.table({'a" int); --`': [1, 2]})
+    assert ask(driver, "SELECT count(*) FROM given", {"given": table}) == [(2,)]
 
 
 def test_postgresql_needs_no_right_but_to_read(postgres_url: str) -> None:
@@ -238,8 +238,8 @@ def test_postgresql_needs_no_right_but_to_read(postgres_url: str) -> None:
             with psycopg.connect(reader) as check, pytest.raises(psycopg.errors.InsufficientPrivilege):
                 check.execute("CREATE TEMPORARY TABLE mine (a int)")
             with contextlib.closing(driver_for(reader)) as driver:
-                given = {"given": pa.table({"id": [1, 5]})}
-                assert ask(driver, "SELECT id FROM read_me WHERE id IN (SELECT id FROM given)", given) == [(1,)]
+                table = {"given": pa.table({"id": [1, 5]})}
+                assert ask(driver, "SELECT id FROM read_me WHERE id IN (SELECT id FROM given)", table) == [(1,)]
         finally:
             owner.execute(f'GRANT TEMPORARY ON DATABASE "{database}" TO PUBLIC')
             owner.execute("DROP TABLE read_me")
@@ -261,9 +261,9 @@ def test_mariadb_needs_no_right_but_to_read(mariadb_url: str) -> None:
                 cursor.execute("CREATE TEMPORARY TABLE mine (a int)")
             as_reader = url.set(username="dai_reader", password="only-reads").render_as_string(hide_password=False)
             with contextlib.closing(driver_for(as_reader)) as driver:
-                given = {"given": pa.table({"id": [1, 5], "name": ["a", "b"]})}
+                table = {"given": pa.table({"id": [1, 5], "name": ["a", "b"]})}
                 sql = "SELECT r.id, g.name FROM read_me r JOIN given g ON r.id = g.id"
-                assert ask(driver, sql, given) == [(1, "a")]
+                assert ask(driver, sql, table) == [(1, "a")]
         finally:
             owner.execute("DROP TABLE read_me")
             owner.execute("DROP USER dai_reader@'127.0.0.1'")
@@ -277,10 +277,10 @@ def test_mariadb_forgets_the_values_too(mariadb_url: str) -> None:
 
 
 def test_mariadb_says_when_a_table_is_larger_than_a_packet(mariadb_url: str) -> None:
-    given = {"given": pa.table({"a": pa.array(["x" * 1_000_000] * 60)})}
+    table = {"given": pa.table({"a": pa.array(["x" * 1_000_000] * 60)})}
     with contextlib.closing(driver_for(mariadb_url)) as driver:
         with pytest.raises(LimitError, match="larger than what the database takes"):
-            ask(driver, "SELECT count(*) FROM given", given)
+            ask(driver, "SELECT count(*) FROM given", table)
         assert ask(driver, "SELECT 1", {}) == [(1,)]
 
 

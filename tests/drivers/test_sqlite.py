@@ -40,11 +40,11 @@ def driver(sqlite_url: str) -> Iterator[Driver]:
 
 
 def test_declared_types_hold_without_values(driver: Driver) -> None:
-    found = table(driver, "SELECT d, n, x, 1 + 1 AS e FROM t")
+    actual = table(driver, "SELECT d, n, x, 1 + 1 AS e FROM t")
     # From SQLite 3.41 on a view calls a column BLOB that was declared without a type.
     undeclared = pa.binary() if sqlite3.sqlite_version_info >= (3, 41) else pa.null()
-    assert found.schema.types == [pa.date32(), pa.decimal128(10, 2), undeclared, pa.null()]
-    assert found.schema.field("n").metadata[TYPE_NAME] == b"decimal"
+    assert actual.schema.types == [pa.date32(), pa.decimal128(10, 2), undeclared, pa.null()]
+    assert actual.schema.field("n").metadata[TYPE_NAME] == b"decimal"
 
 
 def test_a_declared_type_that_another_connection_changed_is_seen(driver: Driver, path: Path) -> None:
@@ -63,8 +63,8 @@ def test_a_declared_type_that_another_connection_changed_is_seen(driver: Driver,
 
 def test_declared_types_reach_through_parameters_and_joins(driver: Driver) -> None:
     update(driver, "INSERT INTO t VALUES (1, '2024-02-29', 1.5, 'x')")
-    found = table(driver, "SELECT a.d AS first, b.n FROM t a JOIN t b ON a.id = b.id WHERE a.id = ? -- why?", 1)
-    assert found.schema.types == [pa.date32(), pa.decimal128(10, 2)]
+    actual = table(driver, "SELECT a.d AS first, b.n FROM t a JOIN t b ON a.id = b.id WHERE a.id = ? -- why?", 1)
+    assert actual.schema.types == [pa.date32(), pa.decimal128(10, 2)]
 
 
 @pytest.mark.parametrize(

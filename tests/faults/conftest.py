@@ -34,8 +34,8 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
 @pytest.fixture(scope="package")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Side]]:
     """By alias, both databases with the tables of a federation, and a service in front of each."""
-    with two_sides(tmp_path_factory.mktemp("sides")) as found:
-        yield found
+    with two_sides(tmp_path_factory.mktemp("sides")) as actual:
+        yield actual
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def evaluated(both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory
     """A federation of both sides, with two evaluators."""
     for each in both.values():
         each.begin()
-    with world(tmp_path_factory.mktemp("evaluated"), both) as made:
-        yield made
+    with world(tmp_path_factory.mktemp("evaluated"), both) as setting:
+        yield setting
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where this process makes temporary files during the test, empty at its begin."""
-    found = tmp_path / "temporary"
-    found.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(found))
-    return found
+    actual = tmp_path / "temporary"
+    actual.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(actual))
+    return actual

@@ -81,16 +81,16 @@ class World:
             alias: {"url": each} if isinstance(each, str) else each for alias, each in (urls or self.urls()).items()
         }
         loaded = load({"sources": sources, "evaluators": [each.url for each in self.evaluators], **settings})
-        made = Coordinator(loaded)
-        made.runtime.close()
-        made.runtime = Service(made.catalog, loaded, operations=made.operations, thresholds=ALWAYS)
+        coordinator = Coordinator(loaded)
+        coordinator.runtime.close()
+        coordinator.runtime = Service(coordinator.catalog, loaded, operations=coordinator.operations, thresholds=ALWAYS)
         try:
-            yield made
+            yield coordinator
             until(lambda: not threads(), SOON)
             assert not leftovers()
-            assert health(made.runtime.port.address, timeout=SOON)["tickets"] == 0
+            assert health(coordinator.runtime.port.address, timeout=SOON)["tickets"] == 0
         finally:
-            made.close()
+            coordinator.close()
 
     def begin(self) -> None:
         """Starts what does not run."""
@@ -122,21 +122,21 @@ def world(directory: Path, sides: Mapping[str, Side], keys: str = "") -> Iterato
 def spilled(evaluator: ServiceProcess) -> int:
     """Bytes in its temporary files, which have no names."""
     assert evaluator.process is not None
-    found = 0
+    total = 0
     for each in Path(f"/proc/{evaluator.process.pid}/fd").iterdir():
         with suppress(OSError):
             if str(each.readlink()).startswith(str(evaluator.directory / "spill")):
-                found += each.stat().st_size
-    return found
+                total += each.stat().st_size
+    return total
 
 
 def remains(evaluator: ServiceProcess) -> list[str]:
     """Fragments, outboxes, readers and temporary files; nothing when it is at rest."""
     state = httpx.get(f"{evaluator.url}/resources/evaluator", timeout=SOON).json()
-    found = [f"{evaluator.url}: {state[each]} {each}" for each in ("works", "tickets", "readers") if state[each]]
+    actual = [f"{evaluator.url}: {state[each]} {each}" for each in ("works", "tickets", "readers") if state[each]]
     files = [*(evaluator.directory / "spill").rglob("*")]
-    found += [f"{evaluator.url}: {each.name}" for each in files if not each.name.startswith("duckdb_temp")]
-    return found + ([f"{evaluator.url}: {size} bytes"] if (size := spilled(evaluator)) else [])
+    actual += [f"{evaluator.url}: {each.name}" for each in files if not each.name.startswith("duckdb_temp")]
+    return actual + ([f"{evaluator.url}: {size} bytes"] if (size := spilled(evaluator)) else [])
 
 
 def at_rest(evaluator: ServiceProcess) -> bool:
@@ -193,15 +193,15 @@ class Victim:
     def left(self) -> list[str]:
         """What is not at rest where it still runs."""
         world = self._world
-        found = [each for one in world.evaluators if one is not self._ended for each in remains(one)]
+        actual = [each for one in world.evaluators if one is not self._ended for each in remains(one)]
         # What a stopped evaluator has begun to read is there until it goes on: Flight cannot take back what it writes.
         held = self._evaluator and self._how == "stopped"
-        found = [each for each in found if not (held and each.endswith(" readers"))]
+        actual = [each for each in actual if not (held and each.endswith(" readers"))]
         others = [side for alias, side in world.sides.items() if self._evaluator or alias != self.alias]
-        found += [f"side {each.alias}" for each in ([] if held else others) if not each.idle]
+        actual += [f"side {each.alias}" for each in ([] if held else others) if not each.idle]
         if self.kind == "service" and self._how == "killed" and world.sides[self.alias].database.at_work:
-            found.append(f"statements of {self.alias}")
-        return found
+            actual.append(f"statements of {self.alias}")
+        return actual
 
 
 # --- at which points ---------------------------------------------------------------------------------------------
@@ -236,8 +236,8 @@ class Asked:
         """That have come from a source, as far as evaluators have reported."""
         if self.execution is None:
             return 0
-        found = self.execution.measurements()
-        return sum(each.rows for each in found if isinstance(each.key, Remote) and each.key.source == alias)
+        actual = self.execution.measurements()
+        return sum(each.rows for each in actual if isinstance(each.key, Remote) and each.key.source == alias)
 
 
 def _held(alias: str, *words: str, after: int = 0) -> Callable[[Asked, Victim], None]:
@@ -388,21 +388,21 @@ def main(words: Sequence[str]) -> int:
         place() as directory,
         place() as own,
         two_sides(Path(directory)) as sides,
-        world(Path(directory), sides) as made,
+        world(Path(directory), sides) as setting,
     ):
         tempfile.tempdir = own  # of what is made from here on something would be left
         for point, who, how in product(POINTS, VICTIMS, ("killed", "stopped")):
             name = f"{point}: {who} {how}"
             if not all(each in name for each in words):
                 continue
-            made.seconds.clear()
+            setting.seconds.clear()
             try:
-                found = run(made, point, who, how)
+                actual = run(setting, point, who, how)
             except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - shown, and the others go on
                 failed += 1
-                found = f"FAILED {type(error).__name__}: {error}"
-            times = " ".join(f"{each}={seconds:.1f}" for each, seconds in made.seconds.items())
-            print(f"{name} | {found} | {times}".replace("\n", " "), flush=True)
+                actual = f"FAILED {type(error).__name__}: {error}"
+            times = " ".join(f"{each}={seconds:.1f}" for each, seconds in setting.seconds.items())
+            print(f"{name} | {actual} | {times}".replace("\n", " "), flush=True)
     return failed
 
 

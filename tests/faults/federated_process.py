@@ -78,8 +78,8 @@ def run(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    return Ran(**{**found, "answers": [tuple(each) for each in found["answers"]]})
+    actual = json.loads(done.stdout.splitlines()[-1])
+    return Ran(**{**actual, "answers": [tuple(each) for each in actual["answers"]]})
 
 
 def _here(sources: Mapping[str, str], queries: Sequence[str], memory_bytes: int) -> Ran:
@@ -102,8 +102,8 @@ def _here(sources: Mapping[str, str], queries: Sequence[str], memory_bytes: int)
                 spooled = max(spooled, sum(size for _, size in files) - engines)
                 time.sleep(PAUSE)
         try:
-            found = [each.result() for each in asked]
-            answers, waiting = [each for each, _ in found], sum(held for _, held in found)
+            actual = [each.result() for each in asked]
+            answers, waiting = [each for each, _ in actual], sum(held for _, held in actual)
         except DaiError as error:
             failure = (type(error).__name__, str(error))
         seconds, peak = time.perf_counter() - began, _status("VmHWM")
@@ -138,14 +138,14 @@ def _status(name: str) -> int:
 
 def _written(directory: Path) -> list[tuple[str, int]]:
     """Names and bytes of open files in the directory, those included that have no name any more."""
-    found = []
+    actual = []
     for each in Path("/proc/self/fd").iterdir():
         try:
             if str(path := each.readlink()).startswith(f"{directory}/"):
-                found.append((path.name, each.stat().st_size))
+                actual.append((path.name, each.stat().st_size))
         except OSError:
             continue
-    return found
+    return actual
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class Side:
 def two_sides(directory: Path) -> Iterator[Mapping[str, Side]]:
     """By alias, both databases with their tables, and a service in front of each that does not run yet."""
     with PostgresServer() as postgres, MariaServer() as mariadb, ExitStack() as stack:
-        found = {}
+        by_name = {}
         for alias, database, content in (
             ("pg", postgres_database(postgres), POSTGRES_CONTENT),
             ("maria", maria_database(mariadb), MARIA_CONTENT),
@@ -101,8 +101,8 @@ def two_sides(directory: Path) -> Iterator[Mapping[str, Side]]:
             place.mkdir()
             service = ServiceProcess(place, {alias: database.server.url})
             stack.callback(service.stop)
-            found[alias] = Side(alias, database, service)
-        yield found
+            by_name[alias] = Side(alias, database, service)
+        yield by_name
 
 
 def resting(sides: Mapping[str, Side]) -> bool:
@@ -134,8 +134,8 @@ def reduced(probe: str, build: str) -> Query:
     """The probe side's statement has a filter of the keys that the build side has."""
     sql = f"select b.id, s.name from {probe}.big b join {build}.small s on b.k = s.id where s.name like 'name 1%0'"
     keys = tuple(each for each in range(1, KEYS) if str(each)[0] == "1" and str(each)[-1] == "0")
-    found = [each for each in _JOINED if each % KEYS in keys]
-    return Query(sql, _rows(len(found), sum(found)))
+    actual = [each for each in _JOINED if each % KEYS in keys]
+    return Query(sql, _rows(len(actual), sum(actual)))
 
 
 def large(probe: str, build: str) -> Query:
@@ -230,9 +230,9 @@ def threads() -> list[str]:
 
 def leftovers() -> list[Path]:
     """Temporary files of queries, and directories but for the one of DuckDB's."""
-    found = Path(tempfile.gettempdir()).rglob("*")
+    actual = Path(tempfile.gettempdir()).rglob("*")
     return [
-        each for each in found if not each.name.startswith(("dqp-spill", "duckdb_temp")) or each.name.endswith(".tmp")
+        each for each in actual if not each.name.startswith(("dqp-spill", "duckdb_temp")) or each.name.endswith(".tmp")
     ]
 
 

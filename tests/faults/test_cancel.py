@@ -28,9 +28,9 @@ def service(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def lab(service: ServiceProcess) -> Iterator[Resource]:
-    found = dai.connect(f"{service.url}/lab", retries=0)
-    yield found
-    found.close()
+    actual = dai.connect(f"{service.url}/lab", retries=0)
+    yield actual
+    actual.close()
 
 
 @pytest.mark.parametrize("kind", ["endless", "stuck"])

@@ -34,8 +34,8 @@ LIVENESS_TIMEOUT = 3.0
 def evaluated(both: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     for each in both.values():
         each.begin()
-    with world(tmp_path_factory.mktemp("evaluated"), both, f"liveness_timeout = {LIVENESS_TIMEOUT}") as made:
-        yield made
+    with world(tmp_path_factory.mktemp("evaluated"), both, f"liveness_timeout = {LIVENESS_TIMEOUT}") as setting:
+        yield setting
 
 
 def all_rest(evaluated: World) -> bool:

@@ -31,8 +31,8 @@ answer needs is not known beforehand: it depends on how much buffers hold, and h
 @pytest.mark.usefixtures("temporary")
 @pytest.mark.parametrize(("point", "who", "how", "expected"), CASES)
 def test_killed_or_stopped(evaluated: World, point: str, who: str, how: str, expected: str) -> None:
-    found = run(evaluated, point, who, how)
-    assert expected == EITHER or (found == "right") is (expected == RIGHT), found
+    actual = run(evaluated, point, who, how)
+    assert expected == EITHER or (actual == "right") is (expected == RIGHT), actual
 
 
 @pytest.mark.usefixtures("temporary")

@@ -38,8 +38,8 @@ class Odd(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         described = {"/resources/odd": SOURCE, "/resources/odd/schema": {"tables": [TABLE]}}
-        found = described.get(self.path, {"rows": 5, "size_bytes": 100, "columns": {}})
-        self.reply(json.dumps(found).encode(), "application/json")
+        actual = described.get(self.path, {"rows": 5, "size_bytes": 100, "columns": {}})
+        self.reply(json.dumps(actual).encode(), "application/json")
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))

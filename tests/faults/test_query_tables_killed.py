@@ -51,10 +51,10 @@ def temporary_tables(database: Database) -> list[str]:
     patterns = (
         ("data/base/*/t[0-9]*_*", "data/base/pgsql_tmp/*") if database.server.scheme == "postgresql" else ("#sql*",)
     )
-    found = [each.name for pattern in patterns for each in database.server.directory.rglob(pattern)]
+    actual = [each.name for pattern in patterns for each in database.server.directory.rglob(pattern)]
     if isinstance(database.server, PostgresServer):
-        found += ["in the catalog"] * database.ask("select count(*) from pg_class where relpersistence = 't'")
-    return found
+        actual += ["in the catalog"] * database.ask("select count(*) from pg_class where relpersistence = 't'")
+    return actual
 
 
 def test_of_a_driver(database: Database) -> None:

@@ -43,10 +43,10 @@ def working_job(service: ServiceProcess, sql: str) -> str:
 
 def assert_interrupted(service: ServiceProcess, job: str, reason: str) -> None:
     with service.client() as client:
-        found = client.get(f"/jobs/{job}").json()
-        assert found["phase"] == "ERROR"
-        assert reason in found["error"]["detail"]
-        assert found["ended"]
+        description = client.get(f"/jobs/{job}").json()
+        assert description["phase"] == "ERROR"
+        assert reason in description["error"]["detail"]
+        assert description["ended"]
         assert client.get(f"/jobs/{job}/outputs/result").status_code == 410
     assert not list(service.results_directory.glob(f"{job}/*"))
 

@@ -85,15 +85,15 @@ class Wire:
 
 def in_kernel(port: int, *, towards: bool) -> int:
     """Bytes on their way to (``towards``) or from whoever owns the port: not sent yet, or not read yet."""
-    found = 0
+    total = 0
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, _, queues, *_ = line.split()
         unsent, unread = (int(each, 16) for each in queues.split(":"))
         if int(local.split(":")[1], 16) == port:
-            found += unread if towards else unsent
+            total += unread if towards else unsent
         elif int(remote.split(":")[1], 16) == port:
-            found += unsent if towards else unread
-    return found
+            total += unsent if towards else unread
+    return total
 
 
 @pytest.fixture

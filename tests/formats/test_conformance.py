@@ -220,14 +220,14 @@ def test_a_document_cut_at_any_byte_is_never_a_whole_one(format: Format) -> None
     whole = document(format, table, 4)
     for end in range(len(whole)):
         try:
-            found = read(format, [whole[:end]], table.schema)
+            actual = read(format, [whole[:end]], table.schema)
         except (TruncatedError, DataError):
             continue
         assert format.name in WITHOUT_END, f"taken for whole when cut at {end} of {len(whole)} bytes"
         # What the bytes cannot tell is whether more was to come: what is there is right, but for a last field.
-        assert found.num_rows <= table.num_rows
-        sure = max(0, found.num_rows - 1)
-        assert same(found.slice(0, sure), table.slice(0, sure))
+        assert actual.num_rows <= table.num_rows
+        sure = max(0, actual.num_rows - 1)
+        assert same(actual.slice(0, sure), table.slice(0, sure))
 
 
 def test_nonsense_is_refused(format: Format) -> None:

@@ -107,8 +107,8 @@ def test_what_the_standard_library_writes_is_read(values: list[tuple[str, str]],
 
 def test_pandas_reads_it() -> None:
     table = mixed(40)
-    found = pandas.read_csv(io.BytesIO(document(table)), keep_default_na=False, dtype=str)
-    assert found["text"].tolist() == [text or "" for text in table["text"].to_pylist()]
+    actual = pandas.read_csv(io.BytesIO(document(table)), keep_default_na=False, dtype=str)
+    assert actual["text"].tolist() == [text or "" for text in table["text"].to_pylist()]
 
 
 def test_the_last_line_break_may_be_missing() -> None:

@@ -65,9 +65,9 @@ def test_numbers_keep_all_their_digits() -> None:
 
 def test_polars_reads_it() -> None:
     table = mixed(40)
-    found = polars.read_ndjson(document(table))
-    assert found["text"].to_list() == table["text"].to_pylist()
-    assert found["id"].to_list() == table["id"].to_pylist()
+    actual = polars.read_ndjson(document(table))
+    assert actual["text"].to_list() == table["text"].to_pylist()
+    assert actual["id"].to_list() == table["id"].to_pylist()
 
 
 def test_names_become_different() -> None:
@@ -80,10 +80,10 @@ def test_names_become_different() -> None:
 @settings(deadline=None)
 @given(names=st.lists(st.sampled_from(["a", "a_2", "a_3", "a_2_2", "b"]), max_size=8))
 def test_different_names_are_different(names: list[str]) -> None:
-    found = unique(names)
-    assert len(set(found)) == len(names)
+    actual = unique(names)
+    assert len(set(actual)) == len(names)
     assert [
-        name for name, given_ in zip(found, names, strict=True) if names.count(given_) == 1 and name != given_
+        name for name, given_ in zip(actual, names, strict=True) if names.count(given_) == 1 and name != given_
     ] == []
 
 

@@ -82,9 +82,9 @@ def test_unknown_compression() -> None:
 )
 def test_types_of_the_same_families_come_back(array: pa.Array) -> None:
     table = pa.table({"a": array})
-    found = PARQUET.decode([document(table)]).table()
-    assert found.schema.equals(table.schema)
-    assert found.equals(table)
+    actual = PARQUET.decode([document(table)]).table()
+    assert actual.schema.equals(table.schema)
+    assert actual.equals(table)
 
 
 def test_an_interval_is_readable_text_for_others() -> None:
@@ -96,9 +96,9 @@ def test_metadata_that_no_longer_belongs_to_the_columns_is_not_believed() -> Non
     edited = pq.read_table(io.BytesIO(document(every_type()))).select(["int8", "interval"])
     sink = io.BytesIO()
     pq.write_table(edited, sink)
-    found = PARQUET.decode([sink.getvalue()]).table()
-    assert found.schema.types == [pa.int8(), pa.string()]
-    assert b"dai.arrow" not in (found.schema.metadata or {})
+    table = PARQUET.decode([sink.getvalue()]).table()
+    assert table.schema.types == [pa.int8(), pa.string()]
+    assert b"dai.arrow" not in (table.schema.metadata or {})
 
 
 def test_metadata_of_the_schema_stays() -> None:

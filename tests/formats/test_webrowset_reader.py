@@ -109,8 +109,8 @@ def test_columns_in_the_order_of_their_index() -> None:
 )  # fmt: skip
 def test_java_types(java_type: str, text: str, value: Any) -> None:
     body = ROW.replace(">1<", f">{text}<")
-    found = read(HEAD.replace("<column-type>4<", f"<column-type>{java_type}<") + body + END)[0][0]
-    assert (str(found) if value == "nan" else found) == value
+    actual = read(HEAD.replace("<column-type>4<", f"<column-type>{java_type}<") + body + END)[0][0]
+    assert (str(actual) if value == "nan" else actual) == value
 
 
 @pytest.mark.parametrize(

@@ -52,5 +52,5 @@ def asked(service: ServiceProcess, sql: str, accept: str, resource: str = "postg
         json.dumps({"sql": sql}).encode(),
         {"Content-Type": "application/json", "Accept": accept},
     )
-    found: HTTPResponse = urllib.request.urlopen(request, timeout=60)
-    return found
+    actual: HTTPResponse = urllib.request.urlopen(request, timeout=60)
+    return actual

@@ -41,9 +41,9 @@ def completed(service: ServiceProcess, sql: str = GOTERM) -> str:
         json.dumps({"sql": sql}).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request) as made:
-        assert made.status == 202
-        job = urllib.parse.urljoin(service.url, made.headers["Location"])
+    with urllib.request.urlopen(request) as reply:
+        assert reply.status == 202
+        job = urllib.parse.urljoin(service.url, reply.headers["Location"])
     assert phase(job) == "PENDING"
     with urllib.request.urlopen(f"{job}/phase", urllib.parse.urlencode({"PHASE": "RUN"}).encode()) as run:
         assert json.load(run)["phase"] in ("QUEUED", "EXECUTING", "COMPLETED")
@@ -113,16 +113,16 @@ def test_streaming_clients(service: ServiceProcess) -> None:
     with asked(service, GOTERM, CSV) as answer:
         expected = hashlib.sha256(answer.read()).hexdigest()
     address, headers = f"{service.url}/resources/postgresql/query", {"Accept": CSV}
-    found = hashlib.sha256()
+    actual = hashlib.sha256()
     with httpx.stream("POST", address, json={"sql": GOTERM}, headers=headers, timeout=60) as streamed:
         for piece in streamed.iter_bytes():
-            found.update(piece)
-    assert found.hexdigest() == expected
-    found = hashlib.sha256()
+            actual.update(piece)
+    assert actual.hexdigest() == expected
+    actual = hashlib.sha256()
     with requests.post(address, json={"sql": GOTERM}, headers=headers, stream=True, timeout=60) as response:
         for piece in response.iter_content(8192):
-            found.update(piece)
-    assert found.hexdigest() == expected
+            actual.update(piece)
+    assert actual.hexdigest() == expected
 
 
 @RESOURCES
@@ -144,8 +144,8 @@ def test_a_uws_client_aborts(service: ServiceProcess) -> None:
         json.dumps({"sql": endless}).encode(),
         {"Content-Type": "application/json", "Prefer": "respond-async"},
     )
-    with urllib.request.urlopen(request) as made:
-        job = urllib.parse.urljoin(service.url, made.headers["Location"])
+    with urllib.request.urlopen(request) as reply:
+        job = urllib.parse.urljoin(service.url, reply.headers["Location"])
     with urllib.request.urlopen(f"{job}/phase", b"PHASE=ABORT"):
         pass
     deadline = time.monotonic() + 60

@@ -74,9 +74,9 @@ def streamed(service: ServiceProcess, sql: str, resource: str, blocksize: int) -
         )
     assert answer.status_code == 202, answer.text
     schema("response-2003-07.xsd").assertValid(etree.fromstring(answer.content).getroottree())
-    found = re.search(r'session id="([^"]+)"', answer.text)
-    assert found is not None
-    return f"{service.url}/sessions/{found[1]}/streams/out"
+    match = re.search(r'session id="([^"]+)"', answer.text)
+    assert match is not None
+    return f"{service.url}/sessions/{match[1]}/streams/out"
 
 
 @RESOURCES

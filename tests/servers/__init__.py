@@ -245,9 +245,9 @@ class Server(ABC):
 
     def _binary(self, *names: str) -> str:
         for name in names:
-            found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin")
-            if found is not None:
-                return found
+            actual = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin")
+            if actual is not None:
+                return actual
         versions = glob.glob(f"/usr/lib/postgresql/*/bin/{names[0]}")
         if versions:
             return max(versions, key=lambda path: int(path.split("/")[4]))

@@ -66,9 +66,9 @@ def test_what_is_loaded_is_what_was_made(
                 key = [column.name for column in METADATA.tables[name].primary_key]
                 assert list(info.primary_key) == key
                 order = ", ".join(key)
-                found = driver.query(f"SELECT * FROM {name} ORDER BY {order}", cancellation=Cancellation()).table()
-                assert found.num_rows > 0
-                assert found.cast(content[name].schema).equals(
+                table = driver.query(f"SELECT * FROM {name} ORDER BY {order}", cancellation=Cancellation()).table()
+                assert table.num_rows > 0
+                assert table.cast(content[name].schema).equals(
                     content[name].sort_by([(each, "ascending") for each in key])
                 )
         finally:

@@ -128,8 +128,8 @@ def content(dialect: str) -> pa.Table:
     for kind in kinds(dialect):
         known = values(dialect, kind)
         for name, step, start in (("x", 1, 0), ("y", 7, 3)):
-            made = pa.array([known[(n * step + start) % len(known)] for n in range(ROWS)], _ARROW.get(kind))
-            columns[f"{kind}_{name}"] = made.cast(_CAST[kind]) if kind in _CAST else made
+            table = pa.array([known[(n * step + start) % len(known)] for n in range(ROWS)], _ARROW.get(kind))
+            columns[f"{kind}_{name}"] = table.cast(_CAST[kind]) if kind in _CAST else table
     return pa.table(columns)
 
 
@@ -256,12 +256,12 @@ def differences(
     types = edges.types(tree)
     if list(statement.columns) != types:
         return [f"types {statement.columns} for {types}: {statement.sql}"]
-    right, found = edges.expected(tree), edges.pushed(statement)
-    if right is None or found is None:
-        if right is None and found is None:
+    right, actual = edges.expected(tree), edges.pushed(statement)
+    if right is None or actual is None:
+        if right is None and actual is None:
             return []
         return [f"{'DuckDB' if right is None else edges.dialect} alone has an error: {statement.sql}"]
-    expected_rows, found_rows = rows(right), rows(found)
+    expected_rows, found_rows = rows(right), rows(actual)
     if not ordered:
         key = _key
         expected_rows, found_rows = sorted(expected_rows, key=key), sorted(found_rows, key=key)

@@ -37,5 +37,5 @@ def test_keys(dialect: str, postgres_module_url: str, mariadb_module_url: str, t
         for name, factor in TYPES.items():
             keys = in_numbers("k", sorted(at * factor for at in WANTED), 0.1)
             statement = dialects.statement(Filter(Scan(table, (("k", name[0]),)), keys.copy()), source.dialect)
-            found = source.query(statement.sql, cancellation=Cancellation()).table()
-            assert sorted(found.column(0).to_pylist()) == sorted(at * factor for at in WANTED if at < 100)
+            actual = source.query(statement.sql, cancellation=Cancellation()).table()
+            assert sorted(actual.column(0).to_pylist()) == sorted(at * factor for at in WANTED if at < 100)

@@ -201,9 +201,9 @@ def test_conditions_on_groups_and_alternatives(edges: Edge) -> None:
         (("key", expression("substr(l_varchar_x, 1, 1)")),),
         (("n", expression("count(*)")), ("most", expression("max(l_varchar_y)"))),
     )
-    kept = Filter(groups, expression("n > 1 or most > 'a' or key is null"))
+    tree = Filter(groups, expression("n > 1 or most > 'a' or key is null"))
     keys = tuple(exp.Ordered(this=column(each), desc=True, nulls_first=False) for each in ("n", "key"))
-    assert not differences(Sort(kept, keys, 6), edges, ordered=True)
+    assert not differences(Sort(tree, keys, 6), edges, ordered=True)
 
 
 @pytest.mark.parametrize(

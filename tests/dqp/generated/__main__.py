@@ -76,9 +76,9 @@ def fuzz(wanted: argparse.Namespace) -> int:
         oracle, other = stack.enter_context(Oracle()), stack.enter_context(Oracle(backwards=True))
         federation = stack.enter_context(differential.Connected(urls, evaluators, pushdown=wanted.pushdown))
         if wanted.sql is not None:
-            found = differential.difference(wanted.sql, oracle, federation)
-            print("no difference" if found is None else f"{found.kind}\n{found.detail}")
-            return int(found is not None)
+            actual = differential.difference(wanted.sql, oracle, federation)
+            print("no difference" if actual is None else f"{actual.kind}\n{actual.detail}")
+            return int(actual is not None)
         if wanted.block is not None:
             told = blocks.failures(wanted.block, (oracle, other), urls, evaluators)
             print("\n".join(told) or "no difference")
@@ -87,11 +87,11 @@ def fuzz(wanted: argparse.Namespace) -> int:
         start, asked, failed = time.monotonic(), 0, 0
         try:
             while time.monotonic() - start < wanted.seconds:
-                found = None if wanted.blocks else differential.difference(query(seed), oracle, federation)
+                actual = None if wanted.blocks else differential.difference(query(seed), oracle, federation)
                 asked += not wanted.blocks
-                if found is not None:
+                if actual is not None:
                     failed += 1
-                    print(report(seed, query(seed), found, (oracle, other), federation), flush=True)
+                    print(report(seed, query(seed), actual, (oracle, other), federation), flush=True)
                 seed += 1
                 if wanted.blocks or seed % PLAIN == 0:
                     told = blocks.failures(seed, (oracle, other), urls, evaluators)

@@ -99,8 +99,8 @@ class Aggregates(Predicates):
         scope = replace(scope, subqueries=False)
         partition = ""
         if self.chance(0.6):
-            found = [leaf.sql for leaf in scope.leaves if leaf.kind in KINDS and leaf.steady]
-            partition = f"PARTITION BY {self.rng.choice(found)} " if found else ""
+            actual = [leaf.sql for leaf in scope.leaves if leaf.kind in KINDS and leaf.steady]
+            partition = f"PARTITION BY {self.rng.choice(actual)} " if actual else ""
         term = self.any(scope, 1)
         if not term.steady:
             term = self.literal("int")

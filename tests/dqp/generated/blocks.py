@@ -66,7 +66,7 @@ def failures(
 ) -> list[str]:
     """What is to be said of each question of the block whose answer differs."""
     scene = world(number)
-    found: list[str] = []
+    actual: list[str] = []
     with Connected(urls, evaluators, scene.queries) as federation:
         state = -1
         for ask in asks(number):
@@ -83,8 +83,8 @@ def failures(
             if wrong is None:
                 continue
             where = f"{ask.seed} (block {number}, state {state}, style {ask.style}) with {_short(ask.values)}"
-            if len(found) < SHOWN:
-                found.append(report(where, ask.sql, wrong, (right, other), answers, seconds))
+            if len(actual) < SHOWN:
+                actual.append(report(where, ask.sql, wrong, (right, other), answers, seconds))
             else:
-                found.append(f"== seed {where}: {wrong.kind}\n{ask.sql}\n")
-    return found
+                actual.append(f"== seed {where}: {wrong.kind}\n{ask.sql}\n")
+    return actual

@@ -81,21 +81,21 @@ class Expressions(ABC):
         if depth <= 0 or self.chance(0.4):
             return self.leaf(kind, scope)
         if scope.subqueries and scope.depth < 3 and self.chance(0.04):
-            found = self.subquery_scalar(kind, scope)
-            if found is not None:
-                return found
+            actual = self.subquery_scalar(kind, scope)
+            if actual is not None:
+                return actual
         if kind != "bool" and self.chance(0.2):
             return self.conditional(kind, scope, depth - 1)
         made: Expr = getattr(self, f"_{kind}")(scope, depth - 1)
         return made
 
     def leaf(self, kind: str, scope: Scope) -> Expr:
-        found = [leaf for leaf in scope.leaves if leaf.kind == kind]
+        actual = [leaf for leaf in scope.leaves if leaf.kind == kind]
         around = [leaf for leaf in scope.outer if leaf.kind == kind]
         if around and self.chance(0.25):
             return self.rng.choice(around)
-        if found and self.chance(0.85):
-            return self.rng.choice(found)
+        if actual and self.chance(0.85):
+            return self.rng.choice(actual)
         return self.literal(kind)
 
     def literal(self, kind: str) -> Expr:

@@ -315,14 +315,14 @@ class Grammar(Relations):
         return self.finish("", items, source, f"{where}{grouping}{having}", source.rows if keys else 1, bare)
 
     def key(self, scope: Scope) -> Expr:
-        found = [leaf for leaf in scope.leaves if leaf.kind in KINDS and leaf.steady]
-        if not found:  # a bare number would be a position
+        actual = [leaf for leaf in scope.leaves if leaf.kind in KINDS and leaf.steady]
+        if not actual:  # a bare number would be a position
             return Expr("CAST(NULL AS INTEGER)", "int", "INTEGER")
-        leaf = self.rng.choice(found)
+        leaf = self.rng.choice(actual)
         if self.chance(0.75):
             return leaf
         output = self.of(leaf.kind, replace(scope, outer=(), subqueries=False), 1)
-        return output if any(leaf.sql in output.sql for leaf in found) else leaf
+        return output if any(leaf.sql in output.sql for leaf in actual) else leaf
 
     def grouping(self, keys: Sequence[Expr]) -> tuple[str, list[Expr]]:
         if not keys:

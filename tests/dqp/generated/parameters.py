@@ -155,7 +155,7 @@ def question(seed: int, world: World) -> str:
 
 def named(sql: str) -> list[str]:
     """The parameters of a query, each once."""
-    return list(dict.fromkeys(found[0][1:] for found in _PARAMETER.finditer(sql)))
+    return list(dict.fromkeys(actual[0][1:] for actual in _PARAMETER.finditer(sql)))
 
 
 def values(sql: str, rng: random.Random) -> dict[str, Any]:

@@ -32,9 +32,9 @@ class Predicates(Expressions):
 
     def predicate(self, scope: Scope, depth: int = 2) -> Expr:
         if scope.subqueries and scope.depth < 3 and self.chance(0.07):
-            found = self.subquery_predicate(scope)
-            if found is not None:
-                return found
+            actual = self.subquery_predicate(scope)
+            if actual is not None:
+                return actual
         if depth > 0 and self.chance(0.35):
             one, other = self.predicate(scope, depth - 1), self.predicate(scope, depth - 1)
             operator = self.rng.choice(("AND", "AND", "OR", "OR", "OR"))

@@ -217,10 +217,10 @@ class Relations(Aggregates):
 
     def again(self, left: From, right: Relation) -> Relation:
         """A self join: the table of a relation that is there already."""
-        found = [relation for relation in left.relations if relation.base]
-        if not found:
+        actual = [relation for relation in left.relations if relation.base]
+        if not actual:
             return right
-        name = self.rng.choice(found).base
+        name = self.rng.choice(actual).base
         table = next(table for table in self.tables if table.where == name)
         return self.base(table, self.alias("t"))
 

@@ -124,8 +124,8 @@ class Table:
     def type(self, column: str) -> str:
         """DuckDB's type of the column as the federation sees it: MariaDB has no truth values, SQLite one kind of
         integers."""
-        found = self.types.get(column, COLUMNS[column])
-        return _SEEN.get((self.source, found), found)
+        actual = self.types.get(column, COLUMNS[column])
+        return _SEEN.get((self.source, actual), actual)
 
 
 def described(source: str, name: str, rows: int, columns: str, keys: tuple[int, int], **types: str) -> Table:

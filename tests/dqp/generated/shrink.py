@@ -49,7 +49,7 @@ def shrunk(sql: str, fails: Callable[[str], bool], seconds: float = 30.0) -> str
 
 
 def _determined(tree: exp.Expr) -> bool:
-    return all(found.parent is None or found.parent.args.get("order") for found in tree.find_all(exp.Limit))
+    return all(actual.parent is None or actual.parent.args.get("order") for actual in tree.find_all(exp.Limit))
 
 
 Cut = Callable[[exp.Expr], exp.Expr | None]

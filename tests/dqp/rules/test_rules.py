@@ -59,8 +59,8 @@ def test_fixture(case: Case, over: Catalog, oracle: Oracle) -> None:
     assert shown(after) == case.after
     assert (shown(before) == case.after) == ("unchanged" in case.title)
     expected = oracle.answer(case.before)
-    found = oracle.answer(written(after)).rename_columns(expected.schema.names)
-    difference = differential.compared(expected, found, differential.order(case.before, expected.schema.names))
+    actual = oracle.answer(written(after)).rename_columns(expected.schema.names)
+    difference = differential.compared(expected, actual, differential.order(case.before, expected.schema.names))
     assert difference is None, difference
 
 

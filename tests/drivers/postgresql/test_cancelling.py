@@ -54,14 +54,14 @@ def test_a_statement_that_somebody_ended_is_not_run_again(postgres_module_url: s
     asking.start()
     try:
         with psycopg.connect(postgres_module_url, autocommit=True) as operator:
-            found = "FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid() AND state = 'active'"
-            late = f"{found} AND clock_timestamp() - query_start > interval '0.7 seconds'"
+            actual = "FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid() AND state = 'active'"
+            late = f"{actual} AND clock_timestamp() - query_start > interval '0.7 seconds'"
             which = [f"%ended_{path}%"]
             assert until(lambda: operator.execute(f"SELECT 1 {late}", which).fetchone())
-            operator.execute(f"SELECT pg_terminate_backend(pid) {found}", which)
+            operator.execute(f"SELECT pg_terminate_backend(pid) {actual}", which)
             asking.join(60)
             assert len(failures) == 1
-            assert operator.execute(f"SELECT 1 {found}", which).fetchone() is None
+            assert operator.execute(f"SELECT 1 {actual}", which).fetchone() is None
     finally:
         driver.close()
 
@@ -130,13 +130,13 @@ def test_threads_may_take_turns(driver: PostgreSQL, path: str) -> None:
     stream = driver.query("SELECT n FROM generate_series(1, 5000) AS n", cancellation=Cancellation(), batch_rows=1000)
     rows: list[int] = []
     while True:
-        found: list[pa.RecordBatch] = []
-        thread = threading.Thread(target=lambda into=found: into.extend([b] if (b := next(stream, None)) else []))
+        actual: list[pa.RecordBatch] = []
+        thread = threading.Thread(target=lambda into=actual: into.extend([b] if (b := next(stream, None)) else []))
         thread.start()
         thread.join(10)
-        if not found:
+        if not actual:
             break
-        rows += found[0].column(0).to_pylist()
+        rows += actual[0].column(0).to_pylist()
     assert rows == list(range(1, 5001))
 
 

@@ -31,9 +31,9 @@ def test_reflection(driver: PostgreSQL) -> None:
         "INSERT INTO lab.parent SELECT n, 'b' FROM generate_series(1, 100) AS n",
         "ANALYZE lab.parent",
     )
-    found = {each.name: each for each in driver.tables("lab.%")}
-    assert {name: each.kind for name, each in found.items()} == {"child": "table", "parent": "table", "seen": "view"}
-    child, parent = found["child"], found["parent"]
+    actual = {each.name: each for each in driver.tables("lab.%")}
+    assert {name: each.kind for name, each in actual.items()} == {"child": "table", "parent": "table", "seen": "view"}
+    child, parent = actual["child"], actual["parent"]
     assert parent.primary_key == ("b", "a")
     assert parent.rows == 100
     assert child.rows is None

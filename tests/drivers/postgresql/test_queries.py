@@ -139,8 +139,8 @@ def test_a_changed_table_is_described_again(driver: PostgreSQL, path: str) -> No
     execute(driver, "CREATE TABLE changing (a int, b numeric(5,2))", "INSERT INTO changing VALUES (1, 2)")
     assert table(driver, "SELECT * FROM changing").schema.types == [pa.int32(), pa.decimal128(5, 2)]
     execute(driver, "ALTER TABLE changing ADD c inet", "ALTER TABLE changing ALTER a TYPE text")
-    found = table(driver, "SELECT * FROM changing")
-    assert found.schema.types == [pa.string(), pa.decimal128(5, 2), pa.string()]
+    actual = table(driver, "SELECT * FROM changing")
+    assert actual.schema.types == [pa.string(), pa.decimal128(5, 2), pa.string()]
     execute(driver, "ALTER TABLE changing RENAME b TO bb", "ALTER TABLE changing DROP c")
     assert table(driver, "SELECT * FROM changing").schema.names == ["a", "bb"]
     execute(driver, "DROP TABLE changing")

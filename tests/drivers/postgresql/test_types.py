@@ -94,17 +94,17 @@ def types(module_driver: PostgreSQL) -> None:
 def test_every_type_is_the_same_by_both_paths(
     driver: PostgreSQL, path: str, sql: str, arrow: pa.DataType, value: object, name: str
 ) -> None:
-    found = table(driver, f"SELECT v.c FROM (SELECT {sql} AS c) AS v, generate_series(1, 2)")
-    assert found.schema.field(0).type == arrow
-    assert found.schema.field(0).metadata[TYPE_NAME] == name.encode()
-    assert found.column(0).to_pylist() == [value, value]
+    actual = table(driver, f"SELECT v.c FROM (SELECT {sql} AS c) AS v, generate_series(1, 2)")
+    assert actual.schema.field(0).type == arrow
+    assert actual.schema.field(0).metadata[TYPE_NAME] == name.encode()
+    assert actual.column(0).to_pylist() == [value, value]
 
 
 @pytest.mark.usefixtures("types")
 @pytest.mark.parametrize("sql", [each[0] for each in VALUES])
 def test_null_of_every_type(driver: PostgreSQL, path: str, sql: str) -> None:
-    found = table(driver, f"SELECT CASE WHEN n = 2 THEN {sql} END AS c FROM generate_series(1, 3) AS n")
-    assert found.column(0).is_null().to_pylist()[0::2] == [True, True]
+    actual = table(driver, f"SELECT CASE WHEN n = 2 THEN {sql} END AS c FROM generate_series(1, 3) AS n")
+    assert actual.column(0).is_null().to_pylist()[0::2] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,13 @@ def test_what_arrow_cannot_hold_is_refused_with_a_cast_that_helps(
 
 
 def test_dates_before_christ_arrive(driver: PostgreSQL, path: str) -> None:
-    found = table(
+    actual = table(
         driver,
         "SELECT d, t, d - date '1970-01-01', extract(epoch FROM t)::int8 * 1000000"
         " FROM (SELECT date '0044-03-15 BC' AS d, timestamp '4713-01-01 BC' AS t) AS old",
     )
-    assert found.column(0).cast(pa.int32()).to_pylist() == found.column(2).to_pylist()
-    assert found.column(1).cast(pa.int64()).to_pylist() == found.column(3).to_pylist()
+    assert actual.column(0).cast(pa.int32()).to_pylist() == actual.column(2).to_pylist()
+    assert actual.column(1).cast(pa.int64()).to_pylist() == actual.column(3).to_pylist()
 
 
 PARAMETERS: list[tuple[str, tuple[object, ...], object]] = [
