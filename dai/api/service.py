@@ -137,7 +137,15 @@ class Service:
 
     def _tally(self, name: str) -> Tally | None:
         """What all workers count together; None where there is one."""
-        return SharedTally(self.member.table, name) if self.member is not None else None
+        if self.member is None:
+            return None
+        return SharedTally(self.member.table, name, self._room if name == "stream_bytes" else None)
+
+    def _room(self, before: int) -> None:
+        """Wakes who waits in other workers with a block for which there was no room."""
+        limits = self.config.limits
+        if self.member is not None and before + limits.block_bytes > limits.sessions_bytes * 3 // 4:
+            self.member.peers.wake()
 
     def _reap(self) -> None:
         jobs_due = 0.0

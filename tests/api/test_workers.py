@@ -291,6 +291,7 @@ def test_room_for_blocks_is_that_of_the_service(start: Start) -> None:
             )
         )
         pushing.start()
+        until(lambda: clients[0].get(f"/sessions/{theirs}").json()["streams"])
         clients[0].delete(f"/sessions/{mine}")
         pushing.join(SECONDS)
     assert answers == [204]

@@ -1,7 +1,7 @@
 """What the workers of a service count together: a row of numbers for each worker, in memory that all of them share.
 
-A worker writes its own row alone, and the supervisor clears that of one that died: what it had taken is free again. The
-lock is one of the file (``lockf``), which the system releases when its holder dies.
+A worker writes its own row alone (but ``in_a_row``), and the supervisor clears that of one that died: what it had taken
+is free again. The lock is one of the file (``lockf``), which the system releases when its holder dies.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import mmap
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dai.streams.tally import Tally
@@ -19,12 +19,12 @@ from dai.streams.tally import Tally
 COLUMNS = (
     *("small", "large", "small_waiting", "large_waiting", "small_since", "large_since", "reserved_until"),
     "in_a_row",
-    *("jobs", "jobs_running", "sessions", "stream_bytes", "pushes", "result_bytes"),
+    *("jobs", "jobs_running", "sessions", "stream_bytes", "result_bytes"),
     *("connections", "accepted"),
 )
-"""Of requests (``admission``): how many are at work and wait, since when the first of them waits, and until when places
-are kept for small ones; in the first row, how many small ones went in a row. Of tallies. ``pushes``: requests that push a block. ``accepted``: connections that the
-supervisor handed over, and that the worker has taken, since the service began."""
+"""Of requests (``admission``): how many are at work and wait, since when the first of them waits, until when places are
+kept for small ones; in the first row, how many small ones went in a row. Of tallies. ``accepted``: connections that
+the supervisor handed over and the worker has taken, since the service began."""
 _PLACES = {name: number for number, name in enumerate(COLUMNS)}
 
 
@@ -81,10 +81,10 @@ class Table:
 
 
 class SharedTally(Tally):
-    """A column of the table."""
+    """A column of the table. ``given_back`` is called, from any thread, with the total before something was."""
 
-    def __init__(self, table: Table, name: str) -> None:
-        self._table, self._name = table, name
+    def __init__(self, table: Table, name: str, given_back: Callable[[int], None] | None = None) -> None:
+        self._table, self._name, self._given_back = table, name, given_back
 
     @property
     def own(self) -> int:
@@ -104,4 +104,7 @@ class SharedTally(Tally):
 
     def add(self, amount: int) -> None:
         with self._table.locked():
+            before = self.total
             self._table.set(self._name, self._table.get(self._name) + amount)
+        if amount < 0 and self._given_back is not None:
+            self._given_back(before)
