@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, walk, walk_deep
+import pytest
+from sqlglot import exp
+
+from dqp.algebra.operators import (
+    Aggregate,
+    Filter,
+    Join,
+    Names,
+    Operator,
+    Project,
+    Remote,
+    Scan,
+    column,
+    walk,
+    walk_deep,
+)
 from dqp.algebra.table import Column, Table
 from dqp.binding.binder import bind
 from dqp.catalog.catalog import Catalog
 from dqp.planning.context import Context, Options
 from dqp.planning.costing.cost import Estimator
-from dqp.planning.costing.work import Work
+from dqp.planning.costing.work import Work, elapsed
 from dqp.planning.rules import optimise
 from dqp.settings import PUSHDOWN
+from tests.dqp.doubles import numbers, remote
 from tests.dqp.plans import DIALECTS, PLACEMENT, catalog
 from tests.tpch import QUERIES, qualified
 
@@ -97,3 +113,16 @@ def test_an_estimate_of_a_subquery_for_each_row() -> None:
     assert isinstance(whole, Remote)
     assert 10 < Work(Estimator(), "mariadb").tree(whole.tree) < 200
     assert Work(Estimator(), "duckdb").tree(whole.tree) < 1
+
+
+def test_a_statement_that_is_asked_for_twice_counts_once() -> None:
+    one, again = (remote(numbers("pg", 1e6), each) for each in ("l", "r"))
+    other = remote(replace(numbers("pg", 1e6), name="others"), "o")
+
+    def seconds(tree: Operator) -> float:
+        return elapsed(tree, Estimator(), lambda _: "postgresql", lambda _: 1)
+
+    def joined(left: str, right: str) -> exp.Expression:
+        return exp.EQ(this=column(f"{left}id"), expression=column(f"{right}id"))
+
+    assert seconds(Join(one, again, "semi", joined("l", "r"))) < seconds(Join(one, other, "semi", joined("l", "o")))

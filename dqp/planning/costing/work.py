@@ -8,7 +8,7 @@ side.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Hashable, Iterator, Set
 
 from sqlglot import exp
 
@@ -36,12 +36,15 @@ from dqp.algebra.operators import (
 from dqp.planning.costing.cost import Estimator, costs
 from dqp.planning.costing.estimates import Estimate
 from dqp.planning.costing.key_lists import LARGEST_PART
+from dqp.sql import dialects
 
 AT_ONCE = 2
 """Parts of a statement that are certain to run at the same time."""
 OVERLAP = 0.75
 """The part of the seconds of several statements that they take at the same time: each keeps the source and this side
 busy."""
+PARALLEL = 1 / 3
+"""The part of the seconds of reading that a database saves by its own workers."""
 SORTED_BYTES = 4e6
 """What a database sorts or groups in memory: PostgreSQL's ``work_mem``."""
 HOPED = 0.7
@@ -205,7 +208,7 @@ def elapsed(
     is done at the same time; ``left``: the part of the rows that keys from elsewhere leave. Statements run at the same
     time, those that are reduced by keys after the one that has the keys."""
     nodes = list(walk_deep(tree))
-    remotes = list(dict.fromkeys(each for each in nodes if isinstance(each, Remote)))
+    remotes = _fetched(nodes, dialect)
     kept, after, read = reductions(nodes, estimator)
     seconds: dict[Remote, float] = {}
     for each in remotes:
@@ -213,13 +216,31 @@ def elapsed(
         scans, whole = work.scans(each.tree), work.tree(each.tree)
         there = min(scans, whole) * read[each] + left * max(0.0, whole - scans)
         if not properties(dialect(each.source)).SINGLE_THREADED and not _streams(each.tree):
-            there -= min(scans, whole) * read[each] / 2
+            there -= min(scans, whole) * read[each] * PARALLEL
         seconds[each] = there / parts(each) + left * kept[each] * estimator.fetch(each, dialect(each.source))
-    first = {each: max((seconds[one] for one in after[each]), default=0.0) for each in remotes}
+    first = {each: max((seconds.get(one, 0.0) for one in after[each]), default=0.0) for each in remotes}
     longest = max((seconds[each] + first[each] for each in remotes), default=0.0)
     here = Work(estimator, "duckdb")
     local = sum(here.node(each) for each in nodes if not isinstance(each, Remote | Inline))
     return max(longest, sum(seconds.values()) * OVERLAP) + left * local
+
+
+def _fetched(nodes: list[Operator], dialect: Callable[[str], str]) -> list[Remote]:
+    """The remote subtrees; one of those that are one statement, whatever their columns are called."""
+    by_tables: dict[Hashable, list[Remote]] = defaultdict(list)
+    for each in nodes:
+        if isinstance(each, Remote):
+            by_tables[each.source, *(one.table for one in walk(each.tree) if isinstance(one, Scan))].append(each)
+    different: dict[Hashable, Remote] = {}
+    for alike in by_tables.values():
+        for each in alike:
+            same: Hashable
+            try:
+                same = dialects.statement(each.numbered, dialect(each.source)).sql if len(alike) > 1 else each
+            except dialects.NotPushed:
+                same = each
+            different.setdefault((each.source, same), each)
+    return list(different.values())
 
 
 def _streams(tree: Operator) -> bool:

@@ -45,7 +45,7 @@ class PostgreSQL(Dialect):
     COSTS = Costs(
         row=1.5e-7,
         byte=6e-9,
-        scan=5e-8,
+        scan=1e-7,
         work=1.2e-7,
         value=3e-8,
         distinct=3.5e-7,
