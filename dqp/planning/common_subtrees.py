@@ -306,7 +306,9 @@ def _worth(tree: Operator) -> bool:
 def _signatures(tree: Operator) -> Iterator[Hashable]:
     """For each leaf a value that is equal for equal leaves."""
     for node in walk(tree):
-        if isinstance(node, Remote):
+        if isinstance(node, Scan):
+            yield (node.table.source, (node.table.schema or "", node.table.name))
+        elif isinstance(node, Remote):
             scans = (each.table for each in walk(node.tree) if isinstance(each, Scan))
             yield (node.source, *sorted((each.schema or "", each.name) for each in scans))
         elif isinstance(node, Inline):

@@ -23,6 +23,7 @@ from dqp.planning.rules.filters import push_filters
 from dqp.planning.rules.joins import order_joins
 from dqp.planning.rules.limits import push_limits
 from dqp.planning.rules.narrow import narrow
+from dqp.planning.rules.repeated import ask_once
 from dqp.planning.rules.semijoins import push_semi_joins, thin_semi_joins
 from dqp.planning.rules.simplify import simplify
 from dqp.planning.rules.subtrees import push_subtrees
@@ -45,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     narrow,
     prune_columns,
     order_conditions,
+    ask_once,
     push_subtrees,
     calls,
 )

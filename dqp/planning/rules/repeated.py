@@ -1,0 +1,44 @@
+"""Groups that a query uses several times are a statement of their own, which its source runs once.
+
+As parts of one statement a database makes them for each use, and where it expects few of them, again for each row of a
+nested loop around them (PostgreSQL: 3,500 times in TPC-DS's first query).
+"""
+
+from __future__ import annotations
+
+from dqp.algebra.operators import Aggregate, Distinct, Operator, Project, Remote, Scan, walk
+from dqp.planning.common_subtrees import Sharing
+from dqp.planning.context import Context
+from dqp.planning.rules.joins import place
+from dqp.planning.rules.subtrees import refused
+
+FEWER = 0.5
+"""The part of the rows that the source reads which are worth fetching for a second use."""
+
+
+def ask_once(tree: Operator, context: Context) -> Operator:
+    """Rule: groups of one source that are used several times become ``Remote`` leaves."""
+    if context.options.pushdown != "cost":
+        return tree
+    sharing = Sharing(tree)
+    return _asked(tree, sharing, context) if sharing.tables else tree
+
+
+def _asked(tree: Operator, sharing: Sharing, context: Context) -> Operator:
+    if sharing(tree) is not None and (source := _source(tree, context)) is not None:
+        context.remark(f"{source}: what gives {', '.join(tree.columns)} is used more than once, so it is a statement")
+        return Remote(source, tree)
+    return tree.with_inputs(*(_asked(each, sharing, context) for each in tree.inputs))
+
+
+def _source(tree: Operator, context: Context) -> str | None:
+    """The source that can make these groups, fewer than the rows it reads for them; None for other trees."""
+    groups = tree
+    while isinstance(groups, Project):
+        groups = groups.input
+    source = place(tree)
+    if source is None or not isinstance(groups, Aggregate | Distinct) or refused(tree, source, context) is not None:
+        return None
+    of = context.estimator.of
+    read = sum(of(each).rows for each in walk(tree) if isinstance(each, Scan))
+    return source if of(tree).rows <= FEWER * read else None
