@@ -1,7 +1,8 @@
-"""Tables of one's own as Arrow tables that SQL can read: of data frames, mappings of columns, whatever holds Arrow.
+"""Converts a user's tables (data frames, mappings of columns, anything that has Arrow data) to Arrow tables that SQL
+can read.
 
-Whole numbers beyond 64 bits become DECIMAL(38,0), half floats FLOAT; what SQL has no type for is an error that names
-the column and, where there is one, the row.
+Whole numbers beyond 64 bits become DECIMAL(38,0), half floats FLOAT. A column without an SQL type is an error that
+names the column and, if one value is the cause, its row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The face for people: a federation in one line, queries that run when their result is wanted.
+"""A user's connection to a federation (a *lab*). A query runs when its result is read.
 
 ::
 
@@ -74,7 +74,7 @@ class Lab:
 
     @property
     def coordinator(self) -> Coordinator:
-        """Of a federation that runs here."""
+        """The coordinator of a federation that runs in this process."""
         if self._coordinator is None:
             raise ConfigurationError("This federation runs in a data service, not here.")
         return self._coordinator
@@ -155,8 +155,8 @@ class Lab:
         return {} if self._coordinator is None else self._coordinator.catalog.problems
 
     def close(self) -> None:
-        """Ends what is still running, in the databases too: its readers get a ClosedError, and so does who asks the lab
-        from then on."""
+        """Stops the running queries, and their statements in the databases. Their readers get a ClosedError, and so
+        does every later call."""
         self._closed = True
         for each in list(self._running):
             each.cancel(ClosedError("The lab was closed while the query ran."))

@@ -9,7 +9,7 @@
 that gets the query, its rows read; without it only the first rows are shown. ``$month`` is the notebook's variable of
 that name. ``--explain`` and ``--analyze`` draw the plan instead. ``%dqp lab select …`` is a query in one line.
 
-A mistake is told with its place in the SQL and no traceback; the cell has failed.
+An error is shown with its place in the SQL and without a traceback; the cell counts as failed.
 """
 
 from __future__ import annotations

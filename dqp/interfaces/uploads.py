@@ -1,7 +1,7 @@
-"""Tables of one's own in a federation of a service: kept in a session of the service, which belongs to one lab.
+"""A lab's uploads to a federation in a service: they are in a session of the service, which belongs to the lab.
 
-Queries of the lab run in that session, so they read the tables by their names, and nobody else does. The service ends a
-session that was not used for ``SECONDS``. The lab, which has the tables still, then sends them again into a new one.
+Queries of the lab run in that session, so they read the tables by their names, and nobody else can. The service ends a
+session that was not used for ``SECONDS``. The lab still has the tables and then sends them again, into a new session.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RemoteUploads:
         return self._kept.tables
 
     def upload(self, name: str, table: pa.Table) -> None:
-        """Makes the table known to this lab's queries. Raises what the service says."""
+        """Adds the table for this lab's queries. Raises the errors of the service."""
         with self._lock:
             session = self._session
             if session is None or self._sent >= _STREAMS:
@@ -65,7 +65,7 @@ class RemoteUploads:
             return ask(session.id)
 
     def close(self) -> None:
-        """Ends the session, where the service can be reached: it forgets the tables."""
+        """Ends the session, if the service can be reached; the service then drops the tables."""
         self._end()
         self._kept.close()
 

@@ -1,7 +1,7 @@
 """The rewriting of a query's tree, as a tuple of rules in the order they run.
 
-A rule is a function from a tree and a context to a tree with the same rows and the same columns; it never changes what
-it was given. At the end the tree's leaves are statements of sources (``Remote``) and tuples at hand
+A rule is a function from a tree and a context to a tree with the same rows and the same columns; it never changes its
+argument. At the end the tree's leaves are statements of sources (``Remote``) and tuples in memory
 (``Inline``). Adding a rule is one module, one line in ``RULES`` and one fixture in ``tests/dqp/rules``.
 """
 

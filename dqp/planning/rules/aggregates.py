@@ -1,8 +1,8 @@
 """Aggregates in two steps, the first where the rows are: below a UNION ALL, and before a join on the side whose source
 can make many rows few ("eager aggregation", W. Yan and P. Larson, 1995).
 
-A group of the first step stands for ``weight`` rows: counts of the second step add weights up, sums over the other side
-of the join multiply with it; minima, maxima and DISTINCT do not care.
+A group of the first step stands for ``weight`` rows. In the second step counts add the weights up, sums over the other
+side of the join multiply by them, and minima, maxima and DISTINCT ignore them.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Paren)
 
 
 def numeric(node: exp.Expression, context: Context) -> bool:
-    """Whether it is surely a number."""
+    """Whether the expression certainly is a number."""
     node = bare(node)
     if isinstance(node, exp.Literal):
         return not node.is_string

@@ -29,7 +29,7 @@ def guarded(
 
 
 def filled(guard: exp.Expression, part: exp.Expression) -> exp.Expression:
-    """The part where a row needs it, else NULL."""
+    """The part for a row that needs it, else NULL."""
 
     def change(node: exp.Expression) -> exp.Expression:
         return part.copy() if isinstance(node, exp.Placeholder) else node
@@ -39,7 +39,7 @@ def filled(guard: exp.Expression, part: exp.Expression) -> exp.Expression:
 
 
 def passing(condition: exp.Expression) -> Guard:
-    """For what only rows need for which the condition is true."""
+    """The guard of a part that a row needs only if the condition is true."""
     return _guard([(condition, HOLE)])
 
 

@@ -1,8 +1,8 @@
-"""Operation calls out of expressions into ``Call`` operators, directly below the operator that uses their result.
+"""Moves operation calls out of expressions into ``Call`` operators, directly below the operator that uses the result.
 
-The last rule: filters and joins have been moved by then, and only the rows that are left are called for. Of a call in a
-branch of CASE, COALESCE, AND or OR, or under FILTER, the arguments are NULL for rows that do not need it, and
-a row with a NULL argument is not called for.
+This is the last rule: filters and joins have their places by then, so a function is called only for the rows that are
+left. For a call in a branch of CASE, COALESCE, AND or OR, or under FILTER, the arguments are NULL in rows that do not
+need the result, and a function is not called for a row with a NULL argument.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Only the columns that something above needs."""
+"""Removes columns that nothing above needs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dqp.planning.predicates import rebuilt
 
 
 def prune_columns(tree: Operator, context: Context) -> Operator:
-    """Rule: no column is made that nothing uses."""
+    """Rule: no operator computes or reads a column that nothing uses."""
     pruned = in_order(_pruned(tree, frozenset(tree.columns)), tree.columns)
     return everywhere(pruned, lambda each: rebuilt(each, _existing)) if nested_plans(pruned) else pruned
 
@@ -45,7 +45,7 @@ def _existing(node: exp.Expression) -> exp.Expression | None:
 
 
 def in_order(tree: Operator, columns: tuple[str, ...]) -> Operator:
-    """The tree giving exactly these columns in this order."""
+    """The tree with exactly these columns, in this order."""
     if tree.columns == columns:
         return tree
     if isinstance(tree, Project):

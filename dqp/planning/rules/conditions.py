@@ -1,7 +1,7 @@
-"""Conditions on the rows of a table in the order in which a database that takes them as they are written does least.
+"""Orders the conditions on a table for databases that evaluate them in the order in which they are written.
 
-Those that drop most rows for what they cost come first (predicate migration, Hellerstein and Stonebraker, SIGMOD 1993:
-by (selectivity - 1) / cost). MariaDB spends a fifth of a scan on the difference between the two ends of a range.
+Conditions that drop the most rows for their cost come first (predicate migration, Hellerstein and Stonebraker, SIGMOD
+1993: by (selectivity - 1) / cost). In MariaDB, the order of the two ends of a range alone makes a fifth of a scan.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NESTED = 1_000.0
 
 
 def order_conditions(tree: Operator, context: Context) -> Operator:
-    """Rule: of the conditions on a table, those first that cost least and leave least."""
+    """Rule: of the conditions on a table, those that cost least and keep the fewest rows come first."""
     return rewritten(tree, lambda each: _ordered(each, context))
 
 

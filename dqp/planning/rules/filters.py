@@ -1,5 +1,5 @@
-"""Filters as near to the tables as they are right, with the ones that follow from equalities of join conditions; outer
-joins whose unmatched rows a filter drops become inner ones."""
+"""Moves filters as near to the tables as the answer allows, and adds filters that follow from the equalities of join
+conditions. An outer join whose unmatched rows a filter drops becomes an inner join."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def simple_column(node: exp.Expression) -> str | None:
 
 
 def facts(tree: Operator) -> Predicates:
-    """Simple predicates that hold for every row that the tree gives."""
+    """Simple predicates that are true for every row of the tree."""
     if isinstance(tree, Filter):
         mine = [each for each in conjuncts(tree.condition) if simple_column(each) is not None]
         return [*mine, *facts(tree.input)]

@@ -1,5 +1,5 @@
-"""The order of inner joins, by cost: dynamic programming over all bushy orders of up to ``MOST`` relations, the
-cheapest next join (greedy) beyond, the order as it is written beyond ``MOST_ORDERED``.
+"""The order of inner joins, by cost: dynamic programming over all bushy orders of up to ``MOST`` relations; with more,
+the cheapest next join (greedy); with more than ``MOST_ORDERED``, the order in which the query has them.
 
 A plan is known for each place where a join's result can be: in a source, as long as all of it is there, or here. What
 is fetched from a source is paid when it leaves; so a join stays in its source as long as its result costs less to fetch

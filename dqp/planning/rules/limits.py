@@ -1,5 +1,5 @@
-"""Top-N where the rows are: the first rows in an order are among the first of the left side of a left join, of each
-branch of a UNION ALL, and of what operation calls are made for. The limit above stays."""
+"""Copies a top-N (ORDER BY with LIMIT) towards the tables: the first rows in an order are among the first rows of the
+left side of a left join, of each branch of a UNION ALL, and of the input of operation calls. The limit above stays."""
 
 from __future__ import annotations
 

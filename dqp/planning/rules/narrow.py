@@ -1,5 +1,5 @@
-"""What is computed from columns of one source is computed there where its result is narrower than the columns that then
-need not be sent: a part of a text, a product, a comparison."""
+"""An expression over columns of one source is computed in that source if its result has fewer bytes than the columns
+that then need not be sent: a part of a text, a product, a comparison."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VALUES = (
 
 
 def narrow(tree: Operator, context: Context) -> Operator:
-    """Rule: what is narrower than its columns is computed in the source."""
+    """Rule: an expression whose result has fewer bytes than its columns is computed in the source."""
     return rewritten(tree, lambda each: _narrowed(each, context))
 
 

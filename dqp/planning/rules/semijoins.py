@@ -1,5 +1,5 @@
-"""Semi-joins and anti-joins: of two tables of one source before they are joined with anything else, so that the source
-can do it; with rows of another source only after that source has made each key one row."""
+"""Semi-joins and anti-joins. Between two tables of one source they come before other joins, so that the source can run
+them. With rows of another source, that source first reduces its rows to one for each key."""
 
 from __future__ import annotations
 

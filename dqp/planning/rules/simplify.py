@@ -1,8 +1,8 @@
-"""Conditions made simple: constants folded where DuckDB's result is beyond doubt, TRUE and FALSE absorbed, conjuncts
-said once, what every alternative of an OR says said in front of it, and what an OR says of one side alone said apart,
-where it can filter that side.
+"""Simplifies conditions: folds constants whose result in DuckDB is certain, removes TRUE and FALSE, keeps one of equal
+conjuncts, moves a conjunct that all alternatives of an OR share in front of the OR, and adds what an OR implies for one
+side of a join alone as a condition that can filter that side.
 
-Only conditions are changed, which ask for TRUE and nothing else, and constants; a value stays the value it was.
+The rule changes only constants and conditions, where FALSE and NULL mean the same. It does not change other values.
 """
 
 from __future__ import annotations

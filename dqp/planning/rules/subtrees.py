@@ -191,7 +191,7 @@ def _remote(source: str, tree: Operator, needed: Set[str], context: Context) -> 
 
 
 def refused(tree: Operator, source: str, context: Context) -> str | None:
-    """Why the tree is no statement of its source; None where it is one."""
+    """Why the tree cannot be a statement of its source; None if it can."""
     try:
         dialects.statement(tree, context.dialect(source))
     except dialects.NotPushed as reason:

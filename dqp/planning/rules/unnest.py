@@ -1,10 +1,10 @@
 """Subqueries in expressions as joins.
 
-``EXISTS`` and ``IN`` that a filter asks for are semi-joins, their negations anti-joins; ``NOT IN`` only where no NULL
-can be on either side, because one NULL among the values leaves no row. A scalar subquery that always has one row is a
-cross join; one with aggregates, bound to the query around it by equalities, is grouped by them once and joined from the
-left, where no group is no row: a count is then 0 (W. Kim, "On Optimizing an SQL-like Nested Query", 1982, and the bug
-that R. Ganski and H. Wong found in it, 1987). What is bound in another way stays a subquery: DuckDB runs it.
+``EXISTS`` and ``IN`` in a filter become semi-joins, their negations anti-joins (``NOT IN`` only if neither side can
+have a NULL, because one NULL among the values leaves no row). A scalar subquery that always has one row becomes a cross
+join. One with aggregates that equalities correlate with the query around it is grouped by their columns once and joined
+by a left join; a row without a group then has the count 0 (W. Kim, "On Optimizing an SQL-like Nested Query", 1982, and
+R. Ganski and H. Wong, 1987, on the error in it). Subqueries with other correlations stay: DuckDB runs them.
 """
 
 from __future__ import annotations
@@ -363,7 +363,7 @@ def _unique(tree: Operator, names: set[str]) -> bool:
 
 
 def one_row(tree: Operator) -> bool:
-    """Whether it always gives exactly one row."""
+    """Whether the tree always has exactly one row."""
     if isinstance(tree, Project):
         return one_row(tree.input)
     if isinstance(tree, Sort):

@@ -1,8 +1,10 @@
-"""What each kind of source may be left to do: a whitelist a dialect, and trees of operators as statements of it.
+"""Dialects: which operations each kind of source may run (a whitelist for each), and the rendering of trees of
+operators as statements of the source.
 
-A dialect does an operation only where its database gives exactly what DuckDB would: same values, same type, same order,
-errors where DuckDB has errors. ``statement`` renders and checks in one: what is not on the list raises ``NotPushed``
-with a reason that EXPLAIN shows. Every entry is tested against its server on edge values (tests/dqp/dialects).
+An operation is on a whitelist only if the database's answer is exactly DuckDB's: same values, same type, same order,
+errors where DuckDB has errors. ``statement`` renders and checks in one pass: an operation that is not on the list
+raises ``NotPushed`` with a reason, which EXPLAIN shows. The tests run every entry on its server with edge values
+(tests/dqp/dialects).
 
 A new function is an entry of ``OPERATIONS`` in each dialect that computes it, and its cases in ``test_whitelists.py``.
 If no dialect has it yet, it is also a method ``_on_…`` in ``functions``, by the class of its sqlglot node (``_on_pad``
@@ -10,11 +12,14 @@ for ``lpad``). The node's own arguments (``is_left``) go into ``_ARGUMENTS`` of 
 counts as not on the list. The lists in ``planning.predicates`` and ``planning.rules.narrow`` let rules move it further
 down: without them it is pushed less often, never wrongly.
 
-Five liberties: sums of DOUBLE depend on the order of rows, in every database, and where they are too large they are an
-error in PostgreSQL and MariaDB; a mean of exact numbers is rounded once, where the last bit of DuckDB's depends
-on the aggregates beside it; MariaDB has no negative zero; where MariaDB computes decimals, an intermediate result
-that has more digits than DuckDB's type gives the exact answer instead of an error; and a sum or difference that is
-compared with a constant, which DuckDB does not compute, overflows in other databases.
+Five exceptions:
+
+- Sums of DOUBLE depend on the order of rows, in every database. One that is too large is an error in PostgreSQL and
+  MariaDB.
+- A mean of exact numbers is rounded once. The last bit of DuckDB's own depends on the aggregates beside it.
+- MariaDB has no negative zero.
+- If an intermediate decimal has more digits than DuckDB's type, MariaDB gives the exact answer instead of an error.
+- DuckDB does not compute a sum or difference that is compared with a constant; in other databases it can overflow.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Arithmetic of expressions. What DuckDB computes in DOUBLE gives an infinity or zero where the result is too large or
-too small, and databases raise errors there. So floating numbers are computed only where their operands are known to be
-of a size at which neither happens (the kind ``bounded`` of the whitelists): what was exact, constants, averages.
+"""Arithmetic of expressions. In DuckDB a DOUBLE that is too large becomes an infinity, and one that is too small zero;
+other databases raise errors. So a source computes with floating numbers only if the size of the operands rules out both
+(the kind ``bounded`` of the whitelists): numbers that were exact, constants, averages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A dialect: trees of operators as statements of a source, see ``Expressions`` for what its whitelist is.
 
-A column whose type in the source is not in ``COLUMNS`` can be handed out, counted and asked for NULL, nothing else: its
-values may differ from what a driver makes of them.
+A column whose type in the source is not in ``COLUMNS`` can only be returned, counted and tested for NULL: its values in
+the database may differ from those that the driver delivers.
 """
 
 from __future__ import annotations

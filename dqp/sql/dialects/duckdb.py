@@ -1,7 +1,7 @@
-"""What a DuckDB database does as the evaluators' DuckDB does: nearly everything, it is the same engine.
+"""The dialect of DuckDB databases: nearly everything, because evaluators run the same engine.
 
-An expression whose type is not known here is written as it is, if all it is made of is on the list: functions of their
-arguments alone. Such a value can be computed with and filtered by, not handed out.
+An expression whose type is not known here is written as it is, if all its parts are on the list (functions that depend
+on their arguments alone). A statement may compute with such a value and filter by it, but not return it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What MariaDB does as DuckDB does.
+"""The dialect of MariaDB and MySQL: what they compute exactly as DuckDB does.
 
 Texts that are compared, grouped or ordered are put into the collation that compares bytes, unless the column has it.
 Where another column is compared with a constant, the plain comparison is added: equal bytes are equal in every

@@ -1,4 +1,4 @@
-"""What PostgreSQL does as DuckDB does.
+"""The dialect of PostgreSQL: what it computes exactly as DuckDB does.
 
 Texts are ordered and compared for size by their bytes (``COLLATE "C"``); equality needs no collation. Texts are written
 as literals: a bound parameter of a bulk read would be a setting that is read for every row, and the planner would not

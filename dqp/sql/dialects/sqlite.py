@@ -1,10 +1,10 @@
-"""What SQLite does as DuckDB does.
+"""The dialect of SQLite: what it computes exactly as DuckDB does.
 
-Its columns may hold values of any type, whatever was declared. So every column that a statement computes with is
-guarded: a row whose value is not of the declared type, as the driver reads it, makes the statement fail (as reading the
-column would). So does a text with the character NUL where a statement looks into texts, which SQLite does up to the
-first NUL only. Whole numbers that overflow become floating, so those of 64 bits are not added here; decimals are stored
-as floating numbers, so they are only handed out. Dates are texts that order as dates do.
+A column may hold values of any type, whatever type was declared. So a statement has a guard for every column that it
+computes with: a row whose value is not of the declared type makes the statement fail, as reading the column would. So
+does a text with the character NUL if the statement searches texts: SQLite reads a text only up to the first NUL. Whole
+numbers that overflow become floating, so SQLite does not add those of 64 bits. It stores decimals as floating numbers,
+so it only returns them. Dates are texts whose order is that of the dates.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Guard(str):
         return guard
 
     def after(self, conditions: Iterable[str]) -> str:
-        """For the rows alone that these conditions leave."""
+        """The guard, for only those rows for which these conditions are true."""
         return _REFUSED.format(self.bad, "".join(f" AND {each}" for each in conditions))
 
 
@@ -132,7 +132,7 @@ class SQLite(Dialect):
 
     @staticmethod
     def explained(error: DaiError, sql: str) -> DaiError | None:
-        """That of a guard says what the guard is for."""
+        """What a guard's error means, with the columns that it guards; None for any other error."""
         overflow = "integer overflow" in (error.detail or "").lower()
         columns = [*dict.fromkeys(each.replace('""', '"') for each in _GUARDED.findall(sql))] if overflow else []
         if not columns:
