@@ -79,8 +79,8 @@ class Planned:
 
 @dataclass(frozen=True)
 class Running:
-    """A query under way. Closing ``stream`` ends everything below it. ``remarks``: what was not pushed, and why; what
-    was adapted on the way until now."""
+    """A query that has begun. Closing ``stream`` stops its statements and fragments. ``remarks``: which parts no source
+    runs, and why; how the plan has changed since the query began."""
 
     planned: Planned
     execution: Execution
@@ -94,7 +94,7 @@ class Running:
 
     @property
     def placement(self) -> Placement:
-        """What runs, and where."""
+        """The fragments that run, and where each runs."""
         return self.execution.placement or Placement.here(self.planned.tree)
 
 
@@ -119,16 +119,18 @@ class Coordinator:
         self._lock = threading.Lock()
 
     def over(self, uploads: Uploads) -> Coordinator:
-        """The same federation with these uploads in place of its own. It is closed with this one."""
+        """The same federation with these uploads instead of its own. Closing this coordinator closes it, too."""
         coordinator = copy(self)
         coordinator.catalog = self.catalog.over(uploads)
         coordinator._plans, coordinator._version, coordinator._lock = OrderedDict(), 0, threading.Lock()
         return coordinator
 
     def plan(self, sql: str, parameters: Parameters = (), *, cancellation: Cancellation | None = None) -> Planned:
-        """Raises StatementError with the position in ``sql``, NotAQueryError, ParameterError, and what a source that is
-        needed answers when it is asked for its tables, LimitError for a query nested too deeply or of too many tables,
-        and the cancellation's cause."""
+        """The optimised plan of a query; the last plans are cached.
+
+        Raises StatementError with the position in ``sql``, NotAQueryError, ParameterError, LimitError for a query that
+        is nested too deeply or has too many tables, the error of a needed source that cannot list its tables, and the
+        cancellation's cause."""
         version = self.catalog.version
         key = (sql, spelled(parameters), version)
         with self._lock:
@@ -184,8 +186,8 @@ class Coordinator:
         cancellation: Cancellation,
         batch_rows: int | None = None,
     ) -> Stream:
-        """The tuples of a query, as ``dai.drivers.Driver.query``. EXPLAIN and EXPLAIN ANALYZE, perhaps with (FORMAT
-        json) or (FORMAT svg), give a plan as lines of text in one column."""
+        """The tuples of a query, as ``dai.drivers.Driver.query``. EXPLAIN and EXPLAIN ANALYZE, also with (FORMAT
+        json) or (FORMAT svg), return a plan as lines of text in one column."""
         return self.start(sql, parameters, cancellation=cancellation, batch_rows=batch_rows)[0]
 
     def start(
@@ -245,7 +247,7 @@ class Coordinator:
         begun: Begun = _unwatched,
         profiled: bool = False,
     ) -> Running:
-        """Begins the query; its schema is known when this returns. ``profiled``: what each operator did is measured.
+        """Begins the query; its schema is known when this returns. ``profiled``: every operator is measured.
         ChangedError where a table was changed since it was planned."""
         execution = Execution(cancellation, profiled=profiled)
         try:
@@ -297,7 +299,7 @@ class Coordinator:
         cancellation: Cancellation | None = None,
         begun: Begun = _unwatched,
     ) -> Explanation:
-        """How the query would run; with ``analyze`` it runs, to its end, and how it did is said too."""
+        """The plan of the query; with ``analyze`` the query runs to its end, and the plan has the measurements, too."""
         with _pointed(sql):
             return self._explained(sql, parameters, analyze, cancellation, begun)
 
