@@ -21,10 +21,10 @@ from starlette.types import Receive, Scope, Send
 
 from dai.api.monitoring.access import Access
 from dai.api.requests.head import preferences
-from dai.api.responses import answer
 from dai.api.service import Service
 from dai.api.work import Pieces, Work
 from dai.errors import CancelledError, DaiError, InternalError, LimitError
+from dai.formats.compression import IDENTITY
 from dai.streams.cancellation import SETTLE_SECONDS
 
 log = logging.getLogger("dai.api")
@@ -111,8 +111,9 @@ class WorkAnswer(Response):
             finally:
                 access.stages.update(work.stages)
             if done:
-                body = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else b"".join(pieces)
-                await answer(body, work.media_type, work.status, self._head())(scope, receive, send)
+                body = b"".join(pieces)
+                await self._start(send, len(body))
+                await send({"type": "http.response.body", "body": body})
             else:
                 await self._stream(pieces, watch, send)
         except BaseException as error:
@@ -129,19 +130,24 @@ class WorkAnswer(Response):
             access.rows, access.stages = work.rows, {**access.stages, **work.stages}
             access.error = access.error or work.error
 
-    def _head(self) -> dict[str, str]:
-        stages = {**self._access.stages, **self._work.stages}
+    async def _start(self, send: Send, size: int | None = None) -> None:
+        work = self._work
+        stages = {**self._access.stages, **work.stages}
         timing = ", ".join(f"{name};dur={seconds * 1000:.3f}" for name, seconds in stages.items())
-        headers = {"vary": "Accept, Accept-Encoding", "server-timing": timing}
-        if self._work.coding != "identity":
-            headers["content-encoding"] = self._work.coding
-        return headers
+        headers = [
+            (b"content-type", work.media_type.encode()),
+            (b"vary", b"Accept, Accept-Encoding"),
+            (b"server-timing", timing.encode()),
+        ]
+        if work.coding != IDENTITY:
+            headers.append((b"content-encoding", work.coding.encode()))
+        if size is not None:
+            headers.append((b"content-length", b"%d" % size))
+        await send({"type": "http.response.start", "status": work.status, "headers": headers})
 
     async def _stream(self, pieces: Pieces, watch: _Watch, send: Send) -> None:
         work, access = self._work, self._access
-        headers = {"content-type": work.media_type, **self._head()}
-        raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": work.status, "headers": raw})
+        await self._start(send)
         done = False
         try:
             while True:

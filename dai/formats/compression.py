@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import zstandard
@@ -28,6 +29,7 @@ _SLICE = {"zstd": 1 << 10, "gzip": 1 << 15}
 whatever sender takes 32 MiB at most before what it gave is handed on."""
 
 
+@lru_cache(256)
 def negotiate(accept_encoding: str | None) -> str:
     """The coding for a request's Accept-Encoding: the one of the highest weight, zstd before gzip before identity.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from dai.config import ServiceConfig
@@ -31,7 +32,11 @@ def check_host(hosts: list[bytes], version: str, names: frozenset[str]) -> None:
         return
     if len(hosts) != 1:
         raise RequestError(f"The request has {len(hosts)} Host headers; it needs one.")
-    authority = hosts[0].decode("latin-1").strip().lower()
+    _check_authority(hosts[0].decode("latin-1").strip().lower(), names)
+
+
+@lru_cache(256)
+def _check_authority(authority: str, names: frozenset[str]) -> None:
     name = _name(authority)
     if name is None:
         raise RequestError(f"The Host header {authority[:100]!r} is no host.")

@@ -72,6 +72,7 @@ class PullRoute(ChangingRoute):
             raise TypeError(f"{self.path} has dependencies, which a PullRoute does not look up")
         path, (query,) = self.dependant.path_params, self.dependant.query_params
         body = list((self.openapi_extra or {}).get("requestBody", {}).get("content", {}))
+        usual = query.validate({}, {}, loc=("query",))
 
         async def handle(request: Request) -> Response:
             check_page(dict(request.headers.raw), request.app.state.names)
@@ -83,7 +84,8 @@ class PullRoute(ChangingRoute):
                 values[field.name], errors = field.validate(request.path_params[field.alias], {}, loc=place)
                 if errors:
                     raise RequestValidationError(errors)
-            values[query.name], errors = query.validate(_query(request), {}, loc=("query",))
+            asked = _query(request)
+            values[query.name], errors = query.validate(asked, {}, loc=("query",)) if asked else usual
             if errors:
                 raise RequestValidationError(errors)
             response: Response = await self.endpoint(request, **values)
