@@ -123,10 +123,10 @@ class Sessions(SessionKeeps, Protocol):
     def id(self) -> str: ...
 
     def output(self, name: str) -> Mailbox:
-        """The mailbox a client or another service pulls from; made when it is not there."""
+        """The mailbox that a client or another service pulls from; created if it does not exist."""
 
     def input(self, name: str) -> Mailbox:
-        """The mailbox a client or another service pushes into; made when it is not there."""
+        """The mailbox that a client or another service pushes into; created if it does not exist."""
 
 
 class Context(Protocol):
@@ -247,7 +247,7 @@ def _declared(how: Any, names: tuple[str, ...], default: Any) -> Any:
 
 
 def attribute(*names: str, default: Any = REQUIRED) -> Any:
-    """An attribute of the element; by the field's own name unless another is given."""
+    """An attribute of the element; its name is the field's, if there is no other."""
     return _declared("attribute", names, default)
 
 

@@ -67,7 +67,7 @@ ACTIVE = frozenset({QUEUED, EXECUTING})
 PLACE_SECONDS = 0.05
 """How often a job looks for a place that a job of another process has left."""
 STORED_FORM = "arrow"
-"""The format of stored tabular results, from which any other format can be made."""
+"""The format of stored tabular results, which the service converts to any other format."""
 
 
 @dataclass(slots=True)

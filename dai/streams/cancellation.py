@@ -1,6 +1,6 @@
 """One way to stop work from another thread.
 
-A ``Cancellation`` is made for each request and handed down to whoever may block: drivers, mailboxes, deliveries. Each
+Each request has a ``Cancellation``, which it passes to everything that may block: drivers, mailboxes, deliveries. Each
 registers how to interrupt itself (``on_cancel``); whoever wants the work to stop calls ``cancel``. The blocked
 call then fails in its own thread, the generators unwind, and every ``with`` block closes what it holds: cancelling
 never closes anything itself.

@@ -37,7 +37,7 @@ from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed
 
 MOST = 1_000
-"""Largest N for which a probe is made."""
+"""Largest N for which a probe is sent."""
 SPARE = 2
 """The probe reads so many times N values, because the query may drop the rows of some."""
 ROWS = 200_000.0

@@ -136,7 +136,7 @@ def _fits(type: pa.DataType, values: Sequence[Any]) -> bool:
 
 
 def sql_type(field: pa.Field) -> sa.types.TypeEngine[Any]:
-    """SQLAlchemy's type for a column of a table to be made. DataError where it has none."""
+    """SQLAlchemy's type for a column of a new table. DataError if it has none."""
     type = field.type
     kinds = pa.types
     if kinds.is_dictionary(type):

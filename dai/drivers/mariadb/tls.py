@@ -49,7 +49,7 @@ def check(raw: Any, options: dict[str, Any]) -> None:
 
 
 def refused() -> DatabaseUnavailableError:
-    """What INSECURE means when a connection is made."""
+    """What INSECURE means for a new connection."""
     return DatabaseUnavailableError(
         "There is no encrypted connection to the database: it offers none, or its certificate is not trusted.",
         hint="ssl_ca in the URL names the certificate of who signed the database's.",

@@ -30,7 +30,7 @@ def quoted_table(table: str, syntax: Syntax) -> str:
 def create_table(table: str, schema: pa.Schema, syntax: Syntax) -> str:
     """CREATE TABLE for the columns of ``schema``; DataError names a column whose type the database does not have."""
     if not len(schema):
-        raise DataError("A table cannot be made from a stream without columns.")
+        raise DataError("A table cannot be created from a stream without columns.")
     duplicate = _duplicate(schema.names)
     if duplicate is not None:
         raise DataError(f"The column {duplicate!r} comes twice.", hint="Name the columns apart with AS.")
@@ -46,7 +46,7 @@ def column_type(field: pa.Field, syntax: Syntax) -> str:
     type_name = (field.metadata or {}).get(TYPE_NAME, b"").decode("utf-8", "replace")
     known = syntax.types
     if known is None:
-        raise DataError("For this database no tables can be made: its types are not known.")
+        raise DataError("No table can be created in this database: its types are not known.")
     named = known.named.get(type_name) if types.is_string(field.type) else None
     sql_type = named or known.of(field.type)
     if not sql_type:

@@ -40,7 +40,7 @@ from dai.streams.stream import Block, Stream
 _PARSE_BYTES = 1 << 18
 """Bytes that are parsed at a time."""
 _INFER_BYTES = 1 << 22
-"""Where no schema is given, the types are those of about so many bytes at the beginning."""
+"""Without a schema, the types are those of about so many bytes at the beginning."""
 _ROW_BYTES = 1 << 28
 """A row may be this long."""
 
@@ -87,7 +87,7 @@ class JsonLines:
 
 
 def unique(names: list[str]) -> list[str]:
-    """The names, each made different from all the others by a number where it has to be."""
+    """The names, with a number behind each that occurred before."""
     taken = set(names)
     seen: set[str] = set()
     result = []

@@ -94,7 +94,7 @@ class Matches:
         return self.endless and any(each == number for each in self._further(number))
 
     def _further(self, most: int) -> Iterator[int]:
-        """The sequence with constant differences of the highest order that the numbers given have."""
+        """The sequence with constant differences of the highest order that these numbers have."""
         row = [first for first, _ in self.ranges]
         lasts = []
         while row:

@@ -35,7 +35,7 @@ class OutputStream(Activity):
             mailbox.fail(error)
             raise
         except BaseException:
-            mailbox.fail(InternalError("The service failed while it made this stream."))
+            mailbox.fail(InternalError("The service failed while it wrote this stream."))
             raise
 
 

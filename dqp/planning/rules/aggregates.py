@@ -97,7 +97,7 @@ def _over_join(tree: Aggregate, context: Context) -> Aggregate:
 
 
 def _simple(node: exp.Expression) -> bool:
-    """Whether it is one of the aggregates that can be made in two steps, without FILTER or ORDER BY."""
+    """Whether it is one of the aggregates that can be computed in two steps, without FILTER or ORDER BY."""
     if isinstance(node, exp.Count | exp.Sum | exp.Avg | exp.Min | exp.Max):
         return not node.find(Nested, exp.Order, exp.Filter, exp.Having, exp.HavingMax) and not node.expressions
     return False

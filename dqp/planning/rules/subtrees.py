@@ -118,7 +118,7 @@ def _elapsed(tree: Operator, left: float, context: Context) -> float:
 
 
 def _parts(remote: Remote, context: Context) -> int:
-    """Statements in which an aggregate is made at the same time."""
+    """Statements that compute an aggregate at the same time."""
     return 1 if isinstance(in_parts(remote, context, SPLIT_ROWS), Remote) else AT_ONCE
 
 
