@@ -77,7 +77,7 @@ class PostgreSQL(Driver):
             limit=self._limit,
             idle=options.idle,
             check=_answers,
-            alive=_quiet,
+            alive=lambda connection: _quiet(connection, options.connect_wait),
             interrupt=lambda connection: connection.cancel_safe(timeout=5.0),
         )
         self._copiers: Pool[adbc.AdbcConnection] = Pool(
@@ -348,14 +348,16 @@ class PostgreSQL(Driver):
         return connection
 
 
-def _quiet(connection: Connection) -> bool:
+def _quiet(connection: Connection, seconds: float) -> bool:
     """Once it is settled an idle connection has nothing to say; where there is something to read, the server has gone
-    or said so."""
+    or said so. One that does not begin to settle within ``seconds`` is given up: nobody could cancel a wait for it."""
     if connection.closed:
         return False
-    settle(connection)
     poll = select.poll()
     poll.register(connection.pgconn.socket, select.POLLIN)
+    if connection.unread and not poll.poll(seconds * 1000):
+        return False
+    settle(connection)
     return not poll.poll(0)
 
 

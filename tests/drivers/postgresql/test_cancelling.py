@@ -1,5 +1,7 @@
 """Cancelling, closing, and connections that are full, lost or refused."""
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 
@@ -206,3 +208,26 @@ def test_a_cancelled_update_changes_nothing(driver: PostgreSQL, postgres_module_
     thread.join(10)
     assert isinstance(causes[0], CancelledError)
     assert table(driver, "SELECT id FROM kept").column(0).to_pylist() == [1]
+
+
+def test_a_connection_that_does_not_tidy_up_is_not_waited_for(
+    postgres_module_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server process stops while the rows are on their way: what ends the transaction gets no answer."""
+    monkeypatch.setattr("dai.drivers.postgresql.driver.is_small", lambda *_: False)
+    driver = driver_for(postgres_module_url, DriverOptions(pool_size=1, connect_wait=0.2))
+    sql = "SELECT pg_backend_pid() AS pid FROM generate_series(1, 2000)"
+    with psycopg.connect(postgres_module_url, autocommit=True) as operator:
+        stream = driver.query(sql, cancellation=Cancellation())
+        state = "SELECT pid FROM pg_stat_activity WHERE state = 'idle in transaction'"
+        assert until(lambda: operator.execute(state).fetchone())
+        process = operator.execute(state).fetchone()
+    assert process is not None
+    os.kill(process[0], signal.SIGSTOP)
+    try:
+        assert stream.table().column("pid").unique().to_pylist() == list(process)
+        later = table(driver, "SELECT pg_backend_pid() AS pid").column("pid").to_pylist()
+        assert later != list(process)
+    finally:
+        os.kill(process[0], signal.SIGCONT)
+        driver.close()
