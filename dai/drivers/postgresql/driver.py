@@ -350,14 +350,12 @@ class PostgreSQL(Driver):
 
 def _quiet(connection: Connection, seconds: float) -> bool:
     """Once it is settled an idle connection has nothing to say; where there is something to read, the server has gone
-    or said so. One that does not begin to settle within ``seconds`` is given up: nobody could cancel a wait for it."""
+    or said so. A wait of ``settle`` ends after so many seconds: nobody could cancel it."""
     if connection.closed:
         return False
+    settle(connection, seconds)
     poll = select.poll()
     poll.register(connection.pgconn.socket, select.POLLIN)
-    if connection.unread and not poll.poll(seconds * 1000):
-        return False
-    settle(connection)
     return not poll.poll(0)
 
 

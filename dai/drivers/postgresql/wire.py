@@ -75,37 +75,40 @@ def dumped(connection: psycopg.Connection[Any], parameters: Sequence[Any]) -> Pa
     )
 
 
-def _ready(connection: PGconn) -> None:
-    """Waits, other threads running, until PQgetResult will not block."""
+def _ready(connection: PGconn, seconds: float | None) -> None:
+    """Waits, other threads running, until PQgetResult will not block. DatabaseUnavailableError where nothing comes for
+    so many seconds."""
     try:
         while connection.flush():
-            _poll(connection, select.POLLIN | select.POLLOUT)
+            _poll(connection, select.POLLIN | select.POLLOUT, seconds)
             connection.consume_input()
         while connection.is_busy():
-            _poll(connection, select.POLLIN)
+            _poll(connection, select.POLLIN, seconds)
             connection.consume_input()
     except psycopg.OperationalError as error:
         raise unavailable() from error
 
 
-def _poll(connection: PGconn, events: int) -> None:
+def _poll(connection: PGconn, events: int, seconds: float | None) -> None:
     poll = select.poll()
     poll.register(connection.socket, events)
-    poll.poll()
+    if not poll.poll(None if seconds is None else seconds * 1000):
+        raise unavailable()
 
 
-def next_result(connection: PGconn) -> PGresult | None:
+def next_result(connection: PGconn, seconds: float | None = None) -> PGresult | None:
     """Waits for the next result of what was sent; None at the end of a statement's."""
-    _ready(connection)
+    _ready(connection, seconds)
     return connection.get_result()
 
 
-def drained(connection: PGconn, syncs: int) -> list[PGresult]:
-    """All results up to the last of ``syncs`` synchronisation points."""
+def drained(connection: PGconn, syncs: int, seconds: float | None = None) -> list[PGresult]:
+    """All results up to the last of ``syncs`` synchronisation points. DatabaseUnavailableError where nothing comes for
+    so many seconds."""
     results: list[PGresult] = []
     empty = 0
     while syncs:
-        result = next_result(connection)
+        result = next_result(connection, seconds)
         if result is None:
             empty += 1
             if empty > 1 and connection.status != pq.ConnStatus.OK:
@@ -153,11 +156,12 @@ def tidy(connection: Connection, statements: Sequence[bytes]) -> None:
         connection.unread += 1
 
 
-def settle(connection: Connection) -> None:
-    """Reads what nobody has read, before the connection is used again. Raises the first failure."""
+def settle(connection: Connection, seconds: float) -> None:
+    """Reads what nobody has read, before the connection is used again. Raises the first failure, and
+    DatabaseUnavailableError where nothing comes for so many seconds."""
     if not connection.unread:
         return
-    results = drained(connection.pgconn, connection.unread)
+    results = drained(connection.pgconn, connection.unread, seconds)
     connection.unread = 0
     connection.pgconn.exit_pipeline_mode()
     for result in results:
