@@ -55,7 +55,7 @@ def test_it_says_why_it_does_not_start(tmp_path: Path) -> None:
     process = served(tmp_path, '[service]\nport = 0\n[resources.notes]\ncollections = "x"\n')
     _, stderr = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "this version serves SQL databases only" in stderr
+    assert "this version serves databases and directories" in stderr
 
 
 def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) -> None:
