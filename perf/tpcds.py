@@ -177,6 +177,9 @@ def _told(report: Report, name: str, times: Mapping[str, Times], sides: Sequence
     report.text(f"Above {FACTOR:g} x the best peer + {MORE:g} s: {', '.join(slow) or 'none'}.")
     if notes:
         report.text("\n".join(f"- {note}" for note in notes))
+    if not peered:
+        report.text("No peer took part (perf/peers/install installs them), so nothing is compared.")
+        return
     report.plot(f"tpcds-{name}", lambda axes: _draw(axes, peered), f"our time over the best peer's, {name}")
     ratios = [each.of(US) / each.of(each.best()) for each in peered.values()]
     report.goal(f"{name}: geometric mean of ours / best peer", geometric_mean(ratios), 0.35)
