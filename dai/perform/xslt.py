@@ -21,6 +21,8 @@ from dai.streams.cancellation import Cancellation
 MEMORY_BYTES = 1 << 30
 SECONDS = 60
 """Of processor time."""
+_MESSAGE = 2_000
+"""Characters: a pipe that nobody reads yet takes so many."""
 _BLOCK_BYTES = 1 << 18
 _REFUSED, _TOO_LARGE = 3, 4
 
@@ -94,7 +96,7 @@ def _main() -> int:
         # libxslt gives many names to a lack of memory
         if _peak_bytes() > MEMORY_BYTES // 4:
             return _TOO_LARGE
-        print(str(error) or "The style sheet cannot be run.", file=sys.stderr, end="")
+        print(str(error)[:_MESSAGE] or "The style sheet cannot be run.", file=sys.stderr, end="")
         return _REFUSED
     return 0
 

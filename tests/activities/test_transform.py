@@ -373,3 +373,9 @@ def test_a_style_sheet_can_be_stopped():
 def test_documents_have_a_bound():
     with pytest.raises(LimitError, match="1,048,576 bytes"):
         transformed(TEMPLATE.format("x"), f"<a>{'x' * (1 << 20)}</a>")
+
+
+def test_a_long_message_of_a_style_sheet_does_not_stop_it():
+    stop = f'<xsl:message terminate="yes">{"x" * 200_000}</xsl:message>'
+    with pytest.raises(DataError):
+        transformed(TEMPLATE.format(stop))

@@ -320,3 +320,9 @@ def test_on_a_database(database, request):
         driver.close()
     pairs = sorted(zip(expected["address"], expected["n"], strict=True), key=lambda each: (-each[1], each[0].encode()))
     assert list(zip(table["address"], table["n"], strict=True)) == pairs
+
+
+@pytest.mark.parametrize("text", ['CAST(id AS "foo, bar")', 'extract("year from date 0), id, extract(year" from id)'])
+def test_what_is_written_as_it_stands_is_one_word(text):
+    with pytest.raises(ParameterError, match="no unit and no type"):
+        expression(text, ["id"])

@@ -6,6 +6,8 @@ the operators and functions of ``_ALLOWED``; no subquery, table function, parame
 
 from __future__ import annotations
 
+import re
+
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -14,6 +16,7 @@ from dai.errors import ParameterError
 from dai.plugins import nearest
 
 MOST_CHARACTERS = 10_000
+_WORD = re.compile("[A-Za-z_]+")
 _ALLOWED = frozenset(
     """
     column identifier literal boolean null paren var datatype datatypeparam neg not and or xor
@@ -72,6 +75,9 @@ def known(name: str, columns: list[str]) -> str:
 
 
 def _check(node: exp.Expr, columns: list[str], aggregates: bool) -> None:
+    if (isinstance(node, exp.Var) and not _WORD.fullmatch(node.name)) or node.args.get("kind") is not None:
+        # these are written into the SQL as they stand
+        raise ParameterError(f"{_cut(node.name)} is no unit and no type.", hint="A unit is a word, such as year.")
     if isinstance(node, exp.Column):
         if node.table or isinstance(node.this, exp.Star):
             raise ParameterError(f"{_cut(node.sql('duckdb'))}: a column is named without a table.")
