@@ -100,7 +100,8 @@ class Context:
         elif isinstance(tree, Project | Aggregate):
             items = tree.items if isinstance(tree, Project) else tree.keys
             for identifier, expression in items:
-                known = self.type_of(expression)
+                text = isinstance(expression, exp.Literal) and expression.is_string
+                known = "VARCHAR" if text else self.type_of(expression)
                 if known is not None:
                     types.setdefault(identifier, known)
         elif isinstance(tree, SetOperation):

@@ -18,6 +18,7 @@ from dqp.planning.rules.aggregates import split_aggregates
 from dqp.planning.rules.calls import calls
 from dqp.planning.rules.columns import prune_columns
 from dqp.planning.rules.conditions import order_conditions
+from dqp.planning.rules.empty import drop_empty
 from dqp.planning.rules.extremes import group_semi_joins
 from dqp.planning.rules.filters import push_filters
 from dqp.planning.rules.joins import order_joins
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     simplify,
     unnest,
     push_filters,
+    drop_empty,
     push_semi_joins,
     prune_columns,
     order_joins,

@@ -25,7 +25,20 @@ from dqp.algebra.operators import (
     used,
 )
 from dqp.planning.context import Context, same_values
-from dqp.planning.predicates import all_of, bare, changing, comparison, equality, is_true, rejects_nulls, replaced
+from dqp.planning.definitions import same_type
+from dqp.planning.predicates import (
+    FALSE,
+    all_of,
+    bare,
+    changing,
+    comparison,
+    equality,
+    is_false,
+    is_true,
+    rejects_nulls,
+    replaced,
+)
+from dqp.planning.rules.simplify import folded
 from dqp.sql.dialects.constants import number
 from dqp.sql.dialects.typing import WHOLE, compared, is_exact, is_within, parsed
 
@@ -48,6 +61,8 @@ def _different(predicates: Iterable[exp.Expression]) -> Predicates:
 
 
 def _pushed(tree: Operator, predicates: Predicates, context: Context) -> Operator:
+    if any(map(is_false, predicates)):
+        return Filter(_pushed(tree, [each for each in predicates if not is_false(each)], context), FALSE)
     if isinstance(tree, Filter):
         mine = conjuncts(tree.condition)
         still = [each for each in mine if changing(each, context.options.functions)]
@@ -90,7 +105,8 @@ def _project(tree: Project, predicates: Predicates, context: Context) -> Operato
         if not names or not fits or any(_fixed(one, context) for one in sources):
             kept.append(each)
         else:
-            down.append(replaced(each, {name: items[name] for name in names}))
+            below = replaced(each, {name: items[name] for name in names})
+            down.append(below if used(below) else folded(below, context))
     return _kept(tree.with_inputs(_pushed(tree.input, down, context)), kept)
 
 
@@ -131,7 +147,7 @@ def _set(tree: SetOperation, predicates: Predicates, context: Context) -> Operat
     alike = {
         name
         for name, one, other in zip(tree.names, tree.left.columns, tree.right.columns, strict=True)
-        if context.types.get(one) is not None and context.types.get(one) == context.types.get(other)
+        if same_type(tree.left, one, tree.right, other, context)
     }
     down = [each for each in predicates if used(each) & set(tree.names) <= alike]
     kept = [each for each in predicates if not used(each) & set(tree.names) <= alike]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from itertools import combinations, islice
+from itertools import combinations
 
 from sqlglot import exp
 
@@ -267,14 +267,7 @@ class _Order:
         """Enters the ways to join two sets."""
         both = one | other
         if both not in self.rows:
-            predicates = self._between(one, other)
-            links = [
-                each.link(one, other)
-                for each in self.classes
-                if each.over & one and each.over & other and not any(map(each.says, predicates))
-            ]
-            between = [*(each.condition for each in predicates), *links]
-            self.rows[both] = joined(self.rows[one], self.rows[other], "inner", between)
+            self.rows[both] = joined(self.rows[one], self.rows[other], "inner", self._conditions(one, other))
         ways = self.ways.setdefault(both, {})
         first, second = self.rows[one].rows, self.rows[other].rows
         rows = self.rows[both].rows
@@ -297,6 +290,17 @@ class _Order:
         """What the join of two sets is the first to have the columns for."""
         outside = ~(one | other)
         return [each for each in self.predicates if each.over & one and each.over & other and not each.over & outside]
+
+    def _conditions(self, one: int, other: int) -> list[exp.Expression]:
+        """The conditions of the join of two sets: predicates, and of the classes that none of them speaks of, one
+        equality each."""
+        predicates = self._between(one, other)
+        links = [
+            each.link(one, other)
+            for each in self.classes
+            if each.over & one and each.over & other and not any(map(each.says, predicates))
+        ]
+        return [*(each.condition for each in predicates), *links]
 
     def _joining_there(self, one: int, other: int, rows: float, where: str) -> float:
         """Seconds that a source needs to join two sets. One that has no hash joins looks every row of one set up in an
@@ -452,12 +456,7 @@ class _Order:
         if way.right is None:
             return self._tree(*way.left)
         one, other = way.left[0], way.right[0]
-        predicates = self._between(one, other)
-        conditions = [each.condition for each in predicates]
-        if not any(each.pair for each in predicates):
-            linked = (each.link(one, other) for each in self.classes if each.over & one and each.over & other)
-            conditions += islice(linked, 1)
-        return Join(self._tree(*way.left), self._tree(*way.right), "inner", all_of(conditions))
+        return Join(self._tree(*way.left), self._tree(*way.right), "inner", all_of(self._conditions(one, other)))
 
 
 def _halves(relations: int) -> Iterator[int]:
