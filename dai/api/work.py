@@ -192,7 +192,7 @@ class Work:
                 if self.status >= 400 and not accepts_xml(self.accept):
                     self._running.raise_cause()
             self.size += len(piece)
-            self.rows = sum(report.rows for report in self._running.reports() if report.activity in ends)
+            self.rows = self._running.progress.rows_of(ends)
             error = exceeded(self.limits, self.rows, self.size)
             if error is not None:
                 error.detail += f" {self.rows:,} rows came before."

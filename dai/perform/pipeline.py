@@ -29,7 +29,7 @@ from dai.errors import ClosedError, DaiError, InternalError, RequestError
 from dai.formats import format_named
 from dai.perform.activity import FRAGMENT, Activity, Input, Sessions, Source
 from dai.perform.graph import EndPoint, Perform
-from dai.perform.progress import COMPLETED, Count, Progress, Report
+from dai.perform.progress import COMPLETED, Progress, Report
 from dai.streams.cancellation import Cancellation
 from dai.streams.fanout import FanOut
 from dai.streams.stream import Block, ByteStream, Encoded, Stream
@@ -237,17 +237,18 @@ class Running:
         """What leaves an activity passes here: counted, stopped by the cancellation, its failure recorded. A consumer
         that wants no more closes the generator."""
         cancellation = self.progress.cancellation_of(name)
-        count = Count()
+        count = self.progress.count(name, link)
         try:
             while True:
                 if checked:
                     cancellation.check()
                 began = time.perf_counter()
                 item = next(items, None)
-                count = count.after(item, time.perf_counter() - began)
-                self.progress.counted(name, link, count)
+                count.seconds += time.perf_counter() - began
                 if item is None:
+                    self.progress.ended(name, link)
                     return
+                count.add(item)
                 yield item
         except DaiError as error:
             self.progress.failed(name, error)

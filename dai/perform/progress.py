@@ -13,12 +13,14 @@ the cause, and fires it.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from dai.drivers import Part, Parts
 from dai.errors import ClosedError, DaiError
+from dai.perform.activity import Activity
 from dai.perform.graph import Perform
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block
@@ -46,9 +48,9 @@ class Report:
     parts: tuple[Part, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Count:
-    """What has left one output."""
+    """What has left one output; written by the thread that pulls it."""
 
     rows: int = 0
     blocks: int = 0
@@ -56,12 +58,38 @@ class Count:
     seconds: float = 0.0
     ended: bool = False
 
-    def after(self, item: pa.RecordBatch | Block | None, seconds: float) -> Count:
-        seconds += self.seconds
-        if item is None:
-            return Count(self.rows, self.blocks, self.bytes, seconds, ended=True)
-        rows, size = (item.num_rows, item.nbytes) if isinstance(item, pa.RecordBatch) else (item.rows, len(item))
-        return Count(self.rows + rows, self.blocks + 1, self.bytes + size, seconds)
+    def add(self, item: pa.RecordBatch | Block) -> None:
+        self.rows += item.num_rows if isinstance(item, pa.RecordBatch) else item.rows
+        self.bytes += item.nbytes if isinstance(item, pa.RecordBatch) else len(item)
+        self.blocks += 1
+
+
+class _Stand:
+    """How one activity stands."""
+
+    __slots__ = ("activity", "error", "outputs", "parts", "seconds", "status")
+
+    def __init__(self, activity: Activity) -> None:
+        self.activity = activity
+        self.status = UNSTARTED
+        self.error: DaiError | None = None
+        self.outputs = {port.link: Count() for port in activity.outputs()}
+        self.seconds = 0.0
+        """Of an activity without outputs."""
+        self.parts: Parts | None = None
+
+    def report(self) -> Report:
+        counts = self.outputs.values()
+        return Report(
+            self.activity.name,
+            self.activity.element,
+            self.status,
+            self.error,
+            sum(each.rows for each in counts),
+            sum(each.blocks for each in counts),
+            sum(each.bytes for each in counts),
+            self.seconds + sum(each.seconds for each in counts),
+        )
 
 
 class Progress:
@@ -71,21 +99,19 @@ class Progress:
         self.perform = perform
         self.cause: DaiError | None = None
         self._lock = threading.Lock()
-        self._reports = {each.name: Report(each.name, each.element) for each in perform.activities}
-        self._outputs = {each.name: {port.link: Count() for port in each.outputs()} for each in perform.activities}
+        self._stands = {each.name: _Stand(each) for each in perform.activities}
         self._cancellations = {number: Cancellation() for number in set(perform.component.values())}
         self._culprits: dict[int, str] = {}
-        self._written = {each.name for each in perform.activities if each.line}
-        """Those that stand in a document: their errors name them."""
-        self._parts: dict[str, Parts] = {}
 
     def reports(self) -> tuple[Report, ...]:
         """In document order."""
         with self._lock:
-            reports, parts = tuple(self._reports.values()), dict(self._parts)
-        return tuple(
-            replace(each, parts=parts[each.activity]()) if each.activity in parts else each for each in reports
-        )
+            reports = [(each.report(), each.parts) for each in self._stands.values()]
+        return tuple(replace(report, parts=parts()) if parts is not None else report for report, parts in reports)
+
+    def rows_of(self, activities: Iterable[str]) -> int:
+        """Rows that have left these so far."""
+        return sum(count.rows for name in activities for count in self._stands[name].outputs.values())
 
     def cancellation_of(self, name: str) -> Cancellation:
         """That of the pipeline the activity belongs to."""
@@ -96,34 +122,29 @@ class Progress:
         return self._culprits.get(self.perform.component[name], name)
 
     def started(self, name: str) -> None:
-        with self._lock:
-            self._reports[name] = replace(self._reports[name], status=PROCESSING)
+        self._stands[name].status = PROCESSING
 
     def began(self, name: str, parts: Parts) -> None:
         """A query of the activity, which is run in several places."""
-        with self._lock:
-            self._parts[name] = parts
+        self._stands[name].parts = parts
 
     def completed(self, name: str, seconds: float) -> None:
         """For an activity without outputs."""
         with self._lock:
-            self._reports[name] = replace(self._reports[name], status=COMPLETED, seconds=seconds)
+            stand = self._stands[name]
+            stand.status, stand.seconds = COMPLETED, seconds
 
-    def counted(self, name: str, link: str, count: Count) -> None:
-        """What has left the output ``link`` so far; an activity is COMPLETED when all its outputs have ended."""
+    def count(self, name: str, link: str) -> Count:
+        """For what leaves the output ``link``."""
+        return self._stands[name].outputs[link]
+
+    def ended(self, name: str, link: str) -> None:
+        """The output has ended; an activity is COMPLETED when all its outputs have."""
         with self._lock:
-            report, outputs = self._reports[name], self._outputs[name]
-            if report.status != PROCESSING:
-                return
-            outputs[link] = count
-            self._reports[name] = replace(
-                report,
-                status=COMPLETED if all(each.ended for each in outputs.values()) else PROCESSING,
-                rows=sum(each.rows for each in outputs.values()),
-                blocks=sum(each.blocks for each in outputs.values()),
-                bytes=sum(each.bytes for each in outputs.values()),
-                seconds=sum(each.seconds for each in outputs.values()),
-            )
+            stand = self._stands[name]
+            stand.outputs[link].ended = True
+            if stand.status == PROCESSING and all(each.ended for each in stand.outputs.values()):
+                stand.status = COMPLETED
 
     def failed(self, name: str, error: DaiError) -> None:
         """Records a failure of the activity and stops its pipeline. The first failure in a pipeline is its cause; what
@@ -131,15 +152,14 @@ class Progress:
         component = self.perform.component[name]
         cancellation = self._cancellations[component]
         with self._lock:
-            report = self._reports[name]
+            stand = self._stands[name]
             if component not in self._culprits and not cancellation.cancelled:
                 self._culprits[component] = name
-                status = TERMINATED if isinstance(error, ClosedError) else ERROR
-                if status == ERROR and name in self._written:
+                stand.status, stand.error = TERMINATED if isinstance(error, ClosedError) else ERROR, error
+                if stand.status == ERROR and stand.activity.line:  # it stands in a document
                     error.extra.setdefault("activity", name)
-                self._reports[name] = replace(report, status=status, error=error)
-            elif report.status in (UNSTARTED, PROCESSING):
-                self._reports[name] = replace(report, status=TERMINATED, error=self._closed(report))
+            elif stand.status in (UNSTARTED, PROCESSING):
+                stand.error, stand.status = self._closed(stand), TERMINATED
             if self.cause is None:
                 self.cause = cancellation.cause or error
         cancellation.cancel(error)
@@ -153,25 +173,25 @@ class Progress:
         """Nothing goes on any more: every activity gets its last status. One whose consumers wanted no more of it has
         done its work."""
         with self._lock:
-            for name, report in self._reports.items():
-                if report.status not in (UNSTARTED, PROCESSING):
+            for name, stand in self._stands.items():
+                if stand.status not in (UNSTARTED, PROCESSING):
                     continue
-                if report.status == PROCESSING and not self.cancellation_of(name).cancelled:
-                    self._reports[name] = replace(report, status=COMPLETED)
+                if stand.status == PROCESSING and not self.cancellation_of(name).cancelled:
+                    stand.status = COMPLETED
                 else:
-                    error = self._closed(report)
-                    self._reports[name] = replace(report, status=TERMINATED, error=error)
-                    self.cause = self.cause or error
+                    stand.error, stand.status = self._closed(stand), TERMINATED
+                    self.cause = self.cause or stand.error
 
-    def _closed(self, report: Report) -> DaiError:
+    def _closed(self, stand: _Stand) -> DaiError:
         """What stopped an activity that is not itself the cause."""
-        component = self.perform.component[report.activity]
+        name = stand.activity.name
+        component = self.perform.component[name]
         culprit = self._culprits.get(component)
         if culprit is None:
             return self._cancellations[component].cause or ClosedError("The request has ended.")
-        if report.status == UNSTARTED:
+        if stand.status == UNSTARTED:
             return ClosedError(f"It was not started, because {culprit!r} failed.")
-        neighbour, side = _towards(self.perform, culprit).get(report.activity, (culprit, "neighbour in the sequence"))
+        neighbour, side = _towards(self.perform, culprit).get(name, (culprit, "neighbour in the sequence"))
         return ClosedError(f"Closed by its {side} {neighbour!r}, because {culprit!r} failed.")
 
 
