@@ -243,12 +243,12 @@ def test_any_graph_of_activities_gives_what_its_parts_say(graph, shuffle):
     driver = Memory(scripts)
     with running("".join(activities), driver) as work:
         actual = {end.name: sum(batch.num_rows for batch in source) for end, source in work.end_points()}
-        consumed = {source.link for each in work.perform.activities for source in each.inputs()}
+        consumed = {source.link for each in work.perform.activities for source in each.inputs}
         assert {each.activity: each.rows for each in work.reports()} == {f"a{n}": rows[n] for n in range(len(graph))}
         assert {each.status for each in work.reports()} == {"COMPLETED"}
         placed = [each.name for step in work.perform.steps for each in step]
         for each in work.perform.activities:
-            for source in each.inputs():
+            for source in each.inputs:
                 assert placed.index(f"a{source.link[1:]}") < placed.index(each.name)
     assert actual == {f"t{n}": rows[n] for n in range(len(graph)) if f"t{n}" not in consumed}
     assert driver.open_streams == 0

@@ -25,7 +25,7 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
@@ -200,12 +200,14 @@ class Activity:
         kind = type(self).__name__
         return kind if kind in ACTIVITIES else kind[0].lower() + kind[1:]
 
-    def inputs(self) -> Iterator[Input[Any]]:
+    @cached_property
+    def inputs(self) -> tuple[Input[Any], ...]:
         """Every input, those of nested elements included, in order of declaration."""
-        return _ports(self, Input)
+        return tuple(_ports(self, Input))
 
-    def outputs(self) -> Iterator[Output[Any]]:
-        return _ports(self, Output)
+    @cached_property
+    def outputs(self) -> tuple[Output[Any], ...]:
+        return tuple(_ports(self, Output))
 
 
 PortKind = TypeVar("PortKind")

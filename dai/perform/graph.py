@@ -98,7 +98,7 @@ def link(
         named[activity.name] = activity
     producers: dict[str, Activity] = {}
     for activity in activities:
-        for port in activity.outputs():
+        for port in activity.outputs:
             if port.link in producers:
                 raise DocumentError(
                     f"Two outputs have the name {port.link!r}; the first is at line {producers[port.link].line}.",
@@ -109,7 +109,7 @@ def link(
             producers[port.link] = activity
     consumers: dict[str, list[str]] = {link: [] for link in producers}
     for activity in activities:
-        for source in activity.inputs():
+        for source in activity.inputs:
             if source.link not in producers:
                 raise DocumentError(
                     f"{activity.name!r} takes its input from {source.link!r}, but nothing has an output of that name.",
@@ -147,7 +147,7 @@ def _flattened(group: Group) -> Iterator[Activity]:
 def _ordered(activities: tuple[Activity, ...], producers: Mapping[str, Activity]) -> dict[str, int]:
     """Each activity's place in an order that follows the links; ties stay in document order."""
     sorter = TopologicalSorter(
-        {each.name: [producers[source.link].name for source in each.inputs()] for each in activities}
+        {each.name: [producers[source.link].name for source in each.inputs] for each in activities}
     )
     try:
         return {name: place for place, name in enumerate(sorter.static_order())}
@@ -176,7 +176,7 @@ def _check_steps(steps: tuple[tuple[Activity, ...], ...], producers: Mapping[str
     place = {activity.name: number for number, step in enumerate(steps) for activity in step}
     for step in steps:
         for activity in step:
-            for source in activity.inputs():
+            for source in activity.inputs:
                 if place[producers[source.link].name] > place[activity.name]:
                     raise DocumentError(
                         f"The sequence runs {activity.name!r} before {producers[source.link].name!r}, whose output "
@@ -192,7 +192,7 @@ def _end_points(
 ) -> tuple[EndPoint, ...]:
     ends = []
     for activity in activities:
-        for port in activity.outputs():
+        for port in activity.outputs:
             if consumers[port.link]:
                 continue
             if port.element in activity.raw:
@@ -211,7 +211,7 @@ def _end_points(
 def _tabular(link: str, producers: Mapping[str, Activity]) -> bool:
     activity = producers[link]
     if activity.tabular == "like its input":
-        sources = [source.link for source in activity.inputs()]
+        sources = [source.link for source in activity.inputs]
         if sources:
             return all(_tabular(each, producers) for each in sources)
     elif activity.tabular is not None:
@@ -219,7 +219,7 @@ def _tabular(link: str, producers: Mapping[str, Activity]) -> bool:
     kinds = {
         name: spec.kind for spec in fields_of(type(activity)) if spec.place.how == "output" for name in spec.place.names
     }
-    port = next(each for each in activity.outputs() if each.link == link)
+    port = next(each for each in activity.outputs if each.link == link)
     return kinds.get(port.element) is Stream
 
 
@@ -227,7 +227,7 @@ def _components(activities: tuple[Activity, ...], root: Group, producers: Mappin
     """Numbers the independent pipelines: what fails in one does not stop another. The members of a sequence belong
     together: what follows a failed one must not run."""
     number = {activity.name: place for place, activity in enumerate(activities)}
-    together = [(activity.name, producers[source.link].name) for activity in activities for source in activity.inputs()]
+    together = [(activity.name, producers[source.link].name) for activity in activities for source in activity.inputs]
     for group in _groups(root):
         if group.kind == "sequence":
             names = [activity.name for activity in _flattened(group)]
@@ -249,7 +249,7 @@ def _groups(group: Group) -> Iterator[Group]:
 def _check_chain(ordered: list[Activity], producers: Mapping[str, Activity], chain: int) -> None:
     length: dict[str, int] = {}
     for activity in ordered:
-        before = [length[producers[source.link].name] for source in activity.inputs()]
+        before = [length[producers[source.link].name] for source in activity.inputs]
         length[activity.name] = 1 + max(before, default=0)
         if length[activity.name] > chain:
             raise TooLargeError(

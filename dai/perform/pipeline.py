@@ -178,7 +178,7 @@ class Running:
         try:
             outputs = activity.run(_Context(self, activity))
             sources = outputs if isinstance(outputs, tuple) else (outputs,)
-            for port, source in zip(activity.outputs(), sources, strict=True):
+            for port, source in zip(activity.outputs, sources, strict=True):
                 if source is None:
                     raise TypeError(f"{activity.element} gave nothing for {port.element}")
                 self._stack.callback(source.close)
@@ -323,7 +323,7 @@ def _decoded(arrived: ByteStream) -> Stream:
 
 
 def _is_sink(activity: Activity) -> bool:
-    return not any(True for _ in activity.outputs())
+    return not activity.outputs
 
 
 def _exhaust(source: Source) -> None:

@@ -73,7 +73,7 @@ class _Stand:
         self.activity = activity
         self.status = UNSTARTED
         self.error: DaiError | None = None
-        self.outputs = {port.link: Count() for port in activity.outputs()}
+        self.outputs = {port.link: Count() for port in activity.outputs}
         self.seconds = 0.0
         """Of an activity without outputs."""
         self.parts: Parts | None = None
@@ -221,7 +221,7 @@ def _towards(perform: Perform, culprit: str) -> dict[str, tuple[str, str]]:
     """For every activity linked with ``culprit``: its neighbour on the way there, and which side that is."""
     links: dict[str, list[tuple[str, str]]] = {each.name: [] for each in perform.activities}
     for producer in perform.activities:
-        for port in producer.outputs():
+        for port in producer.outputs:
             for consumer in perform.consumers[port.link]:
                 links[producer.name].append((consumer, "producer"))
                 links[consumer].append((producer.name, "consumer"))
