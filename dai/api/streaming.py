@@ -41,15 +41,15 @@ class _Watch:
         self._service, self._work, self._receive = service, work, receive
         self._loop = asyncio.get_running_loop()
         self._watching: asyncio.Task[None] | None = None
-        self._timers = [self._loop.call_later(WATCH_AFTER, self._start)]
+        self._timer = self._loop.call_later(WATCH_AFTER, self._start)
         self._request = asyncio.current_task()
         self.sending = False
         self.expired = False
-        if seconds := service.config.limits.seconds:
-            self._timers.append(self._loop.call_later(seconds, self._expire, seconds))
 
     def _start(self) -> None:
         self._watching = self._loop.create_task(self._watch())
+        if seconds := self._service.config.limits.seconds:
+            self._timer = self._loop.call_later(max(seconds - WATCH_AFTER, 0), self._expire, seconds)
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -75,8 +75,7 @@ class _Watch:
         self._service.interrupts.submit(self._work.cancellation.cancel, cause)
 
     def stop(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
+        self._timer.cancel()
         if self._watching is not None:
             self._watching.cancel()
 

@@ -20,18 +20,18 @@ def interruptible(cancellation: Cancellation, interrupt: Callable[[], object]) -
     ``interrupt`` outlives the block, so none hits a later statement of the same connection. An exception that leaves
     the block of cancelled work becomes the cause of the cancellation.
     """
-    done = threading.Event()
-    repeating: list[threading.Thread] = []
+    repeating: list[tuple[threading.Thread, threading.Event]] = []
 
-    def repeat() -> None:
+    def repeat(done: threading.Event) -> None:
         while not done.is_set():
             with contextlib.suppress(Exception):
                 interrupt()
             done.wait(AGAIN_SECONDS)
 
     def begin() -> None:
-        thread = threading.Thread(target=repeat, name="interrupt", daemon=True)
-        repeating.append(thread)
+        done = threading.Event()
+        thread = threading.Thread(target=repeat, args=(done,), name="interrupt", daemon=True)
+        repeating.append((thread, done))
         thread.start()
 
     try:
@@ -42,10 +42,9 @@ def interruptible(cancellation: Cancellation, interrupt: Callable[[], object]) -
                 if cancellation.cause is not None and error is not cancellation.cause:
                     raise cancellation.cause from error
                 raise
-            finally:
-                done.set()
     finally:
         # Here, because leaving on_cancel waits for ``begin``: a thread that it makes has begun by now.
-        for thread in repeating:
+        for thread, done in repeating:
+            done.set()
             thread.join()
     cancellation.check()

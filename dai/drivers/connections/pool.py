@@ -172,15 +172,16 @@ class Pool(Generic[C]):
     def _idle_or_place(self, cancellation: Cancellation, wait: float) -> tuple[C, float] | None:
         """An idle connection, or None for the right to open one (which counts as open already)."""
         limit = self._limit
-        turn = Condition(limit.lock)
         with limit.lock:
+            if self.idle and not limit.queue and not limit.closed:
+                cancellation.check()
+                return self._last_idle()
+            turn = Condition(limit.lock)
             limit.queue.append(turn)
             try:
                 self._await_turn(turn, cancellation, wait)
                 if self.idle:
-                    connection, since = self.idle.pop()
-                    self._taken[id(connection)] = connection
-                    return connection, since
+                    return self._last_idle()
                 if limit.open < limit.size:
                     limit.open += 1
                     return None
@@ -192,6 +193,11 @@ class Pool(Generic[C]):
         with contextlib.suppress(Exception):
             pool._close(surplus)
         return None
+
+    def _last_idle(self) -> tuple[C, float]:
+        connection, since = self.idle.pop()
+        self._taken[id(connection)] = connection
+        return connection, since
 
     def _await_turn(self, turn: Condition, cancellation: Cancellation, wait: float) -> None:
         limit = self._limit
