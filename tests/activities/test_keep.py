@@ -78,7 +78,9 @@ def test_what_is_kept_is_what_came(script):
         failure = error  # The store reads beside the request: it may fail before the response begins.
     if script.fails is None:
         assert ends["e"].text.splitlines()[1] == "0,name 0"
-    assert (status, failure) in ([("COMPLETED", None)] if script.fails is None else [("ERROR", None), ("", script.fails)])
+    assert (status, failure) in (
+        [("COMPLETED", None)] if script.fails is None else [("ERROR", None), ("", script.fails)]
+    )
     assert not [each for each in threading.enumerate() if each.name == "data store"]
 
 
