@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import calendar
 import re
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from sqlglot import exp
 
-from dqp.sql.dialects.typing import BOOLEAN, DATE, DOUBLE, TIMESTAMP, VARCHAR, WHOLE, NotPushed, Type, fits, of_integer
+from dqp.sql.dialects.typing import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+    WHOLE,
+    NotPushed,
+    Type,
+    fits,
+    of_integer,
+)
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?")
+_OFFSET = re.compile(r"[+-]\d{2}(?::\d{2})?")
 _UNITS = {"DAY": "days", "WEEK": "weeks", "HOUR": "hours", "MINUTE": "minutes", "SECOND": "seconds"}
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _SHORT = 38
@@ -53,6 +66,18 @@ def moment(text: str) -> datetime:
     raise NotPushed(f"{text!r} is not a time of the form YYYY-MM-DD HH:MM:SS")
 
 
+def instant(text: str) -> datetime:
+    """A moment in UTC, which is the federation's time zone where the text has no offset. NotPushed as ``moment``."""
+    offset = _OFFSET.search(text, 11)
+    if offset is None or offset.end() != len(text):
+        return moment(text).replace(tzinfo=UTC)
+    local = moment(text[: offset.start()])
+    try:
+        return datetime.fromisoformat(f"{local.isoformat()}{offset[0]}").astimezone(UTC)
+    except (OverflowError, ValueError) as error:
+        raise NotPushed(f"{text!r} is not a time") from error
+
+
 def cast(value: Any, own: Type, to: Type) -> Any:
     """A constant as a value of another type, where that is without loss and beyond doubt."""
     if value is None or own == to:
@@ -61,6 +86,10 @@ def cast(value: Any, own: Type, to: Type) -> Any:
         return day(value)
     if own == VARCHAR and to == TIMESTAMP:
         return moment(value)
+    if to == TIMESTAMPTZ and own == VARCHAR:
+        return instant(value)
+    if to == TIMESTAMPTZ and own in (DATE, TIMESTAMP):
+        return cast(value, own, TIMESTAMP).replace(tzinfo=UTC)
     if own == DATE and to == TIMESTAMP:
         return datetime.combine(value, datetime.min.time())
     if own in WHOLE and (to == DOUBLE or to in WHOLE):

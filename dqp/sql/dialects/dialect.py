@@ -30,7 +30,7 @@ from dqp.algebra.operators import (
 from dqp.algebra.types import duckdb_type
 from dqp.sql.dialects.expressions import SIMPLE, Value, kind
 from dqp.sql.dialects.functions import Functions
-from dqp.sql.dialects.typing import BOOLEAN, VARCHAR, Magnitude, NotPushed, parsed
+from dqp.sql.dialects.typing import BOOLEAN, VARCHAR, Magnitude, NotPushed, Type, parsed
 from dqp.sql.render import Columns, Select, members
 
 MOST_INLINE = 1_000
@@ -91,8 +91,7 @@ class Dialect(Functions, DialectProperties):
             column = node.table.column(name)
             self.types[identifier] = type = parsed(column.type)
             self.native[identifier] = (node.table.schema, node.table.name, column.source_name or name)
-            allowed = self.COLUMNS.get(column.source_type.lower().partition("(")[0].strip())
-            if allowed is None or kind(type) not in allowed:
+            if not self.behaves(column.source_type.lower().partition("(")[0].strip(), type):
                 self.opaque[identifier] = (
                     f"{self.product}: the column {node.table}.{name} is {column.source_type or 'of an unknown type'}, "
                     f"which does not behave as DuckDB's {type}"
@@ -103,6 +102,10 @@ class Dialect(Functions, DialectProperties):
                     "not compare bytes"
                 )
         return super()._scan(node)
+
+    def behaves(self, source_type: str, type: Type) -> bool:
+        """Whether values of a source's type (lower case, without what is in parentheses) are those that arrive."""
+        return kind(type) in self.COLUMNS.get(source_type, ())
 
     def compares(self, collation: str | None) -> bool:
         """Whether texts of a column of such a collation are, as this dialect writes them, compared by their bytes."""

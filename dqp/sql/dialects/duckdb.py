@@ -23,7 +23,7 @@ _TYPES = (
     "boolean tinyint smallint integer bigint utinyint usmallint uinteger ubigint decimal float double varchar blob "
     "date time timestamp"
 )
-_ANY = f"{_TYPES} hugeint"
+_ANY = f"{_TYPES} timestamptz hugeint"
 _NUMBERS = "tinyint smallint integer bigint hugeint decimal double"
 _UNKNOWN = Type("?")
 _PURE = frozenset(
@@ -61,7 +61,7 @@ class DuckDB(Dialect):
     JOINS = frozenset({"inner", "left", "right", "full", "semi", "anti"})
     COLUMNS: ClassVar = {
         **{each: frozenset({each}) for each in (*_TYPES.split(), "interval")},
-        "timestamp with time zone": frozenset({"timestamp with time zone"}),
+        "timestamp with time zone": frozenset({"timestamptz"}),
     }
     OPERATIONS = expanded(
         {

@@ -27,6 +27,8 @@ from dqp.sql.dialects.typing import (
     DATE,
     DOUBLE,
     NULL,
+    TIMESTAMP,
+    TIMESTAMPTZ,
     VARCHAR,
     WHOLE,
     Magnitude,
@@ -106,8 +108,8 @@ def collated(compared: str) -> dict[str, dict[str, str]]:
 
 @lru_cache(256)
 def kind(type: Type) -> str:
-    """The type's name as the whitelists have it: without precision, in lower case."""
-    return type.name.strip('"').lower()
+    """The type's name as the whitelists have it: one word, without precision, in lower case."""
+    return "timestamptz" if type == TIMESTAMPTZ else type.name.strip('"').lower()
 
 
 class Expressions(Renderer):
@@ -161,7 +163,7 @@ class Expressions(Renderer):
             case str():
                 return self._text(value)
             case datetime():
-                return f"TIMESTAMP '{value.isoformat(' ')}'"
+                return f"TIMESTAMP{'' if value.tzinfo is None else 'TZ'} '{value.isoformat(' ')}'"
             case date():
                 return f"DATE '{value.isoformat()}'"
         raise NotPushed(f"{self.product}: constants of type {type}")
@@ -318,7 +320,7 @@ class Expressions(Renderer):
             if left.type == DATE and isinstance(right.constant, datetime) and _midnight(right.constant):
                 return left, self.known(right.constant.date(), DATE), DATE
             right = adapted(right, left)
-            if right.type in (VARCHAR, NULL):
+            if right.type in (VARCHAR, NULL) or (left.type == TIMESTAMPTZ and right.type in (DATE, TIMESTAMP)):
                 target = left.type
             else:
                 exact = is_exact(left.type) and is_exact(right.type)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from datetime import datetime
+from typing import Any, ClassVar
 
 from sqlglot import exp
 
@@ -36,7 +37,7 @@ from dqp.sql.render import Columns, Select
 
 _WHOLE = "tinyint smallint integer bigint utinyint usmallint uinteger ubigint"
 _EXACT = f"{_WHOLE} hugeint decimal"
-_COMPARED = f"{_WHOLE} hugeint decimal double date timestamp"
+_COMPARED = f"{_WHOLE} hugeint decimal double date timestamp timestamptz"
 # Of 65 digits 30 are behind the point: enough to be rounded once, to a DOUBLE.
 _MEAN = "CAST(CAST(SUM({a}) AS DECIMAL(65,30)) / COUNT({a}) AS DOUBLE)"
 _MEAN_OF = Magnitude(-10, 35 - MOST_ROWS)
@@ -79,6 +80,9 @@ class MariaDB(Dialect):
         "longtext": frozenset({"varchar"}),
         "date": frozenset({"date"}),
         "datetime": frozenset({"timestamp"}),
+        "timestamp": frozenset({"timestamptz"}),
+        "char": frozenset({"varchar"}),
+        "enum": frozenset({"varchar"}),
     }
     OPERATIONS = expanded(
         {
@@ -280,6 +284,10 @@ class MariaDB(Dialect):
 
     member = sought
 
+    def constant(self, value: Any, type: Type) -> str:
+        # A session's time zone is UTC.
+        return super().constant(value.replace(tzinfo=None) if isinstance(value, datetime) else value, type)
+
     def string(self, value: str) -> str:
         """In hexadecimal digits unless it is plain, so that it cannot hold anything but the value."""
         return f"'{value}'" if _PLAIN.fullmatch(value) else f"_utf8mb4 X'{value.encode().hex()}'"
@@ -288,14 +296,14 @@ class MariaDB(Dialect):
         if type == VARCHAR and left.is_constant and right.is_constant:
             left = self._by_bytes(left)
         text = self.written(operator, type, left, right)
-        if operator == "=" and self._collated_column(type, left) and right.is_constant and _is_ascii(right):
+        if operator == "=" and right.is_constant and self._has_index(type, left, [right]):
             return self._both(f"{left.text} = {right.text}", text)
         return text
 
     def membership(self, type: Type, value: Value, members: Sequence[Value]) -> str:
         sought = self._by_bytes(value) if type == VARCHAR and value.is_constant else value
         text = super().membership(type, sought, members)
-        if self._collated_column(type, value) and all(map(_is_ascii, members)):
+        if self._has_index(type, value, members):
             return self._both(f"{value.text} IN ({', '.join(each.text for each in members)})", text)
         return text
 
@@ -309,6 +317,11 @@ class MariaDB(Dialect):
         if self._collated_column(VARCHAR, value) and pattern.isascii() and pattern[:1] not in ("%", "_", ""):
             return self._both(f"{value.text} LIKE {pattern_text}{escape}", text)
         return text
+
+    def _has_index(self, type: Type, value: Value, constants: Sequence[Value]) -> bool:
+        """Whether the column's index can find these texts, which have to be texts of its character set."""
+        utf8 = self._collations.get(value.column, "").startswith("utf8mb4_")
+        return self._collated_column(type, value) and (utf8 or all(map(_is_ascii, constants)))
 
     def _collated_column(self, type: Type, value: Value) -> bool:
         return type == VARCHAR and bool(value.column) and not self._exact(value.column)

@@ -1,12 +1,15 @@
 """The dialect of PostgreSQL: what it computes exactly as DuckDB does.
 
-Texts are ordered and compared for size by their bytes (``COLLATE "C"``); equality needs no collation. Texts are written
-as literals: a bound parameter of a bulk read would be a setting that is read for every row, and the planner would not
-know its value (docs/decisions/0007). Decimals are cast to DuckDB's type where DuckDB checks for overflow.
+Texts are ordered and compared for size by their bytes (``COLLATE "C"``); equality needs no collation. Columns that the
+driver delivers as text (uuid, enum, char(n), …) are cast to the same text. Texts are written as literals: a bound
+parameter of a bulk read would be a setting that is read for every row, and the planner would not know its value
+(docs/decisions/0007). Decimals are cast to DuckDB's type where DuckDB checks for overflow.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -17,7 +20,11 @@ from dqp.sql.dialects.expressions import Value, expanded
 from dqp.sql.dialects.typing import BIGINT, HUGEINT, NULL, VARCHAR, Type, is_decimal
 from dqp.sql.render import Select
 
-_COMPARED = "boolean smallint integer bigint hugeint decimal float double date timestamp"
+_COMPARED = "boolean smallint integer bigint hugeint decimal float double date timestamp timestamptz"
+_TEXTS = frozenset({"text", "varchar"})
+_AS_TEXT = {"bpchar": "textin(bpcharout({}))", "inet": "textin(inet_out({}))"}
+"""Where a cast to text is not the text that arrives: it takes a char(n)'s blanks, and adds /32 to an address."""
+_UUID, _ANY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), re.compile(r"(?s:.*)")
 _EXACT = "smallint integer bigint hugeint decimal"
 _ORDERED = 'COLLATE "C"'
 _WIDE = "CAST({a} AS double precision)"
@@ -73,6 +80,7 @@ class PostgreSQL(Dialect):
         "varchar": frozenset({"varchar"}),
         "date": frozenset({"date"}),
         "timestamp": frozenset({"timestamp"}),
+        "timestamptz": frozenset({"timestamptz"}),
         "time": frozenset({"time"}),
         # The names of the standard, where a table is described without its database.
         "boolean": frozenset({"boolean"}),
@@ -145,6 +153,12 @@ class PostgreSQL(Dialect):
         super().__init__()
         self._cast: set[str] = set()
         """Texts that are decimals of the type they should have."""
+        self._plain: dict[str, tuple[str, str]] = {}
+        """By the text of a column that is cast to text: the column itself, and its type."""
+
+    def behaves(self, source_type: str, type: Type) -> bool:
+        text = type == VARCHAR and source_type not in ("", *self.TEXT_NUMBERS)
+        return text or super().behaves(source_type, type)
 
     def _scan(self, node: Scan) -> Select:
         query = super()._scan(node)
@@ -156,7 +170,33 @@ class PostgreSQL(Dialect):
                 own = f"double precision{column.type[len('DOUBLE') :]}"
                 columns[identifier] = text = f"CAST({columns[identifier]} AS {own})"
                 self._atoms.add(text)
+            own = column.source_type.lower()
+            if identifier not in self.opaque and column.type == "VARCHAR" and own not in _TEXTS:
+                plain = columns[identifier]
+                columns[identifier] = text = _AS_TEXT.get(own, "CAST({} AS text)").format(plain)
+                self._plain[text] = (plain, own)
+                self._atoms.add(text)
         return replace(query, columns=columns)
+
+    def comparison(self, operator: str, type: Type, left: Value, right: Value) -> str:
+        text = self.written(operator, type, left, right)
+        return self._indexed(left, [right], f"{{}} = {right.text}", text) if operator == "=" else text
+
+    def membership(self, type: Type, value: Value, members: Sequence[Value]) -> str:
+        listed = ", ".join(each.text for each in members)
+        return self._indexed(value, members, f"{{}} IN ({listed})", super().membership(type, value, members))
+
+    def _indexed(self, value: Value, others: Sequence[Value], plain: str, text: str) -> str:
+        """With a condition that an index of the column can be used for, and that is true wherever the exact one is."""
+        column, own = self._plain.get(value.text, ("", ""))
+        literal = _UUID if own == "uuid" else _ANY if own == "bpchar" else None
+        if literal is None or not all(
+            each.is_constant and (each.constant is None or literal.fullmatch(each.constant)) for each in others
+        ):
+            return text
+        both = f"({plain.format(column)} AND {text})"
+        self._atoms.add(both)
+        return both
 
     def string(self, value: str) -> str:
         """A literal that means the same whatever ``standard_conforming_strings`` is."""

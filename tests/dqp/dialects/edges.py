@@ -46,6 +46,8 @@ _TEXTS = [
     "NULL", "", "a", "A", "á", "Á", "a ", " a", "aB", "o'x", "b\\c", "100%", "a_b", "ß", "ss", "é", "e\u0301", "日本",
     "👍🏽x", "Brand#23", "z", "Z", "\t", "a\nb", "ab", "a?*[b]", "x" * 300, "0", "1994-01-01", "|", "a|b", "Ａ",
 ]  # fmt: skip
+_LETTERS = ["z", "a", "b", "o'x", "100%", ""]
+_LISTED = ", ".join("'" + each.replace("'", "''") + "'" for each in _LETTERS)
 _DATES = "NULL 1969-12-31 1970-01-01 2000-02-29 1900-02-28 0001-01-01 9999-12-31 2024-12-31 1994-01-01".split()
 _MOMENTS = [
     "NULL", "1969-12-31 23:59:59.999999", "1970-01-01 00:00:00", "2000-02-29 12:30:00.5", "1994-01-01 00:00:00",
@@ -64,24 +66,40 @@ VALUES: dict[str, list[str]] = {
     "timestamp": _MOMENTS,
     "blob": ["NULL", "", "a", "A", "é\\"],
     "time": ["NULL", "00:00:00", "23:59:59.999999", "12:30:00"],
+    "timestamptz": [
+        each if each == "NULL" else f"{each}Z" for each in _MOMENTS if each == "NULL" or "1970-01-02" < each < "2038"
+    ],
+    "uuid": [
+        "NULL",
+        "00000000-0000-0000-0000-000000000000",
+        "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+        "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A12",
+        "ffffffff-ffff-ffff-ffff-ffffffffffff",
+    ],
+    "char": ["NULL", "", "a", "A", "a ", "ab", "á", "Á", "o'x", "b\\c", "100%", "日本"],
+    "enum": ["NULL", *_LETTERS],
+    "inet": ["NULL", "10.0.0.1", "10.0.0.0/8", "9.255.0.1", "::1", "fe80::/10"],
 }
 _BEYOND = {"postgresql": {"double": ["NaN", "inf", "-inf"]}, "duckdb": {"double": ["NaN", "inf", "-inf"]}}
 TYPES: dict[str, dict[str, str]] = {
     "postgresql": {
         "boolean": "boolean", "smallint": "smallint", "integer": "integer", "bigint": "bigint",
         "decimal": "numeric(15,2)", "float": "real", "double": "double precision", "varchar": "varchar(400)",
-        "date": "date", "timestamp": "timestamp", "time": "time",
+        "date": "date", "timestamp": "timestamp", "time": "time", "timestamptz": "timestamptz", "uuid": "uuid",
+        "char": "char(5)", "enum": "letter", "inet": "inet",
     },
     "mariadb": {
         "tinyint": "tinyint", "smallint": "smallint", "integer": "int", "bigint": "bigint",
         "utinyint": "tinyint unsigned", "usmallint": "smallint unsigned", "uinteger": "int unsigned",
         "ubigint": "bigint unsigned", "decimal": "decimal(15,2)", "double": "double", "varchar": "varchar(400)",
-        "date": "date", "timestamp": "datetime(6)",
+        "date": "date", "timestamp": "datetime(6)", "timestamptz": "timestamp(6) null", "char": "char(5)",
+        "enum": f"enum({_LISTED})",
     },
     "sqlite": {
         "boolean": "boolean", "bigint": "integer", "double": "double", "varchar": "varchar(400)", "date": "date",
     },
-    "duckdb": {name: name for name in VALUES} | {"decimal": "decimal(15,2)"},
+    "duckdb": {name: name for name in VALUES if name not in ("char", "uuid", "enum", "inet")}
+              | {"decimal": "decimal(15,2)"},
 }  # fmt: skip
 """By dialect: the kinds that it has, and how a column is declared."""
 TYPES["mysql"] = TYPES["mariadb"]
@@ -117,6 +135,7 @@ _CAST = {
     "decimal": pa.decimal128(15, 2),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
 }
 
 
@@ -198,6 +217,8 @@ class Edge:
 def edge(dialect: str, url: str) -> Edge:
     driver = driver_for(url)
     declared = ", ".join(f"{kind}_{name} {type}" for kind, type in TYPES[dialect].items() for name in "xy")
+    if dialect == "postgresql":
+        driver.update(f"CREATE TYPE letter AS ENUM ({_LISTED})", cancellation=Cancellation())
     driver.update(f"CREATE TABLE edge (id bigint, g bigint, {declared})", cancellation=Cancellation())
     made = content(dialect)
     driver.load("edge", Stream(made.schema, iter(made.to_batches())), cancellation=Cancellation())
@@ -207,6 +228,7 @@ def edge(dialect: str, url: str) -> Edge:
     source = DriverSource("src", driver)
     catalog = Catalog(FederationSettings(), sources=[source])
     reference = duckdb.connect()
+    reference.execute("SET TimeZone = 'UTC'")
     whole = source.query("SELECT * FROM edge", cancellation=Cancellation()).table()  # noqa: F841
     reference.execute("CREATE SCHEMA src; CREATE TABLE src.edge AS FROM whole ORDER BY id")
     return Edge(dialect, driver, catalog, reference)

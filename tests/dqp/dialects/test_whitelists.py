@@ -31,6 +31,12 @@ _CONSTANTS = {
     "date": ["date '1970-01-01'", "'1994-01-01'", "date '2000-01-31' + interval 1 month",
              "timestamp '1970-01-01 01:00'"],
     "timestamp": ["timestamp '1970-01-01 00:00:00'", "'1994-01-01'", "date '2000-02-29'"],
+    "timestamptz": ["timestamptz '2000-02-29 12:30:00.5+00'", "'1994-01-01'", "date '1994-01-01'",
+                    "'2024-12-31 20:00:00.000001-03'", "timestamp '2000-02-29 12:30:00.5'"],
+    "uuid": ["'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'", "'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'", "'a'", "''"],
+    "char": ["'a'", "'a    '", "'A'", "''", "'     '", "'ab   '", "'ab'", "'á'", "'日本   '"],
+    "enum": ["'a'", "'A'", "''", "'nothing'"],
+    "inet": ["'10.0.0.1'", "'10.0.0.1/32'", "'10.0.0.0/8'", "''"],
     "boolean": [],
     "blob": [],
     "time": [],
@@ -134,6 +140,26 @@ OPERATIONS = sorted({operation for each in DIALECTS.values() for operation, _ in
 def test_every_entry_is_duckdbs(edges: Edge, operation: str) -> None:
     differing: list[str] = []
     for kind in [kind for name, kind in DIALECTS[edges.dialect].OPERATIONS if name == operation]:
+        if operation in _AGGREGATES:
+            differing += aggregated(edges, kind, [each.format(x=f"{kind}_x") for each in _AGGREGATES[operation]])
+        elif operation == "group":
+            differing += grouped(edges, kind)
+        elif operation == "order":
+            differing += sorted_by(edges, kind)
+        else:
+            differing += computed_all(edges, kind, operation)
+    assert not differing, "\n".join(differing[:400])
+
+
+AS_TEXT = ["=", "<>", "<", "<=", ">", ">=", "like", "case", "||", "substring", "length", "group", "order", "min", "max"]
+
+
+@pytest.mark.parametrize("kind", ["uuid", "char", "enum", "inet"])
+def test_what_arrives_as_text_is_computed_with_as_text(edges: Edge, kind: str) -> None:
+    if kind not in kinds(edges.dialect):
+        pytest.skip(f"{edges.dialect} has no {kind}")
+    differing: list[str] = []
+    for operation in AS_TEXT:
         if operation in _AGGREGATES:
             differing += aggregated(edges, kind, [each.format(x=f"{kind}_x") for each in _AGGREGATES[operation]])
         elif operation == "group":
