@@ -37,8 +37,8 @@ format: $(VENV)/.installed-test ## put the source in order
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-fuzz: $(VENV)/.installed-test ## generated queries against one DuckDB, until Ctrl-C or for SECONDS=…; RUNTIME=service or ray
-	$(BIN)/python -m tests.dqp.generated fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(RUNTIME),--runtime $(RUNTIME))
+fuzz: $(VENV)/.installed-test ## generated queries against one DuckDB, until Ctrl-C or for SECONDS=…; RUNTIME=service or ray, OVERTAKING=1
+	$(BIN)/python -m tests.dqp.generated fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(RUNTIME),--runtime $(RUNTIME)) $(if $(OVERTAKING),--overtaking)
 
 bench: $(VENV)/.installed-bench ## tables and plots of perf/, on real databases
 	$(BIN)/python -m perf

@@ -90,7 +90,12 @@ class Running:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        return (*self.context.remarks, *self.noted, *self.execution.remarks)
+        return (
+            *self.context.remarks,
+            *self.noted,
+            *self.execution.remarks,
+            *map(str, self.execution.overtakings.values()),
+        )
 
     @property
     def placement(self) -> Placement:

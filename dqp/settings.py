@@ -50,7 +50,8 @@ class FederationSettings:
     """``evaluators``: ``local``, URLs of evaluator services, or one ``ray://…``. ``memory_bytes`` is what the queries
     of one evaluator hold before they spill to disk, at least ``LEAST_MEMORY`` (0: DuckDB's own limit). ``lifetime``:
     seconds that statistics are taken for the present ones. ``pushdown``: what sources compute, one of ``PUSHDOWN``.
-    ``liveness_timeout``: seconds without a sign of life, while
+    ``second_chance``: a statement without a row after so many times its estimated seconds, and at least
+    ``second_chance_after``, is overtaken (0: never). ``liveness_timeout``: seconds without a sign of life, while
     a statement waits for its rows, until a service counts as lost. ``upload_bytes``: of tables that were loaded into a
     service's federation, of all sessions together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other
     tables with the same rows. ``functions``: operation calls by name, as they are configured; relative paths in them
@@ -61,6 +62,8 @@ class FederationSettings:
     memory_bytes: int = 0
     lifetime: float = field(default=300.0, metadata=config.POSITIVE)
     pushdown: str = "cost"
+    second_chance: float = field(default=5.0, metadata={"most": 1_000_000})
+    second_chance_after: float = field(default=1.0, metadata={"most": 1_000_000})
     liveness_timeout: float = field(default=10.0, metadata={"formerly": "silence", **config.POSITIVE})
     upload_bytes: int = 256_000_000
     sources: tuple[SourceSettings, ...] = ()

@@ -31,6 +31,7 @@ from dqp.planning.splitting import SPLIT_ROWS
 
 if TYPE_CHECKING:
     from dqp.planning.distribution.placement import Placement
+    from dqp.planning.second_chance import Chance, Overtaking
 
 log = logging.getLogger("dqp.execution.execution")
 
@@ -230,6 +231,10 @@ class Execution:
         """What runs, after all that was learnt, and where: leaves and exchanges are keys of measurements."""
         self.remarks: tuple[str, ...] = ()
         """What was adapted on the way, for people."""
+        self.chance: Chance | None = None
+        """What knows the alternatives of statements that give no row in time."""
+        self.overtakings: dict[Hashable, Overtaking] = {}
+        """Statements beside which their alternatives were started."""
         self.cancellation = Cancellation()
         self._given, self._parent = cancellation, directory
         self._lock = threading.Lock()
@@ -285,6 +290,12 @@ class Execution:
         """What bounds the statements that run at once in a source."""
         with self._lock:
             return self._slots.setdefault(source, Slots(self.options.connections))
+
+    def beside(self, cancellation: Cancellation) -> Execution:
+        """For other work of the same query, which can be stopped by itself: with the same bounds of its sources."""
+        other = Execution(cancellation, self.options, self._parent)
+        other._slots = self._slots
+        return other
 
     def at_end(self, close: Callable[[], None]) -> None:
         """``close`` is called when the attempt ends; the last one given first."""

@@ -41,6 +41,7 @@ from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import Source
 from dqp.execution.arriving import OTHER_COLUMNS, Arriving
 from dqp.execution.execution import Execution, Measure, named
+from dqp.execution.second_chance import overtakable
 from dqp.planning.splitting import divided
 from dqp.sql import dialects
 from dqp.sql.dialects import NotPushed, Statement
@@ -168,6 +169,7 @@ class Reading(Arriving):
         parts = [places(each, catalog, lost) for each in divided(remote, options.split_rows, options.splits)]
         self.columns = parts[0][0].statement.columns
         self._slots = execution.slots(remote.source)
+        self._chance = len(parts) == 1  # the parts of a scan have to have the same types
         fetches = [partial(self._fetch, part) for part in parts]
         super().__init__(fetches, [each for each, _ in self.columns], execution, measure, f"dqp-{remote.source}")
 
@@ -177,12 +179,18 @@ class Reading(Arriving):
             first_of(asked, self._measure, self._cancellation, self._lost)
 
     def _take(self, place: Place, touched: Callable[[], None]) -> None:
-        with _opened(place, self._catalog, self._execution) as stream:
+        opened = partial(_opened, place, self._catalog)
+        execution = self._execution
+        if self._chance:
+            stream = overtakable(opened, self.remote, self.columns, execution)
+        else:
+            stream = opened(execution.cancellation)
+        with stream:
             self.take(stream, touched)
 
 
-def _opened(place: Place, catalog: Catalog, execution: Execution) -> Stream:
-    statement, cancellation = place.statement, execution.cancellation
+def _opened(place: Place, catalog: Catalog, cancellation: Cancellation) -> Stream:
+    statement = place.statement
     probe(place, catalog, cancellation)
     tables = {each.name: each.data for each in statement.tables}
     stream = place.source.query(statement.sql, statement.parameters, cancellation=cancellation, **with_tables(tables))
@@ -259,7 +267,8 @@ def direct(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -
     cancellation: Cancellation = execution.cancellation
 
     def opened(place: Place, _: Callable[[], None]) -> Stream:
-        return _renamed(_opened(place, catalog, execution), place, cancellation, lost)
+        stream = overtakable(partial(_opened, place, catalog), remote, place.statement.columns, execution)
+        return _renamed(stream, place, cancellation, lost)
 
     asked = [Asked.of(each, partial(opened, each)) for each in places(remote, catalog, lost)]
     return first_of(asked, measure, cancellation, lost), measure

@@ -63,6 +63,11 @@ def fragments_of(placement: Placement, execution: Execution) -> tuple[Node, ...]
     in_tree: set[Hashable] = set(walk_deep(plan.tree))
     asked = [each for each in measured.values() if isinstance(each.key, Remote) and each.key not in in_tree]
     nodes += [Node("Asked first", (), each.where, Figures(), _figures(each), each.statements) for each in asked]
+    for overtaking in execution.overtakings.values():
+        if overtaking.won:
+            where = overtaking.remote.source
+            figures = Figures(seconds=(overtaking.first or 0.0) - overtaking.after)
+            nodes.append(Node("Computed here instead", (), where, Figures(), figures, overtaking.statements))
     return tuple(each for each in nodes if each is not None)
 
 

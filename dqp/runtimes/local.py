@@ -16,7 +16,7 @@ from dqp.catalog.catalog import Catalog
 from dqp.execution.engine import Engine, arrow_field
 from dqp.execution.execution import Execution, ExecutionOptions
 from dqp.execution.fetch import LOST, Lost, direct, places
-from dqp.execution.fragment import FragmentRunner, Leaf, Tuples, body_of
+from dqp.execution.fragment import Columns, FragmentRunner, Leaf, Tuples, body_of
 from dqp.execution.leaves import quoted, read_as, remotes
 from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
@@ -25,6 +25,7 @@ from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.partition import Plan
 from dqp.planning.distribution.placement import HERE, Placement
 from dqp.planning.parallel import in_parts
+from dqp.planning.second_chance import Alternative, Chance
 from dqp.planning.semijoins.adaptive import adapt, foreseen
 from dqp.planning.splitting import divided
 from dqp.runtimes import Runtime
@@ -63,6 +64,7 @@ class Local(Runtime):
         self._catalog = catalog
         self._operations = dict(operations or {})
         self._own = engine is None
+        self._settings = settings or FederationSettings()
         memory = settings.memory_bytes if settings is not None else 0
         self._engine = engine or Engine(memory_bytes=memory, directory=directory)
 
@@ -155,6 +157,9 @@ class Local(Runtime):
         if context is not None:
             tree, context = self._parted(query.tree, context, execution.options)
             query = replace(query, tree=tree, context=context)
+            if self._settings.second_chance and context.options.pushdown == "cost":
+                least, multiple = self._settings.second_chance_after, self._settings.second_chance
+                execution.chance = Chance(least, multiple, context, self._alternative)
         only = alone(query.tree)
         if only is not None:
             return self._through(only, query)
@@ -205,8 +210,18 @@ class Local(Runtime):
 
     def _begun(self, query: Query, readings: Readings) -> Stream:
         """The rows of a tree of several leaves, planned again with what was learnt."""
+        query.execution.placement = Placement.here(query.tree)
+        return self._here(query, readings)
+
+    def _alternative(self, alternative: Alternative, columns: Columns, execution: Execution) -> Stream:
+        """The rows of the alternative of a statement, computed in this process."""
+        readings = Readings(self._catalog, execution, Lost())
+        names, types = zip(*columns, strict=True)
+        tree = adapt(alternative.tree, alternative.context, readings.read, execution.options.inline_bytes)
+        return self._here(Query(tree, names, types, alternative.context, execution, readings.lost), readings)
+
+    def _here(self, query: Query, readings: Readings) -> Stream:
         execution = query.execution
-        execution.placement = Placement.here(query.tree)
         keys: dict[str, Hashable] = {"": ROOT}
 
         def input_of(path: str, leaf: Leaf) -> Tuples | Remote:

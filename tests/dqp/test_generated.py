@@ -22,7 +22,7 @@ BATCH = 50
 SHOWN = 2
 """Failures of a batch that are made small; the others are named."""
 EVERYWHERE, EAGERLY, HOSTILE, MYSQL, SPREAD = 70_000_000, 71_000_000, 72_000_000, 100_000, 90_000_000
-FORCED = 73_000_000
+FORCED, OVERTAKEN = 73_000_000, 74_000_000
 """The first seeds of those that are always the same."""
 
 
@@ -102,6 +102,15 @@ def test_steps_that_are_to_pay_change_no_answer(
 def test_whatever_sources_compute(pushdown: str, oracles: tuple[Oracle, Oracle], generated: Connected) -> None:
     with Connected(generated.urls, pushdown=pushdown) as federation:
         check(FORCED, 2 * BATCH, oracles, federation)
+
+
+def test_overtaken_at_random_moments(oracles: tuple[Oracle, Oracle], generated: Connected) -> None:
+    with Connected(generated.urls, overtaking=True) as federation:
+        asked = check(OVERTAKEN, BATCH, oracles, federation)
+        explained = "\n".join(federation.lab.explain(sql, analyze=True).text for sql in asked)
+        assert "was overtaken" in explained
+        assert "gave its first row itself" in explained
+        assert not federation.running()
 
 
 @pytest.mark.timeout(400)

@@ -92,7 +92,7 @@ def _best(
 ) -> Operator:
     """The tree as one statement, or with its root here over the best of its inputs, whatever takes less time."""
     before = 0.0 if whole is None else seconds(whole)
-    if whole is not None and (_plain(tree) or before < WORTHWHILE):
+    if whole is not None and (is_plain(tree) or before < WORTHWHILE):
         return whole
 
     def below(each: Operator, wanted: Set[str], context: Context) -> Operator:
@@ -128,18 +128,18 @@ def _whole(tree: Operator, needed: Set[str], context: Context) -> Remote | None:
     if (
         source is None
         or free(tree)
-        or (context.options.pushdown == "none" and not _plain(tree))
+        or (context.options.pushdown == "none" and not is_plain(tree))
         or _grows(tree, needed, source, context)
     ):
         return None
     return _remote(source, tree, needed, context)
 
 
-def _plain(tree: Operator) -> bool:
+def is_plain(tree: Operator) -> bool:
     """Whether it only reads a table: some of its rows, and what is computed from each alone."""
     if any(each.find(exp.Window, Nested) for each in tree.expressions):
         return False
-    return isinstance(tree, Scan) or (isinstance(tree, Filter | Project) and _plain(tree.input))
+    return isinstance(tree, Scan) or (isinstance(tree, Filter | Project) and is_plain(tree.input))
 
 
 def _apart(tree: Operator, needed: Set[str], pushed: Pushed, context: Context) -> Operator:

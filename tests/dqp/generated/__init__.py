@@ -17,5 +17,7 @@ written by hand too.
 
 ``--runtime service`` runs the plans on two evaluators behind a data service, ``--runtime ray`` on two of a local Ray
 cluster and over files alone; everything is spread there that can be. ``make fuzz SECONDS=600 RUNTIME=service`` is the
-same. With ``--eager`` whatever may pay (semi-joins, early aggregates …) is done, however small the tables.
+same. With ``--eager`` whatever may pay (semi-joins, early aggregates …) is done, however small the tables. With
+``--overtaking`` (``make fuzz OVERTAKING=1``) statements are overtaken by their alternatives, and sources answer at
+random moments; at the end no statement may run.
 """

@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--runtime", choices=["local", "service", "ray"], default="local", help="where plans run")
     parser.add_argument("--eager", action="store_true", help="steps that are to pay are taken always")
     parser.add_argument("--pushdown", choices=PUSHDOWN, default="cost", help="what sources compute")
+    parser.add_argument("--overtaking", action="store_true", help="statements are overtaken, sources answer at random")
     parser.add_argument("--sql", help="ask this instead of generated queries, once")
     parser.add_argument("--block", type=int, help="ask this block of questions with parameters alone, once")
     parser.add_argument("--blocks", action="store_true", help="ask blocks of questions with parameters alone")
@@ -74,7 +75,9 @@ def fuzz(wanted: argparse.Namespace) -> int:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         urls, evaluators = _placed(stack, directory, wanted.runtime)
         oracle, other = stack.enter_context(Oracle()), stack.enter_context(Oracle(backwards=True))
-        federation = stack.enter_context(differential.Connected(urls, evaluators, pushdown=wanted.pushdown))
+        federation = stack.enter_context(
+            differential.Connected(urls, evaluators, pushdown=wanted.pushdown, overtaking=wanted.overtaking)
+        )
         if wanted.sql is not None:
             actual = differential.difference(wanted.sql, oracle, federation)
             print("no difference" if actual is None else f"{actual.kind}\n{actual.detail}")
@@ -100,6 +103,9 @@ def fuzz(wanted: argparse.Namespace) -> int:
                     print("".join(f"{each}\n" for each in told), end="", flush=True)
         except KeyboardInterrupt:
             pass
+        left = federation.running()
+        failed += len(left)
+        print("".join(f"still running: {each}\n" for each in left), end="")
         print(f"{asked} queries in {time.monotonic() - start:.0f} s, {failed} failed; the last seed was {seed - 1}")
         return int(failed > 0)
 

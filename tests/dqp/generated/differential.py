@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any, Protocol, Self
 
 import duckdb
@@ -19,6 +21,7 @@ from dai.drivers import driver_for
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dai.streams.waiting import Condition
 from dqp.planning.distribution.spreading import Thresholds
 from dqp.runtimes.distributed import Distributed
 from tests.dqp.generated.oracle import fill
@@ -88,9 +91,41 @@ EAGER = {
 """What decides whether a step pays, set so that it always does: the tables here are too small for most."""
 
 
+OVERTAKING = {"second_chance": 1e-9, "second_chance_after": 0.0}
+MOMENT = 0.01
+"""Seconds that a source waits at most before it takes a statement, and before it gives the rows."""
+_RUNNING = {
+    "pg": "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+    "AND backend_type = 'client backend' AND state <> 'idle'",
+    "maria": "SELECT info FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID() "
+    "AND command <> 'Sleep'",
+}
+
+
+def _at_random(
+    query: Callable[..., Stream], random: Random, *args: Any, cancellation: Cancellation, **more: Any
+) -> Stream:
+    """The statement's rows at a moment of chance."""
+
+    def wait() -> None:
+        moment = Condition()
+        with moment:
+            moment.wait(cancellation, random.uniform(0.0, MOMENT))
+        cancellation.check()
+
+    def rows(stream: Stream) -> Iterator[pa.RecordBatch]:
+        wait()
+        yield from stream
+
+    wait()
+    stream = query(*args, cancellation=cancellation, **more)
+    return Stream(stream.schema, rows(stream), stream.close)
+
+
 class Connected:
     """A federation in this process over the databases at these URLs (alias to URL), on evaluators where there are
-    some: then everything has several fragments that can have. ``pushdown``: of its settings."""
+    some: then everything has several fragments that can have. ``pushdown``: of its settings. ``overtaking``: every
+    statement that does more than read a table is overtaken at once, and sources answer at random moments."""
 
     def __init__(
         self,
@@ -98,6 +133,7 @@ class Connected:
         evaluators: Sequence[str] = (),
         views: Mapping[str, str] | None = None,
         pushdown: str = "cost",
+        overtaking: bool = False,
     ) -> None:
         self.urls, self.evaluators = urls, evaluators
         self.lab = dqp.connect(
@@ -106,16 +142,31 @@ class Connected:
                 "evaluators": [*evaluators] or ["local"],
                 "views": dict(views or {}),
                 "pushdown": pushdown,
+                **(OVERTAKING if overtaking else {}),
             }
         )
+        coordinator = self.lab._coordinator
+        if overtaking:
+            assert coordinator is not None
+            for source in coordinator.catalog.sources.values():
+                source.query = partial(_at_random, source.query, Random(1))  # type: ignore[method-assign]
         if evaluators:
-            coordinator = self.lab._coordinator
             assert coordinator is not None
             assert isinstance(coordinator.runtime, Distributed)
             coordinator.runtime._thresholds = ALWAYS
 
     def answer(self, sql: str) -> pa.Table:
         return self.lab.sql(sql).arrow()
+
+    def running(self) -> list[str]:
+        """Statements that run in PostgreSQL and MariaDB."""
+        statements: list[str] = []
+        for source, sql in _RUNNING.items():
+            if not self.urls.get(source, "").startswith(("postgresql", "mariadb")):
+                continue
+            with closing(driver_for(self.urls[source])) as driver:
+                statements += driver.query(sql, cancellation=Cancellation()).table().column(0).to_pylist()
+        return statements
 
     def __enter__(self) -> Self:
         return self

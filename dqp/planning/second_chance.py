@@ -1,0 +1,102 @@
+"""What may overtake a statement that gives no row: the same subtree computed here, over its tables with filters and
+columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dai.streams.stream import Stream
+from dqp.algebra.operators import Names, Operator, Remote, identifiers
+from dqp.planning.context import Context
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.costing.work import elapsed
+from dqp.planning.rules.subtrees import is_plain, push_subtrees
+
+Columns = tuple[tuple[str, str], ...]
+"""(identifier, DuckDB type)."""
+SHARE = 0.25
+"""Of the alternative's estimated seconds, what a statement has at least: large inputs are not fetched lightly."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A subtree computed here. ``context``: its own; ``statement`` and ``here``: the estimated seconds of the statement
+    and of the alternative."""
+
+    tree: Operator
+    context: Context
+    statement: float
+    here: float
+
+    def after(self, multiple: float) -> float:
+        """Seconds without a row after which it starts."""
+        return max(multiple * self.statement, min(1.0, multiple) * SHARE * self.here)
+
+
+@dataclass(frozen=True)
+class Chance:
+    """What is known of the alternatives of one query's statements. ``least``: seconds that every statement has at
+    least; ``multiple``: of its estimate. ``run``: the rows of an alternative with these columns, as a part of an
+    execution."""
+
+    least: float
+    multiple: float
+    context: Context
+    run: Callable[[Alternative, Columns, Any], Stream]
+
+    def alternative(self, remote: Remote) -> Alternative | None:
+        return alternative(remote, self.context)
+
+
+@dataclass(frozen=True)
+class Overtaking:
+    """A statement beside which its alternative started ``after`` so many seconds. ``first``: seconds until the winner
+    had its first row; None: not known. ``estimated`` and ``here``: seconds of the statement and of the alternative.
+    ``failure`` and ``statements``: of the alternative."""
+
+    remote: Remote
+    estimated: float = 0.0
+    here: float = 0.0
+    after: float = 0.0
+    won: bool = False
+    first: float | None = None
+    failure: str | None = None
+    statements: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        expected = f"about {self.estimated:.2g} s expected"
+        begin = f"{self.remote.source}: a statement without a row after {self.after:.2g} s ({expected})"
+        if self.failure is not None:
+            return f"{begin} was to be overtaken, but computing it here failed: {self.failure}"
+        if self.won:
+            later = (self.first or 0.0) - self.after
+            return f"{begin} was overtaken: computed here, its first row came {later:.2g} s later; it was cancelled"
+        return f"{begin} was computed here beside it, but it gave its first row itself, after {self.first or 0.0:.2g} s"
+
+
+def has_alternative(remote: Remote) -> bool:
+    """Whether the statement does more than read a table."""
+    return not is_plain(remote.tree)
+
+
+def alternative(remote: Remote, context: Context) -> Alternative | None:
+    """None where the source has to compute the subtree, or where that is all the same."""
+    own = replace(
+        context,
+        estimator=Estimator(),
+        names=Names(identifiers(remote.tree)),
+        options=replace(context.options, pushdown="none"),
+        types=dict(context.types),
+        remarks=[],
+    )
+    tree = push_subtrees(remote.tree, own)
+    if isinstance(tree, Remote):
+        return None
+    own.learn(tree)
+
+    def seconds(of: Operator) -> float:
+        return elapsed(of, own.estimator, own.dialect, lambda _: 1)
+
+    return Alternative(tree, own, seconds(remote), seconds(tree))

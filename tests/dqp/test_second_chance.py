@@ -1,0 +1,210 @@
+"""A statement without a row is overtaken by the same computed here: right answers, and nothing left running."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from sqlglot import exp
+
+import dqp
+from dai.drivers import Driver, DriverOptions, driver_for
+from dai.errors import DatabaseUnavailableError, DataError
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.algebra.operators import Aggregate, Join, Names, Operator, Remote, Scan, column
+from dqp.catalog.catalog import Catalog
+from dqp.catalog.sources import DriverSource
+from dqp.coordinator import Coordinator
+from dqp.planning.context import Context
+from dqp.planning.costing.cost import Estimator
+from dqp.runtimes.local import Local
+from dqp.settings import FederationSettings
+from tests.dqp.doubles import Double, batch, catalog_of, execution, numbers
+
+TRAPS = {
+    "mariadb": "b.g = a.g AND b.v > a.v AND b.w < a.w",
+    "postgresql": "b.v > a.v AND b.w < a.w",
+}
+"""For each row the source reads all others, whatever it knows of the table."""
+RUNNING = {
+    "mariadb": "SELECT COUNT(*) AS n FROM information_schema.processlist WHERE info LIKE '%EXISTS (SELECT 1%' "
+    "AND info NOT LIKE '%processlist%'",
+    "postgresql": "SELECT COUNT(*) AS n FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%EXISTS (SELECT%' "
+    "AND query NOT LIKE '%pg_stat_activity%'",
+}
+MORE = {
+    "mariadb": "INSERT INTO sales SELECT seq, seq % 100, seq, seq FROM seq_{}_to_{}",
+    "postgresql": "INSERT INTO sales SELECT seq, seq % 100, seq, seq FROM generate_series({}, {}) AS seq",
+}
+ANALYSE = {"mariadb": "ANALYZE TABLE sales", "postgresql": "ANALYZE sales"}
+ROWS = 40_000
+EAGER: dict[str, Any] = {"second_chance": 1e-9, "second_chance_after": 0.0}
+
+
+@pytest.fixture(params=list(TRAPS))
+def trap(request: pytest.FixtureRequest) -> Iterator[tuple[str, str, Driver]]:
+    """The product, the URL and a driver of a database with a small table ``sales``."""
+    url = request.getfixturevalue({"mariadb": "mariadb_url", "postgresql": "postgres_url"}[request.param])
+    with closing(driver_for(url)) as driver:
+        create = "CREATE TABLE sales (id INT PRIMARY KEY, g INT NOT NULL, v INT NOT NULL, w INT NOT NULL)"
+        driver.update(create, cancellation=Cancellation())
+        driver.update(MORE[request.param].format(1, 100), cancellation=Cancellation())
+        driver.update(ANALYSE[request.param], cancellation=Cancellation())
+        yield request.param, url, driver
+
+
+def query(product: str) -> str:
+    inner = f"SELECT 1 FROM m.sales b WHERE {TRAPS[product]}"
+    return f"SELECT COUNT(*) AS n FROM m.sales a WHERE NOT EXISTS ({inner})"
+
+
+def running(product: str, driver: Driver) -> int:
+    return int(driver.query(RUNNING[product], cancellation=Cancellation()).table().column(0)[0].as_py())
+
+
+def test_a_statement_that_takes_far_longer_than_estimated(trap: tuple[str, str, Driver]) -> None:
+    product, url, driver = trap
+    with dqp.connect({"sources": {"m": url}, "second_chance_after": 0.1}) as lab:
+        assert "EXISTS (SELECT 1" in lab.explain(query(product)).text
+        driver.update(MORE[product].format(101, ROWS), cancellation=Cancellation())
+        explained = lab.explain(query(product), analyze=True).text
+        assert "was overtaken: computed here" in explained
+        assert "Computed here instead" in explained
+        assert not running(product, driver)
+        assert lab.sql(query(product)).arrow().to_pylist() == [{"n": ROWS}]
+        assert not running(product, driver)
+
+
+@pytest.mark.parametrize("connections", [1, 2])
+def test_connections_are_limited(trap: tuple[str, str, Driver], connections: int) -> None:
+    """The alternative has two statements. Where no connection is free it gives up, and the statement goes on."""
+    product, url, driver = trap
+    with closing(driver_for(url, DriverOptions(pool_size=connections, pool_wait=0.2))) as few:
+        catalog = Catalog(FederationSettings(), sources=[DriverSource("m", few, own=False)])
+        coordinator = Coordinator(settings := FederationSettings(**EAGER), runtime=Local(catalog, settings))
+        coordinator.catalog = catalog
+        driver.update(MORE[product].format(101, 4_000), cancellation=Cancellation())
+        running = coordinator.run(coordinator.plan(query(product)), cancellation=Cancellation())
+        assert running.stream.table().to_pylist() == [{"n": 4_000}]
+        assert few.pool_state()["open"] <= connections
+        assert few.pool_state()["open"] == few.pool_state()["idle"]
+        coordinator.close()
+
+
+# --- the rules of the race, with sources that answer as a test says ---
+
+
+def tree() -> Remote:
+    """A join of a table with itself: one statement. Computed here, one of the table."""
+    table = numbers("pg")
+    one, other = (Scan(table, ((f"{each}id", "id"), (f"{each}v", "v"))) for each in "ab")
+    equal = exp.EQ(this=column("aid"), expression=column("bid"))
+    joined: Operator = Join(one, other, "inner", equal)
+    counted = (("n", exp.Count(this=exp.Star(), big_int=True)), ("most", exp.Max(this=column("bv"))))
+    return Remote("pg", Aggregate(joined, (), counted))
+
+
+def answered(catalog: Catalog, **settings: Any) -> tuple[list[dict[str, Any]], str]:
+    """The rows, and what is said of the race."""
+    remote = tree()
+    local = Local(catalog, FederationSettings(**{**EAGER, **settings}))
+    context = Context(catalog, Estimator(), Names())
+    with execution() as run:
+        stream = local.run(remote, ["n", "most"], ["BIGINT", "BIGINT"], context, run)
+        rows = stream.table().to_pylist()
+        said = "\n".join(map(str, run.overtakings.values()))
+    local.close()
+    return rows, said
+
+
+def never(cancellation: Cancellation) -> Stream:
+    """No row until it is cancelled."""
+    stopped = threading.Event()
+    with cancellation.on_cancel(stopped.set):
+        stopped.wait()
+    cancellation.check()
+    raise AssertionError
+
+
+WHOLE = pa.record_batch({"n": pa.array([1_000], pa.int64()), "most": pa.array([70], pa.int32())})
+
+
+class Raced:
+    """What a source does with the statement (of the join) and with the alternative's (of the table)."""
+
+    def __init__(self, statement: str, alternative: str) -> None:
+        self.does = {True: statement, False: alternative}
+        self.asked = threading.Event()
+        self.waiting = self.cancelled = 0
+
+    def __call__(self, sql: str, cancellation: Cancellation) -> Stream:
+        if "LIMIT 0" in sql:  # asks for the types
+            return Stream.of(batch(1, 0))
+        joined = "JOIN" in sql or "COUNT" in sql
+        if not joined:
+            self.asked.set()
+        does = self.does[joined]
+        if does == "waits":
+            self.waiting += 1
+            try:
+                return never(cancellation)
+            finally:
+                self.cancelled += 1
+        if does == "fails later":
+            self.asked.wait()
+            raise DatabaseUnavailableError("gone.") if joined else DataError("a value")
+        if does == "fails":
+            raise DataError("a value")
+        if does == "rows later":
+            self.asked.wait()
+        data = WHOLE if joined else batch(1, 5)
+        if not joined and '"v"' not in sql:
+            data = data.select(["id"])
+        if does == "accepted":
+
+            def rows() -> Iterator[pa.RecordBatch]:
+                yield data.slice(0, 0)
+                never(cancellation)
+
+            return Stream(data.schema, rows())
+        return Stream.of(data)
+
+
+STATEMENT = [{"n": 1_000, "most": 70}]
+HERE = [{"n": 5, "most": 50}]
+
+
+@pytest.mark.parametrize(
+    ("statement", "alternative", "rows", "said"),
+    [
+        ("waits", "rows", HERE, "was overtaken"),
+        ("accepted", "rows", HERE, "was overtaken"),
+        ("rows later", "waits", STATEMENT, "gave its first row itself"),
+        ("fails later", "rows", HERE, "was overtaken"),
+        ("rows later", "fails", STATEMENT, ""),
+    ],
+)
+def test_who_wins(statement: str, alternative: str, rows: list[dict[str, Any]], said: str) -> None:
+    raced = Raced(statement, alternative)
+    actual, words = answered(catalog_of(Double("pg", raced)))
+    assert actual == rows
+    assert said in words
+    assert raced.cancelled == raced.waiting
+    assert bool(raced.cancelled) == ("waits" in (statement, alternative))
+
+
+@pytest.mark.parametrize("second_chance", [0.0, 5.0])
+def test_the_setting(second_chance: float) -> None:
+    local = Local(catalog_of(Double("pg", Raced("rows", "fails"))), FederationSettings(second_chance=second_chance))
+    with execution() as run:
+        local.run(tree(), ["n", "most"], ["BIGINT", "BIGINT"], Context(None, Estimator(), Names()), run).table()
+        assert (run.chance is not None) == bool(second_chance)
+    local.close()
+
+
+def test_both_fail() -> None:
+    with pytest.raises(DatabaseUnavailableError, match=r"gone\. Computed here instead, it failed too: pg: a value"):
+        answered(catalog_of(Double("pg", Raced("fails later", "fails"))))
