@@ -43,6 +43,7 @@ from dqp.planning.common_subtrees import Sharing
 from dqp.planning.context import Context, Options
 from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.placement import Placement
+from dqp.planning.learning import LEAST_SECONDS, learn
 from dqp.planning.rules import optimise
 from dqp.runtimes import Runtime, runtime_of
 from dqp.settings import FederationSettings
@@ -136,7 +137,7 @@ class Coordinator:
         Raises StatementError with the position in ``sql``, NotAQueryError, ParameterError, LimitError for a query that
         is nested too deeply or has too many tables, the error of a needed source that cannot list its tables, and the
         cancellation's cause."""
-        version = self.catalog.version
+        version = self.catalog.version + self.catalog.learned.version
         key = (sql, spelled(parameters), version)
         with self._lock:
             if version != self._version:
@@ -176,12 +177,15 @@ class Coordinator:
     def _optimised(self, tree: Operator, cancellation: Cancellation | None) -> tuple[Operator, Context]:
         context = Context(
             catalog=self.catalog,
-            estimator=Estimator(),
+            estimator=Estimator(self.catalog.learned),
             names=Names(identifiers(tree)),
             options=Options(functions=frozenset(self.operations), pushdown=self.settings.pushdown),
             cancellation=cancellation,
         )
-        return optimise(tree, context), replace(context, cancellation=None)
+        tree = optimise(tree, context)
+        for each in context.estimator.corrections:
+            context.remark(each)
+        return tree, replace(context, cancellation=None)
 
     def query(
         self,
@@ -255,6 +259,7 @@ class Coordinator:
         """Begins the query; its schema is known when this returns. ``profiled``: every operator is measured.
         ChangedError where a table was changed since it was planned."""
         execution = Execution(cancellation, profiled=profiled)
+        begin = time.perf_counter()
         try:
             begun(execution)
             with _not_too_deep():
@@ -266,7 +271,14 @@ class Coordinator:
             raise
         stream = running.stream
         close = partial(_finish, stream, execution)
-        return replace(running, stream=Stream(stream.schema, _finishing(stream, execution), close))
+        rows = _finishing(stream, execution, partial(self._learn, running, begin))
+        return replace(running, stream=Stream(stream.schema, rows, close))
+
+    def _learn(self, running: Running, begin: float) -> None:
+        """From a query that ended, what its next plan may know."""
+        if time.perf_counter() - begin >= LEAST_SECONDS:
+            execution, context = running.execution, running.context
+            learn(running.planned.tree, context, execution.measurements(), execution.overtakings.values())
 
     def _run(
         self, planned: Planned, tree: Operator, context: Context, execution: Execution, batch_rows: int | None
@@ -315,7 +327,7 @@ class Coordinator:
         calls = {name: each.seconds / each.concurrent for name, each in self.operations.items()}
         if not analyze:
             # Estimates of its own: those of the plan are not for several threads at once.
-            context = replace(planned.context, estimator=Estimator())
+            context = replace(planned.context, estimator=planned.context.estimator.again())
             placement = self.runtime.placed(planned.tree, context)
             first = () if planned.probe is None else (asked_first(planned.probe.remote, context),)
             shared = (remark for each in placement.plan.fragments for remark in Sharing(each.tree).remarks)
@@ -334,7 +346,7 @@ class Coordinator:
         if after is not None:
             seconds["first rows after"] = after
         placement, execution = running.placement, running.execution
-        context = replace(running.context, estimator=Estimator())
+        context = replace(running.context, estimator=running.context.estimator.again())
         root = node_of(placement, context, calls, execution)
         if root.actual is None:
             root = replace(root, actual=Figures(rows=rows))
@@ -350,10 +362,11 @@ class Coordinator:
         self.catalog.close()
 
 
-def _finishing(stream: Stream, execution: Execution) -> Iterator[pa.RecordBatch]:
-    """The stream; at its end, its failure or when it is closed, the execution is closed too."""
+def _finishing(stream: Stream, execution: Execution, ended: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+    """The stream; at its end ``ended`` is called. Then, at its failure or when it is closed, the execution closes."""
     with execution, stream:
         yield from stream
+        ended()
 
 
 def _finish(stream: Stream, execution: Execution) -> None:

@@ -29,6 +29,7 @@ from dqp.algebra import types
 from dqp.algebra.arrival import Probes
 from dqp.algebra.table import Table, list_type, named, table_of
 from dqp.catalog.diagnosis import explained
+from dqp.catalog.learned import Learned
 from dqp.catalog.reflection import Reflected, Reflection
 from dqp.catalog.replicas import Replicas
 from dqp.catalog.sources import DescribedSource, Source, sources_of
@@ -60,6 +61,7 @@ class Catalog:
         self.uploads = Uploads()
         self._lock = threading.Lock()
         self.probes = Probes()
+        self.learned = Learned(settings.lifetime)
         self._validator: tuple[int, Validator] | None = None
         self._functions = {
             name: Signature(tuple(each.get("arguments", ())), each.get("returns", types.TEXT))

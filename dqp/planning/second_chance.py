@@ -10,7 +10,6 @@ from typing import Any
 from dai.streams.stream import Stream
 from dqp.algebra.operators import Names, Operator, Remote, identifiers
 from dqp.planning.context import Context
-from dqp.planning.costing.cost import Estimator
 from dqp.planning.costing.work import elapsed
 from dqp.planning.rules.subtrees import is_plain, push_subtrees
 
@@ -85,7 +84,7 @@ def alternative(remote: Remote, context: Context) -> Alternative | None:
     """None where the source has to compute the subtree, or where that is all the same."""
     own = replace(
         context,
-        estimator=Estimator(),
+        estimator=context.estimator.again(),
         names=Names(identifiers(remote.tree)),
         options=replace(context.options, pushdown="none"),
         types=dict(context.types),

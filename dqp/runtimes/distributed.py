@@ -257,7 +257,7 @@ class Distributed(Local):
         at_hand: Mapping[Remote, pa.Table],
     ) -> Plan:
         """The plan by what is known now."""
-        context = replace(context, estimator=Estimator())
+        context = replace(context, estimator=context.estimator.again())
         for node in walk(tree):
             if isinstance(node, Remote) and node in at_hand:
                 context.estimator.measured(node, at_hand[node])

@@ -21,7 +21,6 @@ from dqp.execution.leaves import quoted, read_as, remotes
 from dqp.execution.readings import Readings
 from dqp.execution.service_calls import Operation
 from dqp.planning.context import Context
-from dqp.planning.costing.cost import Estimator
 from dqp.planning.distribution.partition import Plan
 from dqp.planning.distribution.placement import HERE, Placement
 from dqp.planning.parallel import in_parts
@@ -176,7 +175,7 @@ class Local(Runtime):
     def _parted(self, tree: Operator, context: Context, options: ExecutionOptions) -> tuple[Operator, Context]:
         """The tree with large aggregates made in parts, and a context of its own: a plan may be run by several threads
         at once, and again."""
-        own = replace(context, estimator=Estimator(), types=dict(context.types), remarks=[])
+        own = replace(context, estimator=context.estimator.again(), types=dict(context.types), remarks=[])
         return (in_parts(tree, own, options.split_rows) if options.splits > 1 else tree), own
 
     def _through(self, remote: Remote, query: Query) -> Stream:

@@ -74,6 +74,9 @@ def test_a_statement_that_takes_far_longer_than_estimated(trap: tuple[str, str, 
         assert "was overtaken: computed here" in explained
         assert "Computed here instead" in explained
         assert not running(product, driver)
+        again = lab.explain(query(product)).text
+        assert "a statement like this took" in again
+        assert "EXISTS (SELECT 1" not in again
         assert lab.sql(query(product)).arrow().to_pylist() == [{"n": ROWS}]
         assert not running(product, driver)
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dqp.algebra.table import Table
+    from dqp.catalog.learned import Learned
 
 
 ROUND_TRIP = 3e-3
@@ -45,6 +46,9 @@ LOCAL_ROW = 5e-8
 LOCAL_BUILD = 1e-7
 """Seconds to put one row into a hash table of DuckDB."""
 
+COUNTED = (Filter, Join, Aggregate, Distinct, SetOperation)
+"""Operators that change the number of rows, and say nothing but how."""
+
 
 def costs(dialect: str) -> Costs:
     """The cost constants of sources of the dialect."""
@@ -52,19 +56,39 @@ def costs(dialect: str) -> Costs:
 
 
 class Estimator:
-    """Estimates trees, each tree object once. Not thread-safe."""
+    """Estimates trees, each tree object once. ``learned``: actual figures, which count more. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, learned: Learned | None = None) -> None:
+        self.learned = learned
+        self.corrections: dict[str, None] = {}
+        """What was learned and changes estimates, for people."""
         self._known: dict[int, tuple[Operator, Estimate]] = {}
         self._tables: dict[int, tuple[Table, dict[str, ColumnStatistics]]] = {}
+
+    def again(self) -> Estimator:
+        """Another one that knows as much."""
+        return Estimator(self.learned)
 
     def of(self, tree: Operator) -> Estimate:
         cached = self._known.get(id(tree))
         if cached is not None:
             return cached[1]
         estimate: Estimate = getattr(self, "_" + type(tree).__name__.lower())(tree)
+        if self.learned is not None and isinstance(tree, COUNTED):
+            rows = self.learned.rows(tree)
+            if rows is not None:
+                self.corrections[f"{rows:,.0f} rows came the last time, about {estimate.rows:,.0f} expected"] = None
+                estimate = replace(estimate, rows=max(1.0, rows))
         self._known[id(tree)] = (tree, estimate)
         return estimate
+
+    def seconds(self, tree: Remote) -> float:
+        """Seconds that the statement took to its first row, as far as that was learned."""
+        seconds = None if self.learned is None else self.learned.seconds(tree.tree)
+        if seconds is None:
+            return 0.0
+        self.corrections[f"{tree.source}: a statement like this took {seconds:.2g} s, at least"] = None
+        return seconds
 
     def measured(self, tree: Operator, data: pa.Table) -> None:
         """Sets known statistics of a tree, or of some of its columns; later estimates start from them."""

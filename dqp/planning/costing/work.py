@@ -218,6 +218,7 @@ def elapsed(
         if not properties(dialect(each.source)).SINGLE_THREADED and not _streams(each.tree):
             there -= min(scans, whole) * read[each] * PARALLEL
         seconds[each] = there / parts(each) + left * kept[each] * estimator.fetch(each, dialect(each.source))
+        seconds[each] = max(seconds[each], left * kept[each] * estimator.seconds(each))
     first = {each: max((seconds.get(one, 0.0) for one in after[each]), default=0.0) for each in remotes}
     longest = max((seconds[each] + first[each] for each in remotes), default=0.0)
     here = Work(estimator, "duckdb")

@@ -1,0 +1,97 @@
+"""The shape of a tree as a text: equal for trees that compute the same, whatever their identifiers are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlglot import exp
+
+from dqp.algebra.operators import (
+    Aggregate,
+    Filter,
+    Join,
+    Nested,
+    Operator,
+    Project,
+    Remote,
+    Scan,
+    SetOperation,
+    Sort,
+    Verbatim,
+    conjuncts,
+)
+
+
+def shape_of_rows(tree: Operator) -> str:
+    """Equal for trees with the same rows, whatever their columns are."""
+    return _Shape(of_rows=True).text(tree)
+
+
+def shape_of_work(tree: Operator) -> str:
+    """Equal for trees that do the same work, but for the constants in their expressions."""
+    return _Shape(of_rows=False).text(tree)
+
+
+class _Shape:
+    def __init__(self, *, of_rows: bool) -> None:
+        self._of_rows = of_rows
+        self._names: dict[str, str] = {}
+        """What an identifier is: a column of the tree's n-th table, or an expression."""
+        self._scans = 0
+
+    def text(self, tree: Operator) -> str:
+        if isinstance(tree, Remote):
+            return self.text(tree.tree)
+        inputs = [self.text(each) for each in tree.inputs]
+        words: list[str] = []
+        if isinstance(tree, Scan):
+            self._scans += 1
+            self._names |= {identifier: f"{self._scans}.{name}" for identifier, name in tree.items}
+            words = [repr(tree.table.identity)]
+        elif isinstance(tree, Project):
+            self._named(tree.items)
+            words = [] if self._of_rows else self._words(each for each in tree.expressions if not _column(each))
+        elif isinstance(tree, Aggregate):
+            keys = self._words(each for _, each in tree.keys)
+            words = [*keys, repr(tree.sets and sorted(map(len, tree.sets)))]
+            words += [] if self._of_rows else self._words(each for _, each in tree.aggregates)
+            self._named((*tree.keys, *tree.aggregates))
+        elif isinstance(tree, Filter | Join):
+            words = self._words(conjuncts(tree.condition))
+            words += [tree.kind] if isinstance(tree, Join) else []
+        elif isinstance(tree, SetOperation):
+            self._names |= {
+                name: self._names.get(left, left) for name, left in zip(tree.names, tree.left.columns, strict=True)
+            }
+            words = [tree.kind, str(tree.all)]
+        elif isinstance(tree, Sort):
+            words = [*self._words(tree.keys), repr((tree.limit, tree.offset))]
+        elif isinstance(tree, Verbatim):
+            words = [tree.query.sql(dialect="duckdb")]
+        if not words and isinstance(tree, Project):
+            return inputs[0]
+        return f"{type(tree).__name__}({'; '.join((*words, *inputs))})"
+
+    def _named(self, items: Iterable[tuple[str, exp.Expression]]) -> None:
+        self._names |= {name: self._word(each) for name, each in items}
+
+    def _words(self, expressions: Iterable[exp.Expression]) -> list[str]:
+        return sorted(map(self._word, expressions))
+
+    def _word(self, expression: exp.Expression) -> str:
+        return expression.transform(self._change).sql(dialect="duckdb")
+
+    def _change(self, node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Column):
+            return exp.Var(this=self._names.get(node.name, node.name))
+        if isinstance(node, Nested):
+            return exp.Var(this=f"{node.kind} {self._word(node.this) if node.this else ''} {self.text(node.plan)}")
+        if self._of_rows:
+            return node
+        if isinstance(node, exp.In) and all(isinstance(each, exp.Literal) for each in node.expressions):
+            return exp.EQ(this=node.this.transform(self._change), expression=exp.Var(this="?"))
+        return exp.Var(this="?") if isinstance(node, exp.Literal) else node
+
+
+def _column(expression: exp.Expression) -> bool:
+    return isinstance(expression, exp.Column)

@@ -1,0 +1,179 @@
+"""What a query that ended teaches the next plan: rows and seconds by the shape of a statement."""
+
+from dataclasses import replace
+
+import pytest
+from sqlglot import exp, parse_one
+
+from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, column
+from dqp.algebra.shapes import shape_of_rows, shape_of_work
+from dqp.algebra.table import Table
+from dqp.catalog import learned as store
+from dqp.catalog.learned import Learned
+from dqp.execution.execution import Measurement
+from dqp.planning.context import Context
+from dqp.planning.costing.cost import Estimator
+from dqp.planning.learning import FACTOR, LEAST_SECONDS, learn
+from dqp.planning.rules.subtrees import push_subtrees
+from dqp.planning.second_chance import Overtaking
+from tests.dqp.doubles import Double, catalog_of, numbers, remote
+
+LIFETIME = 100.0
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def scan(table: Table, prefix: str = "") -> Scan:
+    return Scan(table, ((f"{prefix}id", "id"), (f"{prefix}v", "v")))
+
+
+def filtered(table: Table, condition: str, prefix: str = "") -> Filter:
+    return Filter(scan(table, prefix), parse_one(condition, dialect="duckdb"))
+
+
+def joined(table: Table) -> Operator:
+    """Rows of a table counted with those of the same that are later: one statement."""
+    later = exp.GT(this=column("bv"), expression=column("av"))
+    join = Join(scan(table, "a"), scan(table, "b"), "anti", later)
+    return Aggregate(join, (), (("n", exp.Count(this=exp.Star(), big_int=True)),))
+
+
+TABLE = numbers("pg", 100_000.0)
+OTHER = numbers("maria", 100_000.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "rows", "work"),
+    [
+        (filtered(TABLE, '"v" = 1'), filtered(TABLE, '"v" = 1'), True, True),
+        (filtered(TABLE, '"v" = 1'), filtered(TABLE, '"xv" = 1', "x"), True, True),
+        (filtered(TABLE, '"v" = 1'), filtered(TABLE, '"v" = 2'), False, True),
+        (filtered(TABLE, '"v" = 1 AND "id" > 2'), filtered(TABLE, '"id" > 2 AND "v" = 1'), True, True),
+        (filtered(TABLE, '"v" IN (1, 2)'), filtered(TABLE, '"v" IN (1, 2, 3)'), False, True),
+        (filtered(TABLE, '"v" = 1'), filtered(TABLE, '"id" = 1'), False, False),
+        (filtered(TABLE, '"v" = 1'), filtered(OTHER, '"v" = 1'), False, False),
+        (filtered(TABLE, '"v" = 1'), Remote("pg", filtered(TABLE, '"v" = 1')), True, True),
+        (filtered(TABLE, '"v" = 1'), Project(filtered(TABLE, '"v" = 1'), (("x", column("v")),)), True, True),
+        (
+            filtered(TABLE, '"v" = 1'),
+            Project(filtered(TABLE, '"v" = 1'), (("x", parse_one('"v" + 1')),)),
+            True,
+            False,
+        ),
+        (
+            Filter(Project(scan(TABLE), (("x", column("v")),)), parse_one('"x" = 1')),
+            filtered(TABLE, '"v" = 1'),
+            True,
+            True,
+        ),
+    ],
+)
+def test_shapes(one: Operator, other: Operator, rows: bool, work: bool) -> None:
+    assert (shape_of_rows(one) == shape_of_rows(other)) == rows
+    assert (shape_of_work(one) == shape_of_work(other)) == work
+
+
+def test_rows_and_work_are_apart() -> None:
+    learned = Learned(LIFETIME)
+    learned.learn_rows(scan(TABLE), 5.0)
+    assert (learned.rows(scan(TABLE)), learned.seconds(scan(TABLE))) == (5.0, None)
+
+
+def test_it_is_forgotten_after_the_lifetime() -> None:
+    clock = Clock()
+    learned = Learned(LIFETIME, clock)
+    learned.learn_rows(scan(TABLE), 5.0)
+    version = learned.version
+    clock.now = LIFETIME - 1
+    assert (learned.rows(scan(TABLE)), learned.version) == (5.0, version)
+    clock.now = LIFETIME + 1
+    assert learned.version != version
+    assert learned.rows(scan(TABLE)) is None
+
+
+def test_it_is_forgotten_with_the_statistics() -> None:
+    learned = Learned(LIFETIME)
+    learned.learn_rows(scan(TABLE), 5.0)
+    assert learned.rows(scan(replace(TABLE, rows=7.0))) is None
+    assert learned.rows(scan(TABLE)) is None
+
+
+def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MOST", 2)
+    learned = Learned(LIFETIME)
+    trees = [filtered(TABLE, f'"v" = {each}') for each in range(3)]
+    for rows, each in enumerate(trees):
+        learned.learn_rows(each, rows)
+        learned.rows(trees[0])
+    assert [learned.rows(each) for each in trees] == [0, None, 2]
+    monkeypatch.setattr(store, "MOST_CHARACTERS", 10)
+    learned.learn_rows(trees[1], 1)
+    assert learned.rows(trees[1]) is None
+
+
+def test_the_same_again_changes_no_plan() -> None:
+    learned = Learned(LIFETIME)
+    versions = []
+    for seconds in (1.0, 1.2, 9.0):
+        learned.learn_seconds(scan(TABLE), seconds)
+        versions.append(learned.version)
+    assert versions[0] == versions[1] != versions[2]
+
+
+def planned(learned: Learned) -> Context:
+    return Context(catalog_of(Double("pg", lambda *_: pytest.fail("asked"))), Estimator(learned), Names())
+
+
+@pytest.mark.parametrize(
+    ("state", "rows", "expected"),
+    [("done", 70_000, 70_000), ("done", 120, 120), ("done", 6_000, None), ("stopped", 70_000, None)],
+)
+def test_rows(state: str, rows: int, expected: int | None) -> None:
+    learned = Learned(LIFETIME)
+    tree = Remote("pg", filtered(TABLE, '"v" = 1'))
+    context = planned(learned)
+    before = context.estimator.rows(tree)
+    learn(tree, context, [Measurement(tree, rows=rows, state=state)], [])
+    assert Estimator(learned).rows(filtered(TABLE, '"xv" = 1', "x")) == (expected or before)
+
+
+def test_statements_that_no_plan_has_teach_nothing() -> None:
+    learned = Learned(LIFETIME)
+    learn(
+        remote(TABLE),
+        planned(learned),
+        [Measurement(Remote("pg", filtered(TABLE, '"v" = 1')), state="done", rows=9_000)],
+        [],
+    )
+    assert not learned.version
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(60.0, True), (LEAST_SECONDS / 2, False)])
+def test_seconds(seconds: float, known: bool) -> None:
+    """A statement that took far longer than expected is not sent again as it was."""
+    learned = Learned(LIFETIME)
+    small = numbers("pg", 100.0, high=100)
+    before = push_subtrees(joined(small), planned(learned))
+    assert isinstance(before, Remote)
+    learn(before, planned(learned), [Measurement(before, state="done", rows=1, first=seconds)], [])
+    context = planned(learned)
+    assert isinstance(push_subtrees(joined(small), context), Remote) != known
+    assert bool(context.estimator.corrections) == known
+
+
+def test_an_overtaken_statement_takes_longer_than_its_alternative() -> None:
+    learned = Learned(LIFETIME)
+    small = numbers("pg", 100.0, high=100)
+    before = push_subtrees(joined(small), planned(learned))
+    assert isinstance(before, Remote)
+    learn(before, planned(learned), [], [Overtaking(before, 0.001, 10.0, 1.0, won=True, first=1.5)])
+    assert learned.seconds(before.tree) == 10.0 * FACTOR
+    assert not isinstance(push_subtrees(joined(small), planned(learned)), Remote)
+    lost = Overtaking(before, 0.001, 10.0, 1.0, first=1.5)
+    learn(before, planned(other := Learned(LIFETIME)), [], [lost])
+    assert not other.version
