@@ -120,7 +120,8 @@ class DeliveryConfig:
 class ResourceConfig:
     """A data resource: ``url`` (an SQL database), ``collections`` (XML documents) or ``directory`` (files).
 
-    ``replicas``: URLs of databases with the same data, for sqlResilient; a ``password`` is that of all.
+    ``collections``: the database that stores them, a file of SQLite or a URL of SQLite or PostgreSQL. ``replicas``:
+    URLs of databases with the same data, for sqlResilient; a ``password`` is that of all.
     ``url`` holds the password once ``password`` was resolved: it is never printed.
     """
 
@@ -129,7 +130,7 @@ class ResourceConfig:
     password: str | None = field(default=None, repr=False)
     description: str | None = None
     replicas: tuple[str, ...] = field(default=(), repr=False)
-    collections: Path | None = None
+    collections: str | None = field(default=None, repr=False)
     directory: Path | None = None
     roles: Path | None = None
     pool_size: int = field(default=16, metadata={"most": 10_000, **POSITIVE})
@@ -252,20 +253,31 @@ def _resource(name: str, value: dict[str, Any], base: Path, environment: Mapping
     if len(kinds) != 1:
         what = " and ".join(kinds) or "none of them"
         raise ConfigurationError(f"[{where}] needs one of url, collections and directory, but has {what}.")
-    if resource.url is None:
-        return resource
-    url = secret(resource.url, f"{where}.url", environment, base)
     password = None
     if resource.password is not None:
         password = secret(resource.password, f"{where}.password", environment, base)
+    if resource.collections is not None:
+        store = secret(resource.collections, f"{where}.collections", environment, base)
+        if "://" not in store:
+            return dataclasses.replace(resource, collections=f"sqlite:///{(base / store).resolve()}", password=None)
+        store = database_url(store, f"{where}.collections", base, password)
+        url = make_url(store)
+        in_memory = url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+        if in_memory or url.get_backend_name() not in ("sqlite", "postgresql"):
+            hint = 'It looks like "notes.db" or "postgresql://user@host/database".'
+            raise ConfigurationError(f"{where}.collections is no file and no URL of SQLite or PostgreSQL.", hint=hint)
+        return dataclasses.replace(resource, collections=store, password=None)
+    if resource.url is None:
+        return resource
+    database = secret(resource.url, f"{where}.url", environment, base)
     replicas = []
     for each in resource.replicas:
         if not isinstance(each, str):
             raise ConfigurationError(f"{where}.replicas: {each!r} is no database URL.")
         replica = secret(each, f"{where}.replicas", environment, base)
         replicas.append(database_url(replica, f"{where}.replicas", base, password))
-    url = database_url(url, f"{where}.url", base, password)
-    return dataclasses.replace(resource, url=url, replicas=tuple(replicas), password=None)
+    database = database_url(database, f"{where}.url", base, password)
+    return dataclasses.replace(resource, url=database, replicas=tuple(replicas), password=None)
 
 
 def database_url(text: str, where: str, base: Path, password: str | None = None) -> str:

@@ -55,7 +55,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         "collections",
         "directory",
     ]
-    assert configuration.resources["notes"].collections == tmp_path / "xml-store"
+    assert configuration.resources["notes"].collections == f"sqlite:///{tmp_path / 'xml-store'}"
     assert configuration.federations["lab"].content["sources"][0]["alias"] == "go"
     assert configuration.federations["lab"].base == tmp_path
 
@@ -128,6 +128,8 @@ def test_a_switch_is_set_by_file_and_environment() -> None:
         ({"resources": {"a b": {"url": "sqlite://"}}}, {}, "a name is made of"),
         ({"resources": {"a": {}}}, {}, "needs one of url, collections and directory"),
         ({"resources": {"a": {"url": "sqlite://", "directory": "x"}}}, {}, "url and directory"),
+        ({"resources": {"a": {"collections": "mariadb://h/d"}}}, {}, "no file and no URL of SQLite or PostgreSQL"),
+        ({"resources": {"a": {"collections": "sqlite://"}}}, {}, "no file and no URL of SQLite or PostgreSQL"),
         ({"resources": {"a": {"ulr": "sqlite://"}}}, {}, "no key 'ulr'.*'url'"),
         ({"resources": {"a": {"url": "nothing like it"}}}, {}, "resources.a.url is not a database URL"),
         ({"resources": {"a": {"url": "sqlite://", "pool_size": 0}}}, {}, "pool_size must be more than 0"),

@@ -51,7 +51,6 @@ def test_a_database_that_is_away_does_not_hide_the_resource() -> None:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ({"resources": {"a": {"collections": "x"}}}, "XML collections.*serves databases and directories"),
         ({"resources": {"a": {"url": "sqlite://", "roles": "r.xml"}}}, "has no roles"),
     ],
 )

@@ -75,6 +75,8 @@ ACTIVITIES = Table(
         "fileWritingActivity": "dai.perform.activities.files:FileWritingActivity",
         "directoryAccess": "dai.perform.activities.files:DirectoryAccess",
         "fileManipulation": "dai.perform.activities.files:FileManipulation",
+        "xmlCollectionManagement": "dai.perform.activities.collections:XmlCollectionManagement",
+        "xmlResourceManagement": "dai.perform.activities.collections:XmlResourceManagement",
         "deliverToFile": "dai.perform.activities.delivery:DeliverToFile",
         "deliverFromFile": "dai.perform.activities.delivery:DeliverFromFile",
         "deliverToURL": "dai.perform.activities.delivery:DeliverToURL",
@@ -162,6 +164,11 @@ class Context(Protocol):
 
     def closing(self, thing: Any) -> Any:
         """Closes ``thing`` when the request ends; returns it. A context manager is entered instead."""
+
+
+class Markup(str):
+    """XML that stands in the document as elements, or as text that is XML. What is in the namespace of the perform
+    document is in none here."""
 
 
 class Element:
@@ -277,8 +284,8 @@ def output(*names: str, default: Any = REQUIRED) -> Any:
 class FieldSpec:
     """One declared field: what perform parses and the XSD and the reference page say.
 
-    ``kind`` is ``str``, ``int``, ``float``, ``bool``, a tuple of allowed words, an ``Element`` class, or for ports
-    ``Stream`` or ``ByteStream``."""
+    ``kind`` is ``str``, ``Markup``, ``int``, ``float``, ``bool``, a tuple of allowed words, an ``Element`` class, or
+    for ports ``Stream`` or ``ByteStream``."""
 
     field: str
     place: Place

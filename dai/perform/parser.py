@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 from xml.parsers import expat
@@ -17,7 +18,7 @@ from xml.parsers import expat
 from lxml import etree
 
 from dai.errors import DocumentError, TooLargeError
-from dai.perform.activity import ACTIVITIES, Activity, Element, FieldSpec, Input, Output, fields_of
+from dai.perform.activity import ACTIVITIES, Activity, Element, FieldSpec, Input, Markup, Output, fields_of
 from dai.perform.graph import DIALECTS, GDS, WSI, Dialect, EndPoint, Group, Perform, SessionRequest, link
 from dai.perform.validation import validate
 from dai.perform.xsd import xsd
@@ -267,6 +268,8 @@ def _values(node: etree._Element, spec: FieldSpec) -> Iterator[Any]:
     if how == "attribute":
         if (value := node.get(names[0])) is not None:
             yield _converted(value, spec.kind)
+    elif how == "text" and spec.kind is Markup:
+        yield _markup(node)
     elif how == "text":
         if node.text is not None and len(node) == 0:
             yield node.text
@@ -286,8 +289,33 @@ def _values(node: etree._Element, spec: FieldSpec) -> Iterator[Any]:
                 yield Output(below.get("name", ""), _local(below), _line(below))
             elif isinstance(spec.kind, type) and issubclass(spec.kind, Element):
                 yield spec.kind(**_build(below, spec.kind))
+            elif spec.kind is Markup:
+                yield _markup(below)
             else:
                 yield _converted((below.text or "").strip(), spec.kind)
+
+
+def _markup(node: etree._Element) -> Markup:
+    """The one element in ``node``, or its text."""
+    if len(node) == 0:
+        return Markup((node.text or "").strip())
+    if len(node) > 1 or any((each or "").strip() for each in (node.text, node[0].tail)):
+        raise DocumentError(
+            f"{_local(node)} holds more than one element.",
+            line=_line(node),
+            element=_local(node),
+            expected="one element, or its text in a CDATA section",
+        )
+    namespace = etree.QName(node).namespace
+    content = deepcopy(node[0])
+    for each in content.iter():
+        if etree.QName(each).namespace == namespace:
+            each.tag = etree.QName(each).localname
+    # values may have prefixes, too: XPath expressions, names of types
+    text = etree.tostring(content, encoding="unicode")
+    scope = {prefix: uri for prefix, uri in node[0].nsmap.items() if prefix is not None and f"{prefix}:" in text}
+    etree.cleanup_namespaces(content, top_nsmap=scope, keep_ns_prefixes=list(scope))
+    return Markup(etree.tostring(content, encoding="unicode", with_tail=False))
 
 
 def _converted(value: str, kind: Any) -> Any:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from dai.perform.activity import ACTIVITIES, Element, FieldSpec, documentation, fields_of
+from dai.perform.activity import ACTIVITIES, Element, FieldSpec, Markup, documentation, fields_of
 from dai.streams.stream import Stream
 
 _HEAD = """# Activities
@@ -74,7 +74,9 @@ def _kind(spec: FieldSpec) -> str:
         return ", ".join(f"`{word}`" for word in spec.kind)
     if isinstance(spec.kind, type) and issubclass(spec.kind, Element):
         return "see below"
-    return {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}.get(spec.kind, "text")
+    return {str: "text", int: "whole number", float: "number", Markup: "XML", bool: "`true` or `false`"}.get(
+        spec.kind, "text"
+    )
 
 
 def _often(spec: FieldSpec) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from lxml import etree
 
 from dai.errors import DocumentError
-from dai.perform.activity import ACTIVITIES, Element, FieldSpec, fields_of
+from dai.perform.activity import ACTIVITIES, Element, FieldSpec, Markup, fields_of
 from dai.perform.graph import Dialect
 from dai.plugins import nearest
 
@@ -49,12 +49,13 @@ class _Name:
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """What an element may hold: ``attributes`` by name, their kind and whether they are required; ``children`` by name,
-    a shape or the kind of their text; ``text`` where text may stand among them. ``is_group``: activities stand in it
-    besides."""
+    a shape or the kind of their text; ``text`` where text may stand among them, ``markup`` where any elements may.
+    ``is_group``: activities stand in it besides."""
 
     attributes: Mapping[str, tuple[Any, bool]] = field(default_factory=dict)
     children: Mapping[str, Any] = field(default_factory=dict)
     text: bool = False
+    markup: bool = False
     is_group: bool = False
 
     def child(self, name: str) -> Any:
@@ -91,7 +92,8 @@ def _shape(declared: type, is_activity: bool) -> _Shape:
             attributes["name"] = (_Name(), spec.required)
         else:
             children.update(dict.fromkeys(spec.place.names, _kind(spec)))
-    return _Shape(attributes, children, any(spec.place.how == "text" for spec in specs))
+    texts = [spec.kind for spec in specs if spec.place.how == "text"]
+    return _Shape(attributes, children, bool(texts), Markup in texts)
 
 
 def _kind(spec: FieldSpec) -> Any:
@@ -111,13 +113,13 @@ def _check(node: etree._Element, shape: Any, namespace: str) -> None:
     is_simple = not isinstance(shape, _Shape)
     _check_attributes(node, {} if is_simple else shape.attributes)
     if is_simple:
-        if len(node):
+        if len(node) and shape is not Markup:
             raise _error(node, f"{_local(node)} holds an element: {_local(node[0])}.", "text, no elements")
         _check_value(node, f"the value of {_local(node)}", node.text or "", shape)
         return
     if not shape.text and any((each or "").strip(_SPACE) for each in (node.text, *(below.tail for below in node))):
         raise _error(node, f"{_local(node)} holds text of its own.", "elements, no text")
-    for below in node:
+    for below in () if shape.markup else node:
         name = _local(below)
         inside = shape.child(name) if below.tag == f"{namespace}{name}" else None
         if inside is None:

@@ -10,9 +10,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from dai.perform.activity import ACTIVITIES, Activity, Element, FieldSpec, fields_of
+from dai.perform.activity import ACTIVITIES, Activity, Element, FieldSpec, Markup, fields_of
 from dai.perform.graph import GDS, Dialect
 
+_XSD_ANY = '<xs:sequence><xs:any processContents="skip" minOccurs="0" maxOccurs="unbounded"/></xs:sequence>'
 _XSD_TYPES = {str: "xs:string", int: "xs:long", float: "xs:double", bool: "xs:boolean"}
 
 
@@ -78,14 +79,14 @@ def _xsd_activity(name: str, declared: type[Activity]) -> str:
 def _xsd_type(declared: type, indent: str, *attributes: str) -> str:
     """Children in any order (the XSD says which may stand, ``_build`` how often), then the attributes."""
     children: list[str] = []
-    own, mixed = list(attributes), False
+    own, mixed, markup = list(attributes), False, False
     for spec in fields_of(declared):
         how = spec.place.how
         if how == "attribute":
             use = ' use="required"' if spec.required else ""
             own.append(_xsd_value("attribute", spec.place.names[0], spec.kind, use))
         elif how == "text":
-            mixed = True
+            mixed, markup = True, spec.kind is Markup
         elif how == "input" and not spec.place.names:
             use = ' use="required"' if spec.required else ""
             own.append(_xsd_value("attribute", "from", str, use))
@@ -99,6 +100,8 @@ def _xsd_type(declared: type, indent: str, *attributes: str) -> str:
         lines.append(f'{indent}  <xs:choice minOccurs="0" maxOccurs="unbounded">\n')
         lines.extend(children)
         lines.append(f"{indent}  </xs:choice>\n")
+    if markup:
+        lines.append(f"{indent}  {_XSD_ANY}\n")
     lines.extend(f"{indent}  {each}\n" for each in own)
     lines.append(f"{indent}</xs:complexType>\n")
     return "".join(lines)
@@ -110,6 +113,10 @@ def _xsd_child(name: str, spec: FieldSpec, indent: str) -> str:
         return f'{indent}<xs:element name="{name}"><xs:complexType>{_NAME.format(port)}</xs:complexType></xs:element>\n'
     if isinstance(spec.kind, type) and issubclass(spec.kind, Element):
         return f'{indent}<xs:element name="{name}">\n{_xsd_type(spec.kind, indent + "  ")}{indent}</xs:element>\n'
+    if spec.kind is Markup:
+        return (
+            f'{indent}<xs:element name="{name}"><xs:complexType mixed="true">{_XSD_ANY}</xs:complexType></xs:element>\n'
+        )
     return f"{indent}{_xsd_value('element', name, spec.kind, '')}\n"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from dai.config import Config, ResourceConfig
 from dai.drivers import Driver, DriverOptions, driver_for
+from dai.drivers.collections.driver import Collections
 from dai.drivers.directory.driver import Directory
 from dai.errors import ConfigurationError, DaiError, NotFoundError
 from dai.perform.activity import ACTIVITIES, ANY
@@ -26,9 +27,6 @@ function that returns the driver of a resource by name; it returns a driver."""
 ROLES = Table("role", "dai.roles", {})
 """Roles that other packages give to a service, by name: a function of the role's configuration that returns the driver
 of the resource of that name."""
-_NOT_YET = {
-    "collections": "a resource of XML collections",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +90,6 @@ class Resources(Mapping[str, Resource]):
 
     def __init__(self, config: Config) -> None:
         for each in config.resources.values():
-            if each.kind in _NOT_YET:
-                raise ConfigurationError(
-                    f"[resources.{each.name}] is {_NOT_YET[each.kind]}; this version serves databases and directories.",
-                    hint="Give it a url or a directory, or remove it.",
-                )
             if each.roles is not None:
                 raise ConfigurationError(
                     f"resources.{each.name}.roles: this version has no roles and would serve everybody alike.",
@@ -152,13 +145,15 @@ class Resources(Mapping[str, Resource]):
 def _driver(config: ResourceConfig) -> Driver:
     if config.directory is not None:
         return Directory(config.directory)
-    assert config.url is not None
     options = DriverOptions(
         pool_size=config.pool_size,
         pool_wait=config.pool_wait,
         connect_wait=config.connect_wait,
         read_sockets=config.read_sockets,
     )
+    if config.collections is not None:
+        return Collections.connect(config.collections, options)
+    assert config.url is not None
     driver = driver_for(config.url, options)
     driver.replicas = tuple(driver_for(url, options) for url in config.replicas)
     return driver

@@ -22,6 +22,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.mailbox import Mailbox
 from dai.streams.stream import Block, Stream
 from examples.demo.load import load
+from tests.collections import musicians
 from tests.documents import Ends, environment, results, table, written
 from tests.test_response import SCHEMAS
 
@@ -112,6 +113,8 @@ def test_example_runs(name, demo, closing, tmp_path):
         (tmp_path / "notes").mkdir()
         (tmp_path / "notes/first.txt").write_text("line 1\nline 2\nline 3\n")
         demo = closing(Directory(tmp_path))
+    elif role == "collections":
+        demo = closing(musicians(f"sqlite:///{tmp_path / 'notes.db'}"))
     elif role not in (None, ANY):
         demo = closing(ROLES[role](RoleConfig(name=role)))
     if name == "sqlBulkLoadRowSet":

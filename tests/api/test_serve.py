@@ -52,10 +52,10 @@ def test_it_starts_answers_and_stops_gracefully(tmp_path: Path, book: str) -> No
 
 
 def test_it_says_why_it_does_not_start(tmp_path: Path) -> None:
-    process = served(tmp_path, '[service]\nport = 0\n[resources.notes]\ncollections = "x"\n')
+    process = served(tmp_path, '[service]\nport = 0\n[resources.book]\nurl = "sqlite://"\nroles = "x"\n')
     _, stderr = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "this version serves databases and directories" in stderr
+    assert "this version has no roles" in stderr
 
 
 def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) -> None:
@@ -74,6 +74,8 @@ def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) ->
 
 
 def test_listening_beyond_loopback_is_said(tmp_path: Path) -> None:
-    process = served(tmp_path, '[service]\nport = 0\nhost = "0.0.0.0"\n[resources.notes]\ncollections = "x"\n')
+    process = served(
+        tmp_path, '[service]\nport = 0\nhost = "0.0.0.0"\n[resources.book]\nurl = "sqlite://"\nroles = "x"\n'
+    )
     _, stderr = process.communicate(timeout=60)
     assert "no authentication" in stderr

@@ -60,9 +60,10 @@ class Member:
 
 def one_process(resource: ResourceConfig) -> bool:
     """Whether only one process can have the database: it is in memory, or locks its file for itself."""
-    if resource.url is None:
+    database_url = resource.url or resource.collections
+    if database_url is None:
         return True
-    url = make_url(resource.url)
+    url = make_url(database_url)
     backend, database = url.get_backend_name(), url.database or ""
     return backend in _EMBEDDED or (backend in _FILES and (database in ("", ":memory:") or "file:" in database))
 

@@ -11,7 +11,8 @@ from xml.sax.saxutils import escape, quoteattr
 from dai.drivers import TableInfo
 from dai.drivers.sql.ddl import quoted, quoted_table
 from dai.drivers.sql.syntax import Syntax
-from dai.errors import ParameterError
+from dai.drivers.virtual import WithoutTables
+from dai.errors import ParameterError, RequestError
 from dai.perform.activities.relational import NOT_XML, counted
 from dai.perform.activity import Activity, Context, Element, Output, attribute, child, output
 from dai.streams.stream import Block, ByteStream
@@ -48,7 +49,10 @@ class ExtractPhysicalSchema(Activity):
     result: Output[ByteStream] = output("output")
 
     def run(self, context: Context) -> ByteStream:
-        tables = context.driver.tables(self.tables.name)
+        driver = context.driver
+        if isinstance(driver, WithoutTables):
+            raise RequestError(f"{driver.called} has no tables.", hint=driver.instead)
+        tables = driver.tables(self.tables.name)
         return ByteStream("application/xml", _document(tables))
 
 

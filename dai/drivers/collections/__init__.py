@@ -1,0 +1,1 @@
+"""A resource of XML documents in collections. ``store`` keeps them in a database; nothing here reads XML."""

@@ -1,0 +1,27 @@
+"""Whether a document can be stored: well-formed, without a DTD, and what every parser here reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lxml import etree
+
+from dai.perform.xml.worker import DOCUMENT, RefusedError, parser
+
+
+class Checking:
+    """Gives each document back in UTF-8."""
+
+    def __init__(self, expression: str, namespaces: dict[str, str]) -> None:
+        self._parser = parser()
+
+    def run(self, document: bytes) -> Iterator[tuple[int, bytes]]:
+        try:
+            tree = etree.fromstring(document, self._parser).getroottree()
+        except etree.XMLSyntaxError as error:
+            raise RefusedError(f"The document is not well-formed XML: {error.msg}.") from None
+        if tree.docinfo.doctype or tree.docinfo.internalDTD is not None:
+            raise RefusedError("The document has a DTD; DTDs and entities are not accepted.")
+        if (tree.docinfo.encoding or "UTF-8").upper() not in ("UTF-8", "ASCII", "US-ASCII"):
+            document = etree.tostring(tree, encoding="UTF-8", xml_declaration=True)
+        yield DOCUMENT, document

@@ -1,0 +1,153 @@
+"""The service's end of a process that runs one expression over documents (``worker``)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
+
+from dai.errors import DataError, InternalError, LimitError, ParameterError
+from dai.perform.xml.worker import (
+    DONE,
+    FRAME,
+    MEMORY_BYTES,
+    NUMBER,
+    READY,
+    REFUSED,
+    RESULT,
+    SECONDS,
+    TOO_LARGE,
+    WHOLE,
+)
+from dai.streams.cancellation import Cancellation
+
+log = logging.getLogger("dai.perform.xml")
+
+
+class Readable(Protocol):
+    """A document as the process gets it; ``name`` stands in messages."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def content(self) -> bytes: ...
+
+
+Item = TypeVar("Item", bound=Readable)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Item]):
+    """``is_result``: ``data`` is a result, not what takes the place of the document."""
+
+    document: Item
+    is_result: bool
+    data: bytes
+
+
+class Process:
+    """A context manager; leaving it ends the process. ``what``: the expression, in messages.
+
+    Raises ParameterError for an expression that cannot be read, DataError for what it does to a document, LimitError
+    beyond the bounds.
+    """
+
+    def __init__(
+        self,
+        language: str,
+        expression: str,
+        cancellation: Cancellation,
+        namespaces: Mapping[str, str] | None = None,
+        what: str = "The expression",
+    ) -> None:
+        self._cancellation, self._what = cancellation, what
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-m", "dai.perform.xml.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={},
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._sink, self._source = self._process.stdin, self._process.stdout
+        header = {"language": language, "expression": expression, "namespaces": dict(namespaces or {})}
+        data = json.dumps(header).encode()
+        try:
+            with cancellation.on_cancel(self._process.kill):
+                self._send(NUMBER.pack(len(data)), data)
+                kind, _, text = self._frame()
+            if kind != READY:
+                raise self._failure(kind, text, None)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, portions: Iterable[Sequence[Item]]) -> Iterator[Answer[Item]]:
+        """What it gives for each document, portion by portion; the next portion is read while one is worked on."""
+        source = iter(portions)
+        portion = next(source, None)
+        with self._cancellation.on_cancel(self._process.kill):
+            while portion is not None:
+                sizes = [NUMBER.pack(len(each.content)) for each in portion]
+                self._send(NUMBER.pack(len(portion)), *sizes, *(each.content for each in portion))
+                following = next(source, None)
+                while (frame := self._frame())[0] != DONE:
+                    kind, number, data = frame
+                    document = portion[number] if number != WHOLE else None
+                    if document is None or kind in (REFUSED, TOO_LARGE):
+                        raise self._failure(kind, data, document)
+                    yield Answer(document, kind == RESULT, data)
+                portion = following
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._sink, self._source):
+            with suppress(OSError):
+                pipe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, *parts: bytes) -> None:
+        with suppress(BrokenPipeError):  # the next frame says why
+            for part in parts:
+                self._sink.write(part)
+            self._sink.flush()
+
+    def _frame(self) -> tuple[int, int, bytes]:
+        head = self._source.read(FRAME.size)
+        if len(head) == FRAME.size:
+            kind, number, size = FRAME.unpack(head)
+            data = self._source.read(size)
+            if len(data) == size:
+                return kind, number, data
+        code = self._process.wait()
+        self._cancellation.check()
+        if code == -signal.SIGPROF:
+            raise LimitError(
+                f"{self._what} takes more than {SECONDS} seconds on one document.", hint="Write it more narrowly."
+            )
+        if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT):
+            raise self._failure(TOO_LARGE, b"", None)
+        log.error("the process of an XML expression failed", extra={"code": code})
+        raise InternalError("The process that runs XML expressions failed.")
+
+    def _failure(self, kind: int, text: bytes, document: Readable | None) -> ParameterError | DataError | LimitError:
+        at = f" (document {document.name!r})" if document is not None and document.name else ""
+        if kind == TOO_LARGE:
+            return LimitError(f"{self._what} needs more than {MEMORY_BYTES >> 20:,} MiB{at}.")
+        message = text.decode(errors="replace")
+        return DataError(f"{message}{at}") if document is not None else ParameterError(message)

@@ -1,0 +1,110 @@
+"""The process that runs one expression over many documents: ``python -m dai.perform.xml.worker``.
+
+It reads a description of its work, then documents in portions; it answers each portion with frames, the last of which
+is DONE. It reads a portion to its end before it answers, so neither side waits for the other while it writes.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import struct
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, BinaryIO, Protocol
+
+MEMORY_BYTES = 1 << 30
+SECONDS = 60
+"""Of processor time, for one document."""
+FRAME = struct.Struct("<BIQ")
+"""Kind of frame, number of the document in its portion (WHOLE: none) or a count, bytes that follow."""
+NUMBER = struct.Struct("<Q")
+READY, RESULT, DOCUMENT, DONE, REFUSED, TOO_LARGE = range(6)
+WHOLE = (1 << 32) - 1
+LANGUAGES = {
+    "checking": "dai.perform.xml.checking:Checking",
+}
+_MESSAGE = 2_000
+
+
+class RefusedError(Exception):
+    """What a document or an expression does is refused; the message is for people."""
+
+
+class Language(Protocol):
+    """One expression, compiled. Raises RefusedError."""
+
+    def __init__(self, expression: str, namespaces: dict[str, str]) -> None: ...
+
+    def run(self, document: bytes) -> Iterator[tuple[int, bytes]]:
+        """Frames for one document: RESULT with a result, DOCUMENT with what takes its place."""
+
+
+def main(source: BinaryIO, sink: BinaryIO) -> None:
+    header = json.loads(source.read(_number(source)))
+    module, _, name = LANGUAGES[header["language"]].partition(":")
+    try:
+        language: Language = getattr(import_module(module), name)(header["expression"], header["namespaces"])
+    except Exception as error:  # noqa: BLE001 - the boundary of the process
+        _write(sink, *_failure(error))
+        return
+    confine(header["language"])
+    _write(sink, READY)
+    while count := _number(source):
+        sizes = [_number(source) for _ in range(count)]
+        for number, document in enumerate([source.read(size) for size in sizes]):
+            # where nothing handles the signal, it ends the process, whatever runs in it
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            try:
+                for kind, data in language.run(document):
+                    _write(sink, kind, data, number, flush=False)
+            except Exception as error:  # noqa: BLE001 - the boundary of the process
+                _write(sink, *_failure(error), number)
+                return
+        _write(sink, DONE)
+
+
+def confine(language: str) -> None:
+    """From here on the process opens no file and no socket, and has bounds."""
+    # Saxon reserves more addresses than it uses
+    memory = resource.RLIMIT_DATA if language == "xquery" else resource.RLIMIT_AS
+    resource.setrlimit(memory, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _number(source: BinaryIO) -> int:
+    data = source.read(NUMBER.size)
+    return int(NUMBER.unpack(data)[0]) if data else 0
+
+
+def _write(sink: BinaryIO, kind: int, data: bytes = b"", number: int = WHOLE, flush: bool = True) -> None:
+    sink.write(FRAME.pack(kind, number, len(data)))
+    sink.write(data)
+    if flush:
+        sink.flush()
+
+
+def _failure(error: Exception) -> tuple[int, bytes]:
+    """The kind of its frame, and what it says."""
+    if isinstance(error, MemoryError):
+        return TOO_LARGE, b""
+    if isinstance(error, RefusedError):
+        return REFUSED, str(error)[:_MESSAGE].encode()
+    raise error
+
+
+def parser() -> Any:
+    """Of documents: without DTDs, entities and the network."""
+    from lxml import etree
+
+    return etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False)
+
+
+if __name__ == "__main__":
+    # the languages import this module: there must be one of it
+    worker = import_module("dai.perform.xml.worker")
+    worker.main(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,234 @@
+"""XML documents in collections: what is stored, listed, read and removed, in SQLite and PostgreSQL."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from dai.config import Config, LimitsConfig
+from dai.drivers.collections.driver import Collections
+from dai.drivers.memory import Memory
+from dai.errors import CancelledError, DaiError, NotFoundError, RequestError
+from dai.perform.parser import parse
+from dai.perform.pipeline import Environment, Running
+from dai.perform.response import document
+from dai.streams.cancellation import Cancellation
+from tests.collections import ALLY, PEOPLE, contents, musicians
+from tests.documents import Ends, query, results, running, written
+
+HERE = f"<collection>{PEOPLE}</collection>"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def driver(request: pytest.FixtureRequest) -> Iterator[Collections]:
+    driver = musicians(request.getfixturevalue(f"{request.param}_url"))
+    yield driver
+    state = driver.pool_state()
+    driver.close()
+    assert state["open"] == state["idle"]
+
+
+@pytest.fixture
+def local(sqlite_url: str) -> Iterator[Collections]:
+    driver = musicians(sqlite_url)
+    yield driver
+    driver.close()
+
+
+def collections(operation: str, collection: str = "") -> str:
+    return (
+        f'<xmlCollectionManagement name="m"><collection>{collection}</collection>{operation}<outputStream name="e"/>'
+        "</xmlCollectionManagement>"
+    )
+
+
+def resources(operation: str, collection: str = PEOPLE) -> str:
+    return (
+        f'<xmlResourceManagement name="m"><collection>{collection}</collection>{operation}<outputStream name="e"/>'
+        "</xmlResourceManagement>"
+    )
+
+
+def outcome(body: str, driver: Collections, config: Config = Config()) -> str:
+    """What stands in the end point ``e``; what went wrong is raised."""
+    with Running(parse(written(body)), Environment(driver, Ends(), Cancellation(), config=config)) as work:
+        response = b"".join(document(work.open(), "s", "r"))
+        work.raise_cause()
+    return results(response)["e"].text or ""
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        (
+            collections("<listCollections/>"),
+            '<collectionNames count="1">\n<name>musicians</name>\n</collectionNames>\n',
+        ),
+        (collections("<listCollections/>", PEOPLE), '<collectionNames count="0">\n</collectionNames>\n'),
+        (collections('<createCollection name="jazz"/>', "/musicians/"), '<createdCollection name="jazz"/>\n'),
+        (
+            collections('<removeCollection name="folksingers"/>', "musicians"),
+            '<removedCollection name="folksingers"/>\n',
+        ),
+        (
+            resources("<listResources/>"),
+            '<resourceNames count="2">\n<name>ally</name>\n<name>bee</name>\n</resourceNames>\n',
+        ),
+        (resources('<getResource name="ally"/>'), ALLY.decode()),
+        (resources('<removeResource name="ally"/>'), '<removedResource name="ally"/>\n'),
+        (resources('<createResource name="ally"><a/></createResource>'), '<createdResource name="ally"/>\n'),
+    ],
+)
+def test_management(body: str, answer: str, driver: Collections) -> None:
+    assert outcome(body, driver) == answer
+
+
+def test_a_removed_collection_takes_what_is_in_it(driver: Collections) -> None:
+    outcome(collections('<removeCollection name="musicians"/>'), driver)
+    outcome(collections('<createCollection name="musicians"/>'), driver)
+    outcome(collections('<createCollection name="folksingers"/>', "musicians"), driver)
+    assert contents(driver) == {}
+
+
+def stored(operation: str, driver: Collections, before: str = "") -> bytes:
+    outcome(before + resources(operation), driver)
+    return contents(driver)["n"]
+
+
+@pytest.mark.parametrize(
+    ("inside", "content"),
+    [
+        ("<a><b>1</b></a>", "<a><b>1</b></a>"),
+        ('<a xmlns="urn:a"><b>1</b></a>', '<a xmlns="urn:a"><b>1</b></a>'),
+        ('<c:a xmlns:c="urn:c" d="c:e"/>', '<c:a xmlns:c="urn:c" d="c:e"/>'),
+        ("\n  <a>&lt;</a>\n", "<a>&lt;</a>"),
+        ("<![CDATA[<?xml version='1.0'?>\n<!-- c --><a/>]]>", "<?xml version='1.0'?>\n<!-- c --><a/>"),
+        ("&lt;a&gt;é&lt;/a&gt;", "<a>é</a>"),
+        ("<![CDATA[<?xml version='1.0' encoding='ASCII'?>\n<a/>]]>", "<?xml version='1.0' encoding='ASCII'?>\n<a/>"),
+    ],
+)
+def test_a_document_in_the_perform_document(inside: str, content: str, local: Collections) -> None:
+    assert stored(f'<createResource name="n">{inside}</createResource>', local).decode() == content
+
+
+def test_a_document_from_an_output(local: Collections) -> None:
+    echo = '<Echo name="x"><input>&lt;a>1&lt;/a></input><output name="o"/></Echo>'
+    assert stored('<createResource name="n" from="o"/>', local, echo) == b"<a>1</a>"
+
+
+def test_a_document_without_a_name_gets_one(local: Collections) -> None:
+    answer = outcome(resources("<createResource><a/></createResource>"), local)
+    (name,) = contents(local).keys() - {"ally", "bee"}
+    assert answer == f'<createdResource name="{name}"/>\n'
+
+
+BOMB = "<!DOCTYPE a [<!ENTITY b 'bbbbbbbbbb'><!ENTITY c '&b;&b;&b;&b;&b;&b;&b;&b;'>]><a>&c;</a>"
+
+
+def create(content: str, name: str = "n") -> str:
+    return resources(f'<createResource name="{name}"><![CDATA[{content}]]></createResource>')
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "says"),
+    [
+        (create("<a>"), "bad-data", r"not well-formed XML.*document 'n'"),
+        (create(""), "bad-data", "not well-formed XML"),
+        (create(BOMB), "bad-data", "DTD"),
+        (create("<!DOCTYPE a SYSTEM 'file:///etc/hostname'><a/>"), "bad-data", "DTD"),
+        (create("<!DOCTYPE a [<!ENTITY b SYSTEM 'file:///etc/hostname'>]><a>&b;</a>"), "bad-data", "DTD"),
+        (create("<a>" * 3_000 + "</a>" * 3_000), "bad-data", "not well-formed XML"),
+        (create(f"<a>{'x' * 70_000}</a>"), "limit-exceeded", "65,536 bytes"),
+        (create("<a/>", "a/b"), "bad-parameter", "no name of a collection or a document"),
+        (create("<a/>", ".."), "bad-parameter", "no name"),
+        (create("<a/>", "n" * 256), "bad-parameter", "no name"),
+        (resources('<getResource name="x"/>'), "not-found", "no document 'x'"),
+        (resources('<removeResource name="x"/>'), "not-found", "no document 'x'"),
+        (resources("<listResources/>", "musicians/folksinger"), "not-found", "Did you mean 'musicians/folksingers'"),
+        (resources('<createResource name="n"><a/></createResource>', "x"), "not-found", "no collection 'x'"),
+        (resources(""), "bad-parameter", "0 operations.*createResource"),
+        (resources('<getResource name="x"/><listResources/>'), "bad-parameter", "2 operations"),
+        (resources('<createResource name="n"><a/><b/></createResource>'), "invalid-document", "more than one element"),
+        (resources('<createResource name="n">x<a/></createResource>'), "invalid-document", "more than one element"),
+        (collections('<createCollection name="musicians"/>'), "conflict", "collection 'musicians' already"),
+        (collections('<createCollection name="a/b"/>'), "bad-parameter", "no name"),
+        (collections('<removeCollection name="x"/>'), "not-found", "no collection 'x'"),
+        (collections("<listCollections/>", "x"), "not-found", "no collection 'x'"),
+        (collections(""), "bad-parameter", "0 operations"),
+    ],
+)
+def test_refused_and_nothing_changes(body: str, code: str, says: str, local: Collections) -> None:
+    before = contents(local)
+    with pytest.raises(DaiError, match=rf"(?s){says}") as raised:
+        outcome(body, local, Config(limits=LimitsConfig(transform_bytes=1 << 16)))
+    assert raised.value.code == code
+    assert contents(local) == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        query("q", "select 1", "o", "webRowSetStream"),
+        '<sqlUpdateStatement name="q"><expression>drop</expression><resultStream name="o"/></sqlUpdateStatement>',
+        '<extractDatabaseSchema name="q"><output name="o"/></extractDatabaseSchema>',
+        '<directoryAccess name="q"><output name="o"/></directoryAccess>',
+    ],
+)
+def test_activities_of_other_resources_are_refused(body: str, local: Collections) -> None:
+    with pytest.raises(RequestError, match=r"XML collections|not a directory"), running(body, local) as work:
+        work.finish()
+
+
+@pytest.mark.parametrize("body", [collections("<listCollections/>"), resources("<listResources/>"), create("<a/>")])
+def test_a_database_has_no_collections(body: str) -> None:
+    with pytest.raises(RequestError, match="not a resource of XML collections"), running(body, Memory({})) as work:
+        work.finish()
+
+
+def test_a_search_sees_one_moment(driver: Collections) -> None:
+    with driver.store.transaction(Cancellation()) as reading:
+        names = reading.names(reading.collection(PEOPLE))
+        assert next(names) == "ally"
+        outcome(resources('<createResource name="n"><a/></createResource>'), driver)
+        assert list(names) == ["bee"]
+        assert reading.count(reading.collection(PEOPLE)) == 2
+    assert len(contents(driver)) == 3
+
+
+def test_writers_take_turns_and_can_be_stopped(driver: Collections) -> None:
+    """The second waits for the first, until somebody stops it."""
+    cancellation, errors = Cancellation(), []
+    begun = threading.Event()
+
+    def write() -> None:
+        begun.set()
+        try:
+            with driver.store.transaction(cancellation, write=True) as transaction:
+                transaction.collection(PEOPLE, lock=True)
+        except DaiError as error:
+            errors.append(error)
+
+    with driver.store.transaction(Cancellation(), write=True) as first:
+        first.put(first.collection(PEOPLE, lock=True), "n", b"<a/>")
+        second = threading.Thread(target=write)
+        second.start()
+        begun.wait()
+        cancellation.cancel(CancelledError("stop"))
+        second.join()
+    assert [type(error) for error in errors] == [CancelledError]
+    assert contents(driver)["n"] == b"<a/>"
+
+
+def test_a_failure_undoes_everything(driver: Collections) -> None:
+    before = contents(driver)
+
+    def change() -> None:
+        with driver.store.transaction(Cancellation(), write=True) as transaction:
+            collection = transaction.collection(PEOPLE)
+            transaction.put(collection, "n", b"<a/>")
+            transaction.remove(collection, "ally")
+            transaction.remove(collection, "x")
+
+    with pytest.raises(NotFoundError, match="'x'"):
+        change()
+    assert contents(driver) == before
