@@ -77,6 +77,7 @@ ACTIVITIES = Table(
         "fileManipulation": "dai.perform.activities.files:FileManipulation",
         "xmlCollectionManagement": "dai.perform.activities.collections:XmlCollectionManagement",
         "xmlResourceManagement": "dai.perform.activities.collections:XmlResourceManagement",
+        "xPathStatement": "dai.perform.activities.xml:XPathStatement",
         "deliverToFile": "dai.perform.activities.delivery:DeliverToFile",
         "deliverFromFile": "dai.perform.activities.delivery:DeliverFromFile",
         "deliverToURL": "dai.perform.activities.delivery:DeliverToURL",

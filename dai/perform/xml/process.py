@@ -14,20 +14,23 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from dai.errors import DataError, InternalError, LimitError, ParameterError
 from dai.perform.xml.worker import (
+    BUFFER_BYTES,
     DONE,
     FRAME,
-    MEMORY_BYTES,
     NUMBER,
     READY,
     REFUSED,
     RESULT,
-    SECONDS,
     TOO_LARGE,
     WHOLE,
 )
 from dai.streams.cancellation import Cancellation
 
 log = logging.getLogger("dai.perform.xml")
+
+MEMORY_BYTES = 1 << 30
+SECONDS = 60.0
+"""Of processor time, for one document."""
 
 
 class Readable(Protocol):
@@ -73,6 +76,8 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            bufsize=BUFFER_BYTES,
+            pipesize=BUFFER_BYTES,
             cwd="/",
             env={},
         )
@@ -80,7 +85,7 @@ class Process:
         assert self._process.stdout is not None
         self._sink, self._source = self._process.stdin, self._process.stdout
         header = {"language": language, "expression": expression, "namespaces": dict(namespaces or {})}
-        data = json.dumps(header).encode()
+        data = json.dumps({**header, "memory": MEMORY_BYTES, "seconds": SECONDS}).encode()
         try:
             with cancellation.on_cancel(self._process.kill):
                 self._send(NUMBER.pack(len(data)), data)
@@ -138,7 +143,7 @@ class Process:
         self._cancellation.check()
         if code == -signal.SIGPROF:
             raise LimitError(
-                f"{self._what} takes more than {SECONDS} seconds on one document.", hint="Write it more narrowly."
+                f"{self._what} takes more than {SECONDS:g} seconds on one document.", hint="Write it more narrowly."
             )
         if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT):
             raise self._failure(TOO_LARGE, b"", None)

@@ -15,9 +15,6 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol
 
-MEMORY_BYTES = 1 << 30
-SECONDS = 60
-"""Of processor time, for one document."""
 FRAME = struct.Struct("<BIQ")
 """Kind of frame, number of the document in its portion (WHOLE: none) or a count, bytes that follow."""
 NUMBER = struct.Struct("<Q")
@@ -25,7 +22,9 @@ READY, RESULT, DOCUMENT, DONE, REFUSED, TOO_LARGE = range(6)
 WHOLE = (1 << 32) - 1
 LANGUAGES = {
     "checking": "dai.perform.xml.checking:Checking",
+    "xpath": "dai.perform.xml.xpath:XPath",
 }
+BUFFER_BYTES = 1 << 18
 _MESSAGE = 2_000
 
 
@@ -50,13 +49,13 @@ def main(source: BinaryIO, sink: BinaryIO) -> None:
     except Exception as error:  # noqa: BLE001 - the boundary of the process
         _write(sink, *_failure(error))
         return
-    confine(header["language"])
+    confine(header["language"], header["memory"])
     _write(sink, READY)
     while count := _number(source):
         sizes = [_number(source) for _ in range(count)]
         for number, document in enumerate([source.read(size) for size in sizes]):
             # where nothing handles the signal, it ends the process, whatever runs in it
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, header["seconds"])
             try:
                 for kind, data in language.run(document):
                     _write(sink, kind, data, number, flush=False)
@@ -66,11 +65,10 @@ def main(source: BinaryIO, sink: BinaryIO) -> None:
         _write(sink, DONE)
 
 
-def confine(language: str) -> None:
+def confine(language: str, most: int) -> None:
     """From here on the process opens no file and no socket, and has bounds."""
     # Saxon reserves more addresses than it uses
-    memory = resource.RLIMIT_DATA if language == "xquery" else resource.RLIMIT_AS
-    resource.setrlimit(memory, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_DATA if language == "xquery" else resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -107,4 +105,5 @@ def parser() -> Any:
 if __name__ == "__main__":
     # the languages import this module: there must be one of it
     worker = import_module("dai.perform.xml.worker")
-    worker.main(sys.stdin.buffer, sys.stdout.buffer)
+    with open(1, "wb", worker.BUFFER_BYTES) as sink:
+        worker.main(sys.stdin.buffer, sink)
