@@ -11,7 +11,7 @@ from lxml import etree
 
 from dai.drivers import Driver
 from dai.drivers.memory import Memory, Script
-from dai.perform.parser import GDS, Dialect, parse
+from dai.perform.parser import GDS, PREVIEW, Dialect, parse
 from dai.perform.pipeline import Environment, Running
 from dai.perform.response import document
 from dai.streams.cancellation import Cancellation
@@ -40,6 +40,12 @@ class Ends:
 
 
 def written(body: str, dialect: Dialect = GDS) -> bytes:
+    if dialect is PREVIEW:
+        body = f'<request name="everything">{body}</request><execute name="run" requestName="everything"/>'
+    return rooted(body, dialect)
+
+
+def rooted(body: str, dialect: Dialect) -> bytes:
     return f'<{dialect.request} xmlns="{dialect.namespace}">{body}</{dialect.request}>'.encode()
 
 

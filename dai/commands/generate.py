@@ -35,6 +35,12 @@ def _perform_2005_xsd() -> bytes:
     return xsd(WSI)
 
 
+def _perform_preview_xsd() -> bytes:
+    from dai.perform.parser import PREVIEW, xsd
+
+    return xsd(PREVIEW)
+
+
 def _activities_page() -> bytes:
     from dai.perform.reference import activities_page
 
@@ -57,10 +63,17 @@ def _fixed(name: str) -> Callable[[], bytes]:
     return content
 
 
-_FIXED = ("database-schema.xsd", "response-2003-07.xsd", "response-2005-10.xsd", "webrowset.xsd")
+_FIXED = (
+    "database-schema.xsd",
+    "response-2003-07.xsd",
+    "response-2005-10.xsd",
+    "response-preview.xsd",
+    "webrowset.xsd",
+)
 GENERATED: dict[str, Callable[[], bytes]] = {
     "schemas/perform.xsd": _perform_xsd,
     "schemas/perform-2005-10.xsd": _perform_2005_xsd,
+    "schemas/perform-preview.xsd": _perform_preview_xsd,
     "schemas/openapi.json": _openapi,
     **{f"schemas/{name}": _fixed(name) for name in _FIXED},
     "docs/activities.md": _activities_page,

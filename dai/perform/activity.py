@@ -80,6 +80,7 @@ ACTIVITIES = Table(
         "xPathStatement": "dai.perform.activities.xml:XPathStatement",
         "deliverToFile": "dai.perform.activities.delivery:DeliverToFile",
         "deliverFromFile": "dai.perform.activities.delivery:DeliverFromFile",
+        "deliverToResponse": "dai.perform.activities.delivery:DeliverToResponse",
         "deliverToURL": "dai.perform.activities.delivery:DeliverToURL",
         "deliverFromURL": "dai.perform.activities.delivery:DeliverFromURL",
         "deliverToResourceProperty": "dai.perform.activities.keep:DeliverToResourceProperty",

@@ -7,7 +7,7 @@ gives the frozen ``Perform``. Pure functions on values.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Literal
@@ -32,7 +32,10 @@ GDS = Dialect(
     "2003/07", "http://ogsadai.org.uk/namespaces/2003/07/gds/types", "gridDataServicePerform", "gridDataServiceResponse"
 )
 WSI = Dialect("2005/10", "http://ogsadai.org.uk/namespaces/2005/10/types", "perform", "response")
-DIALECTS = (GDS, WSI)
+PREVIEW = Dialect(
+    "preview", "http://ogsadai.org.uk/P2R2/schemas/gds", "gridDataServicePerform", "gridDataServiceResponse"
+)
+DIALECTS = (GDS, WSI, PREVIEW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class Perform:
     component: Mapping[str, int]
     documentation: str | None = None
     session: SessionRequest | None = None
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """The resources that the document names, each with a line."""
 
 
 @dataclass(frozen=True, slots=True)

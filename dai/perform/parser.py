@@ -2,8 +2,9 @@
 
 Nothing has run when a document is refused. Validation has three parts: ``validation.validate`` checks names, places
 and types by the declarations of the installed activities; ``_build`` how often each child stands; ``graph.link`` names,
-links, cycles and raw end points. Both dialects have the same activities; they differ in
-namespace and root. DTDs are refused before the document is parsed, so no entity is ever defined.
+links, cycles and raw end points. The dialects have the same activities; they differ in namespace and root, and
+``preview.expanded`` gives what a document of the preview runs. DTDs are refused before the document is parsed, so no
+entity is ever defined.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from xml.parsers import expat
 
@@ -19,13 +20,15 @@ from lxml import etree
 
 from dai.errors import DocumentError, TooLargeError
 from dai.perform.activity import ACTIVITIES, Activity, Element, FieldSpec, Input, Markup, Output, fields_of
-from dai.perform.graph import DIALECTS, GDS, WSI, Dialect, EndPoint, Group, Perform, SessionRequest, link
+from dai.perform.graph import DIALECTS, GDS, PREVIEW, WSI, Dialect, EndPoint, Group, Perform, SessionRequest, link
+from dai.perform.preview import expanded, without_resources
 from dai.perform.validation import validate
 from dai.perform.xsd import xsd
 
 __all__ = [
     "DIALECTS",
     "GDS",
+    "PREVIEW",
     "WSI",
     "Dialect",
     "DocumentLimits",
@@ -63,7 +66,15 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
     root = _parsed(document)
     _check_number(root, limits)
     dialect = _dialect_of(root)
-    validate(root, dialect)
+    resources: Mapping[str, int] = {}
+    if dialect is PREVIEW:
+        resources = without_resources(root)
+        validate(root, dialect)
+        session_node = [each for each in root if _local(each) == "session"]
+        root = expanded(root, limits.bytes)
+        root[:0] = session_node
+    else:
+        validate(root, dialect)
     members: list[Activity | Group] = []
     documentation, session = None, None
     for node in root:
@@ -78,7 +89,8 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
             session = _session(node)
         else:
             members.append(_member(node))
-    return link(dialect, Group("flow", tuple(members)), documentation, session, limits.chain)
+    perform = link(dialect, Group("flow", tuple(members)), documentation, session, limits.chain)
+    return replace(perform, resources=resources) if resources else perform
 
 
 def query(sql: str, parameters: Sequence[Any] = (), tables: Mapping[str, Any] | None = None) -> Perform:
@@ -175,7 +187,7 @@ def _parsed(document: bytes) -> etree._Element:
 def _check_number(root: etree._Element, limits: DocumentLimits) -> None:
     groups, count = [root], 0
     for group in groups:
-        below = [node for node in group if _local(node) in ("sequence", "flow")]
+        below = [node for node in group if _local(node) in ("sequence", "flow", "request")]
         groups.extend(below)
         count += len(group) - len(below)
         if count > limits.activities:

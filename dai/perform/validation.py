@@ -16,7 +16,7 @@ from lxml import etree
 
 from dai.errors import DocumentError
 from dai.perform.activity import ACTIVITIES, Element, FieldSpec, Markup, fields_of
-from dai.perform.graph import Dialect
+from dai.perform.graph import PREVIEW, Dialect
 from dai.plugins import nearest
 
 _SHOWN = 100
@@ -76,6 +76,12 @@ _PORTS = {port: _Shape({port: (_Name(), True)}) for port in ("from", "name")}
 _GROUP = _Shape({"name": (str, False)}, is_group=True)
 _SESSION = _Shape({"id": (str, False), "timeout": (float, False), "end": (bool, False)})
 _ROOT = _Shape({}, {"documentation": str, "session": _SESSION}, is_group=True)
+_VALUE = _Shape({"name": (_Name(), True), "value": (str, False)}, {"value": str}, text=True)
+_REQUEST = _Shape(
+    {"name": (_Name(), True)}, {"documentation": str, "parameter": _VALUE, "dataResource": str}, is_group=True
+)
+_EXECUTE = _Shape({"name": (_Name(), True), "requestName": (_Name(), True)}, {"withParameter": _VALUE})
+_PREVIEW = _Shape({}, {"documentation": str, "session": _SESSION, "request": _REQUEST, "execute": _EXECUTE})
 
 
 @cache
@@ -106,7 +112,7 @@ def _kind(spec: FieldSpec) -> Any:
 def validate(root: etree._Element, dialect: Dialect) -> None:
     """Raises DocumentError for the first element, attribute, text or value that is not declared; the name of the root
     is known already."""
-    _check(root, _ROOT, f"{{{dialect.namespace}}}")
+    _check(root, _PREVIEW if dialect is PREVIEW else _ROOT, f"{{{dialect.namespace}}}")
 
 
 def _check(node: etree._Element, shape: Any, namespace: str) -> None:

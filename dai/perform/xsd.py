@@ -11,16 +11,49 @@ from importlib.resources import files
 from typing import Any
 
 from dai.perform.activity import ACTIVITIES, Activity, Element, FieldSpec, Markup, fields_of
-from dai.perform.graph import GDS, Dialect
+from dai.perform.graph import GDS, PREVIEW, Dialect
 
 _XSD_ANY = '<xs:sequence><xs:any processContents="skip" minOccurs="0" maxOccurs="unbounded"/></xs:sequence>'
 _XSD_TYPES = {str: "xs:string", int: "xs:long", float: "xs:double", bool: "xs:boolean"}
+
+
+_ACTIVITY = """        <xs:group ref="activity"/>
+"""
+_REQUESTS = """        <xs:element name="request">
+          <xs:complexType>
+            <xs:choice minOccurs="0" maxOccurs="unbounded">
+              <xs:element name="documentation" type="xs:string"/>
+              <xs:element name="parameter" type="value"/>
+              <xs:element ref="dataResource"/>
+              <xs:group ref="activity"/>
+            </xs:choice>
+            <xs:attribute name="name" type="name" use="required"/>
+          </xs:complexType>
+        </xs:element>
+        <xs:element name="execute">
+          <xs:complexType>
+            <xs:sequence>
+              <xs:element name="withParameter" type="value" minOccurs="0" maxOccurs="unbounded"/>
+            </xs:sequence>
+            <xs:attribute name="name" type="name" use="required"/>
+            <xs:attribute name="requestName" type="name" use="required"/>
+          </xs:complexType>
+        </xs:element>
+"""
+_VALUE = """  <xs:complexType name="value" mixed="true">
+    <xs:sequence><xs:element name="value" type="xs:string" minOccurs="0"/></xs:sequence>
+    <xs:attribute name="name" type="name" use="required"/>
+    <xs:attribute name="value" type="xs:string"/>
+  </xs:complexType>
+  <xs:element name="dataResource" type="xs:string"/>
+"""
 
 
 @cache
 def xsd(dialect: Dialect = GDS) -> bytes:
     """The XML schema of a dialect with every installed activity in it (W3C XML Schema 1.0)."""
     elements = [_xsd_activity(name, ACTIVITIES[name]) for name in ACTIVITIES]
+    groups = _xsd_group("sequence", "One after the other.") + _xsd_group("flow", "At once.")
     text = f"""<?xml version="1.0" encoding="UTF-8"?>
 <xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" xmlns="{dialect.namespace}"
            targetNamespace="{dialect.namespace}" elementFormDefault="qualified">
@@ -36,8 +69,7 @@ def xsd(dialect: Dialect = GDS) -> bytes:
       <xs:choice minOccurs="0" maxOccurs="unbounded">
         <xs:element name="documentation" type="xs:string"/>
         <xs:element ref="session"/>
-        <xs:group ref="activity"/>
-      </xs:choice>
+{_REQUESTS if dialect is PREVIEW else _ACTIVITY}      </xs:choice>
     </xs:complexType>
   </xs:element>
   <xs:element name="session">
@@ -47,7 +79,7 @@ def xsd(dialect: Dialect = GDS) -> bytes:
       <xs:attribute name="end" type="xs:boolean"/>
     </xs:complexType>
   </xs:element>
-{_xsd_group("sequence", "One after the other.")}{_xsd_group("flow", "At once.")}{"".join(elements)}</xs:schema>
+{_VALUE if dialect is PREVIEW else ""}{groups}{"".join(elements)}</xs:schema>
 """
     return text.encode()
 
@@ -102,7 +134,7 @@ def _xsd_type(declared: type, indent: str, *attributes: str) -> str:
         lines.append(f"{indent}  </xs:choice>\n")
     if markup:
         lines.append(f"{indent}  {_XSD_ANY}\n")
-    lines.extend(f"{indent}  {each}\n" for each in own)
+    lines.extend(f"{indent}  {each}\n" for each in dict.fromkeys(own))
     lines.append(f"{indent}</xs:complexType>\n")
     return "".join(lines)
 

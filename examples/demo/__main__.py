@@ -99,7 +99,7 @@ def _show(base: str, name: str) -> None:
     _run("query", f"{base}/{name}", query, "3")
     for form in ("csv", "json", "webrowset"):
         _run("query", f"{base}/{name}", query, "2", "--format", form)
-    for document in ("query", "query-2005", "fan-out", "update", "schema"):
+    for document in ("query", "query-2005", "query-preview", "fan-out", "update", "schema"):
         _run("perform", str(EXAMPLES / f"{document}.xml"), "--server", base, "--resource", name)
     _run("perform", str(EXAMPLES / "mistake.xml"), "--server", base, "--resource", name, expected=1)
 

@@ -3,6 +3,7 @@ import re
 
 import httpx
 import pytest
+from lxml import etree
 
 from dai.api.server.serve import Background
 from tests.api.conftest import DOCUMENT, XML, statement, streamed
@@ -190,3 +191,32 @@ def test_a_document_without_end_points_goes_on_as_a_job(client: httpx.Client) ->
     block = client.get(f"/sessions/{session[1]}/streams/out/blocks/0?wait=20")
     assert block.status_code == 200
     assert b"<columnValue>1</columnValue>" in block.content
+
+
+PREVIEW = """<gridDataServicePerform xmlns="http://ogsadai.org.uk/P2R2/schemas/gds"><request name="r">{}
+<parameter name="text" value="none"/><sqlQueryStatement name="q"><sqlParameter position="1" from="text"/>
+<expression>select count(*) as n from numbers where s = ?</expression><webRowSetStream name="rows"/></sqlQueryStatement>
+<deliverToResponse name="d"><fromLocal from="rows"/></deliverToResponse></request>{}</gridDataServicePerform>"""
+EXECUTE = '<execute name="e" requestName="r">{}</execute>'
+
+
+def test_a_request_of_the_preview_runs_with_its_values(client: httpx.Client) -> None:
+    document = PREVIEW.format("<dataResource>book</dataResource>", EXECUTE.format(""))
+    root = etree.fromstring(perform(client, document).content)
+    assert etree.QName(root).text == "{http://ogsadai.org.uk/P2R2/schemas/gds}gridDataServiceResponse"
+    results = {(each.get("name"), each.get("status")) for each in root.iterfind("{*}result")}
+    assert results == {("d", "COMPLETED"), ("q", "COMPLETED")}
+    value = EXECUTE.format("<withParameter name=\"text\">x' or '1'='1</withParameter>")
+    answer = perform(client, PREVIEW.format("", value), "?output=d", Accept="text/csv")
+    assert answer.text.splitlines() == ["n", "0"]
+
+
+def test_a_request_of_the_preview_is_refused(client: httpx.Client) -> None:
+    answer = perform(client, PREVIEW.format("", ""))
+    assert answer.status_code == 400
+    assert "no execute" in answer.text
+    elsewhere = PREVIEW.format("\n<dataResource>shelf</dataResource>", EXECUTE.format(""))
+    answer = perform(client, elsewhere, Accept="application/json")
+    assert answer.status_code == 400
+    assert answer.json()["line"] == 2
+    assert answer.json()["hint"] == "Send it to /resources/shelf/perform."

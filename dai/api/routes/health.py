@@ -73,7 +73,7 @@ async def get_metrics(service: TheService, access: TheAccess) -> Response:
 @cache
 def _schemas() -> dict[str, bytes]:
     """By file name: those of requests, written from the installed activities, and those of what is answered."""
-    names = ("perform.xsd", "perform-2005-10.xsd")
+    names = ("perform.xsd", "perform-2005-10.xsd", "perform-preview.xsd")
     return {name: xsd(dialect) for name, dialect in zip(names, DIALECTS, strict=True)} | fixed()
 
 

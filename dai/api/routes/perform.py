@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -237,6 +238,15 @@ async def post_perform(
         perform = parse(data, bounds)
     else:
         perform = await _off_loop(service, lambda: parse(data, bounds))
+    for name, line in perform.resources.items():
+        if name != resource.name:
+            raise DocumentError(
+                f"The document names the resource {name!r}, but it was sent to {resource.name!r}.",
+                line=line,
+                element="dataResource",
+                expected=resource.name,
+                hint=f"Send it to /resources/{quote(name)}/perform.",
+            )
     named = perform.session.id if perform.session is not None else None
     if named is not None and (worker := service.home_of(named, resource.name)) is not None:
         return Moved(request, worker, data)

@@ -120,6 +120,27 @@ class DeliverFromFile(Activity):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeliverToResponse(Activity):
+    """Puts its input into the response, in a result that has the name of this activity.
+
+    An output that no activity reads goes there without it; with it, one that others read does too.
+    """
+
+    example: ClassVar[str] = """
+        <deliverToResponse name="delivery">
+          <fromLocal from="document"/>
+        </deliverToResponse>"""
+    role: ClassVar[str | None] = ANY
+    tabular: ClassVar[Literal["like its input"]] = "like its input"
+
+    source: Input[ByteStream] = input("fromLocal")
+    result: Output[ByteStream] = output()
+
+    def run(self, context: Context) -> ByteStream:
+        return context.bytes(self.source)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeliverToURL(Activity):
     """Sends its input to a URL that the deployer allows: ``http:`` and ``https:`` (by PUT), or ``file:``."""
 
