@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
+from dqp.algebra.keys import Keys, Members
 from dqp.algebra.operators import (
     Aggregate,
     Filter,
@@ -86,11 +87,23 @@ class _Shape:
             return exp.Var(this=self._names.get(node.name, node.name))
         if isinstance(node, Nested):
             return exp.Var(this=f"{node.kind} {self._word(node.this) if node.this else ''} {self.text(node.plan)}")
+        if isinstance(node, Keys | Members):
+            return exp.Var(this=f"{type(node).__name__} {self._keyed(node)}")
         if self._of_rows:
             return node
         if isinstance(node, exp.In) and all(isinstance(each, exp.Literal) for each in node.expressions):
             return exp.EQ(this=node.this.transform(self._change), expression=exp.Var(this="?"))
         return exp.Var(this="?") if isinstance(node, exp.Literal) else node
+
+    def _keyed(self, node: Keys | Members) -> str:
+        """What is compared, with which keys: their text, or the size of their table."""
+        compared = self._words([node.this] if isinstance(node, Keys) else node.expressions)
+        if not self._of_rows:
+            return f"{compared}"
+        if isinstance(node, Keys):
+            return f"{compared} {hash(node.text_of_numbers)}"
+        data = node.key_table.data
+        return f"{compared} {data.num_rows} {data.nbytes}"
 
 
 def _column(expression: exp.Expression) -> bool:

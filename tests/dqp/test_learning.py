@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from sqlglot import exp, parse_one
 
+from dqp.algebra.keys import KeyTable, in_numbers, in_table
 from dqp.algebra.operators import Aggregate, Filter, Join, Names, Operator, Project, Remote, Scan, column
 from dqp.algebra.shapes import shape_of_rows, shape_of_work
 from dqp.algebra.table import Table
@@ -43,6 +45,14 @@ def joined(table: Table) -> Operator:
     return Aggregate(join, (), (("n", exp.Count(this=exp.Star(), big_int=True)),))
 
 
+def keyed(condition: exp.Expression) -> Filter:
+    return Filter(scan(TABLE), condition)
+
+
+def key_table(*keys: int) -> KeyTable:
+    return KeyTable("keys", pa.table({"k": keys}))
+
+
 TABLE = numbers("pg", 100_000.0)
 OTHER = numbers("maria", 100_000.0)
 
@@ -71,6 +81,11 @@ OTHER = numbers("maria", 100_000.0)
             True,
             True,
         ),
+        (keyed(in_numbers("v", [1, 2], 0.1)), keyed(in_numbers("v", [1, 2], 0.2)), True, True),
+        (keyed(in_numbers("v", [1, 2], 0.1)), keyed(in_numbers("v", [1, 3], 0.1)), False, True),
+        (keyed(in_numbers("v", [1, 2], 0.1)), keyed(in_numbers("id", [1, 2], 0.1)), False, False),
+        (keyed(in_table(["v"], key_table(1, 2), 0.1)), keyed(in_table(["v"], key_table(1, 2), 0.1)), True, True),
+        (keyed(in_table(["v"], key_table(1, 2), 0.1)), keyed(in_table(["v"], key_table(1), 0.1)), False, True),
     ],
 )
 def test_shapes(one: Operator, other: Operator, rows: bool, work: bool) -> None:
