@@ -1,5 +1,6 @@
 """Statements over XML documents: what they give, what they refuse, and that they can be stopped."""
 
+import re
 import threading
 from collections.abc import Iterator
 
@@ -9,12 +10,12 @@ from lxml import etree
 
 from dai.drivers.collections import store
 from dai.drivers.collections.driver import Collections
-from dai.errors import CancelledError, DaiError, LimitError
+from dai.errors import CancelledError, DaiError, DataError, LimitError, RequestError
 from dai.perform.parser import parse
 from dai.perform.pipeline import Running
 from dai.perform.xml import process, worker
 from dai.streams.cancellation import Cancellation
-from tests.collections import ALLY, BEE, PEOPLE, musicians
+from tests.collections import ALLY, BEE, PEOPLE, contents, musicians
 from tests.documents import environment, written
 from tests.processes import until
 
@@ -41,12 +42,12 @@ def blocks(body: str, driver: Collections, cancellation: Cancellation | None = N
         return [bytes(memoryview(block.data)) for block in source]
 
 
-def found(body: str, driver: Collections) -> list[str]:
+def resources(body: str, driver: Collections) -> list[str]:
     """What stands in the resources."""
-    first, *resources, last = blocks(body, driver)
+    first, *inside, last = blocks(body, driver)
     assert (first, last) == (b"<resourceSet>\n", b"</resourceSet>\n")
-    etree.fromstring(first + b"".join(resources) + last)
-    return [each.decode().removeprefix("<resource>").removesuffix("</resource>\n") for each in resources]
+    etree.fromstring(first + b"".join(inside) + last)
+    return [each.decode().removeprefix("<resource>").removesuffix("</resource>\n") for each in inside]
 
 
 @pytest.mark.parametrize(
@@ -67,20 +68,20 @@ def found(body: str, driver: Collections) -> list[str]:
     ],
 )
 def test_xpath(expression: str, expected: list[str], driver: Collections) -> None:
-    assert found(statement("xPathStatement", expression), driver) == expected
+    assert resources(statement("xPathStatement", expression), driver) == expected
 
 
 def test_one_document(driver: Collections) -> None:
     body = statement("xPathStatement", "/entry/name", more="<resourceId>bee</resourceId>")
-    assert found(body, driver) == ["<name>Bee</name>"]
+    assert resources(body, driver) == ["<name>Bee</name>"]
 
 
 def test_namespaces(driver: Collections) -> None:
     with driver.store.transaction(Cancellation(), write=True) as transaction:
         transaction.add(transaction.collection("musicians"), [("n", b'<a xmlns="urn:n"><b>1</b></a>')])
     body = statement("xPathStatement", "/c:a/c:b", "musicians", '<namespace prefix="c">urn:n</namespace>')
-    assert found(body, driver) == ['<b xmlns="urn:n">1</b>']
-    assert found(statement("xPathStatement", "/a/b", "musicians"), driver) == []
+    assert resources(body, driver) == ['<b xmlns="urn:n">1</b>']
+    assert resources(statement("xPathStatement", "/a/b", "musicians"), driver) == []
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_every_document_is_searched_once(driver: Collections) -> None:
         for number in range(0, 2_500, 500):
             content = b"<a><b>1</b>" + b"<c/>" * (store.CHUNK_BYTES // 4) + b"</a>"
             transaction.put(transaction.collection("many"), f"d{number}", content)
-    assert found(statement("xPathStatement", "/a/b", "many"), driver) == ["<b>1</b>"] * 2_500
+    assert resources(statement("xPathStatement", "/a/b", "many"), driver) == ["<b>1</b>"] * 2_500
 
 
 NEVER = "//*[count(//*[count(//*[count(//*) &gt; 1]) &gt; 1]) &gt; 1]"
@@ -167,3 +168,178 @@ def test_bounds(expression: str, bound: str, driver: Collections, monkeypatch: p
     monkeypatch.setattr(process, bound, {"SECONDS": 0.5, "MEMORY_BYTES": 1 << 28}[bound])
     with pytest.raises(LimitError, match={"SECONDS": "0.5 seconds", "MEMORY_BYTES": "256 MiB"}[bound]):
         blocks(statement("xPathStatement", expression, "many"), driver)
+
+
+XUPDATE = 'xmlns:xu="http://www.xmldb.org/xupdate"'
+ITEM = "<a id='1'>x<b>1</b>y<b c='2'>2</b>z<!--k--></a>"
+
+
+def update(modifications: str, collection: str = "one", more: str = "") -> str:
+    return (
+        f'<xUpdateStatement name="u"><collection>{collection}</collection>{more}<expression>'
+        f'<xu:modifications version="1.0" {XUPDATE}>{modifications}</xu:modifications></expression>'
+        '<resultStream name="e"/></xUpdateStatement>'
+    )
+
+
+@pytest.fixture
+def one(driver: Collections) -> Collections:
+    """With a collection ``one`` of one document."""
+    with driver.store.transaction(Cancellation(), write=True) as transaction:
+        transaction.create_collection("", "one")
+        transaction.add(transaction.collection("one"), [("item", ITEM.encode())])
+    return driver
+
+
+def updated(modifications: str, driver: Collections) -> tuple[int, str]:
+    """The count, and the document."""
+    (block,) = blocks(update(modifications), driver)
+    return int(etree.fromstring(block).text), contents(driver, "one")["item"].decode()
+
+
+@pytest.mark.parametrize(
+    ("modifications", "count", "document"),
+    [
+        (
+            '<xu:insert-before select="/a/b[1]"><n/></xu:insert-before>',
+            1,
+            '<a id="1">x<n/><b>1</b>y<b c="2">2</b>z<!--k--></a>',
+        ),
+        (
+            '<xu:insert-before select="/a/b">t</xu:insert-before>',
+            2,
+            '<a id="1">xt<b>1</b>yt<b c="2">2</b>z<!--k--></a>',
+        ),
+        (
+            '<xu:insert-after select="/a/b[1]"><n/>t</xu:insert-after>',
+            1,
+            '<a id="1">x<b>1</b><n/>ty<b c="2">2</b>z<!--k--></a>',
+        ),
+        ('<xu:insert-before select="/a"><xu:comment>c</xu:comment></xu:insert-before>', 1, f"<!--c-->{ITEM}"),
+        ('<xu:insert-after select="/a"><xu:comment>c</xu:comment></xu:insert-after>', 1, f"{ITEM}<!--c-->"),
+        ('<xu:append select="/a"><n>1</n></xu:append>', 1, '<a id="1">x<b>1</b>y<b c="2">2</b>z<!--k--><n>1</n></a>'),
+        ('<xu:append select="/a" child="1"><n/></xu:append>', 1, '<a id="1">x<n/><b>1</b>y<b c="2">2</b>z<!--k--></a>'),
+        (
+            '<xu:append select="/a" child="last()"><n/></xu:append>',
+            1,
+            '<a id="1">x<b>1</b>y<b c="2">2</b>z<!--k--><n/></a>',
+        ),
+        (
+            '<xu:append select="/a/b"><xu:attribute name="d">4</xu:attribute></xu:append>',
+            2,
+            '<a id="1">x<b d="4">1</b>y<b c="2" d="4">2</b>z<!--k--></a>',
+        ),
+        (
+            (
+                '<xu:append select="/a/b[1]"><xu:element name="e"><xu:attribute name="f">5</xu:attribute>'
+                '<xu:text> </xu:text><g h="6"/></xu:element>'
+                '<xu:processing-instruction name="p">q</xu:processing-instruction></xu:append>'
+            ),
+            1,
+            '<a id="1">x<b>1<e f="5"> <g h="6"/></e><?p q?></b>y<b c="2">2</b>z<!--k--></a>',
+        ),
+        ('<xu:update select="/a/b[2]">9</xu:update>', 1, '<a id="1">x<b>1</b>y<b c="2">9</b>z<!--k--></a>'),
+        ('<xu:update select="/a"><n/></xu:update>', 1, '<a id="1"><n/></a>'),
+        ('<xu:update select="/a/@id | /a/b/@c">7</xu:update>', 2, '<a id="7">x<b>1</b>y<b c="7">2</b>z<!--k--></a>'),
+        ('<xu:update select="/a/text()[2]">Y</xu:update>', 1, '<a id="1">x<b>1</b>Y<b c="2">2</b>z<!--k--></a>'),
+        ('<xu:update select="//comment()">K</xu:update>', 1, '<a id="1">x<b>1</b>y<b c="2">2</b>z<!--K--></a>'),
+        ('<xu:remove select="/a/b[1]"/>', 1, '<a id="1">xy<b c="2">2</b>z<!--k--></a>'),
+        ('<xu:remove select="/a/b | //@c | //comment()"/>', 4, '<a id="1">xyz</a>'),
+        ('<xu:remove select="/a/text()"/>', 3, '<a id="1"><b>1</b><b c="2">2</b><!--k--></a>'),
+        ('<xu:rename select="/a/b">n</xu:rename>', 2, '<a id="1">x<n>1</n>y<n c="2">2</n>z<!--k--></a>'),
+        ('<xu:rename select="//@c">d</xu:rename>', 1, '<a id="1">x<b>1</b>y<b d="2">2</b>z<!--k--></a>'),
+        (
+            (
+                '<xu:variable name="v" select="/a/b[2]"/><xu:remove select="$v"/>'
+                '<xu:insert-before select="/a/b[1]"><xu:value-of select="$v"/></xu:insert-before>'
+            ),
+            2,
+            '<a id="1">x<b c="2">2</b><b>1</b>yz<!--k--></a>',
+        ),
+        (
+            '<xu:update select="//b[1]"><xu:value-of select="count(//b)"/>:<xu:value-of select="/a/@id"/></xu:update>',
+            1,
+            '<a id="1">x<b>2:1</b>y<b c="2">2</b>z<!--k--></a>',
+        ),
+        (
+            (
+                '<xu:if test="/a/@id = 1"><xu:remove select="//comment()"/></xu:if>'
+                '<xu:if test="/a/@id = 2"><xu:remove select="//b"/></xu:if>'
+            ),
+            1,
+            '<a id="1">x<b>1</b>y<b c="2">2</b>z</a>',
+        ),
+        ('<xu:update select="/a/b[1]"><xu:if test="true()">yes</xu:if></xu:update>', 1, ITEM.replace(">1<", ">yes<")),
+        (
+            '<xu:append select="/a"><c:n xmlns:c="urn:c"/></xu:append>',
+            1,
+            ITEM.replace("</a>", '<c:n xmlns:c="urn:c"/></a>'),
+        ),
+        ('<xu:remove select="/x"/><xu:value-of select="/a"/>', 0, ITEM),
+    ],
+)
+def test_xupdate(modifications: str, count: int, document: str, one: Collections) -> None:
+    assert updated(modifications, one) == (count, document if count == 0 else document.replace("'", '"'))
+
+
+@pytest.mark.parametrize(
+    ("modifications", "says"),
+    [
+        ('<xu:remove select="/a["/>', "Invalid expression"),
+        ("<xu:remove/>", "remove lacks the attribute 'select'"),
+        ('<xu:replace select="/a"/>', "no instruction of XUpdate: insert-before"),
+        ("<remove/>", "no instruction of XUpdate"),
+        ('<xu:append select="/a"><xu:remove select="/a"/></xu:append>', "may not stand in append"),
+        ('<xu:append select="/a"><xu:value-of/></xu:append>', "value-of lacks the attribute 'select'"),
+        ('<xu:remove select="$v"/>', "Undefined variable"),
+        ('<xu:remove select="/a"/>', "root element.*cannot be removed"),
+        ('<xu:remove select="count(/a)"/>', "selects no nodes"),
+        ('<xu:insert-before select="/a"><n/></xu:insert-before>', "only comments"),
+        ('<xu:insert-before select="//@c">x</xu:insert-before>', "selects an attribute"),
+        ('<xu:append select="//comment()">x</xu:append>', "something else than an element"),
+        ('<xu:append select="/a" child="0"><n/></xu:append>', "neither a number"),
+        ('<xu:rename select="/a">1 2</xu:rename>', "Invalid"),
+        ('<xu:rename select="/a">c:d</xu:rename>', "prefix of 'c:d' is not declared"),
+        ('<xu:append select="/a"><xu:element name="&lt;"/></xu:append>', "Invalid"),
+        ('<xu:append select="/a"><xu:comment>--</xu:comment></xu:append>', "Comment"),
+    ],
+)
+def test_xupdate_refuses(modifications: str, says: str, one: Collections) -> None:
+    with pytest.raises(RequestError, match=rf"(?s){says}"):
+        updated(modifications, one)
+    assert contents(one, "one")["item"].decode() == ITEM
+
+
+def test_modifications_as_text(one: Collections) -> None:
+    body = re.sub(
+        r"<expression>(.*)</expression>",
+        r"<expression><![CDATA[\1]]></expression>",
+        update('<xu:remove select="//b"/>'),
+    )
+    assert b"".join(blocks(body, one)) == b"<modifications>2</modifications>\n"
+
+
+def test_all_documents_or_none(driver: Collections) -> None:
+    """The last document is refused: those before it stay as they were."""
+    many(driver, 1_500)
+    with driver.store.transaction(Cancellation(), write=True) as transaction:
+        transaction.put(transaction.collection("many"), "last", b"<b/>")
+    before = contents(driver, "many")
+    with pytest.raises(DataError, match="document 'last'"):
+        blocks(update('<xu:remove select="//b"/>', "many"), driver)
+    assert contents(driver, "many") == before
+    assert blocks(update('<xu:remove select="/a/b"/>', "many"), driver) == [b"<modifications>1500</modifications>\n"]
+    assert set(contents(driver, "many").values()) == {b"<a/>", b"<b/>"}
+
+
+def test_a_document_does_not_grow_without_bounds(one: Collections) -> None:
+    """Neither in size nor so deep that nobody reads it again."""
+    doubled = '<xu:append select="//*"><xu:value-of select="/a"/></xu:append>'
+
+    def grow() -> None:
+        for _ in range(12):
+            updated(doubled, one)
+
+    with pytest.raises(DaiError, match=r"bytes|MiB|well-formed"):
+        grow()
+    resources(statement("xPathStatement", "count(//*)", "one"), one)

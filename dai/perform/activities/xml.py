@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 
 from dai.drivers.collections.store import Document, Transaction
 from dai.errors import ParameterError
-from dai.perform.activities.collections import MEDIA_TYPE, ROLE, store_of
-from dai.perform.activity import Activity, Context, Element, Output, attribute, child, output, text
+from dai.perform.activities.collections import MEDIA_TYPE, ROLE, bounded, store_of
+from dai.perform.activity import Activity, Context, Element, Markup, Output, attribute, child, output, text
 from dai.perform.xml.process import Process
 from dai.streams.stream import Block, ByteStream
 
@@ -82,3 +82,53 @@ class XPathStatement(Activity):
     def run(self, context: Context) -> ByteStream:
         place = (self.collection, self.resource)
         return resource_set(context, "xpath", self.expression, self.namespaces, place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class XUpdateStatement(Activity):
+    """Changes one XML document, or all documents of a collection, by XUpdate.
+
+    The expression is ``modifications`` with ``insert-before``, ``insert-after``, ``append``, ``update``, ``remove``,
+    ``rename``, ``variable``, ``value-of`` and ``if``. All documents are changed, or none. The result is
+    ``<modifications>`` with the number of nodes that were selected and changed. Elements to insert that are in the
+    namespace of the perform document are inserted without a namespace.
+    """
+
+    example: ClassVar[str] = """
+        <xUpdateStatement name="change">
+          <collection>musicians/folksingers</collection>
+          <resourceId>ally</resourceId>
+          <expression>
+            <xu:modifications version="1.0" xmlns:xu="http://www.xmldb.org/xupdate">
+              <xu:update select="/entry/phone">01670061244</xu:update>
+            </xu:modifications>
+          </expression>
+          <resultStream name="count"/>
+        </xUpdateStatement>"""
+    role: ClassVar[str | None] = ROLE
+    tabular: ClassVar[Literal["no"]] = "no"
+    changes: ClassVar[bool] = True
+
+    collection: str = child(default="")
+    resource: str | None = child("resourceId", default=None)
+    namespaces: tuple[Namespace, ...] = child("namespace", default=())
+    expression: Markup = child()
+    result: Output[ByteStream] = output("resultStream", "outputStream")
+
+    def run(self, context: Context) -> ByteStream:
+        store = store_of(context)
+        process = Process("xupdate", self.expression, context.cancellation, prefixes(self.namespaces))
+        context.closing(process)
+
+        def blocks() -> Iterator[Block]:
+            count = 0
+            with store.transaction(context.cancellation, write=True) as transaction:
+                collection = transaction.collection(self.collection, lock=True)
+                for answer in process.run(portions(transaction, collection, self.resource)):
+                    if answer.is_result:
+                        count += int(answer.data)
+                    else:
+                        transaction.replace(answer.document, bounded(answer.data, context))
+            yield Block(f"<modifications>{count}</modifications>\n".encode(), 0)
+
+        return ByteStream(MEDIA_TYPE, blocks())

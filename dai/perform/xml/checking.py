@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lxml import etree
 
-from dai.perform.xml.worker import DOCUMENT, RefusedError, parser
+from dai.perform.xml.worker import DOCUMENT, parsed, parser
 
 
 class Checking:
@@ -16,12 +16,7 @@ class Checking:
         self._parser = parser()
 
     def run(self, document: bytes) -> Iterator[tuple[int, bytes]]:
-        try:
-            tree = etree.fromstring(document, self._parser).getroottree()
-        except etree.XMLSyntaxError as error:
-            raise RefusedError(f"The document is not well-formed XML: {error.msg}.") from None
-        if tree.docinfo.doctype or tree.docinfo.internalDTD is not None:
-            raise RefusedError("The document has a DTD; DTDs and entities are not accepted.")
+        tree = parsed(document, self._parser, "The document is")
         if (tree.docinfo.encoding or "UTF-8").upper() not in ("UTF-8", "ASCII", "US-ASCII"):
             document = etree.tostring(tree, encoding="UTF-8", xml_declaration=True)
         yield DOCUMENT, document

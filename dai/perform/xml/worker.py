@@ -23,6 +23,7 @@ WHOLE = (1 << 32) - 1
 LANGUAGES = {
     "checking": "dai.perform.xml.checking:Checking",
     "xpath": "dai.perform.xml.xpath:XPath",
+    "xupdate": "dai.perform.xml.xupdate:XUpdate",
 }
 BUFFER_BYTES = 1 << 18
 _MESSAGE = 2_000
@@ -100,6 +101,19 @@ def parser() -> Any:
     from lxml import etree
 
     return etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False)
+
+
+def parsed(document: bytes, parser: Any, what: str = "A stored document is") -> Any:
+    """The tree. RefusedError where it is not well-formed, or has a DTD; ``what`` begins its message."""
+    from lxml import etree
+
+    try:
+        tree = etree.fromstring(document, parser).getroottree()
+    except etree.XMLSyntaxError as error:
+        raise RefusedError(f"{what} not well-formed XML: {error.msg}.") from None
+    if tree.docinfo.doctype or tree.docinfo.internalDTD is not None:
+        raise RefusedError(f"{what} refused: DTDs and entities are not accepted.")
+    return tree
 
 
 if __name__ == "__main__":

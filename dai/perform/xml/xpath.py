@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 from lxml import etree
 
-from dai.perform.xml.worker import RESULT, RefusedError, parser
+from dai.perform.xml.worker import RESULT, RefusedError, parsed, parser
 
 EXSLT = {
     "date": "http://exslt.org/dates-and-times",
@@ -35,7 +35,7 @@ class XPath:
             raise RefusedError(f"The XPath expression cannot be run: {error}.") from None
 
     def run(self, document: bytes) -> Iterator[tuple[int, bytes]]:
-        tree = etree.fromstring(document, self._parser).getroottree()
+        tree = parsed(document, self._parser)
         try:
             results = self._find(tree)
         except etree.XPathError as error:
