@@ -19,6 +19,7 @@ BENCHMARKS = {
     "blocks": "the block-size curve in seven access modes and three formats",
     "wire": "bytes on the wire per format and compression",
     "memory": "memory against rows and block sizes",
+    "xml": "an XPath over all documents of a collection against lxml over the same files in a loop",
     "users": "concurrent users: percentiles and saturation",
     "workers": "N processes as one service against one",
     "fairness": "a one-row query beside thirty clients who ask for more",
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--placement", nargs="+", default=[], help="of TPC-DS (default: all)")
     parser.add_argument("--query", nargs="+", default=[], help="of TPC-DS, such as q01 (default: all)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default: the cores)")
+    parser.add_argument("--documents", type=int, default=100_000, help="of the XML collection")
     options = parser.parse_args()
     missed = []
     with world(options.rows, tuple(options.blocksize)) as running:
@@ -64,6 +66,7 @@ def main() -> None:
                 placements=tuple(options.placement),
                 queries=tuple(options.query),
                 workers=options.workers,
+                documents=options.documents,
             )
             report = import_module(f"perf.{name}").run(scaled, options.rounds)
             print(report.write(), flush=True)

@@ -26,7 +26,8 @@ SETTINGS: Mapping[str, Mapping[str, str | int]] = {
 class World:
     """``service`` is the base URL; its resources are ``pg`` and ``maria``; table ``mixed`` has ``mixed_rows``;
     concurrent users ask for ``blocksizes`` rows a block; ``scale`` is that of TPC-H and
-    TPC-DS, of which ``placements`` and ``queries`` are run (none: all); ``workers`` are compared with one."""
+    TPC-DS, of which ``placements`` and ``queries`` are run (none: all); ``workers`` are compared with one;
+    an XML collection has ``documents``."""
 
     postgres: PostgresServer
     mariadb: MariaServer
@@ -38,6 +39,7 @@ class World:
     placements: tuple[str, ...] = ()
     queries: tuple[str, ...] = ()
     workers: int = 2
+    documents: int = 100_000
 
     def resource(self, name: str) -> str:
         return f"{self.service}/{name}"

@@ -40,7 +40,7 @@ def until(condition: Callable[[], Any], seconds: float = SECONDS) -> float:
 class ServiceProcess:
     """A service in front of ``resources`` (name to URL), with its files in ``directory``, its temporary ones included.
     ``federations``: by name, alias to what its source is (``resource`` or ``url``), with ``evaluators``.
-    ``roles``: by name, their keys.
+    ``roles``: by name, their keys. ``collections``: resources of XML collections, by name.
 
     Killed or stopped it can be started again: the same port, the same state. ``largest_file``: bytes after which it
     finds the disk full, 0 for no such limit.
@@ -56,6 +56,7 @@ class ServiceProcess:
     federations: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
     evaluators: Sequence[str] = ("local",)
     roles: Mapping[str, str] = field(default_factory=dict)
+    collections: Mapping[str, str] = field(default_factory=dict)
     workers: int = WORKERS
     port: int = field(init=False, default_factory=free_port)
     process: psutil.Popen | None = field(init=False, default=None)
@@ -85,6 +86,8 @@ class ServiceProcess:
         lines += [f"{name} = {value}" for name, value in self.limits.items()]
         for name, url in self.resources.items():
             lines += [f"[resources.{name}]", f'url = "{url}"', f"pool_size = {self.pool_size}"]
+        for name, store in self.collections.items():
+            lines += [f"[resources.{name}]", f'collections = "{store}"']
         for name, sources in self.federations.items():
             lines += [f"[federations.{name}]", f"evaluators = {list(self.evaluators)}"]
             for alias, source in sources.items():
