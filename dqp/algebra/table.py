@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ DEFAULT_SCHEMAS = ("", "main", "public")
 MOST_UNCOUNTED_ROWS = 10_000_000.0
 UNKNOWN_ROWS = 10_000.0
 """The assumed rows of a table without any statistics."""
+NONE: Mapping[str, Any] = {}
 Replica = tuple[str, str | None, str]
 """Alias, schema (None where the name needs none) and name of a table that has the rows of another one."""
 
@@ -46,6 +47,8 @@ class Column:
     collation: str | None = None
     source_name: str | None = None
     """Its name in the source; None if that is ``name``."""
+    common: tuple[tuple[Any, float], ...] = ()
+    """Values that many rows have, and the part of the rows that each has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +165,14 @@ def _is_wide(column: ColumnInfo, dialect: str) -> bool:
     return "decimal256" in column.arrow or column.type.lower().startswith(properties(dialect).TEXT_NUMBERS)
 
 
-def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tuple[Replica, ...] = ()) -> Table:
-    """The table of a source with the source's statistics."""
+def table_of(
+    alias: str,
+    info: TableInfo,
+    statistics: Statistics,
+    replicas: tuple[Replica, ...] = (),
+    common: Mapping[str, tuple[tuple[Any, float], ...]] = NONE,
+) -> Table:
+    """The table of a source with the source's statistics. ``common``: values that many rows have, by column."""
     known = statistics.rows if statistics.rows is not None else info.rows
     rows = _span(info, statistics) if known is None else float(known)
     by_name = named(info.columns)
@@ -199,6 +208,7 @@ def table_of(alias: str, info: TableInfo, statistics: Statistics, replicas: tupl
                 high=types.value(stored.high, type),
                 width=width,
                 collation=each.collation,
+                common=common.get(each.name, ()),
             )
         )
     nullable = {each.name for each in infos if each.nullable}

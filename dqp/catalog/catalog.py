@@ -27,11 +27,12 @@ from dai.errors import DaiError, NotFoundError, ParameterError
 from dai.plugins import MOST, nearest
 from dqp.algebra import types
 from dqp.algebra.arrival import Probes
-from dqp.algebra.table import Table, list_type, named, table_of
+from dqp.algebra.table import NONE, Table, list_type, named, table_of
 from dqp.catalog.diagnosis import explained
 from dqp.catalog.learned import Learned
 from dqp.catalog.reflection import Reflected, Reflection
 from dqp.catalog.replicas import Replicas
+from dqp.catalog.sampling import Sampled
 from dqp.catalog.sources import DescribedSource, Source, sources_of
 from dqp.catalog.uploads import Uploads
 from dqp.catalog.validator import Fault, Refused, Shape, Signature, Validator, dollars, path_of, quoted, words
@@ -139,9 +140,16 @@ class Catalog:
         return self._reflection.away()
 
     def remarks(self, tables: Iterable[Table]) -> Sequence[str]:
-        """The faults of the configured replicas of tables of these sources."""
-        problems = self._replicas.problems(frozenset(each.source for each in tables))
-        return [f"{name}: {why}".replace("\n", " ") for name, why in problems.items()]
+        """The faults of the configured replicas of tables of these sources, and which statistics are from samples."""
+        by_identity = {each.identity: each for each in tables}
+        problems = self._replicas.problems(frozenset(each.source for each in by_identity.values()))
+        samples = []
+        for identity, table in by_identity.items():
+            statistics = self._known[identity][1] if identity in self._known else None
+            if isinstance(statistics, Sampled):
+                names = ", ".join(statistics.sampled[:MOST]) + ", …" * (len(statistics.sampled) > MOST)
+                samples.append(f"{table}: statistics of {names} from a sample of {statistics.sample:,} rows")
+        return [*(f"{name}: {why}".replace("\n", " ") for name, why in problems.items()), *samples]
 
     def tables(self) -> Sequence[Table]:
         """Every table of every source that answers, without waiting for statistics."""
@@ -190,7 +198,8 @@ class Catalog:
         same = known is not None and known[0] is info and (known[1] is statistics or statistics is None)
         if known is not None and same and known[2].replicas == replicas:
             return known[2]
-        table = table_of(alias, info, statistics or Statistics(rows=info.rows), replicas)
+        common = statistics.common if isinstance(statistics, Sampled) else NONE
+        table = table_of(alias, info, statistics or Statistics(rows=info.rows), replicas, common)
         if statistics is not None:
             self._known[key] = (info, statistics, table)
         return table

@@ -18,6 +18,7 @@ from dataclasses import replace
 from dai.drivers import Statistics, TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError, DataError
 from dqp.algebra.table import DEFAULT_SCHEMAS, named, with_federation_types
+from dqp.catalog.sampling import with_sample
 from dqp.catalog.sources import Source, fingerprint_of
 
 CHECK_SECONDS = 10.0
@@ -264,7 +265,9 @@ class Reflection:
         alias, schema, name = key
         for source in self._chains[alias]:
             try:
-                return source.statistics(f"{schema}.{name}" if schema else name)
+                statistics = source.statistics(f"{schema}.{name}" if schema else name)
+                info = next((each for each in self.known(alias) if (each.schema, each.name) == (schema, name)), None)
+                return statistics if info is None else with_sample(source, info, statistics)
             except DaiError:
                 continue
         return None

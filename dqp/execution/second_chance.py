@@ -155,7 +155,10 @@ class _Race:
                 self._execution.start(self._beside, "dqp-second-chance")
 
     def _beside(self) -> None:
-        child = self._execution.beside(self._other)
+        try:
+            child = self._execution.beside(self._other)
+        except DaiError:  # the race was over before this thread began
+            return
         try:
             alternative = self._awaited()
             if alternative is not None and self._leads(self._chance.run(alternative, self._columns, child), child):

@@ -51,7 +51,7 @@ class Scripted(Source):
     def query(
         self, sql: str, parameters: Sequence[Any] = (), *, cancellation: Cancellation, batch_rows: int | None = None
     ) -> Stream:
-        raise AssertionError("A catalog runs no query.")
+        raise UnreachableError("It runs no query, not even for a sample.")
 
     def close(self) -> None:
         self.asked.append("close")

@@ -300,8 +300,9 @@ def in_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Placeme
 def asked_twice(sql: str, federation: Connected, sent: list[tuple[str, str]]) -> list[str]:
     """Statements that the query asks more than once, those that differ only in the names of their columns too."""
     coordinator = federation.lab.coordinator
+    planned = coordinator.plan(sql)  # which may ask for samples
     sent.clear()
-    running = coordinator.run(coordinator.plan(sql), cancellation=Cancellation())
+    running = coordinator.run(planned, cancellation=Cancellation())
     with running.stream as stream:
         for _ in stream:
             continue

@@ -1,7 +1,7 @@
 """A statement without a row is overtaken by the same computed here: right answers, and nothing left running."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -18,8 +18,11 @@ from dqp.algebra.operators import Aggregate, Join, Names, Operator, Remote, Scan
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import DriverSource
 from dqp.coordinator import Coordinator
+from dqp.execution.execution import Execution
+from dqp.execution.second_chance import overtakable
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
+from dqp.planning.second_chance import Chance
 from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
 from tests.dqp.doubles import Double, batch, catalog_of, execution, numbers
@@ -197,6 +200,30 @@ def test_who_wins(statement: str, alternative: str, rows: list[dict[str, Any]], 
     assert said in words
     assert raced.cancelled == raced.waiting
     assert bool(raced.cancelled) == ("waits" in (statement, alternative))
+
+
+def test_a_race_that_is_over_when_the_alternative_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread ends, and the query goes on."""
+    started: list[Callable[[], None]] = []
+    late = threading.Event()
+
+    def start(_: Execution, work: Callable[[], None], name: str) -> None:
+        started.append(work)
+        late.set()
+
+    def sent(_: Cancellation) -> Stream:
+        assert late.wait(30)
+        return Stream.of(WHOLE)
+
+    monkeypatch.setattr(Execution, "start", start)
+    context = Context(catalog_of(Double("pg", Raced("rows", "rows"))), Estimator(), Names())
+    with execution() as run:
+        run.chance = Chance(0.0, 1e-9, context, lambda *_: Stream.of(WHOLE))
+        with overtakable(sent, tree(), (("n", "BIGINT"), ("most", "BIGINT")), run) as stream:
+            assert stream.table().to_pylist() == STATEMENT
+        started[0]()
+        assert run.failure is None
+        assert not run.overtakings
 
 
 @pytest.mark.parametrize("second_chance", [0.0, 5.0])

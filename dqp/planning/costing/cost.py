@@ -130,6 +130,7 @@ class Estimator:
                     number(each.low),
                     number(each.high),
                     each.width or WIDTH,
+                    common=dict(each.common),
                 )
                 for each in table.columns
             }

@@ -27,7 +27,8 @@ FAR = 6.0
 class ColumnStatistics:
     """Statistics of a column. ``low`` and ``high`` are numbers (``dqp.algebra.constants.number``), None for text or if
     unknown. ``bell``: mean and standard deviation, if the values lie around a mean and are not spread evenly. ``most``:
-    an upper bound of the remaining distinct values, if it is less than ``distinct``."""
+    an upper bound of the remaining distinct values, if it is less than ``distinct``. ``common``: the part of the rows
+    that each of some values has."""
 
     distinct: float | None = None
     null_fraction: float = 0.0
@@ -36,6 +37,15 @@ class ColumnStatistics:
     width: float = WIDTH
     bell: tuple[float, float] | None = None
     most: float | None = None
+    common: Mapping[Any, float] | None = None
+
+    def frequency(self, value: Any, default: float) -> float:
+        """The part of the rows with this value; ``default`` if nothing is known of the column."""
+        if not self.common:
+            return (1 - self.null_fraction) / max(1.0, self.distinct) if self.distinct else default
+        rest = max(0.0, 1 - self.null_fraction - sum(self.common.values()))
+        others = max(1.0, (self.distinct or 0.0) - len(self.common))
+        return self.common.get(value, rest / others)
 
 
 UNKNOWN = ColumnStatistics()

@@ -153,8 +153,7 @@ def _holds(node: exp.Expression, estimate: Estimate) -> float:
     if isinstance(node, exp.In) and node.expressions:
         one = statistics_of(node.this, estimate)
         inside = [each for each in node.expressions if _inside(each, one)]
-        each_value = (1 - one.null_fraction) / one.distinct if one.distinct else _DEFAULTS["equal"]
-        return min(1.0, each_value * len(inside))
+        return min(1.0, sum(one.frequency(value(each), _DEFAULTS["equal"]) for each in inside))
     if isinstance(node, exp.Like | exp.ILike):
         pattern = value(node.expression)
         return _DEFAULTS["prefix" if isinstance(pattern, str) and pattern[:1] not in ("%", "_") else "like"]
@@ -177,7 +176,7 @@ def _equal(node: exp.Expression, estimate: Estimate) -> float:
         one, constant = (left, node.expression) if value(node.expression) is not None else (right, node.this)
         if not _inside(constant, one):
             return 0.0
-        return (1 - one.null_fraction) / max(1.0, one.distinct) if one.distinct else _DEFAULTS["equal"]
+        return one.frequency(value(constant), _DEFAULTS["equal"])
     known = [each.distinct for each in (left, right) if each.distinct is not None]
     return 1 / max(1.0, *known) if known else _DEFAULTS["equal"]
 

@@ -1,0 +1,177 @@
+"""Samples of columns of which a source keeps no statistics: near the truth, bounded, said in EXPLAIN."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import dqp
+from dai.drivers import Column, ColumnStatistics, Driver, Statistics, TableInfo, driver_for
+from dai.errors import DatabaseUnavailableError
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.catalog import sampling
+from dqp.catalog.catalog import Catalog
+from dqp.catalog.sampling import Sampled, with_sample
+from dqp.catalog.sources import DriverSource
+from dqp.settings import FederationSettings
+from tests.dqp.doubles import Double
+
+ROWS = 40_000
+WORDS = (*["often"] * 12, *["now and then"] * 3, *(f"seldom {each}" for each in range(5)))
+KINDS = {"mariadb": "mariadb_module_url", "sqlite": ""}
+QUERIES = {
+    "SELECT g, COUNT(*) AS n FROM m.sales GROUP BY g": 13,
+    "SELECT parent, COUNT(*) AS n FROM m.sales GROUP BY parent": ROWS // 4,
+    "SELECT word, COUNT(*) AS n FROM m.sales GROUP BY word": 7,
+    "SELECT id FROM m.sales WHERE word = 'often'": ROWS * 12 // 20,
+    "SELECT id FROM m.sales WHERE word = 'seldom 3'": ROWS // 20,
+    "SELECT id FROM m.sales WHERE word IN ('often', 'seldom 1')": ROWS * 13 // 20,
+    "SELECT id FROM m.sales WHERE rare IS NULL": ROWS * 9 // 10,
+    "SELECT id FROM m.sales WHERE parent < 1000": 4_000,
+}
+"""Queries of one table, and how many rows they have."""
+
+
+def rows() -> Iterator[tuple[int, int, int, str, int | None]]:
+    """A key with gaps; groups; neighbours alike; words of which one is often; mostly NULL."""
+    for each in range(ROWS):
+        word = WORDS[each * 7919 % 1009 % len(WORDS)]
+        yield each * 3, each * 7919 % 13, each // 4, word, None if each % 10 else each
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of a database with ``sales``, of whose columns it knows nothing."""
+    create = "CREATE TABLE sales (id INTEGER PRIMARY KEY, g INTEGER, parent INTEGER, word VARCHAR(20), rare INTEGER)"
+    if request.param == "sqlite":
+        path: Path = tmp_path_factory.mktemp("sampling") / "sales.db"
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(create)
+            connection.executemany("INSERT INTO sales VALUES (?, ?, ?, ?, ?)", rows())
+            connection.commit()
+        return f"sqlite:///{path}"
+    address: str = request.getfixturevalue(KINDS[request.param])
+    names = ("id", "g", "parent", "word", "rare")
+    table = pa.table(dict(zip(names, zip(*rows(), strict=True), strict=True)))
+    with closing(driver_for(address)) as driver:
+        driver.update(create, cancellation=Cancellation())
+        driver.load("sales", Stream.of(table), cancellation=Cancellation())
+        driver.update("ANALYZE TABLE sales", cancellation=Cancellation())
+    return address
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is."""
+    monkeypatch.setattr(sampling, "SECONDS", 30.0)
+
+
+@pytest.fixture
+def driver(url: str) -> Iterator[Driver]:
+    with closing(driver_for(url)) as opened:
+        yield opened
+
+
+def ratios(url: str) -> dict[str, float]:
+    """Estimated over actual rows, or the other way round, whichever is more."""
+    with dqp.connect({"sources": {"m": url}}) as lab:
+        coordinator = lab._coordinator
+        assert coordinator is not None
+        estimated = {}
+        for sql, actual in QUERIES.items():
+            planned = coordinator.plan(sql)
+            rows = planned.context.estimator.again().rows(planned.tree)
+            assert lab.sql(sql).arrow().num_rows == pytest.approx(actual, rel=0.1)
+            estimated[sql] = max(rows / actual, actual / rows)
+    return estimated
+
+
+def test_estimates_of_skewed_data(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_samples = ratios(url)
+    assert max(with_samples.values()) < 2.0, with_samples
+    monkeypatch.setattr(sampling, "NAMES", {})
+    assert max(ratios(url).values()) > 10.0
+
+
+def test_explained(url: str) -> None:
+    with dqp.connect({"sources": {"m": url}}) as lab:
+        text = lab.explain("SELECT word, COUNT(*) AS n FROM m.sales GROUP BY word").text
+    assert "m.sales: statistics of g, parent, word" in text
+    assert "from a sample of 1,0" in text
+
+
+def test_the_same_rows_each_time(driver: Driver) -> None:
+    source = DriverSource("m", driver, own=False)
+    info = next(each for each in source.tables() if each.name == "sales")
+    known = source.statistics("sales")
+    samples = [with_sample(source, info, known) for _ in range(2)]
+    assert isinstance(samples[0], Sampled)
+    assert samples[0] == samples[1]
+    assert samples[0].sample <= sampling.BLOCKS * sampling.BLOCK_ROWS
+
+
+def test_without_statistics_rows_are_counted_by_the_density_of_the_key(url: str, driver: Driver) -> None:
+    source = DriverSource("m", driver, own=False)
+    info = next(each for each in source.tables() if each.name == "sales")
+    ends = {"id": ColumnStatistics(low="0", high=str(ROWS * 3 - 3))}
+    counted = with_sample(source, TableInfo("sales", info.columns, primary_key=("id",)), Statistics(None, None, ends))
+    assert counted.rows == pytest.approx(ROWS, rel=0.1)
+
+
+# --- bounds, with a source that answers as a test says ---
+
+COLUMNS = (Column("id", "int", "int32", False), Column("v", "int", "int32", True))
+KNOWN = Statistics(50_000, None, {"id": ColumnStatistics(50_000.0, low="1", high="50000")})
+
+
+def test_no_query_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "SECONDS", 0.01)
+
+    def never(sql: str, cancellation: Cancellation) -> Stream:
+        def batches() -> Iterator[pa.RecordBatch]:
+            stopped = threading.Event()
+            with cancellation.on_cancel(stopped.set):
+                stopped.wait()
+            cancellation.check()
+            yield from ()
+
+        return Stream(pa.schema({"k": pa.int64(), "c0": pa.int64(), "b": pa.int64()}), batches())
+
+    source = Double("m", never, "mariadb")
+    assert with_sample(source, TableInfo("t", COLUMNS, primary_key=("id",)), KNOWN) is KNOWN
+    assert len(source.asked) == 1
+
+
+def fails(sql: str, cancellation: Cancellation) -> Stream:
+    raise DatabaseUnavailableError("gone")
+
+
+@pytest.mark.parametrize(
+    ("info", "known", "dialect", "asked"),
+    [
+        (TableInfo("t", COLUMNS, primary_key=("id",)), KNOWN, "mariadb", 1),
+        (TableInfo("t", COLUMNS, primary_key=("id",)), KNOWN, "postgresql", 0),
+        (TableInfo("t", COLUMNS, primary_key=("id",), kind="view"), KNOWN, "mariadb", 0),
+        (TableInfo("t", COLUMNS, primary_key=("id",)), Statistics(999), "mariadb", 0),
+        (TableInfo("t", COLUMNS[:1], primary_key=("id",)), KNOWN, "mariadb", 0),
+        (TableInfo("t", COLUMNS), Statistics(50_000), "mariadb", 1),
+    ],
+)
+def test_what_is_sampled(info: TableInfo, known: Statistics, dialect: str, asked: int) -> None:
+    source = Double("m", fails, dialect)
+    assert with_sample(source, info, known) is known
+    assert len(source.asked) == asked
+
+
+def test_it_is_kept_as_long_as_the_statistics(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("dqp.catalog.reflection.with_sample", lambda *each: asked.append(each) or with_sample(*each))
+    catalog = Catalog(FederationSettings(), sources=[DriverSource("m", driver, own=False)])
+    assert catalog.table("m", "sales") is catalog.table("m", "sales")
+    assert len(asked) == 1
+    catalog.close()
