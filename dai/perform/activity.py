@@ -78,6 +78,7 @@ ACTIVITIES = Table(
         "xmlCollectionManagement": "dai.perform.activities.collections:XmlCollectionManagement",
         "xmlResourceManagement": "dai.perform.activities.collections:XmlResourceManagement",
         "xPathStatement": "dai.perform.activities.xml:XPathStatement",
+        "xQueryStatement": "dai.perform.activities.xml:XQueryStatement",
         "xUpdateStatement": "dai.perform.activities.xml:XUpdateStatement",
         "deliverToFile": "dai.perform.activities.delivery:DeliverToFile",
         "deliverFromFile": "dai.perform.activities.delivery:DeliverFromFile",

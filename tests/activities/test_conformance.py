@@ -114,6 +114,8 @@ def test_example_runs(name, demo, closing, tmp_path):
         (tmp_path / "notes/first.txt").write_text("line 1\nline 2\nline 3\n")
         demo = closing(Directory(tmp_path))
     elif role == "collections":
+        if name == "xQueryStatement":
+            pytest.importorskip("saxonche", reason="of the extra xquery")
         demo = closing(musicians(f"sqlite:///{tmp_path / 'notes.db'}"))
     elif role not in (None, ANY):
         demo = closing(ROLES[role](RoleConfig(name=role)))

@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import psutil
 import pytest
@@ -10,7 +11,8 @@ from lxml import etree
 
 from dai.drivers.collections import store
 from dai.drivers.collections.driver import Collections
-from dai.errors import CancelledError, DaiError, DataError, LimitError, RequestError
+from dai.errors import CancelledError, DaiError, DataError, LimitError, MissingDependencyError, RequestError
+from dai.perform.activities import xml
 from dai.perform.parser import parse
 from dai.perform.pipeline import Running
 from dai.perform.xml import process, worker
@@ -69,6 +71,98 @@ def resources(body: str, driver: Collections) -> list[str]:
 )
 def test_xpath(expression: str, expected: list[str], driver: Collections) -> None:
     assert resources(statement("xPathStatement", expression), driver) == expected
+
+
+needs_saxon = pytest.mark.skipif(find_spec("saxonche") is None, reason="of the extra xquery")
+
+
+@needs_saxon
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("for $p in //phone return &lt;r&gt;{$p/text()}&lt;/r&gt;", ["<r>01670</r>", "<r>01671</r>", "<r>01672</r>"]),
+        ("/entry/@id", ["1", "2"]),
+        ("//name/text()", ["Ally", "Bee"]),
+        ("/", [ALLY.decode(), BEE.decode()]),
+        ("string-join(/entry[@id = 2]/phone, '&lt;')", ["", "01671&lt;01672"]),
+        ("if (//phone[2]) then (true(), 1.5, [1, 2], map { 'a': 1 }) else ()", ["true", "1.5", "[1,2]", 'map{"a":1}']),
+        ("()", []),
+    ],
+)
+def test_xquery(expression: str, expected: list[str], driver: Collections) -> None:
+    assert resources(statement("xQueryStatement", expression), driver) == expected
+
+
+@needs_saxon
+def test_xquery_keeps_white_space(driver: Collections) -> None:
+    content = b"<a> <b/>\n<b>1</b> </a>"
+    many(driver, 1, content)
+    assert resources(statement("xQueryStatement", "/a", "many"), driver) == [content.decode()]
+    namespace = '<namespace prefix="n">urn:n</namespace>'
+    assert resources(statement("xQueryStatement", "count(//n:b)", "many", namespace), driver) == ["0"]
+
+
+@needs_saxon
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "doc('file:///etc/hostname')",
+        "doc('http://127.0.0.1:1/')",
+        "collection('file:///etc')",
+        "unparsed-text('file:///etc/hostname')",
+        "json-doc('file:///etc/hostname')",
+        "transform(map { 'stylesheet-location': 'file:///etc/hostname' })",
+        "import module namespace a = 'b' at 'file:///etc/hostname'; 1",
+        "parse-xml('&lt;!DOCTYPE a [&lt;!ENTITY b SYSTEM \"file:///etc/hostname\"&gt;]&gt;&lt;a&gt;&amp;b;&lt;/a&gt;')",
+    ],
+)
+def test_xquery_reads_nothing_else(expression: str, driver: Collections) -> None:
+    with pytest.raises(RequestError, match=r"may read nothing but the document|character reference"):
+        blocks(statement("xQueryStatement", expression), driver)
+
+
+@needs_saxon
+def test_xquery_sees_no_environment(driver: Collections, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAI_SECRET", "secret")
+    body = statement("xQueryStatement", "environment-variable('DAI_SECRET'), doc-available('file:///etc/hostname')")
+    assert resources(body, driver) == ["false", "false"]
+
+
+@needs_saxon
+@pytest.mark.parametrize(
+    ("expression", "code", "says"),
+    [
+        ("for $x", "bad-parameter", "XPST0003"),
+        ("f()", "bad-parameter", "Cannot find a 0-argument function"),
+        ("c:f()", "bad-parameter", "prefix"),
+        ("Q{java:java.lang.System}exit(0)", "bad-parameter", "Cannot find"),
+        ("1 idiv 0", "bad-data", "FOAR0001.*document 'ally'"),
+    ],
+)
+def test_xquery_refuses(expression: str, code: str, says: str, driver: Collections) -> None:
+    with pytest.raises(DaiError, match=rf"(?s){says}") as raised:
+        blocks(statement("xQueryStatement", expression), driver)
+    assert raised.value.code == code
+
+
+@needs_saxon
+@pytest.mark.parametrize(
+    ("expression", "bound"),
+    [
+        ("count(for $i in 1 to 100000, $j in 1 to 100000 return $i)", "SECONDS"),
+        ("string-length(string-join(for $i in 1 to 100000000 return &lt;a&gt;{$i}&lt;/a&gt;))", "MEMORY_BYTES"),
+    ],
+)
+def test_xquery_has_bounds(expression: str, bound: str, driver: Collections, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, bound, {"SECONDS": 0.5, "MEMORY_BYTES": 1 << 28}[bound])
+    with pytest.raises(LimitError, match={"SECONDS": "0.5 seconds", "MEMORY_BYTES": "256 MiB"}[bound]):
+        blocks(statement("xQueryStatement", expression), driver)
+
+
+def test_without_saxon_it_says_what_to_install(driver: Collections, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xml, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match=r"saxonche(?s:.*)dai-dqp\[xquery\]"):
+        blocks(statement("xQueryStatement", "1"), driver)
 
 
 def test_one_document(driver: Collections) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import ClassVar, Literal
 
 from dai.drivers.collections.store import Document, Transaction
-from dai.errors import ParameterError
+from dai.errors import MissingDependencyError, ParameterError
 from dai.perform.activities.collections import MEDIA_TYPE, ROLE, bounded, store_of
 from dai.perform.activity import Activity, Context, Element, Markup, Output, attribute, child, output, text
 from dai.perform.xml.process import Process
@@ -82,6 +83,40 @@ class XPathStatement(Activity):
     def run(self, context: Context) -> ByteStream:
         place = (self.collection, self.resource)
         return resource_set(context, "xpath", self.expression, self.namespaces, place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class XQueryStatement(Activity):
+    """Runs an XQuery (3.1) on one XML document, or on each document of a collection.
+
+    As ``xPathStatement``, with the document as the context item: a query reads one document at a time, and nothing
+    else (``doc()``, ``collection()`` and ``unparsed-text()`` are refused). Each item is a ``<resource>`` of the
+    ``<resourceSet>``, and a block. It needs the extra ``xquery``.
+    """
+
+    example: ClassVar[str] = """
+        <xQueryStatement name="statement">
+          <collection>musicians/folksingers</collection>
+          <expression>for $phone in /entry/phone order by $phone return concat("call ", $phone)</expression>
+          <resourceSetStream name="calls"/>
+        </xQueryStatement>"""
+    role: ClassVar[str | None] = ROLE
+    tabular: ClassVar[Literal["no"]] = "no"
+
+    collection: str = child(default="")
+    resource: str | None = child("resourceId", default=None)
+    namespaces: tuple[Namespace, ...] = child("namespace", default=())
+    expression: str = child()
+    result: Output[ByteStream] = output("resourceSetStream")
+
+    def run(self, context: Context) -> ByteStream:
+        store_of(context)
+        if find_spec("saxonche") is None:
+            raise MissingDependencyError(
+                "xQueryStatement needs the Python package 'saxonche'.", hint="pip install 'dai-dqp[xquery]'"
+            )
+        place = (self.collection, self.resource)
+        return resource_set(context, "xquery", self.expression, self.namespaces, place)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,8 @@ from dai.streams.cancellation import Cancellation
 log = logging.getLogger("dai.perform.xml")
 
 MEMORY_BYTES = 1 << 30
+NO_MEMORY = 99
+"""How Saxon's runtime ends a process that gets no more."""
 SECONDS = 60.0
 """Of processor time, for one document."""
 
@@ -145,9 +147,9 @@ class Process:
             raise LimitError(
                 f"{self._what} takes more than {SECONDS:g} seconds on one document.", hint="Write it more narrowly."
             )
-        if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT):
+        if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, NO_MEMORY):
             raise self._failure(TOO_LARGE, b"", None)
-        log.error("the process of an XML expression failed", extra={"code": code})
+        log.error("the process of an XML expression failed with %s", code)
         raise InternalError("The process that runs XML expressions failed.")
 
     def _failure(self, kind: int, text: bytes, document: Readable | None) -> ParameterError | DataError | LimitError:

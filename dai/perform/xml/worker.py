@@ -24,6 +24,7 @@ LANGUAGES = {
     "checking": "dai.perform.xml.checking:Checking",
     "xpath": "dai.perform.xml.xpath:XPath",
     "xupdate": "dai.perform.xml.xupdate:XUpdate",
+    "xquery": "dai.perform.xml.xquery:XQuery",
 }
 BUFFER_BYTES = 1 << 18
 _MESSAGE = 2_000
@@ -45,17 +46,19 @@ class Language(Protocol):
 def main(source: BinaryIO, sink: BinaryIO) -> None:
     header = json.loads(source.read(_number(source)))
     module, _, name = LANGUAGES[header["language"]].partition(":")
+    kind = getattr(import_module(module), name)
+    confine(header["language"], header["memory"])
+    # where nothing handles its signal, it ends the process, whatever runs in it
+    signal.setitimer(signal.ITIMER_PROF, header["seconds"])
     try:
-        language: Language = getattr(import_module(module), name)(header["expression"], header["namespaces"])
+        language: Language = kind(header["expression"], header["namespaces"])
     except Exception as error:  # noqa: BLE001 - the boundary of the process
         _write(sink, *_failure(error))
         return
-    confine(header["language"], header["memory"])
     _write(sink, READY)
     while count := _number(source):
         sizes = [_number(source) for _ in range(count)]
         for number, document in enumerate([source.read(size) for size in sizes]):
-            # where nothing handles the signal, it ends the process, whatever runs in it
             signal.setitimer(signal.ITIMER_PROF, header["seconds"])
             try:
                 for kind, data in language.run(document):
