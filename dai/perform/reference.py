@@ -34,7 +34,7 @@ def _first_sentence(declared: type) -> str:
 
 def _section(name: str, declared: Any) -> str:
     lines = [f"## {name}", "", *_about(declared), *_table(declared)]
-    for element, nested in _nested(declared):
+    for element, nested in nested_elements(declared):
         lines += [f"### `{element}` in {name}", "", *_about(nested), *_table(nested)]
     example = textwrap.dedent(declared.example).strip()
     lines += ["```xml", example, "```", ""]
@@ -51,11 +51,11 @@ def _table(declared: type) -> list[str]:
     specs = fields_of(declared)
     if not specs:
         return []
-    rows = [f"| {_written(spec)} | {_kind(spec)} | {_often(spec)} |" for spec in specs]
+    rows = [f"| {place_of(spec)} | {kind_of(spec)} | {how_often(spec)} |" for spec in specs]
     return ["| in the document | is | how often |", "| --- | --- | --- |", *rows, ""]
 
 
-def _written(spec: FieldSpec) -> str:
+def place_of(spec: FieldSpec) -> str:
     names = spec.place.names
     forms = {
         "attribute": [f'{name}="…"' for name in names],
@@ -67,7 +67,7 @@ def _written(spec: FieldSpec) -> str:
     return " or ".join(f"`{form}`" if spec.place.how != "text" else form for form in forms)
 
 
-def _kind(spec: FieldSpec) -> str:
+def kind_of(spec: FieldSpec) -> str:
     if spec.place.how in ("input", "output"):
         return f"{spec.place.how}: {'tuples' if spec.kind is Stream else 'bytes'}"
     if isinstance(spec.kind, tuple):
@@ -79,14 +79,14 @@ def _kind(spec: FieldSpec) -> str:
     )
 
 
-def _often(spec: FieldSpec) -> str:
+def how_often(spec: FieldSpec) -> str:
     if spec.many:
         return "once or more" if spec.required else "any number"
     return "once" if spec.required else "optional"
 
 
-def _nested(declared: type) -> Iterator[tuple[str, type]]:
+def nested_elements(declared: type) -> Iterator[tuple[str, type]]:
     for spec in fields_of(declared):
         if isinstance(spec.kind, type) and issubclass(spec.kind, Element):
             yield spec.place.names[0], spec.kind
-            yield from _nested(spec.kind)
+            yield from nested_elements(spec.kind)
