@@ -116,6 +116,17 @@ def test_a_document_from_an_output(local: Collections) -> None:
     assert stored('<createResource name="n" from="o"/>', local, echo) == b"<a>1</a>"
 
 
+def test_several_documents_or_none(local: Collections) -> None:
+    two = '<createResource name="n"><a/></createResource><createResource name="m"><b/></createResource>'
+    before = contents(local)
+    with pytest.raises(DaiError, match="document 'bad'"):
+        outcome(resources(f'{two}<createResource name="bad">text</createResource>'), local)
+    assert contents(local) == before
+    answer = outcome(resources(two), local)
+    assert answer == '<createdResource name="n"/>\n<createdResource name="m"/>\n'
+    assert contents(local) == {**before, "n": b"<a/>", "m": b"<b/>"}
+
+
 def test_a_document_without_a_name_gets_one(local: Collections) -> None:
     answer = outcome(resources("<createResource><a/></createResource>"), local)
     (name,) = contents(local).keys() - {"ally", "bee"}

@@ -21,6 +21,10 @@ from tests.collections import ALLY, BEE, PEOPLE, contents, musicians
 from tests.documents import environment, written
 from tests.processes import until
 
+GROWS = "string(b)"
+for _ in range(4):  # 60 ** 5 characters
+    GROWS = f"re:replace({GROWS}, 'x', 'g', string(b))"
+
 
 @pytest.fixture
 def driver(sqlite_url: str) -> Iterator[Collections]:
@@ -196,6 +200,26 @@ def test_refused_before_it_runs(body: str, code: str, says: str, driver: Collect
         assert raised.value.code == code
 
 
+def test_a_reader_that_leaves_frees_everything(driver: Collections) -> None:
+    many(driver, 2_500)
+    body = statement("xPathStatement", "/a/b", "many")
+    with Running(parse(written(body)), environment(driver)) as work:
+        ((_, source),) = work.open().end_points()
+        assert len([block for block, _ in zip(source, range(10), strict=False)]) == 10
+        assert driver.pool_state()["open"] > driver.pool_state()["idle"]
+        source.close()
+        assert driver.pool_state()["open"] == driver.pool_state()["idle"]
+        assert not psutil.Process().children()
+
+
+def test_a_large_result_is_refused(driver: Collections, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service would have it in memory."""
+    many(driver, 1, b"<a><b>" + b"x" * 60 + b"</b></a>")
+    monkeypatch.setattr(process, "MEMORY_BYTES", 4 << 30)
+    with pytest.raises(DataError, match="more than 64 MiB"):
+        blocks(statement("xPathStatement", GROWS, "many"), driver)
+
+
 def many(driver: Collections, count: int, document: bytes = b"<a><b>1</b></a>") -> None:
     with driver.store.transaction(Cancellation(), write=True) as transaction:
         transaction.create_collection("", "many")
@@ -213,11 +237,6 @@ def test_every_document_is_searched_once(driver: Collections) -> None:
 
 
 NEVER = "//*[count(//*[count(//*[count(//*) &gt; 1]) &gt; 1]) &gt; 1]"
-
-
-GROWS = "string(b)"
-for _ in range(4):  # 60 ** 5 characters
-    GROWS = f"re:replace({GROWS}, 'x', 'g', string(b))"
 
 
 def workers() -> list[psutil.Process]:

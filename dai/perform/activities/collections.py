@@ -43,23 +43,22 @@ def store_of(context: Context) -> Store:
 
 def bounded(document: bytes, context: Context) -> bytes:
     """LimitError for a document that is too large."""
-    most = context.config.limits.transform_bytes
-    if len(document) > most:
-        raise LimitError(f"An XML document has more than {most:,} bytes.", limit="limits.transform_bytes")
+    bounded_size(len(document), context)
     return document
 
 
+def bounded_size(size: int, context: Context) -> None:
+    most = context.config.limits.transform_bytes
+    if size > most:
+        raise LimitError(f"The XML has more than {most:,} bytes.", limit="limits.transform_bytes")
+
+
 @dataclass(frozen=True, slots=True)
-class _New:
+class Unchecked:
+    """A document that may be refused."""
+
     name: str
     content: bytes
-
-
-def checked(name: str, content: bytes, context: Context) -> bytes:
-    """The document in UTF-8. DataError where it is not well-formed, or has a DTD."""
-    with Process("checking", "", context.cancellation, what="The document") as process:
-        (answer,) = process.run([[_New(name, bounded(content, context))]])
-        return answer.data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,21 +149,20 @@ class NewDocument(Element):
     def read(self, context: Context) -> bytes:
         if self.source is None:
             return self.content.encode()
-        parts, size = [], 0
+        content = bytearray()
         with context.bytes(self.source) as source:
             for block in source:
-                parts.append(bounded(bytes(memoryview(block.data)), context))
-                size += len(block)
-                if size > context.config.limits.transform_bytes:
-                    break
-        return b"".join(parts)
+                content += memoryview(block.data)
+                bounded_size(len(content), context)
+        return bytes(content)
 
 
 @dataclass(frozen=True, kw_only=True)
 class XmlResourceManagement(Activity):
     """Stores, removes, lists or reads XML documents of one collection; one of these.
 
-    ``createResource`` replaces a document of that name. A document has no DTD and no entities, and is stored in UTF-8.
+    ``createResource`` replaces a document of that name; of several, all are stored or none. A document has no DTD and
+    no entities, and is stored in UTF-8.
     Elements in the namespace of the perform document are stored without a namespace. The result is
     ``<createdResource name="…"/>``, ``<removedResource name="…"/>``, ``<resourceNames count="…">`` with the ``<name>``
     of each document, in the order in which they were stored, or the document (``getResource``).
@@ -183,7 +181,7 @@ class XmlResourceManagement(Activity):
     changes: ClassVar[bool] = True
 
     collection: str = child(default="")
-    create: NewDocument | None = child("createResource", default=None)
+    create: tuple[NewDocument, ...] = child("createResource", default=())
     remove: Named | None = child("removeResource", default=None)
     listing: Listing | None = child("listResources", default=None)
     get: Named | None = child("getResource", default=None)
@@ -191,7 +189,7 @@ class XmlResourceManagement(Activity):
 
     def run(self, context: Context) -> ByteStream:
         operations = {
-            "createResource": self.create,
+            "createResource": self.create or None,
             "removeResource": self.remove,
             "listResources": self.listing,
             "getResource": self.get,
@@ -213,14 +211,19 @@ class XmlResourceManagement(Activity):
 
             answer = f"<removedResource name={quoteattr(operation.name)}/>"
             return ByteStream(MEDIA_TYPE, _written(context, change, answer))
-        return ByteStream(MEDIA_TYPE, self._stored(context, operation))
+        return ByteStream(MEDIA_TYPE, self._stored(context, store_of(context)))
 
-    def _stored(self, context: Context, new: NewDocument) -> Iterator[Block]:
-        name = new.name or secrets.token_hex(16)
-        store_of(context)
-        content = checked(name, new.read(context), context)
-        yield from _written(
-            context,
-            lambda transaction: transaction.put(transaction.collection(self.collection, lock=True), name, content),
-            f"<createdResource name={quoteattr(name)}/>",
-        )
+    def _stored(self, context: Context, store: Store) -> Iterator[Block]:
+        """All of the new documents, or none. They are read before anybody else has to wait."""
+        new: list[Unchecked] = []
+        for each in self.create:
+            new.append(Unchecked(each.name or secrets.token_hex(16), each.read(context)))
+            bounded_size(sum(len(each.content) for each in new), context)
+        with Process("checking", "", context.cancellation, what="The document") as process:
+            checked = [(answer.document.name, answer.data) for answer in process.run([each] for each in new)]
+        with store.transaction(context.cancellation, write=True) as transaction:
+            collection = transaction.collection(self.collection, lock=True)
+            for name, content in checked:
+                transaction.put(collection, name, content)
+        names = "".join(f"<createdResource name={quoteattr(each.name)}/>\n" for each in new)
+        yield Block(names.encode(), len(new))

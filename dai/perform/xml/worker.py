@@ -26,6 +26,8 @@ LANGUAGES = {
     "xupdate": "dai.perform.xml.xupdate:XUpdate",
     "xquery": "dai.perform.xml.xquery:XQuery",
 }
+RESULT_BYTES = 64 << 20
+"""Of one result, which the service has in memory."""
 BUFFER_BYTES = 1 << 18
 _MESSAGE = 2_000
 
@@ -62,6 +64,8 @@ def main(source: BinaryIO, sink: BinaryIO) -> None:
             signal.setitimer(signal.ITIMER_PROF, header["seconds"])
             try:
                 for kind, data in language.run(document):
+                    if len(data) > RESULT_BYTES:
+                        raise RefusedError(f"A result has more than {RESULT_BYTES >> 20} MiB.")
                     _write(sink, kind, data, number, flush=False)
             except Exception as error:  # noqa: BLE001 - the boundary of the process
                 _write(sink, *_failure(error), number)
