@@ -112,6 +112,7 @@ class _Plain(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.create_connection((self._number, self.port), self.timeout)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class _Secure(_Plain):
@@ -120,7 +121,7 @@ class _Secure(_Plain):
         self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
 
 
-class _Call:
+class Call:
     """One connection, cut when it is cancelled or its time is over."""
 
     def __init__(self, address: Address, config: DeliveryConfig, cancellation: Cancellation) -> None:
@@ -187,7 +188,7 @@ class _Call:
             raise too_late
 
 
-def _checked(response: Any, address: Address) -> None:
+def check_status(response: Any, address: Address) -> None:
     if 300 <= response.status < 400:
         raise DeniedError(f"{address.host!r} redirects; redirects are not followed.", hint="Name the last address.")
     if not 200 <= response.status < 300:
@@ -198,20 +199,20 @@ def put(
     address: Address, blocks: Iterator[bytes], media_type: str, config: DeliveryConfig, cancellation: Cancellation
 ) -> None:
     """Sends the blocks as they come (HTTP PUT, chunked)."""
-    with _Call(address, config, cancellation) as call, call.translated():
+    with Call(address, config, cancellation) as call, call.translated():
         headers = {"Content-Type": media_type, "Transfer-Encoding": "chunked"}
         call.connection.request("PUT", address.target, body=blocks, headers=headers, encode_chunked=True)
-        _checked(call.connection.getresponse(), address)
+        check_status(call.connection.getresponse(), address)
 
 
 @contextmanager
 def got(address: Address, config: DeliveryConfig, cancellation: Cancellation) -> Iterator[tuple[str, Iterator[bytes]]]:
     """The media type and the bytes of the answer, as they come (HTTP GET)."""
-    with _Call(address, config, cancellation) as call:
+    with Call(address, config, cancellation) as call:
         with call.translated():
             call.connection.request("GET", address.target, headers={"Accept-Encoding": "identity"})
             response = call.connection.getresponse()
-            _checked(response, address)
+            check_status(response, address)
 
         def blocks() -> Iterator[bytes]:
             size = 0
@@ -224,7 +225,7 @@ def got(address: Address, config: DeliveryConfig, cancellation: Cancellation) ->
         yield response.headers.get("Content-Type") or "application/octet-stream", blocks()
 
 
-def _next(call: _Call, response: http.client.HTTPResponse, address: Address) -> bytes:
+def _next(call: Call, response: http.client.HTTPResponse, address: Address) -> bytes:
     with call.translated():
         data = response.read1(BLOCK_BYTES)
         if not data and response.length:
