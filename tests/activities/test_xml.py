@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import psutil
@@ -26,13 +27,26 @@ for _ in range(4):  # 60 ** 5 characters
     GROWS = f"re:replace({GROWS}, 'x', 'g', string(b))"
 
 
+def workers(seconds: float = 0.0) -> list[psutil.Process]:
+    """The processes of expressions that have worked for so long."""
+    return [
+        each
+        for each in psutil.Process().children()
+        if worker.__name__ in each.cmdline() and each.cpu_times().user >= seconds
+    ]
+
+
 @pytest.fixture
-def driver(sqlite_url: str) -> Iterator[Collections]:
-    driver = musicians(sqlite_url)
+def driver(request: pytest.FixtureRequest) -> Iterator[Collections]:
+    """In SQLite, where ``both`` does not ask for PostgreSQL, too."""
+    driver = musicians(request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url"))
     yield driver
     state = driver.pool_state()
     driver.close()
     assert state["open"] == state["idle"]
+
+
+both = pytest.mark.parametrize("driver", ["sqlite", "postgres"], indirect=True)
 
 
 def statement(element: str, expression: str, collection: str = PEOPLE, more: str = "") -> str:
@@ -169,6 +183,7 @@ def test_without_saxon_it_says_what_to_install(driver: Collections, monkeypatch:
         blocks(statement("xQueryStatement", "1"), driver)
 
 
+@both
 def test_one_document(driver: Collections) -> None:
     body = statement("xPathStatement", "/entry/name", more="<resourceId>bee</resourceId>")
     assert resources(body, driver) == ["<name>Bee</name>"]
@@ -200,6 +215,7 @@ def test_refused_before_it_runs(body: str, code: str, says: str, driver: Collect
         assert raised.value.code == code
 
 
+@both
 def test_a_reader_that_leaves_frees_everything(driver: Collections) -> None:
     many(driver, 2_500)
     body = statement("xPathStatement", "/a/b", "many")
@@ -209,7 +225,7 @@ def test_a_reader_that_leaves_frees_everything(driver: Collections) -> None:
         assert driver.pool_state()["open"] > driver.pool_state()["idle"]
         source.close()
         assert driver.pool_state()["open"] == driver.pool_state()["idle"]
-        assert not psutil.Process().children()
+        assert not workers()
 
 
 def test_a_large_result_is_refused(driver: Collections, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +242,7 @@ def many(driver: Collections, count: int, document: bytes = b"<a><b>1</b></a>") 
         transaction.add(transaction.collection("many"), [(f"d{number}", document) for number in range(count)])
 
 
+@both
 def test_every_document_is_searched_once(driver: Collections) -> None:
     """Whatever their sizes are to those of the portions they travel in."""
     many(driver, 2_500)
@@ -239,15 +256,6 @@ def test_every_document_is_searched_once(driver: Collections) -> None:
 NEVER = "//*[count(//*[count(//*[count(//*) &gt; 1]) &gt; 1]) &gt; 1]"
 
 
-def workers() -> list[psutil.Process]:
-    """The processes of expressions that have begun to work hard."""
-    return [
-        each
-        for each in psutil.Process().children()
-        if worker.__name__ in each.cmdline() and each.cpu_times().user > 0.3
-    ]
-
-
 def test_an_expression_that_does_not_end_is_stopped(driver: Collections) -> None:
     many(driver, 1, b"<a>" + b"<b/>" * 3_000 + b"</a>")
     cancellation = Cancellation()
@@ -257,7 +265,7 @@ def test_an_expression_that_does_not_end_is_stopped(driver: Collections) -> None
         assert bytes(memoryview(next(source).data)) == b"<resourceSet>\n"
 
         def stop() -> None:
-            until(workers)
+            until(lambda: workers(0.3))
             cancellation.cancel(CancelledError("stop"))
 
         stopper = threading.Thread(target=stop)
@@ -432,6 +440,7 @@ def test_modifications_as_text(one: Collections) -> None:
     assert b"".join(blocks(body, one)) == b"<modifications>2</modifications>\n"
 
 
+@both
 def test_all_documents_or_none(driver: Collections) -> None:
     """The last document is refused: those before it stay as they were."""
     many(driver, 1_500)
@@ -456,3 +465,31 @@ def test_a_document_does_not_grow_without_bounds(one: Collections) -> None:
     with pytest.raises(DaiError, match=r"bytes|MiB|well-formed"):
         grow()
     resources(statement("xPathStatement", "count(//*)", "one"), one)
+
+
+@both
+def test_changes_at_the_same_time_are_all_there(driver: Collections) -> None:
+    """They take turns: none is lost, none is done twice."""
+    with driver.store.transaction(Cancellation(), write=True) as transaction:
+        transaction.create_collection("", "one")
+        transaction.add(transaction.collection("one"), [("item", b"<a/>"), ("other", b"<a/>")])
+    body = update('<xu:append select="/a"><b/></xu:append>')
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: blocks(body, driver), range(8)))
+    assert answers == [[b"<modifications>2</modifications>\n"]] * 8
+    assert set(contents(driver, "one").values()) == {b"<a>" + b"<b/>" * 8 + b"</a>"}
+
+
+@both
+def test_a_search_beside_a_change(driver: Collections) -> None:
+    """A search that has begun sees what was there; the change does not wait for it."""
+    many(driver, 2_500)
+    body = statement("xPathStatement", "/a/*", "many")
+    with Running(parse(written(body)), environment(driver)) as work:
+        ((_, source),) = work.open().end_points()
+        next(source)
+        assert blocks(update('<xu:rename select="/a/b">c</xu:rename>', "many"), driver) == [
+            b"<modifications>2500</modifications>\n"
+        ]
+        assert [bytes(memoryview(block.data)) for block in source][:-1] == [b"<resource><b>1</b></resource>\n"] * 2_500
+    assert resources(body, driver) == ["<c>1</c>"] * 2_500
