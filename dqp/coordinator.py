@@ -276,9 +276,10 @@ class Coordinator:
 
     def _learn(self, running: Running, begin: float) -> None:
         """From a query that ended, what its next plan may know."""
-        if time.perf_counter() - begin >= LEAST_SECONDS:
-            execution, context = running.execution, running.context
-            learn(running.planned.tree, context, execution.measurements(), execution.overtakings.values())
+        planned, execution, seconds = running.planned, running.execution, time.perf_counter() - begin
+        if seconds >= LEAST_SECONDS:
+            measured, overtakings = execution.measurements(), execution.overtakings.values()
+            learn(planned.sql, seconds, planned.tree, running.context, measured, overtakings)
 
     def _run(
         self, planned: Planned, tree: Operator, context: Context, execution: Execution, batch_rows: int | None

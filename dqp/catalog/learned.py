@@ -1,6 +1,8 @@
 """What statements turned out to be: rows and seconds by the shape of what they compute.
 
-It is kept with the statistics of their tables: forgotten when these change, and after their lifetime.
+It is kept with the statistics of their tables: forgotten when these change, and after their lifetime. Some true rows
+beside estimates that are wrong may make a worse plan than estimates that are wrong alike. So rows have to prove
+themselves: where the query that taught them takes longer with them, they are forgotten and not learned from it again.
 """
 
 from __future__ import annotations
@@ -22,17 +24,29 @@ MOST_CHARACTERS = 20_000
 """Of a shape that is kept."""
 CHANGE = 1.5
 """Ratio from which a figure is another one than before: plans are made again."""
+WORSE = 1.5
+"""Ratio of a query's seconds to those of before its rows were learned, from which they are forgotten."""
 
 _Shape = Callable[[Operator], str]
 
 
 @dataclass(frozen=True)
 class _Actual:
-    """``tables`` are those of the statement, with the statistics that they had."""
+    """``tables`` are those of the statement, with the statistics that they had; ``teacher`` the query."""
 
     figure: float
     tables: tuple[Table, ...]
     time: float
+    teacher: str | None = None
+
+
+@dataclass(frozen=True)
+class _Teacher:
+    """Seconds of a query when its rows were learned; whether they made its plan worse."""
+
+    seconds: float
+    time: float
+    refused: bool = False
 
 
 class Learned:
@@ -45,6 +59,7 @@ class Learned:
         """When something is to be forgotten."""
         self._lock = threading.Lock()
         self._by_shape: OrderedDict[tuple[_Shape, str], _Actual] = OrderedDict()
+        self._teachers: OrderedDict[str, _Teacher] = OrderedDict()
         self._names: frozenset[frozenset[object]] = frozenset()
         """The tables of a shape, of all shapes."""
 
@@ -67,8 +82,23 @@ class Learned:
         """The seconds that a statement took to its first row, at least; None if that is not known."""
         return self._actual(tree, shape_of_work)
 
-    def learn_rows(self, tree: Operator, rows: float) -> None:
-        self._learn(tree, shape_of_rows, rows)
+    def taught(self, query: str, seconds: float) -> bool:
+        """Whether the rows of this query, which took so many seconds, may be learned."""
+        with self._lock:
+            now, teacher = self._clock(), self._teachers.get(query)
+            if teacher is None or now - teacher.time > self._lifetime:
+                teacher = self._teachers[query] = _Teacher(seconds, now)
+            elif not teacher.refused and seconds > WORSE * teacher.seconds:
+                teacher = self._teachers[query] = _Teacher(teacher.seconds, now, refused=True)
+                self._by_shape = OrderedDict((k, v) for k, v in self._by_shape.items() if v.teacher != query)
+                self._changed()
+            self._teachers.move_to_end(query)
+            while len(self._teachers) > MOST:
+                self._teachers.popitem(last=False)
+            return not teacher.refused
+
+    def learn_rows(self, tree: Operator, rows: float, teacher: str | None = None) -> None:
+        self._learn(tree, shape_of_rows, rows, teacher)
 
     def learn_seconds(self, tree: Operator, seconds: float) -> None:
         self._learn(tree, shape_of_work, seconds)
@@ -91,13 +121,13 @@ class Learned:
             self._by_shape.move_to_end(key)
             return actual.figure
 
-    def _learn(self, tree: Operator, shape: _Shape, figure: float) -> None:
+    def _learn(self, tree: Operator, shape: _Shape, figure: float, teacher: str | None = None) -> None:
         key = (shape, shape(tree))
         if len(key[1]) > MOST_CHARACTERS:
             return
         with self._lock:
             before = self._by_shape.pop(key, None)
-            self._by_shape[key] = _Actual(figure, tuple(_tables(tree)), self._clock())
+            self._by_shape[key] = _Actual(figure, tuple(_tables(tree)), self._clock(), teacher)
             while len(self._by_shape) > MOST:
                 self._by_shape.popitem(last=False)
             if before is None or not 1 / CHANGE < (figure + 1e-9) / (before.figure + 1e-9) < CHANGE:

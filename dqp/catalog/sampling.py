@@ -22,6 +22,7 @@ from sqlglot import exp
 from dai.drivers import Column, ColumnStatistics, Statistics, TableInfo
 from dai.errors import DaiError
 from dai.streams.cancellation import Cancellation
+from dqp.algebra.table import UNKNOWN_ROWS
 from dqp.catalog.sources import Source
 
 NAMES = {"mariadb": "mysql", "mysql": "mysql", "sqlite": "sqlite"}
@@ -94,11 +95,11 @@ def _sampled(
         with source.query(sql, cancellation=cancellation) as stream:
             return stream.table()
 
-    key = _key(info, known)
-    if key is None and dialect == "sqlite":
-        ends = [exp.select(each(this=ROWID)).from_(table).subquery() for each in (exp.Min, exp.Max)]
+    key = _key(info, known) or (ROWID if dialect == "sqlite" else None)
+    if isinstance(key, exp.Column):
+        ends = [exp.select(each(this=key)).from_(table).subquery() for each in (exp.Min, exp.Max)]
         low, high = (each.to_pylist()[0] for each in asked(written(exp.select(*ends))).columns)
-        key = _Key(ROWID, low, high) if isinstance(low, int) and isinstance(high, int) else None
+        key = _Key(key, low, high) if isinstance(low, int) and isinstance(high, int) else None
     size = rows if rows is not None or key is None else key.span
     if size is not None and size < LEAST_ROWS:
         return known
@@ -114,7 +115,9 @@ def _sampled(
         sample = sample.drop_columns(["b", "k"])
     if not sample.num_rows:
         return known
-    part = min(1.0, sample.num_rows / max(1, rows or sample.num_rows))
+    if rows is None and sample.num_rows < BLOCKS * BLOCK_ROWS and (key is None or key.span < BLOCKS * BLOCK_ROWS):
+        rows = sample.num_rows  # these are all
+    part = min(1.0, sample.num_rows / max(1.0, UNKNOWN_ROWS if rows is None else rows))
     own, common = dict(known.columns), {}
     for each, values in zip(columns, sample.columns, strict=True):
         try:
@@ -137,13 +140,14 @@ class _Key:
         return self.high - self.low + 1
 
 
-def _key(info: TableInfo, known: Statistics) -> _Key | None:
+def _key(info: TableInfo, known: Statistics) -> _Key | exp.Column | None:
+    """A column of whole numbers with which an index begins, with its ends where they are known."""
     whole = {each.name for each in info.columns if each.arrow.startswith(("int", "uint"))}
     for name in (*info.primary_key[:1], *(each.columns[0] for each in info.indexes if each.columns)):
-        ends = known.columns.get(name)
-        if name in whole and ends is not None and (low := _whole(ends.low)) is not None:
-            high = _whole(ends.high)
-            return None if high is None else _Key(exp.column(name, quoted=True), low, high)
+        if name in whole:
+            column, ends = exp.column(name, quoted=True), known.columns.get(name) or ColumnStatistics()
+            low, high = _whole(ends.low), _whole(ends.high)
+            return column if low is None or high is None else _Key(column, low, high)
     return None
 
 

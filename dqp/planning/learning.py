@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
-from dqp.algebra.operators import Operator, Project, Remote, Sort, walk, walk_deep
+from dqp.algebra.operators import Filter, Operator, Project, Remote, Scan, Sort, walk, walk_deep
 from dqp.catalog.learned import Learned
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import COUNTED
-from dqp.planning.costing.work import elapsed
 from dqp.planning.rules.subtrees import is_plain
 from dqp.planning.second_chance import Overtaking
 
 LEAST_SECONDS = 0.2
-"""A shorter query, or statement, teaches nothing: no plan is worth changing."""
+"""A shorter query teaches nothing: no plan is worth changing."""
+TWICE = 2.0
+"""Times the estimate of its alternative that an overtaken statement takes, at least."""
 FACTOR = 3.0
 """Between actual and estimated figures from which they are learned."""
 LEAST_ROWS = 1_000
@@ -23,7 +25,7 @@ LEAST_ROWS = 1_000
 
 
 class Measured(Protocol):
-    """How a node of the plan ended; ``first``: seconds to its first batch."""
+    """How a node of the plan ended."""
 
     @property
     def key(self) -> Hashable: ...
@@ -31,29 +33,30 @@ class Measured(Protocol):
     def state(self) -> str: ...
     @property
     def rows(self) -> int: ...
-    @property
-    def first(self) -> float | None: ...
 
 
-def learn(tree: Operator, context: Context, measured: Iterable[Measured], overtakings: Iterable[Overtaking]) -> None:
-    """Keeps what is known now of the statements in the tree of an ended query. ``context``: of its plan."""
+def learn(
+    query: str,
+    seconds: float,
+    tree: Operator,
+    context: Context,
+    measured: Iterable[Measured],
+    overtakings: Iterable[Overtaking],
+) -> None:
+    """Keeps what is known now of the statements in the tree of a query that ended after so many seconds. ``context``:
+    of its plan."""
     learned = context.estimator.learned
-    if learned is None:
+    if learned is None or seconds < LEAST_SECONDS:
         return
     context = replace(context, estimator=context.estimator.again())
     planned = {each for each in walk_deep(tree) if isinstance(each, Remote)}
-    overtaken = {each.remote: each for each in overtakings if each.won}
-    for remote, overtaking in overtaken.items():
-        _learn_seconds(remote.tree, max(overtaking.first or 0.0, FACTOR * overtaking.here), learned)
-    for each in measured:
-        if not isinstance(each.key, Remote) or each.key not in planned or each.state != "done":
-            continue
-        _learn_rows(each.key.tree, each.rows, context, learned)
-        seconds = each.first or 0.0
-        if each.key in overtaken or seconds < LEAST_SECONDS:
-            continue
-        if seconds >= FACTOR * elapsed(each.key, context.estimator, context.dialect, lambda _: 1):
-            _learn_seconds(each.key.tree, seconds / FACTOR, learned)  # the machine may be as much slower for all
+    for overtaking in overtakings:
+        if overtaking.won:
+            _learn_seconds(overtaking.remote.tree, max(overtaking.first or 0.0, TWICE * overtaking.here), learned)
+    if learned.taught(query, seconds):
+        for each in measured:
+            if isinstance(each.key, Remote) and each.key in planned and each.state == "done":
+                _learn_rows(each.key.tree, each.rows, context, partial(learned.learn_rows, teacher=query))
 
 
 def _learn_seconds(tree: Operator, seconds: float, learned: Learned) -> None:
@@ -63,10 +66,18 @@ def _learn_seconds(tree: Operator, seconds: float, learned: Learned) -> None:
             learned.learn_seconds(each, seconds)
 
 
-def _learn_rows(tree: Operator, rows: int, context: Context, learned: Learned) -> None:
+def _learn_rows(tree: Operator, rows: int, context: Context, learned: Callable[[Operator, float], None]) -> None:
     while isinstance(tree, Project) or (isinstance(tree, Sort) and tree.limit is None and not tree.offset):
         tree = tree.input
-    estimate = context.estimator.rows(tree)
-    ratio = max(1.0, rows) / estimate
-    if isinstance(tree, COUNTED) and abs(rows - estimate) >= LEAST_ROWS and not 1 / FACTOR < ratio < FACTOR:
-        learned.learn_rows(tree, rows)
+    if not isinstance(tree, (*COUNTED, Scan)) or not _far(rows, context.estimator.rows(tree)):
+        return
+    learned(tree, rows)
+    inner: Operator = tree
+    while isinstance(inner, Filter | Project):
+        inner = inner.input
+    if isinstance(inner, Scan) and inner is not tree and rows > context.estimator.rows(inner):
+        learned(inner, rows)  # at least
+
+
+def _far(rows: float, estimate: float) -> bool:
+    return abs(rows - estimate) >= LEAST_ROWS and not 1 / FACTOR < max(1.0, rows) / estimate < FACTOR

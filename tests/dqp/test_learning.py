@@ -15,7 +15,7 @@ from dqp.catalog.learned import Learned
 from dqp.execution.execution import Measurement
 from dqp.planning.context import Context
 from dqp.planning.costing.cost import Estimator
-from dqp.planning.learning import FACTOR, LEAST_SECONDS, learn
+from dqp.planning.learning import LEAST_SECONDS, TWICE, learn
 from dqp.planning.rules.subtrees import push_subtrees
 from dqp.planning.second_chance import Overtaking
 from tests.dqp.doubles import Double, catalog_of, numbers, remote
@@ -153,13 +153,30 @@ def test_rows(state: str, rows: int, expected: int | None) -> None:
     tree = Remote("pg", filtered(TABLE, '"v" = 1'))
     context = planned(learned)
     before = context.estimator.rows(tree)
-    learn(tree, context, [Measurement(tree, rows=rows, state=state)], [])
+    learn("q", 1.0, tree, context, [Measurement(tree, rows=rows, state=state)], [])
     assert Estimator(learned).rows(filtered(TABLE, '"xv" = 1', "x")) == (expected or before)
+
+
+def test_a_table_has_as_many_rows_as_came() -> None:
+    """Its keys, too; and at least as many as came of some of its rows."""
+    learned = Learned(LIFETIME)
+    tree = remote(TABLE)
+    learn("q", 1.0, tree, planned(learned), [Measurement(tree, rows=5_000_000, state="done")], [])
+    estimator = Estimator(learned)
+    assert estimator.rows(scan(TABLE)) == 5_000_000
+    assert estimator.of(scan(TABLE)).columns["id"].distinct == 5_000_000
+    assert estimator.rows(filtered(TABLE, '"id" = 1')) == 1
+    learned = Learned(LIFETIME)
+    some = Remote("pg", filtered(TABLE, '"v" > 1'))
+    learn("q", 1.0, some, planned(learned), [Measurement(some, rows=900_000, state="done")], [])
+    assert Estimator(learned).rows(scan(TABLE)) == 900_000
 
 
 def test_statements_that_no_plan_has_teach_nothing() -> None:
     learned = Learned(LIFETIME)
     learn(
+        "q",
+        1.0,
         remote(TABLE),
         planned(learned),
         [Measurement(Remote("pg", filtered(TABLE, '"v" = 1')), state="done", rows=9_000)],
@@ -168,17 +185,26 @@ def test_statements_that_no_plan_has_teach_nothing() -> None:
     assert not learned.version
 
 
-@pytest.mark.parametrize(("seconds", "known"), [(60.0, True), (LEAST_SECONDS / 2, False)])
-def test_seconds(seconds: float, known: bool) -> None:
-    """A statement that took far longer than expected is not sent again as it was."""
+def test_rows_that_make_a_query_slower_are_forgotten() -> None:
+    """And not learned again from the query until the lifetime is over. Other queries' rows stay."""
+    clock = Clock()
+    learned = Learned(LIFETIME, clock)
+    one, other = (Remote("pg", filtered(TABLE, f'"v" = {each}')) for each in (1, 2))
+    known = []
+    for query, seconds, tree in [("q", 1.0, one), ("r", 1.0, other), ("q", 1.2, one), ("q", 4.0, one), ("q", 1.0, one)]:
+        learn(query, seconds, tree, planned(learned), [Measurement(tree, rows=70_000, state="done")], [])
+        known.append((learned.rows(one.tree), learned.rows(other.tree)))
+    assert known == [(70_000, None), (70_000, 70_000), (70_000, 70_000), (None, 70_000), (None, 70_000)]
+    clock.now = LIFETIME + 1
+    learn("q", 1.0, one, planned(learned), [Measurement(one, rows=70_000, state="done")], [])
+    assert learned.rows(one.tree) == 70_000
+
+
+def test_a_short_query_teaches_nothing() -> None:
     learned = Learned(LIFETIME)
-    small = numbers("pg", 100.0, high=100)
-    before = push_subtrees(joined(small), planned(learned))
-    assert isinstance(before, Remote)
-    learn(before, planned(learned), [Measurement(before, state="done", rows=1, first=seconds)], [])
-    context = planned(learned)
-    assert isinstance(push_subtrees(joined(small), context), Remote) != known
-    assert bool(context.estimator.corrections) == known
+    tree = remote(TABLE)
+    learn("q", LEAST_SECONDS / 2, tree, planned(learned), [Measurement(tree, rows=5_000_000, state="done")], [])
+    assert not learned.version
 
 
 def test_an_overtaken_statement_takes_longer_than_its_alternative() -> None:
@@ -186,9 +212,11 @@ def test_an_overtaken_statement_takes_longer_than_its_alternative() -> None:
     small = numbers("pg", 100.0, high=100)
     before = push_subtrees(joined(small), planned(learned))
     assert isinstance(before, Remote)
-    learn(before, planned(learned), [], [Overtaking(before, 0.001, 10.0, 1.0, won=True, first=1.5)])
-    assert learned.seconds(before.tree) == 10.0 * FACTOR
-    assert not isinstance(push_subtrees(joined(small), planned(learned)), Remote)
+    learn("q", 1.0, before, planned(learned), [], [Overtaking(before, 0.001, 10.0, 1.0, won=True, first=1.5)])
+    assert learned.seconds(before.tree) == 10.0 * TWICE
+    context = planned(learned)
+    assert not isinstance(push_subtrees(joined(small), context), Remote)
+    assert context.estimator.corrections
     lost = Overtaking(before, 0.001, 10.0, 1.0, first=1.5)
-    learn(before, planned(other := Learned(LIFETIME)), [], [lost])
+    learn("q", 1.0, before, planned(other := Learned(LIFETIME)), [], [lost])
     assert not other.version

@@ -46,6 +46,8 @@ LOCAL_ROW = 5e-8
 LOCAL_BUILD = 1e-7
 """Seconds to put one row into a hash table of DuckDB."""
 
+DISTINCT = 0.1
+"""Distinct values in the rows from which there are more of them in more rows (PostgreSQL's rule)."""
 COUNTED = (Filter, Join, Aggregate, Distinct, SetOperation)
 """Operators that change the number of rows, and say nothing but how."""
 
@@ -64,6 +66,7 @@ class Estimator:
         """What was learned and changes estimates, for people."""
         self._known: dict[int, tuple[Operator, Estimate]] = {}
         self._tables: dict[int, tuple[Table, dict[str, ColumnStatistics]]] = {}
+        self._counted: dict[int, tuple[Table, Table]] = {}
 
     def again(self) -> Estimator:
         """Another one that knows as much."""
@@ -109,15 +112,32 @@ class Estimator:
     # Leaves.
 
     def _scan(self, tree: Scan) -> Estimate:
-        statistics = self._table(tree.table)
-        rows = max(1.0, tree.table.rows or 0.0)
+        table = tree.table
+        counted = None if self.learned is None else self.learned.rows(tree)
+        if counted is not None:
+            table = self._with_rows(table, counted)
+        statistics = self._table(table)
+        rows = max(1.0, table.rows or 0.0)
         names = {name: each for each, name in reversed(tree.items)}
         keys = {
-            frozenset(names[each] for each in key): rows
-            for key in tree.table.keys
-            if all(each in names for each in key)
+            frozenset(names[each] for each in key): rows for key in table.keys if all(each in names for each in key)
         }
-        return Estimate(rows, {each: statistics[name] for each, name in tree.items}, keys)
+        return Estimate(rows, {each: statistics[name] for each, name in tree.items}, dict.fromkeys(keys, rows))
+
+    def _with_rows(self, table: Table, rows: float) -> Table:
+        """The table with as many rows as were counted; values that nearly every row has are more or fewer, too."""
+        known = self._counted.get(id(table))
+        if known is None:
+            self.corrections[f"{table}: {rows:,.0f} rows came the last time, about {table.rows:,.0f} expected"] = None
+            factor = rows / max(1.0, table.rows)
+            columns = tuple(
+                replace(each, distinct=each.distinct * factor)
+                if each.distinct is not None and each.distinct >= DISTINCT * table.rows
+                else each
+                for each in table.columns
+            )
+            known = self._counted[id(table)] = (table, replace(table, rows=rows, columns=columns))
+        return known[1]
 
     def _table(self, table: Table) -> dict[str, ColumnStatistics]:
         cached = self._tables.get(id(table))
