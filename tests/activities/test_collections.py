@@ -6,15 +6,17 @@ from collections.abc import Iterator
 import pytest
 
 from dai.config import Config, LimitsConfig
+from dai.drivers import DriverOptions
 from dai.drivers.collections.driver import Collections
 from dai.drivers.memory import Memory
-from dai.errors import CancelledError, DaiError, NotFoundError, RequestError
+from dai.errors import BusyError, CancelledError, DaiError, DatabaseUnavailableError, NotFoundError, RequestError
 from dai.perform.parser import parse
 from dai.perform.pipeline import Environment, Running
 from dai.perform.response import document
 from dai.streams.cancellation import Cancellation
 from tests.collections import ALLY, PEOPLE, contents, musicians
 from tests.documents import Ends, query, results, running, written
+from tests.servers import free_port
 
 HERE = f"<collection>{PEOPLE}</collection>"
 
@@ -243,3 +245,42 @@ def test_a_failure_undoes_everything(driver: Collections) -> None:
     with pytest.raises(NotFoundError, match="'x'"):
         change()
     assert contents(driver) == before
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def impatient(request: pytest.FixtureRequest) -> Iterator[Collections]:
+    """With two connections, for which nobody waits long."""
+    url = request.getfixturevalue(f"{request.param}_url")
+    musicians(url).close()
+    driver = Collections.connect(url, DriverOptions(pool_size=2, pool_wait=0.1))
+    yield driver
+    driver.close()
+
+
+def test_who_waits_too_long_for_a_writer_is_refused(impatient: Collections) -> None:
+    with impatient.store.transaction(Cancellation(), write=True) as first:
+        first.put(first.collection(PEOPLE, lock=True), "n", b"<a/>")
+        with pytest.raises(BusyError, match="Another request changes"):
+            outcome(create("<b/>"), impatient)
+    assert contents(impatient)["n"] == b"<a/>"
+
+
+def test_who_waits_too_long_for_a_connection_is_refused(impatient: Collections) -> None:
+    reading = [impatient.store.transaction(Cancellation()) for _ in range(2)]
+    for each in reading:
+        each.__enter__()
+    with pytest.raises(BusyError, match="No connection came free"):
+        outcome(resources("<listResources/>"), impatient)
+    for each in reading:
+        each.__exit__(None, None, None)
+    assert "ally" in outcome(resources("<listResources/>"), impatient)
+
+
+@pytest.mark.parametrize("url", ["sqlite:////", "sqlite:////proc/none/notes.db", "postgresql://u@127.0.0.1:{port}/d"])
+def test_a_database_that_is_not_there(url: str) -> None:
+    driver = Collections.connect(url.replace("{port}", str(free_port())), DriverOptions(connect_wait=1))
+    with pytest.raises(DatabaseUnavailableError, match="cannot be read or written"):
+        driver.check()
+    with pytest.raises(DatabaseUnavailableError):
+        outcome(resources("<listResources/>"), driver)
+    driver.close()

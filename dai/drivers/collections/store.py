@@ -42,6 +42,8 @@ _FIRST_BYTES = 1 << 16
 _CHUNK_ROWS = 1000
 _MOST_NAME = 255
 _LOCK_SECONDS = 0.05
+_LOCK_TIMEOUT = "55P03"  # PostgreSQL, appendix A: lock_not_available
+_BUSY = "Another request changes these XML collections."
 
 _metadata = sa.MetaData()
 _collections = sa.Table(
@@ -121,8 +123,10 @@ class Store:
                 if write:
                     cancellation.check()
                     connection.commit()
-            except SQLAlchemyError:
+            except SQLAlchemyError as error:
                 cancellation.check()
+                if getattr(getattr(error, "orig", None), "sqlstate", None) == _LOCK_TIMEOUT:
+                    raise BusyError(_BUSY) from error
                 raise
             finally:
                 stack.close()
@@ -138,7 +142,10 @@ class Store:
 
     def _begin(self, connection: sa.Connection, write: bool, cancellation: Cancellation) -> None:
         if not self._sqlite:
-            if not write:
+            if write:
+                wait = max(1, round(self._options.pool_wait * 1000))
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {wait}")
+            else:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             return
         end = time.monotonic() + self._options.pool_wait
@@ -151,7 +158,7 @@ class Store:
                 if "locked" not in str(error.orig):
                     raise
                 if time.monotonic() > end:
-                    raise BusyError("Another request changes the XML collections of this resource.") from error
+                    raise BusyError(_BUSY) from error
 
     @contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
