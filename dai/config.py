@@ -99,13 +99,49 @@ class LimitsConfig:
     result_bytes: int = 16 << 30
 
 
+DELIVERY_SCHEMES = ("http", "https", "ftp", "sftp", "s3", "gs", "az")
+"""Of the addresses that deliveries may be allowed."""
+MAIL_TLS = ("starttls", "tls", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountConfig:
+    """Credentials for the addresses that begin with ``url``: ``user`` and ``password``, or the file of a private
+    ``key`` (sftp). For an object store ``user`` is the name of the access key, ``password`` the key; ``endpoint`` and
+    ``region`` say where the store is."""
+
+    name: str
+    url: str
+    user: str = ""
+    password: str | None = field(default=None, repr=False)
+    key: Path | None = None
+    endpoint: str | None = None
+    region: str = "us-east-1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MailConfig:
+    """The server that deliverToSMTP sends by, and who may write to whom: addresses, or ``@example.org`` for all of a
+    domain. ``tls``: starttls, tls (from the first byte) or none. A message carries at most ``bytes``."""
+
+    host: str
+    port: int = field(default=587, metadata={"most": 65_535, **POSITIVE})
+    tls: str = "starttls"
+    user: str = ""
+    password: str | None = field(default=None, repr=False)
+    senders: tuple[str, ...] = ()
+    recipients: tuple[str, ...] = ()
+    bytes: int = field(default=25 << 20, metadata=POSITIVE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeliveryConfig:
     """What perform documents may read and write besides resources; by default nothing.
 
-    ``directory``: files. ``urls``: the beginnings of addresses (http, https); ``private``: their hosts may have private
+    ``directory``: files. ``urls``: the beginnings of addresses; ``private``: their hosts may have private
     addresses. One delivery takes at most ``seconds``, waits ``silence`` seconds for the other side, and reads ``bytes``
-    (0: no limit).
+    (0: no limit). ``authorities``: certificates (PEM) trusted besides those of the system; ``known_hosts``: the keys of
+    SFTP servers, as OpenSSH keeps them.
     """
 
     directory: Path | None = None
@@ -114,6 +150,10 @@ class DeliveryConfig:
     seconds: float = field(default=3600.0, metadata={"most": 1_000_000, **POSITIVE})
     silence: float = field(default=60.0, metadata={"most": 1_000_000, **POSITIVE})
     bytes: int = 0
+    authorities: Path | None = None
+    known_hosts: Path | None = None
+    accounts: Mapping[str, AccountConfig] = field(default_factory=dict)
+    mail: MailConfig | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,11 +253,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
             hint = 'It looks like hosts = ["data.example.org"].'
             raise ConfigurationError(f"service.hosts: {each!r} is no host name.", hint=hint)
     limits = section(LimitsConfig, "limits", merged.get("limits", {}), base)
-    delivery = section(DeliveryConfig, "delivery", merged.get("delivery", {}), base)
-    for each in delivery.urls:
-        if not isinstance(each, str) or not each.startswith(("http://", "https://")):
-            hint = 'It looks like urls = ["https://data.example.org/incoming/"].'
-            raise ConfigurationError(f"delivery.urls: {each!r} is no address.", hint=hint)
+    delivery = _delivery(dict(merged.get("delivery", {})), base, environment)
     resources = {}
     for name, value in _named(merged, "resources"):
         resources[name] = _resource(name, value, base, environment)
@@ -234,6 +270,41 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     return Config(
         service=service, limits=limits, delivery=delivery, resources=resources, federations=federations, roles=roles
     )
+
+
+def _delivery(values: dict[str, Any], base: Path, environment: Mapping[str, str]) -> DeliveryConfig:
+    def password(where: str, value: str | None) -> str | None:
+        return None if value is None else secret(value, f"{where}.password", environment, base)
+
+    def address(where: str, value: Any) -> None:
+        if not isinstance(value, str) or not value.startswith(tuple(f"{each}://" for each in DELIVERY_SCHEMES)):
+            hint = 'It looks like urls = ["https://data.example.org/incoming/"].'
+            raise ConfigurationError(f"{where}: {value!r} is no address.", hint=hint)
+
+    accounts: dict[str, AccountConfig] = {}
+    for name, each in _named(values, "accounts"):
+        place = f"delivery.accounts.{name}"
+        if "url" not in each:
+            raise ConfigurationError(f"[{place}] needs url, the beginning of the addresses that it is for.")
+        account = section(AccountConfig, place, each, base, name=name)
+        address(f"{place}.url", account.url)
+        accounts[name] = dataclasses.replace(account, password=password(place, account.password))
+    mail: MailConfig | None = None
+    if "mail" in values:
+        where = "delivery.mail"
+        if not isinstance(values["mail"], dict) or "host" not in values["mail"]:
+            raise ConfigurationError(f"[{where}] is a section that needs host, the name of the mail server.")
+        mail = section(MailConfig, where, values["mail"], base)
+        if mail.tls not in MAIL_TLS:
+            raise ConfigurationError(f"{where}.tls is one of {', '.join(MAIL_TLS)}, not {mail.tls!r}.")
+        if mail.user and mail.tls == "none":
+            raise ConfigurationError(f"{where}: a user name needs TLS.", hint='Set tls = "starttls".')
+        mail = dataclasses.replace(mail, password=password(where, mail.password))
+    rest = {name: value for name, value in values.items() if name not in ("accounts", "mail")}
+    delivery: DeliveryConfig = section(DeliveryConfig, "delivery", rest, base, accounts=accounts, mail=mail)
+    for url in delivery.urls:
+        address("delivery.urls", url)
+    return delivery
 
 
 def _named(document: dict[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:

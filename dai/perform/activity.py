@@ -85,6 +85,7 @@ ACTIVITIES = Table(
         "deliverToResponse": "dai.perform.activities.delivery:DeliverToResponse",
         "deliverToURL": "dai.perform.activities.delivery:DeliverToURL",
         "deliverFromURL": "dai.perform.activities.delivery:DeliverFromURL",
+        "deliverToSMTP": "dai.perform.activities.delivery:DeliverToSMTP",
         "deliverToResourceProperty": "dai.perform.activities.keep:DeliverToResourceProperty",
         "dataStore": "dai.perform.activities.keep:DataStore",
         "Echo": "dai.perform.activities.control:Echo",

@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from lxml import etree
 
-from dai.config import Config, DeliveryConfig, RoleConfig
+from dai.config import Config, DeliveryConfig, MailConfig, RoleConfig
 from dai.drivers import Driver, driver_for
 from dai.drivers.directory.driver import Directory
 from dai.errors import ParameterError
@@ -90,12 +91,14 @@ def demo(request: pytest.FixtureRequest) -> Iterator[Driver]:
 
 
 @pytest.fixture
-def closing() -> Iterator[Callable[[Driver], Driver]]:
+def closing() -> Iterator[Callable[[Any], Any]]:
     with ExitStack() as stack:
 
-        def close(driver: Driver) -> Driver:
-            stack.callback(driver.close)
-            return driver
+        def close(thing: Any) -> Any:
+            if hasattr(thing, "__exit__"):
+                return stack.enter_context(thing)
+            stack.callback(thing.close)
+            return thing
 
         yield close
 
@@ -129,7 +132,16 @@ def test_example_runs(name, demo, closing, tmp_path):
     upload.put(Block(format_named("webrowset").encode(Stream.of(table(3))).__next__().data, 3), Cancellation())
     upload.finish()
     (tmp_path / "data.xml").write_text("<data/>")
-    allowed = replace(environment(demo, session), config=Config(delivery=DeliveryConfig(directory=tmp_path)))
+    delivery = DeliveryConfig(directory=tmp_path)
+    if name == "deliverToSMTP":
+        from tests.servers.delivery import mail_server
+
+        server = closing(mail_server())
+        mail = MailConfig(
+            host="127.0.0.1", port=server.port, tls="none", senders=("@example.org",), recipients=("@example.org",)
+        )
+        delivery = replace(delivery, mail=mail, private=True)
+    allowed = replace(environment(demo, session), config=Config(delivery=delivery))
     work = Running(parse(written(completed(name))), allowed)
     with work:
         if name == "sqlStoredProcedure" and not demo.dialect.startswith("postgres"):

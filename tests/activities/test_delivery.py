@@ -24,7 +24,7 @@ from dai.errors import (
     TruncatedError,
     UnreachableError,
 )
-from dai.perform import addresses
+from dai.perform.delivery import addresses
 from dai.perform.parser import parse
 from dai.perform.pipeline import Environment, Running
 from dai.perform.response import document
@@ -391,7 +391,7 @@ def test_no_address_unless_the_deployer_allows_it(body):
 @pytest.mark.parametrize(
     ("section", "says"),
     [
-        ({"urls": ["ftp://x/"]}, "no address"),
+        ({"urls": ["gopher://x/"]}, "no address"),
         ({"urls": "http://x"}, "list"),
         ({"url": "x"}, "no key"),
         ({"seconds": 0}, "more than 0"),

@@ -12,8 +12,10 @@ from typing import Any, ClassVar, Literal
 from dai.drivers.directory.beneath import Beneath
 from dai.drivers.directory.beneath import blocks as blocks_of
 from dai.errors import DeniedError, ParameterError
-from dai.perform import addresses
 from dai.perform.activity import ANY, Activity, Context, Element, Input, Output, attribute, child, input, output, text
+from dai.perform.delivery import mail
+from dai.perform.delivery.addresses import allowed
+from dai.perform.delivery.protocols import carrier
 from dai.streams.stream import Block, ByteStream
 
 
@@ -159,10 +161,10 @@ class DeliverToURL(Activity):
         source = context.bytes(self.source)
         if (name := _file_of(self.url)) is not None:
             return _to_file(_in_directory(name, context), source, context)
-        address = addresses.allowed(self.url, context.config.delivery)
+        address = allowed(self.url, context.config.delivery)
         with source:
             data = (bytes(memoryview(block.data)) for block in source)
-            addresses.put(address, data, source.media_type, context.config.delivery, context.cancellation)
+            carrier(address).put(address, data, source.media_type, context.config.delivery, context.cancellation)
         return None
 
 
@@ -204,5 +206,36 @@ class DeliverFromURL(Activity):
             opened = _from_file(_in_directory(name, context), context)
         else:
             delivery = context.config.delivery
-            opened = addresses.got(addresses.allowed(self.source.url, delivery), delivery, context.cancellation)
+            address = allowed(self.source.url, delivery)
+            opened = carrier(address).got(address, delivery, context.cancellation)
         return _read(opened, size, context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliverToSMTP(Activity):
+    """Sends its input as a mail, by the server and to the recipients that the deployer allows.
+
+    The input is the content of the message, in base64, with its media type. No recipient gets the message if one of
+    them is refused, or if the input fails.
+    """
+
+    example: ClassVar[str] = """
+        <deliverToSMTP name="delivery">
+          <fromLocal from="document"/>
+          <to>reader@example.org</to>
+          <from>service@example.org</from>
+          <subject>The result</subject>
+        </deliverToSMTP>"""
+    role: ClassVar[str | None] = ANY
+    changes: ClassVar[bool] = True
+
+    source: Input[ByteStream] = input("fromLocal")
+    to: tuple[str, ...] = child("to")
+    sender: str = child("from")
+    subject: str = child("subject")
+
+    def run(self, context: Context) -> None:
+        with context.bytes(self.source) as source:
+            data = (bytes(memoryview(block.data)) for block in source)
+            config, cancellation = context.config.delivery, context.cancellation
+            mail.send(self.sender, self.to, self.subject, data, source.media_type, config, cancellation)

@@ -1,0 +1,108 @@
+"""Which addresses the deployer allows.
+
+An address is allowed if it begins like one of ``[delivery] urls``: the same scheme, host and port, and below its path.
+The host must not lead to a private address unless ``private`` says so; the address that was looked at is the one that
+is called.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import urllib.parse
+from dataclasses import dataclass
+
+from dai.config import AccountConfig, DeliveryConfig
+from dai.errors import DeniedError, ParameterError, UnreachableError
+
+PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22, "s3": 0, "gs": 0, "az": 0}
+"""The schemes and their ports; the object stores' (0) have the name of a bucket in place of a host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    scheme: str
+    host: str
+    port: int
+    path: str
+    query: str = ""
+
+    @property
+    def target(self) -> str:
+        return self.path + (f"?{self.query}" if self.query else "")
+
+    @property
+    def file(self) -> str:
+        """The path as the name of a file."""
+        try:
+            name = urllib.parse.unquote(self.path, errors="strict")
+        except UnicodeDecodeError as error:
+            raise ParameterError("The path of a URL is UTF-8, percent-encoded.") from error
+        if not name.isprintable() or self.query or name.endswith("/"):
+            raise ParameterError("The URL of a file has printable characters, no query, and no '/' at its end.")
+        return name
+
+    def is_below(self, base: Address) -> bool:
+        same = (base.scheme, base.host, base.port) == (self.scheme, self.host, self.port)
+        return same and (self.path == base.path or self.path.startswith(base.path.rstrip("/") + "/"))
+
+
+def allowed(url: str, config: DeliveryConfig) -> Address:
+    """DeniedError where no configured address is the beginning of it."""
+    address = _parsed(url)
+    if any(address.is_below(_parsed(each)) for each in config.urls):
+        return address
+    raise DeniedError(
+        f"Nothing is delivered to or from {address.scheme}://{address.host}:{address.port} at this path.",
+        hint="The deployer of the service allows addresses with urls in [delivery].",
+    )
+
+
+def account_of(address: Address, config: DeliveryConfig) -> AccountConfig | None:
+    """The configured account for an address: of several the one with the longest URL."""
+    matching = [each for each in config.accounts.values() if address.is_below(_parsed(each.url))]
+    return max(matching, key=lambda each: len(each.url), default=None)
+
+
+def _parsed(url: str) -> Address:
+    try:
+        parts = urllib.parse.urlsplit(url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise ParameterError("This is not a URL.") from error
+    if parts.scheme not in PORTS:
+        raise DeniedError(
+            f"Nothing is delivered by {parts.scheme or 'no scheme'!r}.", hint=f"Use one of {', '.join(PORTS)}."
+        )
+    if not parts.hostname or parts.username is not None or parts.password is not None:
+        raise ParameterError("A URL for a delivery has a host, and no user or password.")
+    path = parts.path or "/"
+    segments = urllib.parse.unquote(path, errors="strict" if path.isascii() else "replace").split("/")
+    if not url.isascii() or not url.strip().isprintable() or " " in url.strip() or "\\" in path:
+        raise ParameterError("A URL consists of printable ASCII characters; others are percent-encoded.")
+    if ".." in segments or "." in segments or "%2f" in path.lower() or "%5c" in path.lower():
+        raise DeniedError("The path of a URL for a delivery names no parent directory ('..').")
+    host = parts.hostname.rstrip(".").lower()
+    return Address(parts.scheme, host, port or PORTS[parts.scheme], path, parts.query)
+
+
+def resolved(host: str, port: int, config: DeliveryConfig) -> str:
+    """The IP address of a host. DeniedError where one of its addresses is private, unless the deployer allows that."""
+    try:
+        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UnreachableError(f"The host {host!r} is not known.") from error
+    numbers = [str(each[4][0]) for each in answers]
+    for number in numbers:
+        if not config.private and not _is_public(number):
+            raise DeniedError(
+                f"The host {host!r} leads to a private address.",
+                hint="The deployer of the service allows that with private = true in [delivery].",
+            )
+    return numbers[0]
+
+
+def _is_public(number: str) -> bool:
+    known = ipaddress.ip_address(number.partition("%")[0])
+    inner = getattr(known, "ipv4_mapped", None) or getattr(known, "sixtofour", None) or known
+    return bool(known.is_global and inner.is_global and not known.is_multicast)

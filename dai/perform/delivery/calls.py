@@ -1,0 +1,165 @@
+"""A connection that a cancellation or a time limit cuts, and reading that goes on where it broke off."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Self
+
+from dai.config import DeliveryConfig
+from dai.errors import DaiError, LimitError, TruncatedError, UnreachableError
+from dai.perform.delivery.addresses import resolved
+from dai.streams.cancellation import Cancellation
+
+BLOCK_BYTES = 1 << 18
+RETRIES = 3
+"""How often in a row a transfer goes on where it broke off, without a byte in between."""
+PAUSE_SECONDS = 0.1
+"""Before the first of them; each further pause is twice as long."""
+
+
+def too_late(config: DeliveryConfig) -> LimitError:
+    return LimitError(
+        f"The delivery took longer than {config.seconds:g} seconds, or nothing came for {config.silence:g}.",
+        limit="delivery.seconds",
+    )
+
+
+def tls(config: DeliveryConfig) -> ssl.SSLContext:
+    """Checks certificates and names, by the authorities of the system and those of the configuration."""
+    context = ssl.create_default_context()
+    if config.authorities is not None:
+        context.load_verify_locations(config.authorities)
+    return context
+
+
+class Call:
+    """The connections of one delivery to one host; leaving it closes them.
+
+    ``errors`` are those of the protocol's library that say that the other side broke off.
+    """
+
+    def __init__(
+        self, host: str, config: DeliveryConfig, cancellation: Cancellation, errors: tuple[type[Exception], ...]
+    ) -> None:
+        self.host, self.config = host, config
+        self._cancellation, self._errors = cancellation, errors
+        self._stack = ExitStack()
+        self._sockets: list[socket.socket] = []
+        self._ended = threading.Event()
+        self._late = False
+
+    def __enter__(self) -> Self:
+        self._stack.callback(self.hang_up)
+        try:
+            self._stack.enter_context(self._cancellation.on_cancel(self._cut))
+        except BaseException:
+            self._stack.close()
+            raise
+        timer = threading.Timer(self.config.seconds, self._end)
+        timer.daemon = True
+        timer.start()
+        self._stack.callback(timer.cancel)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def connect(self, port: int) -> socket.socket:
+        """A connection to the address of the host, once it was looked at."""
+        return self.connect_to(resolved(self.host, port, self.config), port)
+
+    def connect_to(self, number: str, port: int) -> socket.socket:
+        """A connection to an address that was looked at. Its second handle here is what is cut: a library may put
+        another object in the place of the first."""
+        connection = socket.socket(socket.AF_INET6 if ":" in number else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self._sockets.append(connection.dup())
+            self.check()
+            connection.settimeout(self.config.silence)
+            connection.connect((number, port))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.check()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def hang_up(self) -> None:
+        """Closes the connections so far; another may follow."""
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        self._sockets = []
+
+    def check(self) -> None:
+        """Raises the cause of a cancellation, or that the time is over."""
+        self._cancellation.check()
+        if self._late:
+            raise too_late(self.config)
+
+    def pause(self, seconds: float) -> None:
+        self._ended.wait(seconds)
+        self.check()
+
+    def _cut(self) -> None:
+        self._ended.set()
+        for each in list(self._sockets):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _end(self) -> None:
+        self._late = True
+        self._cut()
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """What the other side does as an error of ours. What was cut by us looks like an end, or like its failure."""
+        try:
+            yield
+        except TimeoutError as error:
+            self.check()
+            raise too_late(self.config) from error
+        except self._errors as error:
+            self.check()
+            if isinstance(error.__context__, TimeoutError):
+                raise too_late(self.config) from error
+            raise TruncatedError(f"{self.host!r} broke off its answer.") from error
+        except OSError as error:
+            self.check()
+            raise UnreachableError(f"{self.host!r} cannot be reached, or closed the connection.") from error
+        except DaiError as error:
+            try:
+                self.check()
+            except DaiError as cause:
+                raise cause from error
+            raise
+        self.check()
+
+
+def going_on(open_at: Callable[[int], Iterator[bytes] | None], call: Call, config: DeliveryConfig) -> Iterator[bytes]:
+    """The blocks from ``open_at(0)``. Where they break off, ``open_at`` goes on from the bytes so far; it says None
+    where the server cannot, or has another file by now."""
+    position = failures = 0
+    broken: DaiError | None = None
+    while True:
+        try:
+            blocks = open_at(position)
+            if blocks is None:
+                raise broken or TruncatedError(f"{call.host!r} broke off its answer.")
+            for data in blocks:
+                position, failures = position + len(data), 0
+                if config.bytes and position > config.bytes:
+                    raise LimitError(f"The answer has more than {config.bytes:,} bytes.", limit="delivery.bytes")
+                yield data
+            return
+        except (TruncatedError, UnreachableError) as error:
+            failures += 1
+            if error is broken or failures > RETRIES:
+                raise
+            broken = error
+        call.pause(PAUSE_SECONDS * 2 ** (failures - 1))

@@ -1,0 +1,141 @@
+"""Mail (RFC 5321): one message, whose content is sent as it comes, in base64."""
+
+from __future__ import annotations
+
+import re
+import smtplib
+from collections.abc import Iterator, Sequence
+from email.headerregistry import Address as Mailbox
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import formatdate, make_msgid
+
+from dai.config import DeliveryConfig, MailConfig
+from dai.errors import DataError, DeniedError, LimitError, ParameterError
+from dai.perform.delivery.calls import Call, tls
+from dai.streams.cancellation import Cancellation
+
+_MAILBOX = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+@[a-z0-9-]+(\.[a-z0-9-]+)*", re.ASCII | re.IGNORECASE)
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(; *[\w-]+=[\w.-]+)*", re.ASCII)
+_LINE = 57
+"""Bytes that one line of base64 holds."""
+MOST_RECIPIENTS = 100
+
+
+def allowed(addresses: Sequence[str], patterns: Sequence[str], what: str) -> list[str]:
+    """The addresses; DeniedError for one that the deployer does not list, ParameterError for what is none."""
+    mailboxes = [each.strip(" \t\r\n") for each in addresses]
+    if not 1 <= len(mailboxes) <= MOST_RECIPIENTS:
+        raise ParameterError(f"A mail has 1 to {MOST_RECIPIENTS} recipients.")
+    listed = {each.lower() for each in patterns}
+    for each in mailboxes:
+        if len(each) > 254 or not _MAILBOX.fullmatch(each):
+            raise ParameterError(f"This is no mail address: {each[:254]!r}.", hint="It looks like name@example.org.")
+        if not {each.lower(), "@" + each.lower().rpartition("@")[2]} & listed:
+            raise DeniedError(
+                f"No mail goes {what} {each}.",
+                hint="The deployer of the service allows addresses with senders and recipients in [delivery.mail].",
+            )
+    return mailboxes
+
+
+def head(sender: str, recipients: Sequence[str], subject: str, media_type: str) -> bytes:
+    """The header of the message and the empty line after it."""
+    subject = subject.strip(" \t\r\n")
+    if len(subject) > 900 or not subject.isprintable():
+        raise ParameterError("A subject is one line of at most 900 printable characters.")
+    message = EmailMessage(SMTP)
+    message["From"] = Mailbox(addr_spec=sender)
+    message["To"] = [Mailbox(addr_spec=each) for each in recipients]
+    message["Subject"] = subject
+    message["Date"] = formatdate(usegmt=True)
+    message["Message-ID"] = make_msgid(domain=sender.rpartition("@")[2])
+    message["MIME-Version"] = "1.0"
+    known = _MEDIA_TYPE.fullmatch(media_type)
+    content = media_type if known and not media_type.startswith("multipart/") else "application/octet-stream"
+    if content.startswith("text/") and "charset" not in content:
+        content += "; charset=utf-8"
+    message["Content-Type"] = content
+    message["Content-Transfer-Encoding"] = "base64"
+    return message.as_bytes()
+
+
+def body(blocks: Iterator[bytes], most: int) -> Iterator[bytes]:
+    """The blocks as lines of base64, of which none begins with a full stop."""
+    from binascii import b2a_base64
+
+    rest, size = b"", 0
+    for block in blocks:
+        size += len(block)
+        if size > most:
+            raise LimitError(f"A mail carries at most {most:,} bytes.", limit="delivery.mail.bytes")
+        data = rest + block
+        whole = len(data) - len(data) % _LINE
+        rest = data[whole:]
+        lines = (b2a_base64(data[at : at + _LINE], newline=False) for at in range(0, whole, _LINE))
+        if text := b"\r\n".join(lines):
+            yield text + b"\r\n"
+    if rest:
+        yield b2a_base64(rest, newline=False) + b"\r\n"
+
+
+def send(
+    sender: str,
+    to: Sequence[str],
+    subject: str,
+    blocks: Iterator[bytes],
+    media_type: str,
+    config: DeliveryConfig,
+    cancellation: Cancellation,
+) -> None:
+    """One message to all recipients; none gets it if one is refused, or if the blocks end early."""
+    mail = config.mail
+    if mail is None:
+        raise DeniedError(
+            "This service sends no mail.", hint="The deployer of the service allows it with [delivery.mail]."
+        )
+    (sender,) = allowed([sender], mail.senders, "from")
+    recipients = allowed(to, mail.recipients, "to")
+    header = head(sender, recipients, subject, media_type)
+    errors = (smtplib.SMTPServerDisconnected,)
+    with Call(mail.host, config, cancellation, errors) as call, call.translated():
+        session = smtplib.SMTP(local_hostname="localhost")
+        try:
+            _begin(session, call, mail)
+            _accepted(session.mail(sender), "the sender")
+            for each in recipients:
+                _accepted(session.rcpt(each), f"the recipient {each}")
+            _accepted(session.docmd("DATA"), "the message", 354)
+            assert session.sock is not None  # connected above
+            session.sock.sendall(header)
+            for text in body(blocks, mail.bytes):
+                session.sock.sendall(text)
+            call.check()
+            _accepted(session.docmd("."), "the message")
+        finally:
+            session.close()
+
+
+def _begin(session: smtplib.SMTP, call: Call, mail: MailConfig) -> None:
+    session.sock = call.connect(mail.port)
+    if mail.tls == "tls":
+        session.sock = tls(call.config).wrap_socket(session.sock, server_hostname=mail.host)
+    _accepted(session.getreply(), "the connection")
+    _accepted(session.ehlo(), "the greeting")
+    if mail.tls == "starttls":
+        _accepted(session.docmd("STARTTLS"), "TLS")
+        session.sock = tls(call.config).wrap_socket(session.sock, server_hostname=mail.host)
+        session.file = None  # what came before the handshake is nobody's
+        _accepted(session.ehlo(), "the greeting")
+    if mail.user:
+        try:
+            session.login(mail.user, mail.password or "")
+        except smtplib.SMTPServerDisconnected:
+            raise
+        except smtplib.SMTPException as error:
+            raise DeniedError("The mail server refuses the credentials of this service.") from error
+
+
+def _accepted(reply: tuple[int, bytes], what: str, code: int = 2) -> None:
+    if reply[0] != code and reply[0] // 100 != code:
+        raise DataError(f"The mail server refuses {what} (status {reply[0]}).")

@@ -1,0 +1,45 @@
+"""The protocols of URLs, by their schemes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol, cast
+
+from dai.config import DeliveryConfig
+from dai.perform.delivery.addresses import Address
+from dai.plugins import Table
+from dai.streams.cancellation import Cancellation
+
+PROTOCOLS = Table(
+    "protocol",
+    "dai.delivery_protocols",
+    {
+        "http": "dai.perform.delivery.http:HTTP",
+        "https": "dai.perform.delivery.http:HTTP",
+    },
+    {"sftp": "delivery", "s3": "delivery", "gs": "delivery", "az": "delivery"},
+)
+
+
+class Carrier(Protocol):
+    """What a protocol does. DaiError says what went wrong; a cancellation ends both at once."""
+
+    def put(
+        self,
+        address: Address,
+        blocks: Iterator[bytes],
+        media_type: str,
+        config: DeliveryConfig,
+        cancellation: Cancellation,
+    ) -> None:
+        """Sends the blocks as they come."""
+
+    def got(
+        self, address: Address, config: DeliveryConfig, cancellation: Cancellation
+    ) -> AbstractContextManager[tuple[str, Iterator[bytes]]]:
+        """The media type and the bytes as they come."""
+
+
+def carrier(address: Address) -> Carrier:
+    return cast(Carrier, PROTOCOLS.named(address.scheme))
