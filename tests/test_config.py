@@ -1,5 +1,6 @@
 import dataclasses
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +84,13 @@ def test_the_environment_overrides() -> None:
 
 def test_secrets_by_reference_are_put_into_the_url_and_never_shown(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("p@ss/word\n")
-    for reference in ("env:DB_PASSWORD", "file:password"):
+    for reference, key in product(("env:DB_PASSWORD", "file:password"), ("url", "collections")):
         resource = config(
-            {"resources": {"a": {"url": "postgresql://me@db.internal/x", "password": reference}}},
+            {"resources": {"a": {key: "postgresql://me@db.internal/x", "password": reference}}},
             tmp_path,
             DB_PASSWORD="p@ss/word",
         ).resources["a"]
-        assert resource.url == "postgresql://me:p%40ss%2Fword@db.internal/x"
+        assert getattr(resource, key) == "postgresql://me:p%40ss%2Fword@db.internal/x"
         assert "word" not in repr(resource)
         assert "internal" not in repr(resource)
 

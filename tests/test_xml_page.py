@@ -23,7 +23,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
     assert BLOCKS[0][0] == "toml"
     store = re.findall(r'^collections = "([^"]*)"', BLOCKS[0][1], re.MULTILINE)
     directory = tmp_path_factory.mktemp("xml")
-    process = ServiceProcess(directory, {}, collections={"notes": store[0]}).start()
+    process = ServiceProcess(directory, {}, collections={"notes": store[0]}, workers=2).start()
     yield process
     process.stop()
     assert (directory / store[0]).exists()

@@ -40,6 +40,7 @@ CHUNK_BYTES = 1 << 20
 _FIRST_BYTES = 1 << 16
 """A search begins with less, so that its first results come early."""
 _CHUNK_ROWS = 1000
+_LOG_BYTES = 64 << 20
 _MOST_NAME = 255
 _LOCK_SECONDS = 0.05
 _LOCK_TIMEOUT = "55P03"  # PostgreSQL, appendix A: lock_not_available
@@ -101,6 +102,8 @@ class Store:
             pool_pre_ping=not self._sqlite,
             connect_args=arguments,
         )
+        if self._sqlite:
+            sa.event.listen(self._engine, "connect", _bound_log)
         self._lock = threading.Lock()
         self._ready = False
 
@@ -302,6 +305,11 @@ class Transaction:
 
     def remove(self, collection: int, name: str) -> None:
         self._connection.execute(_documents.delete().where(_documents.c.id == self.document(collection, name).id))
+
+
+def _bound_log(connection: Any, _: Any) -> None:
+    """What a large change leaves of SQLite's write-ahead log."""
+    connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
 
 
 def _after(collection: int, last: int) -> tuple[sa.ColumnElement[bool], ...]:
