@@ -23,6 +23,7 @@ from dai.perform.parser import DIALECTS, xsd
 from dai.perform.reference import how_often, kind_of, nested_elements, place_of
 
 PAGE = ROOT / "docs" / "conformance.md"
+CORPUS = ROOT / "tests/conformance/documents/corpus"
 SPECIFIED = {
     "Relational": """sqlQueryStatement sqlUpdateStatement sqlStoredProcedure sqlResultsToXML sqlResultsToCSV
         sqlResultsToArrow sqlBulkLoadRowSet relationalResourceManagement extractDatabaseSchema extractPhysicalSchema
@@ -127,10 +128,31 @@ def page() -> str:
     subjects = {name: subject for subject, names in SPECIFIED.items() for name in names.split()}
     for name in [*specified, *extra]:
         lines.append(_row(name, subjects.get(name, "not in the specification")))
-    lines += ["", *forms()]
+    lines += ["", *corpus(), *forms()]
     for name in [*specified, *extra]:
         lines += section(name) if name in ACTIVITIES else [f"## {name}", "", "Missing.", ""]
     return "\n".join(lines)
+
+
+def corpus() -> list[str]:
+    """What becomes of the documents of the corpus; which of them lack activities."""
+    missing = [name for names in SPECIFIED.values() for name in names.split() if name not in ACTIVITIES]
+    texts = {path.stem: path.read_text() for path in sorted(CORPUS.glob("*.xml"))}
+    waiting = {stem: [name for name in missing if f"<{name} " in text] for stem, text in texts.items()}
+    waiting = {stem: names for stem, names in waiting.items() if names}
+    refused = [stem for stem, text in texts.items() if re.search("^(refused|ends): ", text, re.MULTILINE)]
+    count = len(texts) - len({*refused, *waiting})
+    return [
+        "## Corpus",
+        "",
+        f"[tests/conformance/documents/corpus](../tests/conformance/documents/corpus) has {len(texts)} documents as",
+        "users of the original wrote them. `tests/conformance/test_corpus.py` sends each of them, unchanged:",
+        f"{count} run; {len({*refused} - {*waiting})} are refused or fail, as they should;",
+        f"{len(waiting)} need an activity that is not here{':' if waiting else '.'}",
+        "",
+        *(f"- {stem}: {', '.join(f'`{each}`' for each in names)}" for stem, names in waiting.items()),
+        "",
+    ]
 
 
 def declared_here(name: str) -> bool:
