@@ -423,6 +423,8 @@ def test_xupdate(modifications: str, count: int, document: str, one: Collections
         ('<xu:rename select="/a">c:d</xu:rename>', "prefix of 'c:d' is not declared"),
         ('<xu:append select="/a"><xu:element name="&lt;"/></xu:append>', "Invalid"),
         ('<xu:append select="/a"><xu:comment>--</xu:comment></xu:append>', "Comment"),
+        ('<xu:update select="//comment()">--</xu:update>', "hyphen"),
+        ('<xu:append select="/a"><xu:element/></xu:append>', "element lacks the attribute 'name'"),
     ],
 )
 def test_xupdate_refuses(modifications: str, says: str, one: Collections) -> None:

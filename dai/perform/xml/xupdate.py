@@ -56,7 +56,10 @@ class XUpdate:
 
     def run(self, document: bytes) -> Iterator[tuple[int, bytes]]:
         tree = parsed(document, self._parser)
-        count = self._apply(self._instructions, tree, {})
+        try:
+            count = self._apply(self._instructions, tree, {})
+        except (TypeError, ValueError) as error:  # a name or a text that XML cannot have
+            raise RefusedError(f"{error}.") from None
         if count:
             changed = etree.tostring(tree, encoding="UTF-8", xml_declaration=False)
             parsed(changed, self._parser, "The changed document would be")
@@ -143,16 +146,17 @@ class XUpdate:
             return self._content(node, tree, variables) if self._value(node, "test", tree, variables) else []
         content = self._content(node, tree, variables)
         if name == "attribute":
-            return [Attribute(_qualified(node, str(node.get("name")), False), _text(content))]
+            return [Attribute(_qualified(node, _name(node), False), _text(content))]
         if name == "comment":
-            return [_valid(etree.Comment, _text(content))]
+            return [etree.Comment(_text(content))]
         if name == "processing-instruction":
-            return [_valid(etree.ProcessingInstruction, node.get("name"), _text(content))]
+            return [etree.ProcessingInstruction(_name(node), _text(content))]
         if name == "element":
-            element = _valid(etree.Element, _qualified(node, str(node.get("name")), True))
+            element = etree.Element(_qualified(node, _name(node), True))
         else:
-            names = {prefix: uri for prefix, uri in node.nsmap.items() if uri != NAMESPACE}
-            element = _valid(etree.Element, node.tag, dict(node.attrib), names)
+            attributes: Any = dict(node.attrib)
+            names: Any = {prefix: uri for prefix, uri in node.nsmap.items() if uri != NAMESPACE}
+            element = etree.Element(node.tag, attributes, names)
         _put(element, 0, content)
         return [element]
 
@@ -192,11 +196,11 @@ def _instruction(node: etree._Element) -> str | None:
     return name.localname if name.namespace == NAMESPACE else None
 
 
-def _valid(build: Any, *values: Any) -> Any:
-    try:
-        return build(*values)
-    except (TypeError, ValueError) as error:
-        raise RefusedError(f"{error}.") from None
+def _name(node: etree._Element) -> str:
+    name = node.get("name")
+    if name is None:
+        raise RefusedError(f"{_instruction(node)} lacks the attribute 'name'.")
+    return name
 
 
 def _qualified(node: etree._Element, name: str, is_element: bool, target: etree._Element | None = None) -> str:
@@ -207,7 +211,7 @@ def _qualified(node: etree._Element, name: str, is_element: bool, target: etree.
         raise RefusedError(f"The prefix of {name!r} is not declared.")
     if target is not None and not isinstance(target.tag, str):
         raise RefusedError("Only elements and attributes have names to change.")
-    return str(_valid(etree.QName, uri, local).text)
+    return str(etree.QName(uri, local).text)
 
 
 def _copied(result: Any) -> Any:
@@ -228,7 +232,7 @@ def _put(parent: etree._Element, index: int, content: Content, behind: str = "")
     """Content before the child number ``index``, then the text ``behind``."""
     for each in (*content, behind):
         if isinstance(each, Attribute):
-            _valid(parent.set, each.name, each.value)
+            parent.set(each.name, each.value)
         elif isinstance(each, str):
             _put_text(parent, index, each)
         else:
@@ -290,7 +294,7 @@ def _change_text(name: str, instruction: etree._Element, node: Any, content: Con
         if name == "update":
             parent.set(node.attrname, value)
         elif name == "rename":
-            _valid(parent.set, _qualified(instruction, _text(content).strip(), False), value)
+            parent.set(_qualified(instruction, _text(content).strip(), False), value)
     elif node.is_tail:
         parent.tail = _text(content) if name == "update" else None
     else:
