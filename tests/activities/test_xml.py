@@ -84,6 +84,7 @@ def resources(body: str, driver: Collections) -> list[str]:
         ("/x", []),
         ("/entry[2]", []),
         ("re:replace(name, 'l+', '', '-')", ["A-y", "Bee"]),
+        ("re:match(string(name), '[A-Z]')", ["<match>A</match>", "<match>B</match>"]),
         ("/", [ALLY.decode(), BEE.decode()]),
     ],
 )
@@ -203,6 +204,8 @@ def test_namespaces(driver: Collections) -> None:
         (statement("xPathStatement", "/a["), "bad-parameter", "Invalid expression"),
         (statement("xPathStatement", "/c:a"), "bad-parameter", "Undefined namespace prefix"),
         (statement("xPathStatement", "document('file:///etc/hostname')"), "bad-parameter", "Unregistered function"),
+        (statement("xPathStatement", "re:test('a', '(')"), "bad-parameter", "unterminated subpattern"),
+        (statement("xPathStatement", "(" * 9_000 + "1" + ")" * 9_000), "bad-parameter", "Recursion limit"),
         (statement("xPathStatement", "/a", "x"), "not-found", "no collection 'x'"),
         (statement("xPathStatement", "/a", more="<resourceId>x</resourceId>"), "not-found", "no document 'x'"),
         (statement("xPathStatement", "/a", more='<namespace prefix="">x</namespace>'), "bad-parameter", "prefix"),
@@ -376,6 +379,15 @@ def updated(modifications: str, driver: Collections) -> tuple[int, str]:
             ),
             2,
             '<a id="1">x<b c="2">2</b><b>1</b>yz<!--k--></a>',
+        ),
+        (
+            (
+                '<xu:variable name="v" select="//@c"/><xu:variable name="w" select="/a/text()"/>'
+                '<xu:append select="/a"><n><xu:value-of select="$v"/><xu:value-of select="$v + 1"/></n></xu:append>'
+                '<xu:update select="$v">5</xu:update><xu:remove select="$w"/>'
+            ),
+            5,
+            '<a id="1"><b>1</b><b c="5">2</b><!--k--><n>23</n></a>',
         ),
         (
             '<xu:update select="//b[1]"><xu:value-of select="count(//b)"/>:<xu:value-of select="/a/@id"/></xu:update>',

@@ -31,19 +31,24 @@ class XPath:
             self._find = etree.XPath(path, namespaces={**EXSLT, **namespaces}, smart_strings=False)
             # names that are not there are noticed when it runs
             self._find(etree.fromstring("<x/>"))
-        except (etree.XPathError, ValueError) as error:
-            raise RefusedError(f"The XPath expression cannot be run: {error}.") from None
+        except Exception as error:  # noqa: BLE001 - EXSLT's regular expressions raise what Python's do
+            raise refusal("The XPath expression cannot be run", error) from None
 
     def run(self, document: bytes) -> Iterator[tuple[int, bytes]]:
         tree = parsed(document, self._parser)
         try:
             results = self._find(tree)
-        except etree.XPathError as error:
-            if "emory" in str(error):
-                raise MemoryError from None
-            raise RefusedError(f"The XPath expression fails: {error}.") from None
+        except Exception as error:  # noqa: BLE001 - EXSLT's regular expressions raise what Python's do
+            raise refusal("The XPath expression fails", error) from None
         for each in results if isinstance(results, list) else [results]:
             yield RESULT, resource(each)
+
+
+def refusal(what: str, error: Exception) -> Exception:
+    """What to raise for an error in an expression."""
+    if isinstance(error, MemoryError) or "emory" in str(error):
+        return MemoryError()
+    return RefusedError(f"{what}: {error}.")
 
 
 def resource(result: Any) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 from lxml import etree
 
 from dai.perform.xml.worker import DOCUMENT, RESULT, RefusedError, parsed, parser
-from dai.perform.xml.xpath import EXSLT, text_of
+from dai.perform.xml.xpath import EXSLT, refusal, text_of
 
 NAMESPACE = "http://www.xmldb.org/xupdate"
 _INSTRUCTIONS = {
@@ -99,12 +99,14 @@ class XUpdate:
         return self._paths[key]
 
     def _value(self, node: etree._Element, attribute: str, tree: Any, variables: dict[str, Any]) -> Any:
+        text = str(node.get(attribute)).strip()
+        if text[:1] == "$" and text[1:] in variables:
+            return variables[text[1:]]
+        known = {name: _passed(value) for name, value in variables.items() if f"${name}" in text}
         try:
-            return self._path(node, attribute)(tree, **variables)
-        except etree.XPathError as error:
-            if "emory" in str(error):
-                raise MemoryError from None
-            raise RefusedError(f"{attribute}={node.get(attribute)!r}: {error}.") from None
+            return self._path(node, attribute)(tree, **known)
+        except Exception as error:  # noqa: BLE001 - EXSLT's regular expressions raise what Python's do
+            raise refusal(f"{attribute}={text!r}", error) from None
 
     def _apply(self, instructions: list[etree._Element], tree: Any, variables: dict[str, Any]) -> int:
         count = 0
@@ -188,6 +190,12 @@ class _Text(str):
     """Content also where it is white space."""
 
     __slots__ = ()
+
+
+def _passed(value: Any) -> Any:
+    """A variable as lxml takes it into an expression: no list of attributes or texts, but the first of them."""
+    plain = isinstance(value, list) and not all(isinstance(each, etree._Element) for each in value)
+    return text_of(value[0]) if plain else value
 
 
 def _instruction(node: etree._Element) -> str | None:
