@@ -93,6 +93,15 @@ def test_filter(condition: str, expected: float) -> None:
             "select id from maria.customers c where not exists (select 1 from pg.orders o where o.customer = c.id)",
             100,
         ),
+        # A calendar: more keys than are referred to, and a filter chooses among those that are.
+        ("select o.id from pg.orders o join maria.customers c on o.customer = c.id where c.name = 'x'", 10.5),
+        (
+            "select id from pg.orders where customer in (select id from maria.customers where name = 'x')",
+            10.5,
+        ),
+        # The rows of an outer join that have no partner.
+        ("select c.id from maria.customers c left join pg.orders o on o.customer = c.id where o.id is null", 500),
+        ("select o.id from pg.orders o left join maria.customers c on o.customer = c.id where c.name is null", 100),
         ("select customer, count(*) from pg.orders group by customer", 100),
         ("select customer, state, count(*) from pg.orders group by customer, state", 400),
         ("select id, state, count(*) from pg.orders group by id, state", 1000),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
@@ -28,7 +29,8 @@ _DEFAULTS = {
 """Assumed selectivity of predicates about which the statistics say nothing."""
 Pairs = list[tuple[str, str]]
 LONELY = 0.1
-"""Least part of the rows that an anti-join is assumed to keep, because its user expects some."""
+"""Least part of the rows that are assumed to have no partner in an anti-join or an outer join, because its user expects
+some."""
 
 
 def selectivity(predicates: list[exp.Expression], estimate: Estimate) -> tuple[float, dict[str, ColumnStatistics]]:
@@ -204,6 +206,10 @@ def joined(left: Estimate, right: Estimate, kind: str, condition: list[exp.Expre
         rows = max(rows, right.rows)
     columns = {**left.columns, **right.columns}
     if kind != "inner":
+        if kind in ("left", "full"):
+            columns |= _filled(right, _matched(left, right, pairs, others))
+        if kind in ("right", "full"):
+            columns |= _filled(left, _matched(right, left, [(other, one) for one, other in pairs], others))
         return Estimate(max(1.0, rows), columns)
     same = {**left.same, **right.same}
     fewest = min(left.rows, right.rows)
@@ -216,6 +222,14 @@ def joined(left: Estimate, right: Estimate, kind: str, condition: list[exp.Expre
         **(right.keys if _key(left, (each for each, _ in pairs)) else {}),
     }
     return Estimate(max(1.0, rows), columns, keys, same)
+
+
+def _filled(side: Estimate, matching: float) -> dict[str, ColumnStatistics]:
+    """The columns of a side of an outer join that has a partner for this part of the other side's rows."""
+    part = min(matching, 1 - LONELY)
+    return {
+        name: replace(each, null_fraction=1 - part * (1 - each.null_fraction)) for name, each in side.columns.items()
+    }
 
 
 def _pairs(condition: list[exp.Expression], left: Estimate, right: Estimate) -> tuple[Pairs, list[exp.Expression]]:
@@ -261,7 +275,25 @@ def _joining(left: Estimate, right: Estimate, pairs: Pairs) -> float:
 
 
 def _equally(left: Estimate, right: Estimate, pairs: Pairs) -> float:
-    return 1.0 / math.prod(max(1.0, _distinct(left, one), _distinct(right, other)) for one, other in pairs)
+    part = 1.0
+    for one, other in pairs:
+        mine, theirs = _distinct(left, one), _distinct(right, other)
+        if mine < theirs and frozenset((other,)) in right.keys:
+            part *= _referred(mine, theirs, right.rows) / right.rows
+        elif theirs < mine and frozenset((one,)) in left.keys:
+            part *= _referred(theirs, mine, left.rows) / left.rows
+        else:
+            part /= max(1.0, mine, theirs)
+    return part
+
+
+def _referred(values: float, keys: float, rows: float) -> float:
+    """The part of the values, all of which are among the keys of a table, that the rows left of the table have. Of a
+    table with more keys than values that refer to them, such as a calendar of two centuries, a filter chooses rows that
+    are referred to, if it leaves no more than these."""
+    if rows <= values:
+        return rows / max(1.0, values)
+    return math.sqrt(min(1.0, rows / keys))
 
 
 def _matched(left: Estimate, right: Estimate, pairs: Pairs, others: float) -> float:
@@ -269,11 +301,14 @@ def _matched(left: Estimate, right: Estimate, pairs: Pairs, others: float) -> fl
     the part ``others`` of all combinations."""
     key = _key(right, (each for _, each in pairs)) if len(pairs) > 1 else None
     if key:
-        every = mine = right.keys[key]
+        every = right.keys[key]
+        mine = left.keys.get(_key(left, (each for each, _ in pairs)), every)
         others *= _equally(left, right, [(one, other) for one, other in pairs if other not in key])
     else:
         mine = math.prod(_distinct(left, each) for each, _ in pairs)
         every = math.prod(_distinct(right, each) for _, each in pairs)
     theirs = max(1.0, min(right.rows, every))
+    if len(pairs) == 1 and mine < every and frozenset((pairs[0][1],)) in right.keys:
+        return _referred(mine, every, theirs) * others
     one_of_them: float = 1 - (1 - others) ** max(1.0, right.rows / theirs)
     return min(1.0, theirs / max(mine, every)) * one_of_them

@@ -34,6 +34,7 @@ from dqp.planning.context import EXACT, Context, same_values
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
+from dqp.planning.costing.work import Work, indexed
 from dqp.planning.predicates import equality
 
 UNSURE = 2.0
@@ -126,6 +127,7 @@ class _Program:
         self._estimates = [context.estimator.of(each) for each in numbers]
         self._free = {number for leaf, number in numbers.items() if isinstance(leaf, Inline) or leaf in begun}
         self._row = [self._seconds_a_row(leaf, number) for leaf, number in numbers.items()]
+        self._works = [self._work(leaf) for leaf in numbers]
         slowest = max(self._seconds(each) for each in walk(tree) if isinstance(each, Remote))
         self._wait = max(0.0, min(ROUND_TRIP, 2 * ROUND_TRIP - WAITING * slowest))
 
@@ -134,6 +136,16 @@ class _Program:
             return 0.0
         of = costs(self._context.dialect(leaf.source))
         return of.row + of.byte * self._estimates[number].width
+
+    def _work(self, leaf: Leaf) -> tuple[float, float]:
+        """Seconds of the source's work for the leaf: reading its tables, and all else, which rows that keys leave out
+        do not take."""
+        if isinstance(leaf, Inline) or isinstance(leaf.tree, Scan):
+            return 0.0, 0.0
+        work = Work(self._context.estimator, self._context.dialect(leaf.source))
+        whole = work.tree(leaf.tree)
+        reading = min(work.scans(leaf.tree), whole)
+        return reading, whole - reading
 
     def _seconds(self, remote: Remote) -> float:
         dialect, estimator = self._context.dialect(remote.source), self._context.estimator
@@ -177,12 +189,18 @@ class _Program:
     def _cost(self, steps: Sequence[_Step]) -> float:
         """Seconds for the reduced probes, the keys, and the waiting of these steps."""
         left = [1.0] * len(self._estimates)
+        read = [1.0] * len(self._estimates)
         seconds = 0.0
         for each in steps:
             seconds += NUMBER * min(self._keys(each, one, left) for one, _ in each.reduction.pairs)
-            left[each.probe] *= self._part(each, left)
-        for part, estimate, row in zip(left, self._estimates, self._row, strict=True):
-            seconds += part * estimate.rows * row
+            part = self._part(each, left)
+            left[each.probe] *= part
+            if any(_looked_up(each.reduction.probe.tree, other) for _, other in each.reduction.pairs):
+                read[each.probe] *= part
+        for kept, scanned, estimate, row, (reading, rest) in zip(
+            left, read, self._estimates, self._row, self._works, strict=True
+        ):
+            seconds += kept * (estimate.rows * row + rest) + scanned * reading
         return seconds + self._wait * len({each.build for each in steps} - self._free)
 
     def _keys(self, step: _Step, name: str, left: Sequence[float]) -> float:
@@ -285,6 +303,14 @@ def _below(tree: Operator, name: str) -> tuple[Operator, str] | None:
         item = items.get(name)
         return (tree.input, item.name) if isinstance(item, exp.Column) else None
     return None
+
+
+def _looked_up(tree: Operator, name: str) -> bool:
+    """Whether the tree reads only those rows of a table that have certain values in this column."""
+    below: tuple[Operator, str] | None = tree, name
+    while below is not None and not isinstance(below[0], Scan):
+        below = _below(*below)
+    return below is not None and indexed(below[0], {below[1]})
 
 
 def _through(tree: Operator, name: str) -> bool:
