@@ -78,7 +78,7 @@ def test_keys_of_a_source() -> None:
 
 
 def test_every_call() -> None:
-    described = re.findall(r"^\| `((?:GET|POST|PUT|DELETE) [^`]*)` \|", SERVICE, re.MULTILINE)
+    described = re.findall(r"^\| `((?:GET|POST|PUT|PATCH|DELETE) [^`]*)` \|", SERVICE, re.MULTILINE)
     paths = create_app().openapi()["paths"]
     assert sorted(described) == sorted(
         f"{method.upper()} {path}" for path, methods in paths.items() for method in methods

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from dai.errors import BusyError, ClosedError, GoneError, NotFoundError, StatementError
+from dai.errors import BusyError, ClosedError, GoneError, NotFoundError, StatementError, TooLargeError
 from dai.perform.activities.streams import InputStream, OutputStream
 from dai.perform.activity import Input, Output
 from dai.service.sessions import Session, Sessions
@@ -184,3 +184,12 @@ def test_closing_ends_all() -> None:
     assert known.all() == []
     with pytest.raises(GoneError):
         mailbox.poll(0)
+
+
+def test_attributes() -> None:
+    session = sessions().create(attributes={"a": 1, "b": [None]})
+    session.change({"a": None, "c": "x"})
+    assert session.attributes == {"b": [None], "c": "x"}
+    with pytest.raises(TooLargeError):
+        session.change({"d": "x" * (1 << 16)})
+    assert session.attributes == {"b": [None], "c": "x"}

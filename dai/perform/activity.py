@@ -86,6 +86,8 @@ ACTIVITIES = Table(
         "deliverToURL": "dai.perform.activities.delivery:DeliverToURL",
         "deliverFromURL": "dai.perform.activities.delivery:DeliverFromURL",
         "deliverToSMTP": "dai.perform.activities.delivery:DeliverToSMTP",
+        "deliverToGDT": "dai.perform.activities.transfer:DeliverToGDT",
+        "deliverFromGDT": "dai.perform.activities.transfer:DeliverFromGDT",
         "deliverToResourceProperty": "dai.perform.activities.keep:DeliverToResourceProperty",
         "dataStore": "dai.perform.activities.keep:DataStore",
         "Echo": "dai.perform.activities.control:Echo",

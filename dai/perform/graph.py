@@ -6,14 +6,14 @@ gives the frozen ``Perform``. Pure functions on values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from dai.errors import DocumentError, TooLargeError
-from dai.perform.activity import Activity, fields_of
+from dai.perform.activity import Activity, Element, Input, fields_of
 from dai.plugins import nearest
 from dai.streams.stream import Stream
 
@@ -260,3 +260,19 @@ def _check_chain(ordered: list[Activity], producers: Mapping[str, Activity], cha
             raise TooLargeError(
                 f"More than the {chain} activities allowed follow one another, up to {activity.name!r}."
             )
+
+
+def takes_tuples(link: str, activities: Iterable[Activity]) -> bool:
+    """Whether all that take the output of that name take tuples, in whatever form they come."""
+    kinds = {kind for activity in activities for each, kind in _inputs(activity) if each == link}
+    return kinds == {Stream}
+
+
+def _inputs(thing: Any) -> Iterator[tuple[str, Any]]:
+    for spec in fields_of(type(thing)):
+        values = getattr(thing, spec.field)
+        for value in values if isinstance(values, tuple) else (values,):
+            if isinstance(value, Input):
+                yield value.link, spec.kind
+            elif isinstance(value, Element):
+                yield from _inputs(value)

@@ -5,22 +5,25 @@ stream; it ends when the request has ended and its output streams have been read
 sessions. Both kinds end when nobody has used them for their time-out. Then their streams are discarded, which stops the
 work that fills them.
 
-A session has two kinds of named ``Mailbox``: outputs, from which clients pull, and inputs, into which they push. A
-request declares its streams when it is accepted, so an undeclared name is an error at once. Drivers keep things of
-their own in a session, such as the tables that were loaded into a federation.
+A session has attributes, and two kinds of named ``Mailbox``: outputs, from which clients pull, and inputs, into which
+they push. A request declares its streams when it is accepted, so an undeclared name is an error at once. Drivers keep
+things of their own in a session, such as the tables that were loaded into a federation.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from dai.drivers import Kept
-from dai.errors import BusyError, ConflictError, DaiError, GoneError, NotFoundError
+from dai.errors import BusyError, ConflictError, DaiError, GoneError, NotFoundError, TooLargeError
+from dai.formats import FORMATS
 from dai.perform.activity import Activity
+from dai.perform.graph import takes_tuples
 from dai.plugins import nearest
 from dai.service.identities import ALONE, Identities
 from dai.streams.cancellation import Cancellation
@@ -28,6 +31,9 @@ from dai.streams.mailbox import Budget, Mailbox
 from dai.streams.tally import Tally
 
 STREAMS_A_SESSION = 1000
+ATTRIBUTE_BYTES = 1 << 16
+TUPLES = tuple(FORMATS[name].media_type for name in ("arrow", "webrowset"))
+"""The forms of a pushed stream whose readers all take tuples."""
 LINGER = 10.0
 """Seconds that a finished implicit session stays, so that a repeated call still learns that its stream has ended."""
 
@@ -47,6 +53,8 @@ class Session:
         self._outputs: dict[str, Mailbox] = {}
         self._inputs: dict[str, Mailbox] = {}
         self.kept: dict[object, Any] = {}
+        self.attributes: dict[str, Any] = {}
+        """What clients keep in it: JSON values by their names."""
         self._requests: set[Request] = set()
         self._waiters = 0
         self._used = time.monotonic()
@@ -58,6 +66,14 @@ class Session:
                 raise GoneError(f"Session {self.id} has ended.")
             value: Kept = self.kept.setdefault(key, create())
             return value
+
+    def change(self, attributes: Mapping[str, Any]) -> None:
+        """Sets attributes; None removes one. TooLargeError where all of them need more than ATTRIBUTE_BYTES as JSON."""
+        with self._lock:
+            merged = {name: value for name, value in {**self.attributes, **attributes}.items() if value is not None}
+            if len(json.dumps(merged)) > ATTRIBUTE_BYTES:
+                raise TooLargeError(f"The attributes of a session may have {ATTRIBUTE_BYTES:,} bytes.")
+            self.attributes = merged
 
     def touch(self) -> None:
         """Restarts the session's time-out."""
@@ -111,7 +127,7 @@ class Session:
                 yield direction, name, mailbox
 
     @contextmanager
-    def request(self, cancellation: Cancellation, activities: Iterable[Activity] = ()) -> Iterator[Request]:
+    def request(self, cancellation: Cancellation, activities: Collection[Activity] = ()) -> Iterator[Request]:
         """A context for a running request; creates the streams of its ``activities``. The end of the session cancels
         the request; the end of the request may end an implicit session.
 
@@ -130,7 +146,9 @@ class Session:
                 if each.element == "outputStream" and each.name not in self._outputs:
                     request.declared[each.name] = self.output(each.name)
                 elif each.element == "inputStream":
-                    self.input(each.name)
+                    mailbox = self.input(each.name)
+                    if takes_tuples(each.outputs[0].link, activities):
+                        mailbox.forms = TUPLES
             yield request
         except DaiError as error:
             request.error = request.error or error
@@ -251,10 +269,11 @@ class Sessions:
         """A session for one request, which others see from its first stream on."""
         return Session(self, self.timeout, explicit=False)
 
-    def create(self, timeout: float | None = None) -> Session:
+    def create(self, timeout: float | None = None, attributes: Mapping[str, Any] | None = None) -> Session:
         """Creates an explicit session, which ends ``timeout`` seconds after its last use (at most the configured time,
         which is also the default). Raises BusyError if there are too many."""
         session = Session(self, self.timeout if timeout is None else timeout, explicit=True)
+        session.change(attributes or {})
         self.register(session)
         return session
 

@@ -131,6 +131,9 @@ class Mailbox:
         self._budget = budget
         self._awaited = -1
         self.media_type = "application/octet-stream"
+        self.forms: tuple[str, ...] = ()
+        """Media types that its reader takes, whatever form the producer has; empty where only the bytes count."""
+        self._producer: str | None = None
         self._changed = Condition()
         self._blocks: OrderedDict[int, Block] = OrderedDict()
         self._held_bytes = 0
@@ -229,10 +232,12 @@ class Mailbox:
                 raise ConflictError("This stream has ended; nothing can be put any more.")
         return True
 
-    def check_offer(self, number: int) -> None:
+    def check_offer(self, number: int, producer: str | None = None) -> None:
         """Raises what ``offer`` raises for any block of that number."""
         if self._cause is not None:
             raise ClosedError("The reader of this stream is gone.") from self._cause
+        if self._next and producer != self._producer:
+            raise ConflictError("Another producer writes this stream.", hint="Each producer needs a stream of its own.")
         if number > self._next or (number == self._next and self._finished):
             raise ConflictError(
                 f"Block {number} was sent, but "
@@ -240,18 +245,20 @@ class Mailbox:
                 expected=self._next,
             )
 
-    def offer(self, number: int, block: Block, last: bool = False) -> bool:
+    def offer(self, number: int, block: Block, last: bool = False, producer: str | None = None) -> bool:
         """Put block ``number`` without waiting; False while there is no room. A block that was put already is not put
-        again, so a producer may repeat itself after a lost reply; ``last`` ends the stream.
+        again, so a producer may repeat itself after a lost reply; ``last`` ends the stream. The first block says who
+        the ``producer`` is: blocks of another one would look like blocks that are repeated, and are refused.
 
         Raises ConflictError (with the number expected) for a block out of order, or for a new one after the end, and
         ClosedError when the reader is gone.
         """
         with self._changed:
-            self.check_offer(number)
+            self.check_offer(number, producer)
             if number == self._next:
                 if self._at_capacity():
                     return False
+                self._producer = producer
                 self._hold(block)
             if last:
                 if number != self._next - 1:

@@ -1,15 +1,18 @@
 """What every activity must have, over the table of activities: a new one needs no new test here."""
 
 import re
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from lxml import etree
 
-from dai.config import Config, DeliveryConfig, MailConfig, RoleConfig
+from dai.api.server.serve import background
+from dai.config import Config, DeliveryConfig, MailConfig, RoleConfig, ServiceConfig
 from dai.drivers import Driver, driver_for
 from dai.drivers.directory.driver import Directory
 from dai.errors import ParameterError
@@ -92,10 +95,11 @@ def demo(request: pytest.FixtureRequest) -> Iterator[Driver]:
 
 @pytest.fixture
 def closing() -> Iterator[Callable[[Any], Any]]:
+    """Closes a driver, or leaves a context, when the test ends."""
     with ExitStack() as stack:
 
         def close(thing: Any) -> Any:
-            if hasattr(thing, "__exit__"):
+            if isinstance(thing, AbstractContextManager):
                 return stack.enter_context(thing)
             stack.callback(thing.close)
             return thing
@@ -103,6 +107,23 @@ def closing() -> Iterator[Callable[[Any], Any]]:
         yield close
 
 
+@contextmanager
+def other_service(directory: Path) -> Iterator[str]:
+    """The address of a session of a running service, with a stream to pull and one that somebody reads."""
+    service = ServiceConfig(port=0, state=f"sqlite:///{directory / 'state.db'}", results_directory=directory)
+    with background(Config(service=service)) as other:
+        session = other.service.sessions.create()
+        session.output("results").put(DATA, Cancellation())
+        session.output("results").finish()
+        uploaded = session.input("upload").blocks(Cancellation())
+        reader = threading.Thread(target=list, args=(uploaded,))
+        reader.start()
+        yield f"{other.url}/sessions/{session.id}"
+        session.input("upload").finish()
+        reader.join()
+
+
+DATA = Block(format_named("webrowset").encode(Stream.of(table(3))).__next__().data, 3)
 PROCEDURE = """create function people_in(place text) returns table (id integer, name text) language sql as
 $$ select id, name from littleblackbook where address like '%' || place || '%' $$"""
 
@@ -129,10 +150,10 @@ def test_example_runs(name, demo, closing, tmp_path):
         demo.update(PROCEDURE, cancellation=Cancellation())
     session = Ends(capacity=100)
     upload = session.input("upload")
-    upload.put(Block(format_named("webrowset").encode(Stream.of(table(3))).__next__().data, 3), Cancellation())
+    upload.put(DATA, Cancellation())
     upload.finish()
     (tmp_path / "data.xml").write_text("<data/>")
-    delivery = DeliveryConfig(directory=tmp_path)
+    content, delivery = completed(name), DeliveryConfig(directory=tmp_path)
     if name == "deliverToSMTP":
         from tests.servers.delivery import mail_server
 
@@ -141,8 +162,11 @@ def test_example_runs(name, demo, closing, tmp_path):
             host="127.0.0.1", port=server.port, tls="none", senders=("@example.org",), recipients=("@example.org",)
         )
         delivery = replace(delivery, mail=mail, private=True)
-    allowed = replace(environment(demo, session), config=Config(delivery=delivery))
-    work = Running(parse(written(completed(name))), allowed)
+    if "GDT" in name:
+        url = closing(other_service(tmp_path))
+        content = content.replace("http://127.0.0.1:8080/sessions/ID", url)
+        delivery = DeliveryConfig(urls=(url,), private=True)
+    work = Running(parse(written(content)), replace(environment(demo, session), config=Config(delivery=delivery)))
     with work:
         if name == "sqlStoredProcedure" and not demo.dialect.startswith("postgres"):
             with pytest.raises(ParameterError, match="procedure"):

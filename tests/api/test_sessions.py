@@ -415,3 +415,36 @@ def test_an_end_point_alone_cannot_name_the_session(client: httpx.Client, query:
     joined = f"{query}&session={session}" if query else f"?session={session}"
     answer = client.post(f"/resources/book/perform{joined}", content=DOCUMENT.format(PUSHED + FED), headers=headers)
     assert "41" in answer.text
+
+
+def test_attributes_of_a_session(client: httpx.Client) -> None:
+    address = client.post("/sessions", json={"attributes": {"a": 1, "b": {"c": None}}}).headers["location"]
+    assert client.patch(address, json={"attributes": {"a": None, "d": "x"}}).status_code == 200
+    assert client.get(address).json()["attributes"] == {"b": {"c": None}, "d": "x"}
+    assert client.patch(address, json={"attribute": {}}).status_code == 400
+    assert client.patch(address, json={"attributes": {"e": "x" * (1 << 16)}}).status_code == 413
+    assert client.get(address).json()["attributes"] == {"b": {"c": None}, "d": "x"}
+
+
+def test_blocks_of_another_producer_are_refused(client: httpx.Client) -> None:
+    stream = client.post("/sessions").headers["location"] + "/streams/in"
+    for producer, status in (("a", 204), ("b", 409), ("a", 204), ("", 400)):
+        assert client.put(f"{stream}/blocks/0?producer={producer}", content=b"x").status_code == status
+    assert client.put(f"{stream}/blocks/0", content=b"x").status_code == 409
+
+
+def test_a_block_that_nobody_takes(client: httpx.Client) -> None:
+    stream = client.post("/sessions").headers["location"] + "/streams/in"
+    for _ in range(2):
+        assert client.put(f"{stream}/blocks/0?taken=true&wait=0", content=b"x").status_code == 202
+    assert client.delete(f"{stream}?direction=input").status_code == 204
+    assert client.put(f"{stream}/blocks/0?taken=true&wait=0", content=b"x").status_code == 410
+
+
+def test_a_stream_that_its_reader_ends_stops_its_producer(client: httpx.Client) -> None:
+    stream = started(client, ENDLESS)
+    assert client.get(f"{stream}/blocks/0?wait=30").status_code == 200
+    assert client.delete(stream).status_code == 204
+    assert client.get(f"{stream}/blocks/1?wait=30").status_code == 410
+    session = stream.rpartition("/streams")[0]
+    until(lambda: client.get(session).status_code == 404 or client.get(session).json()["requests"] == 0)

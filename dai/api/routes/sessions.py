@@ -21,7 +21,14 @@ from dai.service.sessions import Session
 router = APIRouter(route_class=Route, prefix="/sessions", tags=["sessions"])
 
 
-class NewSession(Asked, strict=True):
+class Attributes(Asked, strict=True):
+    attributes: Annotated[
+        dict[str, Any],
+        Field(default_factory=dict, description="what clients keep in the session; null removes an attribute"),
+    ]
+
+
+class NewSession(Attributes, strict=True):
     timeout: Annotated[float, Field(gt=0, le=86400, description="seconds")] | None = None
 
 
@@ -47,7 +54,7 @@ class SessionDescription(BaseModel):
 )
 async def post_session(service: TheService, body: TheBody) -> Response:
     options = members(NewSession, await body.read() or b"{}")
-    session = service.sessions.create(options.timeout)
+    session = service.sessions.create(options.timeout, options.attributes)
     return JSONAnswer(described(session), 201, {"Location": f"/sessions/{session.id}"})
 
 
@@ -59,6 +66,19 @@ async def post_session(service: TheService, body: TheBody) -> Response:
 )
 async def get_session(service: TheService, session: Text) -> Response:
     return JSONAnswer(described(service.sessions.get(session)))
+
+
+@router.patch(
+    "/{session}",
+    summary="Set attributes of a session",
+    response_model=SessionDescription,
+    responses=answers(*(NotFoundError, TooLargeError, UnsupportedMediaTypeError, SlowRequestError)),
+    openapi_extra=takes({JSON: Attributes.model_json_schema()}),
+)
+async def patch_session(service: TheService, session: Text, body: TheBody) -> Response:
+    opened = service.sessions.get(session)
+    opened.change(members(Attributes, await body.read()).attributes)
+    return JSONAnswer(described(opened))
 
 
 @router.delete(
@@ -85,6 +105,7 @@ def described(session: Session) -> dict[str, Any]:
                 "blocks": blocks,
                 "bytes": size,
                 "ended": mailbox.ended,
+                "forms": mailbox.forms,
             }
         )
     return {
@@ -93,5 +114,6 @@ def described(session: Session) -> dict[str, Any]:
         "timeout": session.timeout,
         "idle": round(session.idle, 3),
         "requests": session.requests,
+        "attributes": session.attributes,
         "streams": streams,
     }

@@ -6,7 +6,7 @@ A block that is there is answered at once on the event loop; for one that is not
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
@@ -17,7 +17,7 @@ from dai.api.dependencies import TheAccess, TheBody, TheService
 from dai.api.monitoring.access import Access
 from dai.api.problems import answers, header
 from dai.api.requests.body import takes
-from dai.api.requests.parameters import WHOLE, Asked, Flag, Text
+from dai.api.requests.parameters import WHOLE, Asked, Flag, Text, Unsaid
 from dai.api.requests.route import ChangingRoute, PullRoute
 from dai.api.responses import answer
 from dai.errors import (
@@ -32,6 +32,7 @@ from dai.errors import (
     NotFoundError,
     SlowRequestError,
     TooLargeError,
+    TruncatedError,
 )
 from dai.service.sessions import Session
 from dai.streams.mailbox import Budget, Mailbox
@@ -45,7 +46,10 @@ PUSH_WAIT = 20
 MOST_BLOCKS = 1000
 Number = Annotated[int, Field(ge=0, le=2**53, description="of the block, from 0"), WHOLE]
 Seconds = Annotated[int, Field(ge=0, le=MOST_WAIT, description="to hold the answer"), WHOLE]
-_NOT_YET = {"description": "Nothing is there yet; ask again", "headers": {"Retry-After": header("seconds")}}
+_NOT_YET: dict[str, Any] = {
+    "description": "Nothing is there yet; ask again",
+    "headers": {"Retry-After": header("seconds")},
+}
 
 
 class Pull(Asked):
@@ -56,6 +60,16 @@ class Pull(Asked):
 class Push(Asked):
     last: Flag = Field(False, description="this block ends the stream")
     wait: Seconds = PUSH_WAIT
+    taken: Flag = Field(False, description="answer when the reader has taken it; 202 where it has not in time")
+    producer: Annotated[str, Field(min_length=1, max_length=100)] | Unsaid = Field(
+        None, description="who pushes: blocks of another producer are refused"
+    )
+
+
+class Ended(Asked):
+    direction: Literal["input", "output"] = Field(
+        "output", description="input: one that clients push into, output: one that they pull from"
+    )
 
 
 class Rest(Asked):
@@ -161,7 +175,10 @@ async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: in
     summary="Push a block; the same number again is the same block",
     responses=answers(
         *(NotFoundError, ConflictError, GoneError, TooLargeError, BackPressureError, SlowRequestError),
-        ok={204: {"description": "It is there"}},
+        ok={
+            202: {"description": "It is there, but not taken yet; send it again", "headers": _NOT_YET["headers"]},
+            204: {"description": "It is there, or was taken where that was asked for"},
+        },
     ),
     openapi_extra=takes({"application/octet-stream": None, "*/*": None}, required=False),
 )
@@ -185,22 +202,28 @@ async def put_block(
     rows = int(header_rows) if header_rows.isascii() and header_rows.isdigit() and len(header_rows) < 10 else 0
     changes = _Changes(options.wait, mailbox, service.sessions.budget)
     try:
-        mailbox.check_offer(number)
+        mailbox.check_offer(number, options.producer)
         while (full := opened.budget.reserve(size, mailbox.awaits(number))) is not None:
             with opened.waiting():
                 in_time = await changes.wait()
             if not in_time:
                 raise _full(service.sessions.budget, full)
-            mailbox.check_offer(number)
+            mailbox.check_offer(number, options.producer)
         try:
             block = Block(await body.read(limit), rows)
-            while not mailbox.offer(number, block, options.last):
+            while not mailbox.offer(number, block, options.last, options.producer):
                 with opened.waiting():
                     in_time = await changes.wait()
                 if not in_time:
                     raise BackPressureError("The stream is full: its reader is behind.", hint="Send the block again.")
         finally:
             opened.budget.release(size)
+        while options.taken and mailbox.acknowledged <= number:
+            with opened.waiting():
+                in_time = await changes.wait()
+            mailbox.check_offer(number, options.producer)
+            if not in_time:
+                return Response(status_code=202, headers={"Retry-After": "0"})
     except ClosedError as error:
         if isinstance(error.__cause__, GoneError):  # the session has ended, not only who read the stream
             raise error.__cause__ from None
@@ -219,6 +242,23 @@ def _full(all: Budget, full: Budget) -> DaiError:
         "Blocks that nobody has read yet fill the room that this session has for them.",
         hint="Read its output streams, then send the block again; a stream that a document reads goes on.",
     )
+
+
+@router.delete(
+    "",
+    status_code=204,
+    summary="End a stream before its end: what fills or reads it stops",
+    responses=answers(NotFoundError, GoneError),
+)
+async def delete_stream(
+    service: TheService, session: Text, stream: Text, options: Annotated[Ended, Query()]
+) -> Response:
+    opened = service.sessions.get(session)
+    if options.direction == "input":
+        opened.find_input(stream).fail(TruncatedError("The producer of this stream ended it before its end."))
+    else:
+        opened.find_output(stream).discard(GoneError("The reader of this stream wants no more of it."))
+    return Response(status_code=204)
 
 
 @router.get(

@@ -41,7 +41,8 @@ class Call(calls.Call):
         super().hang_up()
 
 
-def _headers(address: Address, config: DeliveryConfig) -> dict[str, str]:
+def authorization(address: Address, config: DeliveryConfig) -> dict[str, str]:
+    """The header of the configured account, if there is one."""
     account = account_of(address, config)
     if account is None:
         return {}
@@ -60,7 +61,7 @@ def put(
     address: Address, blocks: Iterator[bytes], media_type: str, config: DeliveryConfig, cancellation: Cancellation
 ) -> None:
     """Sends the blocks as they come (chunked)."""
-    headers = {"Content-Type": media_type, "Transfer-Encoding": "chunked", **_headers(address, config)}
+    headers = {"Content-Type": media_type, "Transfer-Encoding": "chunked", **authorization(address, config)}
     with Call(address, config, cancellation) as call, call.translated():
         call.connection.request("PUT", address.target, body=blocks, headers=headers, encode_chunked=True)
         check_status(call.connection.getresponse(), address)
@@ -71,7 +72,7 @@ def got(address: Address, config: DeliveryConfig, cancellation: Cancellation) ->
     """The media type and the bytes of the answer. What breaks off goes on by a range, if the answer has a strong
     ``ETag`` and the server has still the same."""
     with Call(address, config, cancellation) as call:
-        headers = {"Accept-Encoding": "identity", **_headers(address, config)}
+        headers = {"Accept-Encoding": "identity", **authorization(address, config)}
 
         def answer(more: dict[str, str]) -> http.client.HTTPResponse:
             with call.translated():

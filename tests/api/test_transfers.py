@@ -1,0 +1,180 @@
+"""Delivery between two running services: deliverToGDT, deliverFromGDT and transfers that a client only starts."""
+
+import sqlite3
+from base64 import b64decode
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import httpx
+import pytest
+
+import dai
+from dai.api.server.serve import Background, background
+from tests.api.conftest import DOCUMENT, ROWS, XML, configured, statement
+from tests.documents import results, to_csv
+from tests.processes import until
+
+ALL = "select i, s from numbers order by i"
+ARROW, WEBROWSET = "application/vnd.apache.arrow.stream", "application/vnd.webrowset+xml"
+INTO = '<inputStream name="in"><toLocal name="came"/></inputStream>'
+LOAD = (
+    '<sqlBulkLoadRowSet name="load"><webRowSetStream from="came"/><loadIntoTable tableName="{}"/>'
+    '<resultStream name="loaded"/></sqlBulkLoadRowSet>'
+)
+AGGREGATE = (
+    '<blockAggregator name="a"><input from="rows"/><blocksize size="{}"/><output name="blocks"/></blockAggregator>'
+)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
+    """Service B, with empty tables."""
+    directory = tmp_path_factory.mktemp("target")
+    with closing(sqlite3.connect(directory / "store.db")) as store:
+        for name in ("copy_block", "copy_full", "late"):
+            store.execute(f"create table {name} (i integer primary key, s text)")
+        store.commit()
+    with background(configured(directory, {"store": {"url": f"sqlite:///{directory / 'store.db'}"}})) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory, book: str, target: Background) -> Iterator[Background]:
+    """Service A, which may deliver to B."""
+    delivery = {"urls": [f"{target.url}/sessions"], "private": True}
+    config = configured(tmp_path_factory.mktemp("source"), {"book": {"url": book}}, delivery=delivery)
+    with background(config) as running:
+        yield running
+
+
+@pytest.fixture
+def a(source: Background) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=source.url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def b(target: Background) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=target.url, timeout=60) as client:
+        yield client
+
+
+def to_gdt(url: str, mode: str = "block", link: str = "rows") -> str:
+    return (
+        f'<deliverToGDT name="deliver"><fromLocal from="{link}"/>'
+        f'<toGDT streamId="in" mode="{mode}">{url}</toGDT></deliverToGDT>'
+    )
+
+
+def session(client: httpx.Client) -> str:
+    """The address of a new session."""
+    return f"{client.base_url}".rstrip("/") + client.post("/sessions").headers["location"]
+
+
+def deliver(client: httpx.Client, body: str) -> str:
+    """Starts the document; the address of its job."""
+    answer = client.post("/resources/book/perform", content=DOCUMENT.format(body), headers=XML)
+    assert answer.status_code == 202, answer.text
+    return answer.headers["location"]
+
+
+def ended(client: httpx.Client, job: str) -> dict:
+    while (described := client.get(f"{job}?wait=20").json())["phase"] not in ("COMPLETED", "ERROR", "ABORTED"):
+        continue
+    return described
+
+
+def read(client: httpx.Client, url: str, body: str) -> httpx.Response:
+    """Runs a document in the session at B."""
+    path = f"/resources/store/perform?session={url.rpartition('/')[2]}"
+    return client.post(path, content=DOCUMENT.format(body), headers=XML)
+
+
+@pytest.mark.parametrize("mode", ["block", "full"])
+def test_to_another_service_as_tuples(a, b, source, target, mode):
+    """The reader takes tuples, so they come as Arrow."""
+    url = session(b)
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read, b, url, INTO + LOAD.format(f"copy_{mode}"))
+        until(lambda: b.get(url).json()["streams"])
+        assert b.get(url).json()["streams"][0]["forms"] == [ARROW, WEBROWSET]
+        job = deliver(a, statement(ALL) + AGGREGATE.format(7000) + to_gdt(url, mode, "blocks"))
+        assert f'updateCount="{ROWS}"' in reading.result().text
+    assert ended(a, job)["phase"] == "COMPLETED"
+    copied = dai.connect(f"{target.url}/resources/store").query(f"select * from copy_{mode} order by i").arrow()
+    assert copied.equals(dai.connect(f"{source.url}/resources/book").query(ALL).arrow())
+
+
+@pytest.mark.parametrize("mode", ["block", "full"])
+def test_to_another_service_as_bytes(a, b, mode):
+    """The reader takes bytes, so they come as they are, and the stream may be there before who reads it."""
+    url = session(b)
+    job = deliver(a, statement(ALL) + AGGREGATE.format(7000) + to_gdt(url, mode, "blocks"))
+    document = results(read(b, url, INTO).content)["came"]
+    assert ended(a, job)["phase"] == "COMPLETED"
+    text = b64decode(document.text).decode()
+    assert text == a.post("/resources/book/query?format=webrowset", json={"sql": ALL}).text
+
+
+def test_tuples_that_came_before_their_reader(a, b, source, target):
+    """Nobody had said yet that Arrow is welcome."""
+    url = session(b)
+    job = deliver(a, statement(ALL) + to_gdt(url, "full"))
+    until(lambda: b.get(url).json()["streams"])
+    assert f'updateCount="{ROWS}"' in read(b, url, INTO + LOAD.format("late")).text
+    assert ended(a, job)["phase"] == "COMPLETED"
+
+
+def from_gdt(url: str, blocks: int = 1) -> str:
+    return (
+        f'<deliverFromGDT name="fetch"><fromGDT streamId="out" numberOfBlocks="{blocks}">{url}</fromGDT>'
+        '<toLocal name="came"/></deliverFromGDT>'
+    )
+
+
+OUT = '<outputStream name="out"><fromLocal from="{}"/></outputStream>'
+TO_ARROW = '<sqlResultsToArrow name="e"><resultSet from="rows"/><arrow name="encoded"/></sqlResultsToArrow>'
+
+
+def offered(client: httpx.Client, body: str) -> tuple[str, str]:
+    """The addresses of a session whose stream ``out`` the document fills, and of its job."""
+    url = session(client)
+    answer = client.post(
+        f"/resources/store/perform?session={url.rpartition('/')[2]}", content=DOCUMENT.format(body), headers=XML
+    )
+    assert answer.status_code == 202, answer.text
+    return url, answer.headers["location"]
+
+
+@pytest.mark.parametrize(("encode", "link"), [("", "rows"), (TO_ARROW, "encoded")])
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_from_another_service(a, b, encode, link, blocks):
+    numbers = f"with recursive c(i) as (select 1 union all select i + 1 from c limit {ROWS}) select i from c"
+    body = statement(numbers) + encode
+    body += AGGREGATE.format(4000).replace('"rows"', f'"{link}"') + OUT.format("blocks")
+    url, job = offered(b, body)
+    content = DOCUMENT.format(from_gdt(url, blocks) + to_csv("c", "came", "csv"))
+    answer = a.post("/resources/book/perform?output=csv", content=content, headers=XML)
+    assert answer.text.split() == ["i", *map(str, range(1, ROWS + 1))]
+    assert ended(b, job)["phase"] == "COMPLETED"
+
+
+SERVICES = [
+    "http://127.0.0.1:1/sessions/x",
+    "{}/resources/store",
+    "{}/sessions/x/../../resources",
+    "ftp://b/sessions/x",
+]
+
+
+@pytest.mark.parametrize("url", SERVICES)
+@pytest.mark.parametrize("body", [lambda url: statement(ALL) + to_gdt(url), lambda url: from_gdt(url) + INTO_FILE])
+def test_only_sessions_that_the_deployer_allows(a, target, url, body):
+    (activity,) = [
+        each for each in ended(a, deliver(a, body(url.format(target.url))))["activities"] if each["status"] == "ERROR"
+    ]
+    assert activity["error"]["type"] in ("denied", "bad-parameter")
+
+
+INTO_FILE = '<deliverToFile name="f"><fromLocal from="came"/><toFile>x</toFile></deliverToFile>'
