@@ -327,7 +327,8 @@ def _checked(name: str) -> str:
 
 
 def _translated(error: Exception) -> DaiError:
-    if "full" in str(getattr(error, "orig", error)):
+    said = str(getattr(error, "orig", error))
+    if "disk is full" in said or "No space left" in said:
         return LimitError("The database of the XML collections is full.")
     log.error("the database of XML collections failed", exc_info=error)
     return DatabaseUnavailableError("The database of the XML collections cannot be read or written.")

@@ -46,7 +46,7 @@ class XPath:
 
 def refusal(what: str, error: Exception) -> Exception:
     """What to raise for an error in an expression."""
-    if isinstance(error, MemoryError) or "emory" in str(error):
+    if isinstance(error, MemoryError) or "Memory allocation" in str(error):
         return MemoryError()
     return RefusedError(f"{what}: {error}.")
 
