@@ -25,8 +25,10 @@ from dai.streams.cancellation import Cancellation
 from dqp.algebra.table import UNKNOWN_ROWS
 from dqp.catalog.sources import Source
 
-NAMES = {"mariadb": "mysql", "mysql": "mysql", "sqlite": "sqlite"}
-"""Dialects that keep no statistics of all columns, by their names in sqlglot."""
+NAMES = {"mariadb": "mysql", "mysql": "mysql", "sqlite": "sqlite", "postgresql": "postgres"}
+"""Dialects by their names in sqlglot."""
+WHOLE = frozenset({"postgresql"})
+"""Those that keep statistics of all columns, once they have any."""
 BLOCKS, BLOCK_ROWS = 64, 16
 SECONDS = 0.25
 """A query that needs the statistics waits no longer for the sample; then there is none."""
@@ -61,9 +63,8 @@ def with_sample(source: Source, info: TableInfo, known: Statistics) -> Statistic
         and not each.arrow.startswith(("binary", "large_binary", "list"))
     ][:MOST_COLUMNS]
     rows = known.rows if known.rows is not None else info.rows
-    if source.dialect not in NAMES or info.kind != "table" or not columns:
-        return known
-    if rows is not None and rows < LEAST_ROWS:
+    kept = source.dialect not in NAMES or (known.columns and source.dialect in WHOLE)
+    if kept or info.kind != "table" or not columns or (rows is not None and rows < LEAST_ROWS):
         return known
     cancellation = Cancellation()
     timer = threading.Timer(SECONDS, cancellation.cancel)

@@ -293,7 +293,7 @@ def in_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Placeme
     urls = differential.files(tmp_path_factory.mktemp("tpch"))
     placement = {name: {"pg": "duck", "maria": "lite"}[alias] for name, alias in PLACEMENTS["facts_apart"].items()}
     load(placement, urls, tables(0.01))
-    with Connected(urls) as connected:
+    with Connected(urls, overtaking=None) as connected:
         yield placement, connected
 
 

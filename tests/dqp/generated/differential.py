@@ -129,7 +129,8 @@ def _at_random(
 class Connected:
     """A federation in this process over the databases at these URLs (alias to URL), on evaluators where there are
     some: then everything has several fragments that can have. ``pushdown``: of its settings. ``overtaking``: every
-    statement that does more than read a table is overtaken at once, and sources answer at random moments."""
+    statement that does more than read a table is overtaken at once, and sources answer at random moments; None: no
+    statement is overtaken, however busy the machine is."""
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ class Connected:
         evaluators: Sequence[str] = (),
         views: Mapping[str, str] | None = None,
         pushdown: str = "cost",
-        overtaking: bool = False,
+        overtaking: bool | None = False,
     ) -> None:
         self.urls, self.evaluators = urls, evaluators
         self.lab = dqp.connect(
@@ -146,7 +147,7 @@ class Connected:
                 "evaluators": [*evaluators] or ["local"],
                 "views": dict(views or {}),
                 "pushdown": pushdown,
-                **(OVERTAKING if overtaking else {}),
+                **(OVERTAKING if overtaking else {} if overtaking is False else {"second_chance": 0.0}),
             }
         )
         coordinator = self.lab._coordinator
