@@ -335,6 +335,10 @@ BASE = "http://data.example.org/in/"
         ("http:///in/x", ParameterError),
         ("http://data.example.org:99999/in/x", ParameterError),
         ("http://[::1/in/x", ParameterError),
+        ("http://data.example.org/in/%ff", ParameterError),
+        ("http://data..example.org/in/x", ParameterError),
+        (f"http://{'a' * 300}/in/x", ParameterError),
+        ("http://./in/x", ParameterError),
         ("", DeniedError),
     ],
 )
@@ -351,7 +355,9 @@ def test_which_addresses_are_allowed(url, error):
 @pytest.mark.parametrize(
     "number",
     ["127.0.0.1", "10.1.2.3", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1", "224.0.0.1", "::1", "fe80::1",
-     "fc00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "2002:7f00:1::", "::"],
+     "fc00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "2002:7f00:1::", "::", "::127.0.0.1", "::8.8.8.8", "fec0::1",
+     "::ffff:0:127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a00:1", "64:ff9b:1::a00:1", "2001:0:7f00:1::", "5f00::1",
+     "2002:808:808::1", "192.88.99.1", "3fff::1", "2001:db8::1", "ff0e::1"],
 )  # fmt: skip
 def test_private_addresses(monkeypatch, number):
     """Whatever name leads there, and if only one of several addresses is private."""
@@ -360,6 +366,19 @@ def test_private_addresses(monkeypatch, number):
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("It was called."))
     with pytest.raises(DeniedError, match="private address"):
         done(from_url("http://data.example.org/in/x"), DeliveryConfig(urls=(BASE,)))
+
+
+@pytest.mark.parametrize("number", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
+def test_public_addresses(monkeypatch, number):
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", (number, 80))])
+    assert addresses.resolved("data.example.org", 80, DeliveryConfig()) == number
+
+
+@pytest.mark.parametrize("url", ["http://[", "file://[x/a", "http://data.example.org/in/%ff", "http://a..b/in/x"])
+@pytest.mark.parametrize("body", [to_url, from_url])
+def test_what_is_no_url(body, url):
+    with pytest.raises(ParameterError):
+        done(body(url), DeliveryConfig(urls=(BASE,)))
 
 
 def test_what_was_looked_at_is_what_is_called(monkeypatch, server):

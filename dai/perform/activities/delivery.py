@@ -50,7 +50,10 @@ def _from_file(name: str, context: Context) -> Iterator[tuple[str, Iterator[byte
 
 def _file_of(url: str) -> str | None:
     """The name that a ``file:`` URL stands for."""
-    parts = urllib.parse.urlsplit(url.strip())
+    try:
+        parts = urllib.parse.urlsplit(url.strip())
+    except ValueError as error:
+        raise ParameterError("This is not a URL.") from error
     if parts.scheme.lower() != "file":
         return None
     if parts.netloc not in ("", "localhost"):

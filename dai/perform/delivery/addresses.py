@@ -68,21 +68,22 @@ def _parsed(url: str) -> Address:
     try:
         parts = urllib.parse.urlsplit(url.strip())
         port = parts.port
+        host = (parts.hostname or "").rstrip(".").lower()
+        host.encode("idna")  # no label is empty or too long
+        path = parts.path or "/"
+        segments = urllib.parse.unquote(path, errors="strict" if path.isascii() else "replace").split("/")
     except ValueError as error:
         raise ParameterError("This is not a URL.") from error
     if parts.scheme not in PORTS:
         raise DeniedError(
             f"Nothing is delivered by {parts.scheme or 'no scheme'!r}.", hint=f"Use one of {', '.join(PORTS)}."
         )
-    if not parts.hostname or parts.username is not None or parts.password is not None:
+    if not host or parts.username is not None or parts.password is not None:
         raise ParameterError("A URL for a delivery has a host, and no user or password.")
-    path = parts.path or "/"
-    segments = urllib.parse.unquote(path, errors="strict" if path.isascii() else "replace").split("/")
     if not url.isascii() or not url.strip().isprintable() or " " in url.strip() or "\\" in path:
         raise ParameterError("A URL consists of printable ASCII characters; others are percent-encoded.")
     if ".." in segments or "." in segments or "%2f" in path.lower() or "%5c" in path.lower():
         raise DeniedError("The path of a URL for a delivery names no parent directory ('..').")
-    host = parts.hostname.rstrip(".").lower()
     return Address(parts.scheme, host, port or PORTS[parts.scheme], path, parts.query)
 
 
@@ -90,7 +91,7 @@ def resolved(host: str, port: int, config: DeliveryConfig) -> str:
     """The IP address of a host. DeniedError where one of its addresses is private, unless the deployer allows that."""
     try:
         answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise UnreachableError(f"The host {host!r} is not known.") from error
     numbers = [str(each[4][0]) for each in answers]
     for number in numbers:
@@ -102,7 +103,18 @@ def resolved(host: str, port: int, config: DeliveryConfig) -> str:
     return numbers[0]
 
 
+_UNICAST = ipaddress.ip_network("2000::/3")
+_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+_REFUSED = tuple(map(ipaddress.ip_network, ("192.88.99.0/24", "2001::/32", "2002::/16", "3fff::/20")))
+"""6to4 relays, Teredo, 6to4 and documentation: tunnels to an IPv4 address that the number only hides, and no host."""
+
+
 def _is_public(number: str) -> bool:
-    known = ipaddress.ip_address(number.partition("%")[0])
-    inner = getattr(known, "ipv4_mapped", None) or getattr(known, "sixtofour", None) or known
-    return bool(known.is_global and inner.is_global and not known.is_multicast)
+    """Of IPv6 only global unicast, and what stands for an IPv4 address that is public (RFC 4291, RFC 6052)."""
+    address = ipaddress.ip_address(number.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped or address in _TRANSLATED:
+            address = ipaddress.IPv4Address(address.packed[-4:])
+        elif address not in _UNICAST:
+            return False
+    return address.is_global and not address.is_multicast and not any(address in each for each in _REFUSED)
