@@ -99,7 +99,7 @@ class LimitsConfig:
     result_bytes: int = 16 << 30
 
 
-DELIVERY_SCHEMES = ("http", "https", "ftp", "sftp", "s3", "gs", "az")
+DELIVERY_SCHEMES = ("http", "https", "ftp", "sftp", "s3")
 """Of the addresses that deliveries may be allowed."""
 MAIL_TLS = ("starttls", "tls", "none")
 

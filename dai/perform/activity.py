@@ -85,6 +85,8 @@ ACTIVITIES = Table(
         "deliverToResponse": "dai.perform.activities.delivery:DeliverToResponse",
         "deliverToURL": "dai.perform.activities.delivery:DeliverToURL",
         "deliverFromURL": "dai.perform.activities.delivery:DeliverFromURL",
+        "deliverToGFTP": "dai.perform.activities.delivery:DeliverToGFTP",
+        "deliverFromGFTP": "dai.perform.activities.delivery:DeliverFromGFTP",
         "deliverToSMTP": "dai.perform.activities.delivery:DeliverToSMTP",
         "deliverToGDT": "dai.perform.activities.transfer:DeliverToGDT",
         "deliverFromGDT": "dai.perform.activities.transfer:DeliverFromGDT",

@@ -12,7 +12,7 @@ import pytest
 from lxml import etree
 
 from dai.api.server.serve import background
-from dai.config import Config, DeliveryConfig, MailConfig, RoleConfig, ServiceConfig
+from dai.config import AccountConfig, Config, DeliveryConfig, MailConfig, RoleConfig, ServiceConfig
 from dai.drivers import Driver, driver_for
 from dai.drivers.directory.driver import Directory
 from dai.errors import ParameterError
@@ -166,6 +166,19 @@ def test_example_runs(name, demo, closing, tmp_path):
         url = closing(other_service(tmp_path))
         content = content.replace("http://127.0.0.1:8080/sessions/ID", url)
         delivery = DeliveryConfig(urls=(url,), private=True)
+    if "GFTP" in name:
+        from tests.servers.delivery import PASSWORD, USER, sftp_server
+
+        server = closing(sftp_server(tmp_path))
+        for each in ("incoming", "outgoing"):
+            (server.root / each).mkdir()
+        (server.root / "outgoing/data.xml").write_text("<data/>")
+        url = f"sftp://127.0.0.1:{server.port}/"
+        account = AccountConfig(name="files", url=url, user=USER, password=PASSWORD)
+        delivery = replace(
+            delivery, urls=(url,), private=True, known_hosts=server.known_hosts, accounts={"files": account}
+        )
+        content = content.replace('host="files.example.org" port="22"', f'host="127.0.0.1" port="{server.port}"')
     work = Running(parse(written(content)), replace(environment(demo, session), config=Config(delivery=delivery)))
     with work:
         if name == "sqlStoredProcedure" and not demo.dialect.startswith("postgres"):

@@ -1,4 +1,4 @@
-"""Real servers that deliveries speak to: mail, on loopback, in threads of this process."""
+"""Real servers that deliveries speak to: mail, SFTP, FTP and objects, on loopback, in threads of this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import asyncssh
+import boto3
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+from moto.server import ThreadedMotoServer
+from pyftpdlib.authorizers import DummyAuthorizer
+from pyftpdlib.handlers import FTPHandler
+from pyftpdlib.ioloop import IOLoop
+from pyftpdlib.servers import FTPServer
 
 T = TypeVar("T")
 USER, PASSWORD = "loader", "the password"
@@ -96,3 +103,89 @@ def mail_server(certificate: Path | None = None) -> Iterator[MailServer]:
         handler.port = server.sockets[0].getsockname()[1]
         yield handler
         loop.loop.call_soon_threadsafe(server.close)
+
+
+class _Login(asyncssh.SSHServer):  # type: ignore[misc,unused-ignore]
+    def password_auth_supported(self) -> bool:
+        return True
+
+    def validate_password(self, username: str, password: str) -> bool:
+        return (username, password) == (USER, PASSWORD)
+
+
+@dataclass
+class FileServer:
+    """``port``; ``root``: the directory that it serves; ``known_hosts``: a file with its key."""
+
+    port: int
+    root: Path
+    known_hosts: Path
+
+
+@contextmanager
+def sftp_server(directory: Path, client_key: Path | None = None) -> Iterator[FileServer]:
+    """Serves ``directory``/root to USER, with PASSWORD or the key."""
+    root = directory / "root"
+    root.mkdir()
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    with Loop() as loop:
+
+        async def start() -> Any:
+            return await asyncssh.listen(
+                "127.0.0.1",
+                0,
+                server_factory=_Login,
+                server_host_keys=[key],
+                authorized_client_keys=None if client_key is None else str(client_key),
+                sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=str(root).encode()),
+            )
+
+        server = loop.run(start())
+        port = server.get_port()
+        known_hosts = directory / "known_hosts"
+        known_hosts.write_text(f"[127.0.0.1]:{port} {key.export_public_key().decode()}")
+        yield FileServer(port, root, known_hosts)
+        loop.loop.call_soon_threadsafe(server.close)
+
+
+@contextmanager
+def ftp_server(root: Path) -> Iterator[int]:
+    """Serves the directory to USER with PASSWORD; the port."""
+    users = DummyAuthorizer()
+    users.add_user(USER, PASSWORD, str(root), perm="elradfmwMT")
+
+    class Handler(FTPHandler):  # type: ignore[misc,unused-ignore]
+        authorizer = users
+
+    server = FTPServer(("127.0.0.1", 0), Handler, ioloop=IOLoop())
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            server.serve_forever(timeout=0.05, blocking=False, handle_exit=False)
+        server.close_all()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield server.socket.getsockname()[1]
+    finally:
+        ended.set()
+        thread.join(60)
+
+
+@contextmanager
+def object_store(bucket: str) -> Iterator[tuple[str, Any]]:
+    """Its endpoint, and a client of it; ``bucket`` exists."""
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        client = boto3.client(
+            "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id=USER, aws_secret_access_key=PASSWORD
+        )
+        client.create_bucket(Bucket=bucket)
+        yield endpoint, client
+    finally:
+        server.stop()

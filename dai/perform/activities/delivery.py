@@ -14,7 +14,7 @@ from dai.drivers.directory.beneath import blocks as blocks_of
 from dai.errors import DeniedError, ParameterError
 from dai.perform.activity import ANY, Activity, Context, Element, Input, Output, attribute, child, input, output, text
 from dai.perform.delivery import mail
-from dai.perform.delivery.addresses import allowed
+from dai.perform.delivery.addresses import Address, allowed
 from dai.perform.delivery.protocols import carrier
 from dai.streams.stream import Block, ByteStream
 
@@ -242,3 +242,72 @@ class DeliverToSMTP(Activity):
             data = (bytes(memoryview(block.data)) for block in source)
             config, cancellation = context.config.delivery, context.cancellation
             mail.send(self.sender, self.to, self.subject, data, source.media_type, config, cancellation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridFile(Element):
+    """A ``file`` of a ``host``; ``port``: that of the service there, without it the port of the protocol."""
+
+    host: str = attribute()
+    port: int | None = attribute(default=None)
+    file: str = attribute()
+
+
+def _today(remote: GridFile, context: Context) -> Address:
+    """The address that stands for it today: by SFTP, or else by HTTPS, as the deployer allows."""
+    at = remote.host if remote.port is None else f"{remote.host}:{remote.port}"
+    rest = f"{at}/{urllib.parse.quote(remote.file.lstrip('/'))}"
+    if not set(remote.host).isdisjoint("/?#@\\"):
+        raise ParameterError("The host of a file is a name or an address.")
+    try:
+        return allowed(f"sftp://{rest}", context.config.delivery)
+    except DeniedError:
+        return allowed(f"https://{rest}", context.config.delivery)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliverToGFTP(Activity):
+    """Sends its input to a file of another machine, by SFTP, or by HTTPS (PUT), as the deployer allows.
+
+    GridFTP itself is not spoken. The account is that of the configuration.
+    """
+
+    example: ClassVar[str] = """
+        <deliverToGFTP name="delivery">
+          <fromLocal from="document"/>
+          <toGFTP host="files.example.org" port="22" file="/incoming/result.xml"/>
+        </deliverToGFTP>"""
+    role: ClassVar[str | None] = ANY
+    changes: ClassVar[bool] = True
+
+    source: Input[ByteStream] = input("fromLocal")
+    target: GridFile = child("toGFTP")
+
+    def run(self, context: Context) -> None:
+        address = _today(self.target, context)
+        with context.bytes(self.source) as source:
+            data = (bytes(memoryview(block.data)) for block in source)
+            carrier(address).put(address, data, source.media_type, context.config.delivery, context.cancellation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliverFromGFTP(Activity):
+    """Reads a file of another machine, by SFTP, or by HTTPS, as the deployer allows.
+
+    GridFTP itself is not spoken. The account is that of the configuration.
+    """
+
+    example: ClassVar[str] = """
+        <deliverFromGFTP name="delivery">
+          <fromGFTP host="files.example.org" port="22" file="/outgoing/data.xml"/>
+          <toLocal name="data"/>
+        </deliverFromGFTP>"""
+    role: ClassVar[str | None] = ANY
+    tabular: ClassVar[Literal["no"]] = "no"
+
+    source: GridFile = child("fromGFTP")
+    result: Output[ByteStream] = output("toLocal")
+
+    def run(self, context: Context) -> ByteStream:
+        address = _today(self.source, context)
+        return _read(carrier(address).got(address, context.config.delivery, context.cancellation), None, context)

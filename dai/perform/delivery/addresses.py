@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from dai.config import AccountConfig, DeliveryConfig
 from dai.errors import DeniedError, ParameterError, UnreachableError
 
-PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22, "s3": 0, "gs": 0, "az": 0}
-"""The schemes and their ports; the object stores' (0) have the name of a bucket in place of a host."""
+PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22, "s3": 0}
+"""The schemes and their ports; that of object stores (0) has the name of a bucket in place of a host."""
 
 
 @dataclass(frozen=True, slots=True)

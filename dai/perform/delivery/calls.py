@@ -50,6 +50,7 @@ class Call:
         self._stack = ExitStack()
         self._sockets: list[socket.socket] = []
         self._ended = threading.Event()
+        self._interrupt: Callable[[], None] | None = None
         self._late = False
 
     def __enter__(self) -> Self:
@@ -88,6 +89,13 @@ class Call:
             raise
         return connection
 
+    def interrupted_by(self, interrupt: Callable[[], None]) -> None:
+        """``interrupt`` ends what waits, in place of a cut: the connections so far are left to whoever uses them."""
+        self._interrupt = interrupt
+        for each in self._sockets:
+            each.close()
+        self._sockets = []
+
     def hang_up(self) -> None:
         """Closes the connections so far; another may follow."""
         for each in self._sockets:
@@ -95,6 +103,10 @@ class Call:
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
         self._sockets = []
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
 
     def check(self) -> None:
         """Raises the cause of a cancellation, or that the time is over."""
@@ -108,6 +120,8 @@ class Call:
 
     def _cut(self) -> None:
         self._ended.set()
+        if self._interrupt is not None:
+            self._interrupt()
         for each in list(self._sockets):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

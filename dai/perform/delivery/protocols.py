@@ -17,8 +17,11 @@ PROTOCOLS = Table(
     {
         "http": "dai.perform.delivery.http:HTTP",
         "https": "dai.perform.delivery.http:HTTP",
+        "ftp": "dai.perform.delivery.ftp:FTP",
+        "sftp": "dai.perform.delivery.sftp:SFTP",
+        "s3": "dai.perform.delivery.objects:Objects",
     },
-    {"sftp": "delivery", "s3": "delivery", "gs": "delivery", "az": "delivery"},
+    {"sftp": "delivery", "s3": "delivery"},
 )
 
 
@@ -42,4 +45,4 @@ class Carrier(Protocol):
 
 
 def carrier(address: Address) -> Carrier:
-    return cast(Carrier, PROTOCOLS.named(address.scheme))
+    return cast(Carrier, PROTOCOLS.named(address.scheme)())

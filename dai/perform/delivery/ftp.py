@@ -1,0 +1,144 @@
+"""FTP in the passive mode (RFC 959, RFC 3659). Passwords and data are not encrypted."""
+
+from __future__ import annotations
+
+import dataclasses
+import ftplib
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from dai.config import DeliveryConfig
+from dai.errors import DaiError, DataError, DeniedError, NotFoundError, TruncatedError
+from dai.perform.delivery.addresses import Address, account_of
+from dai.perform.delivery.calls import BLOCK_BYTES, Call, going_on
+from dai.streams.cancellation import Cancellation
+
+SETTLE_SECONDS = 1.0
+
+
+class _Session:
+    def __init__(self, address: Address, call: Call) -> None:
+        self._address, self._call = address, call
+        self.file = address.file.lstrip("/")
+
+    def open(self) -> None:
+        """Connects and logs in."""
+        account = account_of(self._address, self._call.config)
+        with self.translated():
+            self._ftp = ftplib.FTP()
+            connected = self._ftp.sock = self._call.connect(self._address.port)
+            self._server = connected.getpeername()[0]
+            self._ftp.af = connected.family
+            self._ftp.file = connected.makefile("r", encoding="utf-8")
+            self._ftp.getresp()
+            try:
+                self._ftp.login(account.user, account.password or "") if account else self._ftp.login()
+            except ftplib.error_perm as error:
+                raise DeniedError(f"{self._call.host!r} refuses the credentials of this service.") from error
+            self.command("TYPE I")
+
+    def command(self, command: str) -> str:
+        with self.translated():
+            return self._ftp.sendcmd(command)
+
+    def identity(self) -> tuple[str, str]:
+        """Size and time of the last change; DataError where the server does not say them."""
+        return self.command(f"SIZE {self.file}"), self.command(f"MDTM {self.file}")
+
+    @contextmanager
+    def data(self, command: str, position: int = 0) -> Iterator[socket.socket]:
+        """The connection for what a command sends. It goes to the address of the server, whatever that says."""
+        with self.translated():
+            _, port = self._ftp.makepasv()
+            with self._call.connect_to(self._server, port) as data:
+                if position:
+                    self._ftp.sendcmd(f"REST {position}")
+                if not self._ftp.sendcmd(command).startswith("1"):
+                    raise DataError(f"{self._call.host!r} does not take or give the file.")
+                yield data
+                with suppress(OSError):
+                    data.shutdown(socket.SHUT_RDWR)
+            try:
+                self._ftp.voidresp()
+            except ftplib.error_temp as error:
+                raise TruncatedError(f"{self._call.host!r} broke off.") from error
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        host = self._call.host
+        with self._call.translated():
+            try:
+                yield
+            except ftplib.error_perm as error:
+                if str(error).startswith("550"):
+                    raise NotFoundError(f"{host!r} has no such file, or does not allow it.") from error
+                raise DataError(f"{host!r} does not take or give the file (status {str(error)[:3]}).") from error
+            except ftplib.error_temp as error:
+                raise DataError(f"{host!r} does not take or give the file (status {str(error)[:3]}).") from error
+
+
+_BROKEN = (EOFError, ftplib.error_reply, ftplib.error_proto)
+
+
+class FTP:
+    """A file is written beside its name, and gets it at the end. A reading that breaks off goes on at the same byte."""
+
+    def put(
+        self,
+        address: Address,
+        blocks: Iterator[bytes],
+        media_type: str,
+        config: DeliveryConfig,
+        cancellation: Cancellation,
+    ) -> None:
+        part = f"{address.file.lstrip('/')}.part-{secrets.token_hex(6)}"
+        try:
+            with Call(address.host, config, cancellation, _BROKEN) as call:
+                session = _Session(address, call)
+                session.open()
+                with session.data(f"STOR {part}") as data:
+                    for block in blocks:
+                        data.sendall(block)
+                session.command(f"RNFR {part}")
+                session.command(f"RNTO {session.file}")
+        except BaseException:
+            _remove(address, part, config)
+            raise
+
+    @contextmanager
+    def got(
+        self, address: Address, config: DeliveryConfig, cancellation: Cancellation
+    ) -> Iterator[tuple[str, Iterator[bytes]]]:
+        with Call(address.host, config, cancellation, _BROKEN) as call:
+            session = _Session(address, call)
+            session.open()
+            known: tuple[str, str] | None = None
+            with suppress(DataError):
+                known = session.identity()
+
+            def open_at(position: int) -> Iterator[bytes] | None:
+                if position:
+                    call.hang_up()
+                    session.open()
+                    if known is None or session.identity() != known:
+                        return None
+                return _blocks(session, position)
+
+            yield "application/octet-stream", going_on(open_at, call, config)
+
+
+def _blocks(session: _Session, position: int) -> Iterator[bytes]:
+    with session.data(f"RETR {session.file}", position) as data:
+        while block := data.recv(BLOCK_BYTES):
+            yield block
+
+
+def _remove(address: Address, part: str, config: DeliveryConfig) -> None:
+    """By a connection of its own: that of the delivery may have been cut."""
+    soon = dataclasses.replace(config, seconds=SETTLE_SECONDS, silence=SETTLE_SECONDS)
+    with suppress(DaiError), Call(address.host, soon, Cancellation(), _BROKEN) as call:
+        session = _Session(address, call)
+        session.open()
+        session.command(f"DELE {part}")

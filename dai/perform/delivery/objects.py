@@ -1,0 +1,140 @@
+"""Object stores with the protocol of S3, by obstore: uploads in parts, readings that go on at the same version."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import obstore
+from obstore import exceptions
+from obstore.store import S3Store
+
+from dai.config import DeliveryConfig
+from dai.errors import DeniedError, NotFoundError, UnreachableError
+from dai.perform.delivery.addresses import Address, account_of, resolved
+from dai.perform.delivery.calls import Call, going_on
+from dai.perform.delivery.loops import Loop
+from dai.streams.cancellation import Cancellation
+
+PART_BYTES, PARTS = 8 << 20, 3
+"""An upload holds so many parts of this size; a store takes 10,000 parts."""
+READ_BYTES = 1 << 20
+
+
+def _store(address: Address, config: DeliveryConfig) -> S3Store:
+    """The bucket, by the account of the configuration alone; its endpoint is checked like any host."""
+    account = account_of(address, config)
+    if account is None or not account.user:
+        raise DeniedError(
+            f"This service has no account for the bucket {address.host!r}.",
+            hint="The deployer of the service gives it one in [delivery.accounts].",
+        )
+    endpoint = account.endpoint or f"https://s3.{account.region}.amazonaws.com"
+    parts = urllib.parse.urlsplit(endpoint)
+    resolved(parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443), config)
+    return S3Store(
+        address.host,
+        endpoint=endpoint,
+        region=account.region,
+        access_key_id=account.user,
+        secret_access_key=account.password or "",
+        virtual_hosted_style_request=False,
+        client_options={
+            "allow_http": parts.scheme == "http",
+            "connect_timeout": timedelta(seconds=config.silence),
+            "timeout": timedelta(seconds=config.seconds),
+        },
+        retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=config.silence)},
+    )
+
+
+@contextmanager
+def _translated(call: Call) -> Iterator[None]:
+    bucket = call.host
+    with call.translated():
+        try:
+            yield
+        except (exceptions.NotFoundError, FileNotFoundError) as error:
+            raise NotFoundError(f"The bucket {bucket!r} has no such object, or is not there.") from error
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+            raise DeniedError(f"The bucket {bucket!r} refuses the credentials of this service.") from error
+        except exceptions.BaseError as error:
+            raise UnreachableError(f"The store of {bucket!r} cannot be reached, or broke off.") from error
+
+
+class Objects:
+    """An object is there, or replaced, when all of it has arrived."""
+
+    def put(
+        self,
+        address: Address,
+        blocks: Iterator[bytes],
+        media_type: str,
+        config: DeliveryConfig,
+        cancellation: Cancellation,
+    ) -> None:
+        store, key = _store(address, config), address.file.lstrip("/")
+        with Call(address.host, config, cancellation, ()) as call, Loop(call) as loop:
+            call.interrupted_by(loop.stop)
+            writer = obstore.open_writer_async(
+                store, key, attributes={"Content-Type": media_type}, buffer_size=PART_BYTES, max_concurrency=PARTS
+            )
+            for data in blocks:
+                with _translated(call):
+                    loop.wait(_write(writer, data))
+            with _translated(call):
+                call.check()
+                loop.wait(_close(writer))
+
+    @contextmanager
+    def got(
+        self, address: Address, config: DeliveryConfig, cancellation: Cancellation
+    ) -> Iterator[tuple[str, Iterator[bytes]]]:
+        store, key = _store(address, config), address.file.lstrip("/")
+        with Call(address.host, config, cancellation, ()) as call, Loop(call) as loop:
+            call.interrupted_by(loop.stop)
+            with _translated(call):
+                first = loop.wait(_get(store, key, {}))
+            version = first.meta["e_tag"]
+
+            def open_at(position: int) -> Iterator[bytes] | None:
+                if not position:
+                    return _blocks(first, loop, call)
+                if version is None:
+                    return None
+                with _translated(call):
+                    rest = loop.wait(_get(store, key, {"range": {"offset": position}, "if_match": version}))
+                return _blocks(rest, loop, call)
+
+            yield first.attributes.get("Content-Type", "application/octet-stream"), going_on(open_at, call, config)
+
+
+async def _write(writer: Any, data: bytes) -> None:
+    await writer.write(data)
+
+
+async def _close(writer: Any) -> None:
+    await writer.close()
+
+
+async def _get(store: S3Store, key: str, options: Any) -> Any:
+    return await obstore.get_async(store, key, options=options)
+
+
+async def _next(stream: Any) -> bytes:
+    async for data in stream:
+        return bytes(data)
+    return b""
+
+
+def _blocks(result: Any, loop: Loop, call: Call) -> Iterator[bytes]:
+    stream = result.stream(min_chunk_size=READ_BYTES)
+    while True:
+        with _translated(call):
+            data = loop.wait(_next(stream))
+        if not data:
+            return
+        yield data

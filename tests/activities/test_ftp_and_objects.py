@@ -1,0 +1,120 @@
+"""Deliveries by FTP and to object stores, to real servers: there and back, what is refused, what is left behind."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dai.config import AccountConfig, DeliveryConfig
+from dai.drivers.memory import Memory, Script
+from dai.errors import DataError, DeniedError, LimitError, NotFoundError
+from tests.activities.test_delivery import ROWS_AS_CSV, done, from_url, to_url, work_of
+from tests.documents import table
+from tests.servers.delivery import PASSWORD, USER, ftp_server, object_store
+
+
+@dataclass
+class Remote:
+    """A place to deliver to: its URL, the policy that allows it, and what lies there."""
+
+    url: str
+    config: DeliveryConfig
+    root: Path | None = None
+    client: Any = None
+
+    def put(self, name: str, data: bytes) -> None:
+        if self.root is not None:
+            (self.root / name).write_bytes(data)
+        else:
+            self.client.put_object(Bucket="results", Key=f"in/{name}", Body=data)
+
+    def files(self) -> dict[str, bytes]:
+        if self.root is not None:
+            return {path.name: path.read_bytes() for path in self.root.iterdir()}
+        listed = self.client.list_objects_v2(Bucket="results").get("Contents", [])
+        read = {
+            each["Key"]: self.client.get_object(Bucket="results", Key=each["Key"])["Body"].read() for each in listed
+        }
+        return {key.removeprefix("in/"): data for key, data in read.items()}
+
+
+def allowing(url: str, **more: Any) -> DeliveryConfig:
+    account = AccountConfig(name="there", url=url, user=USER, password=PASSWORD, **more)
+    return DeliveryConfig(urls=(url,), private=True, silence=20.0, accounts={"there": account})
+
+
+@pytest.fixture(scope="module")
+def ftp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    root = tmp_path_factory.mktemp("ftp")
+    (root / "in").mkdir()
+    with ftp_server(root) as port:
+        url = f"ftp://127.0.0.1:{port}/in/"
+        yield Remote(url, allowing(url), root=root / "in")
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Remote]:
+    with object_store("results") as (endpoint, client):
+        yield Remote("s3://results/in/", allowing("s3://results/in/", endpoint=endpoint), client=client)
+
+
+@pytest.fixture(params=["ftp", "s3"])
+def remote(request: pytest.FixtureRequest) -> Remote:
+    remote: Remote = request.getfixturevalue(request.param)
+    for name in remote.files():
+        if remote.root is not None:
+            (remote.root / name).unlink()
+        else:
+            remote.client.delete_object(Bucket="results", Key=f"in/{name}")
+    return remote
+
+
+def test_there_and_back(remote):
+    assert done(to_url(remote.url + "new.csv"), remote.config) == []
+    assert remote.files() == {"new.csv": ROWS_AS_CSV.encode()}
+    assert done(from_url(remote.url + "new.csv"), remote.config)[0].decode() == ROWS_AS_CSV
+    assert done(to_url(remote.url + "new.csv"), remote.config) == []  # it replaces what is there
+
+
+def test_large_ones(remote):
+    data = bytes(range(251)) * 80_000
+    remote.put("large", data)
+    assert done(from_url(remote.url + "large"), remote.config)[0] == data
+    with pytest.raises(LimitError, match="more than 1,000,000 bytes"):
+        done(from_url(remote.url + "large"), replace(remote.config, bytes=1_000_000))
+
+
+def test_what_is_not_there(remote):
+    with pytest.raises(NotFoundError):
+        done(from_url(remote.url + "nothing"), remote.config)
+
+
+def test_refused(remote):
+    remote.put("there", b"before")
+    for config in (replace(remote.config, private=False), replace(remote.config, urls=())):
+        for body in (to_url(remote.url + "there"), from_url(remote.url + "there")):
+            with pytest.raises(DeniedError):
+                done(body, config)
+    assert remote.files() == {"there": b"before"}
+
+
+def test_a_wrong_password(ftp):
+    account = replace(ftp.config.accounts["there"], password="a wrong one")
+    with pytest.raises(DeniedError, match="refuses the credentials") as raised:
+        done(from_url(ftp.url + "x"), replace(ftp.config, accounts={"there": account}))
+    assert "wrong" not in str(raised.value)
+
+
+def test_no_account_for_a_bucket(s3):
+    with pytest.raises(DeniedError, match="no account"):
+        done(from_url(s3.url + "x"), replace(s3.config, accounts={}))
+
+
+def test_a_query_that_fails_leaves_what_was_there(remote):
+    remote.put("there", b"before")
+    driver = Memory({"q": Script(table(10), batch_rows=1, fails=DataError("half-way"))})
+    with work_of(to_url(remote.url + "there"), remote.config, driver) as work, pytest.raises(DataError):
+        work.open().finish()
+    assert remote.files() == {"there": b"before"}
