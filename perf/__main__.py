@@ -16,7 +16,7 @@ BENCHMARKS = {
     "latency": "a one-row query against a bare FastAPI handler; validation of a document",
     "codecs": "encoding and decoding alone, every format, against lxml and pyarrow",
     "stages": "queries of 100 to 1 M rows: time per stage",
-    "blocks": "the block-size curve in seven access modes and three formats",
+    "blocks": "the block-size curve in seven access modes and three formats, four of them through a federation, too",
     "wire": "bytes on the wire per format and compression",
     "memory": "memory against rows and block sizes",
     "xml": "an XPath over all documents of a collection against lxml over the same files in a loop",

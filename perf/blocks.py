@@ -3,13 +3,13 @@
 Every mode ends with the rows in the caller's hand, block by block: a direct reader fetches N rows a round trip through
 a server-side cursor; the service streams blocks of N rows at once (synchronous) or hands out one block a request
 (pulled), or ten. Where a block size would take more than ``MOST_BLOCKS`` blocks only the first rows are read, and the
-time is scaled up to the whole table.
+time is scaled up to the whole table. A federation that reads the same resource has the modes once more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,13 +18,11 @@ import psycopg
 import dai
 from dai.client import Resource, activity, document, element
 from perf.harness import Report, measured, median, shown
-from perf.world import World
+from perf.world import World, service
 
 TABLES = {"protein_goterm": 16_803, "protein_interaction": 4_716}
 SIZES = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000)
 MOST_BLOCKS = 1_000
-LEFT_OUT = "Left out: the experiment's modes through a federation. federated_overhead has two of them."
-
 DIRECT = ("direct, local socket", "direct, TCP")
 PEER = "direct, TCP, fetchall"
 FORMATS = {"webrowset": "WebRowSet", "csv": "CSV", "arrow": "Arrow"}
@@ -34,6 +32,9 @@ ENCODERS = {
     "arrow": ("sqlResultsToArrow", "arrow"),
 }
 TOGETHER = 10
+FEDERATED = "federation, "
+THROUGH = ("synchronous, WebRowSet", "synchronous, Arrow", "pulled, WebRowSet", "pulled, Arrow")
+"""The modes that a federation has, too."""
 COLOURS = {"WebRowSet": "tab:red", "CSV": "tab:green", "Arrow": "tab:blue"}
 
 
@@ -54,38 +55,54 @@ def run(world: World, rounds: int) -> Report:
         "Published for the original middleware, as multiples of a direct JDBC read of protein_goterm: 38 synchronous, "
         "75 in blocks of 120 rows, 1,500 by tuple."
     )
-    report.text(LEFT_OUT)
-    resource = dai.connect(world.resource("pg"))
-    for table, rows in TABLES.items():
-        seconds, ratios = _curve(world, resource, table, rows, rounds)
-        report.text(f"## {table}: {rows:,} rows")
-        report.plot(f"blocks-{table}", partial(_draw, seconds=seconds), f"time against block size, {table}")
-        for heading, figures, text in (("time", seconds, shown), ("ratio to fetchall", ratios, _ratio)):
-            report.table(
-                [heading, *(f"{size:,}" + ("*" if size * MOST_BLOCKS < rows else "") for size in SIZES)],
-                [[mode, *(text(figures[mode][size]) for size in SIZES)] for mode in figures],
-            )
-    resource.close()
+    report.text(
+        "*Federation* is the same through a federation in the service, whose one source is the resource of the other "
+        "modes: how many rows a block has then concerns only what leaves the federation."
+    )
+    with ExitStack() as stack:
+        base, _ = stack.enter_context(service({"pg": world.postgres.url}, {"lab": {"pg": {"resource": "pg"}}}))
+        alone, lab = (stack.enter_context(closing(dai.connect(f"{base}/{name}"))) for name in ("pg", "lab"))
+        direct = stack.enter_context(_connections(world))
+        for table, rows in TABLES.items():
+            seconds, ratios = _curve(direct, alone, lab, table, rows, rounds)
+            _report(report, table, rows, seconds, ratios)
     return report
 
 
+def _report(
+    report: Report, table: str, rows: int, seconds: dict[str, dict[int, float]], ratios: dict[str, dict[int, float]]
+) -> None:
+    report.text(f"## {table}: {rows:,} rows")
+    alone = {mode: figures for mode, figures in seconds.items() if not mode.startswith(FEDERATED)}
+    report.plot(f"blocks-{table}", partial(_draw, seconds=alone), f"time against block size, {table}")
+    both = {mode: figures for mode, figures in seconds.items() if mode.removeprefix(FEDERATED) in THROUGH}
+    report.plot(f"blocks-{table}-federated", partial(_draw, seconds=both), f"a federation and the service, {table}")
+    for heading, figures, text in (("time", seconds, shown), ("ratio to fetchall", ratios, _ratio)):
+        report.table(
+            [heading, *(f"{size:,}" + ("*" if size * MOST_BLOCKS < rows else "") for size in SIZES)],
+            [[mode, *(text(figures[mode][size]) for size in SIZES)] for mode in figures],
+        )
+
+
 def _curve(
-    world: World, resource: Resource, table: str, rows: int, rounds: int
+    direct: dict[str, psycopg.Connection[Any]], alone: Resource, lab: Resource, table: str, rows: int, rounds: int
 ) -> tuple[dict[str, dict[int, float]], dict[str, dict[int, float]]]:
     """Median seconds for the whole table, and ratios to the peer, by mode and block size."""
     seconds: dict[str, dict[int, float]] = {}
     ratios: dict[str, dict[int, float]] = {}
-    with _connections(world) as direct:
-        for size in SIZES:
-            read = min(rows, size * MOST_BLOCKS)
-            sql = f"select * from {table}" + ("" if read == rows else f" limit {read}")
-            peer: Callable[[], None] = partial(fetchall, direct[DIRECT[1]], f"select * from {table}", rows)
-            took = measured({PEER: peer, **_modes(direct, resource, sql, size, read)}, rounds)
-            for mode, each in took.items():
-                scale = 1.0 if mode == PEER else rows / read
-                seconds.setdefault(mode, {})[size] = median(each) * scale
-                over = [mine * scale / peer for mine, peer in zip(each, took[PEER], strict=True)]
-                ratios.setdefault(mode, {})[size] = median(over)
+    for size in SIZES:
+        read = min(rows, size * MOST_BLOCKS)
+        limit = "" if read == rows else f" limit {read}"
+        peer: Callable[[], None] = partial(fetchall, direct[DIRECT[1]], f"select * from {table}", rows)
+        modes = _modes(direct, alone, f"select * from {table}{limit}", size, read)
+        federated = _modes({}, lab, f"select * from pg.{table}{limit}", size, read)
+        through = {f"{FEDERATED}{mode}": federated[mode] for mode in THROUGH}
+        took = measured({PEER: peer, **modes, **through}, rounds)
+        for mode, each in took.items():
+            scale = 1.0 if mode == PEER else rows / read
+            seconds.setdefault(mode, {})[size] = median(each) * scale
+            over = [mine * scale / peer for mine, peer in zip(each, took[PEER], strict=True)]
+            ratios.setdefault(mode, {})[size] = median(over)
     return seconds, ratios
 
 
@@ -171,8 +188,9 @@ def _draw(axes: Any, seconds: dict[str, dict[int, float]]) -> None:
             axes.axhline(median(list(by_size.values())), color="grey", linestyle=":", label=mode)
             continue
         style = {"direct, l": "--", "synchron": "--", "pulled by": ":"}
-        line = next((kind for start, kind in style.items() if mode.startswith(start)), "-")
-        axes.plot(list(by_size), list(by_size.values()), line, color=colour, marker=".", label=mode)
+        line = next((kind for start, kind in style.items() if mode.removeprefix(FEDERATED).startswith(start)), "-")
+        marker = "s" if mode.startswith(FEDERATED) else "."
+        axes.plot(list(by_size), list(by_size.values()), line, color=colour, marker=marker, markersize=5, label=mode)
     axes.set(xscale="log", yscale="log", xlabel="rows a block", ylabel="seconds for the whole table")
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(fontsize="small", ncols=2)
