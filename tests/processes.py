@@ -40,7 +40,8 @@ def until(condition: Callable[[], Any], seconds: float = SECONDS) -> float:
 class ServiceProcess:
     """A service in front of ``resources`` (name to URL), with its files in ``directory``, its temporary ones included.
     ``federations``: by name, alias to what its source is (``resource`` or ``url``), with ``evaluators``.
-    ``roles``: by name, their keys. ``collections``: resources of XML collections, by name.
+    ``roles``: by name, their keys. ``collections``: resources of XML collections, by name. ``delivery``: addresses to
+    which it may deliver.
 
     Killed or stopped it can be started again: the same port, the same state. ``largest_file``: bytes after which it
     finds the disk full, 0 for no such limit.
@@ -57,6 +58,7 @@ class ServiceProcess:
     evaluators: Sequence[str] = ("local",)
     roles: Mapping[str, str] = field(default_factory=dict)
     collections: Mapping[str, str] = field(default_factory=dict)
+    delivery: Sequence[str] = ()
     workers: int = WORKERS
     port: int = field(init=False, default_factory=free_port)
     process: psutil.Popen | None = field(init=False, default=None)
@@ -84,6 +86,7 @@ class ServiceProcess:
         lines += [f"workers = {self.workers}"]
         lines += [f'results_directory = "{self.results_directory}"', "[limits]"]
         lines += [f"{name} = {value}" for name, value in self.limits.items()]
+        lines += ["[delivery]", f"urls = {list(self.delivery)}", "private = true"]
         for name, url in self.resources.items():
             lines += [f"[resources.{name}]", f'url = "{url}"', f"pool_size = {self.pool_size}"]
         for name, store in self.collections.items():

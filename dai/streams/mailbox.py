@@ -236,14 +236,17 @@ class Mailbox:
         """Raises what ``offer`` raises for any block of that number."""
         if self._cause is not None:
             raise ClosedError("The reader of this stream is gone.") from self._cause
-        if self._next and producer != self._producer:
-            raise ConflictError("Another producer writes this stream.", hint="Each producer needs a stream of its own.")
+        self.check_producer(producer)
         if number > self._next or (number == self._next and self._finished):
             raise ConflictError(
                 f"Block {number} was sent, but "
                 + ("the stream has ended." if self._finished else f"block {self._next} is expected."),
                 expected=self._next,
             )
+
+    def check_producer(self, producer: str | None) -> None:
+        if self._next and producer != self._producer:
+            raise ConflictError("Another producer writes this stream.", hint="Each producer needs a stream of its own.")
 
     def offer(self, number: int, block: Block, last: bool = False, producer: str | None = None) -> bool:
         """Put block ``number`` without waiting; False while there is no room. A block that was put already is not put

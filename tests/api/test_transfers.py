@@ -1,17 +1,21 @@
 """Delivery between two running services: deliverToGDT, deliverFromGDT and transfers that a client only starts."""
 
+import socket
 import sqlite3
+import threading
 from base64 import b64decode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
+from itertools import count
+from typing import Any, Self
 
 import httpx
 import pytest
 
 import dai
 from dai.api.server.serve import Background, background
-from tests.api.conftest import DOCUMENT, ROWS, XML, configured, statement
+from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, configured, statement
 from tests.documents import results, to_csv
 from tests.processes import until
 
@@ -32,17 +36,63 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
     """Service B, with empty tables."""
     directory = tmp_path_factory.mktemp("target")
     with closing(sqlite3.connect(directory / "store.db")) as store:
-        for name in ("copy_block", "copy_full", "late"):
+        for name in ("copy_block", "copy_full", "late", "over_cuts", "never"):
             store.execute(f"create table {name} (i integer primary key, s text)")
         store.commit()
     with background(configured(directory, {"store": {"url": f"sqlite:///{directory / 'store.db'}"}})) as running:
         yield running
 
 
+class Cutting:
+    """A way to a service on which connections break: instead of every seventh piece of an answer."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._pieces = port, count(1)
+        self.cuts = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._port))
+                for way in ((near, far, False), (far, near, True)):
+                    threading.Thread(target=self._copy, args=way, daemon=True).start()
+
+    def _copy(self, out: socket.socket, into: socket.socket, answers: bool) -> None:
+        with suppress(OSError):
+            while data := out.recv(1 << 20):
+                if answers and next(self._pieces) % 7 == 0:
+                    self.cuts += 1
+                    break
+                into.sendall(data)
+        for each in (out, into):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, book: str, target: Background) -> Iterator[Background]:
+def cutting(target: Background) -> Iterator[Cutting]:
+    with Cutting(int(target.url.rpartition(":")[2])) as way:
+        yield way
+
+
+@pytest.fixture(scope="module")
+def source(
+    tmp_path_factory: pytest.TempPathFactory, book: str, target: Background, cutting: Cutting
+) -> Iterator[Background]:
     """Service A, which may deliver to B."""
-    delivery = {"urls": [f"{target.url}/sessions"], "private": True}
+    urls = [f"{target.url}/sessions", f"http://127.0.0.1:{cutting.port}/sessions"]
+    delivery = {"urls": urls, "private": True}
     config = configured(tmp_path_factory.mktemp("source"), {"book": {"url": book}}, delivery=delivery)
     with background(config) as running:
         yield running
@@ -79,7 +129,7 @@ def deliver(client: httpx.Client, body: str) -> str:
     return answer.headers["location"]
 
 
-def ended(client: httpx.Client, job: str) -> dict:
+def ended(client: httpx.Client, job: str) -> dict[str, Any]:
     while (described := client.get(f"{job}?wait=20").json())["phase"] not in ("COMPLETED", "ERROR", "ABORTED"):
         continue
     return described
@@ -178,3 +228,104 @@ def test_only_sessions_that_the_deployer_allows(a, target, url, body):
 
 
 INTO_FILE = '<deliverToFile name="f"><fromLocal from="came"/><toFile>x</toFile></deliverToFile>'
+
+
+def errors(job: dict[str, Any]) -> dict[str, str]:
+    """The code of its error by activity."""
+    return {each["activity"]: each["error"]["type"] for each in job["activities"] if each.get("error")}
+
+
+def test_nothing_is_lost_or_comes_twice_where_replies_are_lost(a, b, source, target, cutting):
+    url = session(b)
+    broken = url.replace(target.url, f"http://127.0.0.1:{cutting.port}")
+    cuts = cutting.cuts
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read, b, url, INTO + LOAD.format("over_cuts"))
+        until(lambda: b.get(url).json()["streams"])
+        job = deliver(a, statement(ALL) + AGGREGATE.format(300) + to_gdt(broken, link="blocks"))
+        assert f'updateCount="{ROWS}"' in reading.result().text
+    assert ended(a, job)["phase"] == "COMPLETED"
+    assert cutting.cuts - cuts > ROWS // 300 // 7
+    copied = dai.connect(f"{target.url}/resources/store").query("select * from over_cuts order by i").arrow()
+    assert copied.equals(dai.connect(f"{source.url}/resources/book").query(ALL).arrow())
+
+
+def test_nothing_is_pulled_twice_where_replies_are_lost(a, b, target, cutting):
+    numbers = f"with recursive c(i) as (select 1 union all select i + 1 from c limit {ROWS}) select i from c"
+    url, job = offered(b, statement(numbers) + AGGREGATE.format(300) + OUT.format("blocks"))
+    broken, cuts = url.replace(target.url, f"http://127.0.0.1:{cutting.port}"), cutting.cuts
+    content = DOCUMENT.format(from_gdt(broken) + to_csv("c", "came", "csv"))
+    answer = a.post("/resources/book/perform?output=csv", content=content, headers=XML)
+    assert answer.text.split() == ["i", *map(str, range(1, ROWS + 1))]
+    assert ended(b, job)["phase"] == "COMPLETED"
+    assert cutting.cuts - cuts > ROWS // 300 // 7
+
+
+def test_a_query_that_fails_half_way_is_an_error_at_both_ends(a, b, target):
+    url = session(b)
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read, b, url, INTO + LOAD.format("never"))
+        until(lambda: b.get(url).json()["streams"])
+        job = ended(a, deliver(a, statement(FAILS_LATE) + to_gdt(url)))
+        assert reading.result().json()["type"] == "truncated"
+    assert errors(job) == {"q": "sql-error", "deliver": "stream-closed"}
+    store = dai.connect(f"{target.url}/resources/store")
+    assert store.query("select count(*) as n from never").arrow().to_pylist() == [{"n": 0}]
+
+
+def stop_the_session(b: httpx.Client, url: str, a: httpx.Client, job: str) -> None:
+    assert b.delete(url).status_code == 204
+
+
+def stop_the_job(b: httpx.Client, url: str, a: httpx.Client, job: str) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert a.post(f"{job}/phase", content="PHASE=ABORT", headers=form).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("stop", "phase", "here", "there"),
+    [(stop_the_session, "ERROR", "gone", "gone"), (stop_the_job, "ABORTED", "cancelled", "truncated")],
+)
+def test_either_side_ends_an_endless_delivery(a, b, stop, phase, here, there):
+    url = session(b)
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read, b, url, INTO + to_csv("c", "came", "csv"))
+        until(lambda: b.get(url).json()["streams"])
+        job = deliver(a, statement(ENDLESS) + to_gdt(url))
+        until(lambda: b.get(url).json()["streams"][0]["next"] > 2)
+        stop(b, url, a, job)
+        done = ended(a, job)
+        assert f'error id="{there}"' in reading.result().text
+    assert done["phase"] == phase
+    assert errors(done)["deliver"] == here
+
+
+def test_a_reader_that_fails_stops_the_query(a, b):
+    """A load of the same key twice."""
+    url = session(b)
+    endless = "with recursive c(i) as (select 1 union all select i + 1 from c) select 1 as i, 'x' as s from c"
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read, b, url, INTO + LOAD.format("never"))
+        until(lambda: b.get(url).json()["streams"])
+        job = ended(a, deliver(a, statement(endless) + to_gdt(url)))
+        assert reading.result().status_code >= 400
+    assert job["phase"] == "ERROR"
+    assert errors(job) == {"q": "stream-closed", "deliver": "gone"}
+
+
+def test_a_consumer_that_wants_no_more_stops_the_query(a, b):
+    url, job = offered(b, statement(ENDLESS) + OUT.format("rows"))
+    head = '<Head name="h" rows="5"><data from="came"/><result name="some"/></Head>'
+    content = DOCUMENT.format(from_gdt(url) + head + to_csv("c", "some", "csv"))
+    answer = a.post("/resources/book/perform?output=csv", content=content, headers=XML)
+    assert answer.text.split() == ["i", "1", "2", "3", "4", "5"]
+    assert ended(b, job)["phase"] == "ERROR"
+
+
+def test_two_deliveries_do_not_mix(a, b):
+    url = session(b)
+    first = deliver(a, statement(ALL) + to_gdt(url))
+    until(lambda: b.get(url).json()["streams"])
+    assert errors(ended(a, deliver(a, statement(ALL) + to_gdt(url))))["deliver"] == "conflict"
+    assert read(b, url, INTO).status_code == 200
+    assert ended(a, first)["phase"] == "COMPLETED"

@@ -46,6 +46,7 @@ PUSH_WAIT = 20
 MOST_BLOCKS = 1000
 Number = Annotated[int, Field(ge=0, le=2**53, description="of the block, from 0"), WHOLE]
 Seconds = Annotated[int, Field(ge=0, le=MOST_WAIT, description="to hold the answer"), WHOLE]
+Producer = Annotated[str, Field(min_length=1, max_length=100)]
 _NOT_YET: dict[str, Any] = {
     "description": "Nothing is there yet; ask again",
     "headers": {"Retry-After": header("seconds")},
@@ -61,15 +62,14 @@ class Push(Asked):
     last: Flag = Field(False, description="this block ends the stream")
     wait: Seconds = PUSH_WAIT
     taken: Flag = Field(False, description="answer when the reader has taken it; 202 where it has not in time")
-    producer: Annotated[str, Field(min_length=1, max_length=100)] | Unsaid = Field(
-        None, description="who pushes: blocks of another producer are refused"
-    )
+    producer: Producer | Unsaid = Field(None, description="who pushes: blocks of another producer are refused")
 
 
 class Ended(Asked):
     direction: Literal["input", "output"] = Field(
         "output", description="input: one that clients push into, output: one that they pull from"
     )
+    producer: Producer | Unsaid = Field(None, description="who pushed: ends the stream of no other producer")
 
 
 class Rest(Asked):
@@ -248,14 +248,17 @@ def _full(all: Budget, full: Budget) -> DaiError:
     "",
     status_code=204,
     summary="End a stream before its end: what fills or reads it stops",
-    responses=answers(NotFoundError, GoneError),
+    responses=answers(NotFoundError, ConflictError, GoneError),
 )
 async def delete_stream(
     service: TheService, session: Text, stream: Text, options: Annotated[Ended, Query()]
 ) -> Response:
     opened = service.sessions.get(session)
     if options.direction == "input":
-        opened.find_input(stream).fail(TruncatedError("The producer of this stream ended it before its end."))
+        mailbox = opened.find_input(stream)
+        if options.producer is not None:
+            mailbox.check_producer(options.producer)
+        mailbox.fail(TruncatedError("The producer of this stream ended it before its end."))
     else:
         opened.find_output(stream).discard(GoneError("The reader of this stream wants no more of it."))
     return Response(status_code=204)

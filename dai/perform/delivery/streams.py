@@ -59,6 +59,7 @@ class RemoteStream:
         self._most = 2 * config.limits.block_bytes  # a stream holds that of a limit, and one block
         self._stack = ExitStack()
         self._call: Call | None = None
+        self._producer = uuid.uuid4().hex
         self._began = self.done = False
         self.wait = max(1, min(HELD, int(self._config.silence / 2)))
 
@@ -75,7 +76,8 @@ class RemoteStream:
             with suppress(DaiError):  # the first failure counts
                 self._config = replace(self._config, seconds=ABANDON_SECONDS, silence=ABANDON_SECONDS)
                 self._cancellation = Cancellation()
-                self._once("DELETE", f"{self._path}?direction={self._direction}", b"", {})
+                producer = f"&producer={self._producer}" if self._direction == "input" else ""
+                self._once("DELETE", f"{self._path}?direction={self._direction}{producer}", b"", {})
             self._disconnect()
 
     def _disconnect(self) -> None:
@@ -98,13 +100,12 @@ class RemoteStream:
 
     def push(self, blocks: Iterator[Block], media_type: str) -> None:
         """All blocks; returns when the reader has taken the last one."""
-        writer = uuid.uuid4().hex
         number = 0
         for number, block in enumerate(blocks, 1):
             headers = {"Content-Type": media_type, "X-Block-Rows": str(block.rows)}
-            path = f"{self._path}/blocks/{number - 1}?producer={writer}&wait={self.wait}"
+            path = f"{self._path}/blocks/{number - 1}?producer={self._producer}&wait={self.wait}"
             self._put(path, memoryview(block.data), headers)
-        path = f"{self._path}/blocks/{number}?producer={writer}&wait={self.wait}&last=true&taken=true"
+        path = f"{self._path}/blocks/{number}?producer={self._producer}&wait={self.wait}&last=true&taken=true"
         while self._put(path, b"", {}) == 202:
             self._connected().check()
         self.done = True
@@ -176,9 +177,9 @@ class RemoteStream:
         problem: dict[str, Any] = {}
         with suppress(ValueError, TypeError):
             problem = dict(json.loads(content))
-        kind = by_code(str(problem.get("type", "")))
+        kind = GoneError if status in (404, 410) else by_code(str(problem.get("type", "")))
         if kind in (InternalError, ClosedError):
-            kind = GoneError if status in (404, 410) else DataError
+            kind = DataError
         said = str(problem.get("detail") or f"the status {status}")[:500]
         what = f"The stream {self._name!r} at {self._session.host!r} answered: {said}"
         try:
