@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import threading
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -189,3 +190,52 @@ def object_store(bucket: str) -> Iterator[tuple[str, Any]]:
         yield endpoint, client
     finally:
         server.stop()
+
+
+class Cut:
+    """Leads to a server on loopback, until ``after`` bytes went there: then it breaks off, and stays away."""
+
+    def __init__(self, port: int, after: int) -> None:
+        self._target, self._left = port, after
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets: list[socket.socket] = [self._listener]
+        self.port = self._listener.getsockname()[1]
+
+    def __enter__(self) -> Cut:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._break_off()
+
+    def _break_off(self) -> None:
+        with self._lock:
+            for each in self._sockets:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+                each.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if not self._left:
+                    client.close()
+                    continue
+                server = socket.create_connection(("127.0.0.1", self._target))
+                with self._lock:
+                    self._sockets += [client, server]
+                threading.Thread(target=self._forward, args=(client, server, True), daemon=True).start()
+                threading.Thread(target=self._forward, args=(server, client, False), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket, counted: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+                if counted:
+                    self._left = max(0, self._left - len(data))
+                    if not self._left:
+                        return self._break_off()
+            target.shutdown(socket.SHUT_WR)
+        return None

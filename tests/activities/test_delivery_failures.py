@@ -1,0 +1,120 @@
+"""Deliveries that fail at the beginning, half-way and at the end: the query behind them stops in its database, and each
+activity says which it was."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dai.config import AccountConfig, Config, DeliveryConfig, MailConfig
+from dai.drivers import driver_for
+from dai.perform.parser import parse
+from dai.perform.pipeline import Environment, Running
+from dai.perform.response import document
+from dai.streams.cancellation import Cancellation
+from tests.activities.test_delivery import Handler, Quiet, to_file, to_url
+from tests.activities.test_mail import mail
+from tests.documents import Ends, query, statuses, to_csv, written
+from tests.processes import until
+from tests.servers.delivery import PASSWORD, USER, Cut, ftp_server, mail_server, sftp_server
+
+ENDLESS = "select generate_series(1, 2000000000) as n, repeat('x', 1000) as text"
+FEW = "select n from generate_series(1, 10) as n"
+AFTER = {"beginning": 0, "half-way": 3_000_000, "end": 1 << 40}
+
+Case = tuple[str, DeliveryConfig]
+
+
+def account(url: str, **more: object) -> DeliveryConfig:
+    known = AccountConfig(name="there", url=url, user=USER, password=PASSWORD, **more)  # type: ignore[arg-type]
+    return DeliveryConfig(urls=(url,), private=True, silence=20.0, accounts={"there": known})
+
+
+def http(stack: ExitStack, directory: Path, when: str) -> Case:
+    server = stack.enter_context(Quiet(("127.0.0.1", 0), Handler))
+    server.files = {}  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    stack.callback(thread.join, 60)
+    stack.callback(server.shutdown)
+    port = stack.enter_context(Cut(server.server_port, AFTER[when])).port
+    url = f"http://127.0.0.1:{port}/in/"
+    return to_url(url + "error"), DeliveryConfig(urls=(url,), private=True, silence=20.0)
+
+
+def smtp(stack: ExitStack, directory: Path, when: str) -> Case:
+    server = stack.enter_context(mail_server())
+    server.refuses = True
+    port = stack.enter_context(Cut(server.port, AFTER[when])).port
+    settings = MailConfig(
+        host="127.0.0.1", port=port, tls="none", senders=("@example.org",), recipients=("@example.org",), bytes=1 << 40
+    )
+    return mail(), DeliveryConfig(private=True, silence=20.0, mail=settings)
+
+
+def sftp(stack: ExitStack, directory: Path, when: str) -> Case:
+    server = stack.enter_context(sftp_server(directory))
+    (server.root / "in/taken/by").mkdir(parents=True)
+    port = stack.enter_context(Cut(server.port, AFTER[when])).port
+    server.known_hosts.write_text(server.known_hosts.read_text().replace(str(server.port), str(port)))
+    url = f"sftp://127.0.0.1:{port}/in/"
+    target = f'<toGFTP host="127.0.0.1" port="{port}" file="/in/taken"/>'
+    body = f'<deliverToGFTP name="d"><fromLocal from="csv"/>{target}</deliverToGFTP>'
+    return body, replace(account(url), known_hosts=server.known_hosts)
+
+
+def ftp(stack: ExitStack, directory: Path, when: str) -> Case:
+    port = stack.enter_context(Cut(stack.enter_context(ftp_server(directory)), AFTER[when])).port
+    url = f"ftp://127.0.0.1:{port}/in/"
+    return to_url(url + "x"), account(url)
+
+
+def file(stack: ExitStack, directory: Path, when: str) -> Case:
+    name = {"beginning": "../x", "half-way": "nowhere/x", "end": "taken"}[when]
+    (directory / "taken/by").mkdir(parents=True)
+    return to_file(name), DeliveryConfig(directory=directory)
+
+
+def resource_property(stack: ExitStack, directory: Path, when: str) -> Case:
+    target = '<resourceProperty name="latest"/>'
+    body = f'<deliverToResourceProperty name="d"><input from="csv"/>{target}</deliverToResourceProperty>'
+    return body, DeliveryConfig()
+
+
+CASES = [(way, when) for way in (http, smtp, sftp, file) for when in AFTER]
+Way = Callable[[ExitStack, Path, str], Case]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.mark.parametrize(
+    ("way", "when"),
+    [*CASES, (ftp, "beginning"), (resource_property, "half-way")],
+    ids=lambda each: getattr(each, "__name__", each),
+)
+def test_the_query_stops(way: Way, when: str, stack: ExitStack, tmp_path: Path, postgres_url: str) -> None:
+    body, delivery = way(stack, tmp_path, when)
+    driver = driver_for(postgres_url)
+    stack.callback(driver.close)
+    content = query("q", FEW if when == "end" else ENDLESS, "t") + to_csv("c", "t", "csv") + body
+    environment = Environment(driver, Ends(), Cancellation(), config=Config(delivery=delivery))
+    with Running(parse(written(content)), environment) as work:
+        response = b"".join(document(work.open(), "s", "r"))
+    status = statuses(response)
+    assert (status["d"], status["request"]) == ("ERROR", "ERROR"), response.decode()
+    assert when == "end" or (status["q"], status["c"]) == ("TERMINATED", "TERMINATED"), response.decode()
+    assert PASSWORD not in response.decode()
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        active = (
+            "select count(*) from pg_stat_activity where state = 'active' and pid <> pg_backend_pid() "
+            "and datname = current_database()"
+        )
+        until(lambda: other.execute(active).fetchone() == (0,))
