@@ -37,6 +37,20 @@ def test_resources_by_name(tmp_path: Path) -> None:
         actual.close()
 
 
+def test_an_activity_whose_package_is_missing_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        name, value = "needy", "no_such_package_at_all:Needy"
+
+    monkeypatch.setattr("dai.plugins.entry_points", lambda group: [Point])
+    table = Table("activity", "dai.activities", {"Echo": "dai.perform.activities.control:Echo"})
+    monkeypatch.setattr("dai.service.resources.ACTIVITIES", table)
+    actual = resources({"resources": {"data": {"url": "sqlite://"}}})
+    try:
+        assert actual.named("data").properties()["activities"] == ["Echo"]
+    finally:
+        actual.close()
+
+
 def test_a_database_that_is_away_does_not_hide_the_resource() -> None:
     document = {"resources": {"a": {"url": "postgresql://x:y@127.0.0.1:9/none", "connect_wait": 1.0}}}
     actual = resources(document)

@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,11 +25,13 @@ from dai.errors import (
     DataError,
     DeniedError,
     LimitError,
+    MissingDependencyError,
     NotAQueryError,
     NotFoundError,
     ParameterError,
     RequestError,
 )
+from dai.perform.activities.locate import Finder, Matches
 from dai.perform.parser import parse
 from dai.perform.pipeline import Environment, Running
 from dai.perform.response import document
@@ -39,7 +42,7 @@ from tests.pipelines import begun
 
 SECRET = "the secret"
 XML = {"Content-Type": "application/xml", "Accept": "application/xml"}
-CONFIG = Config(limits=LimitsConfig(transform_bytes=1 << 20))
+CONFIG = Config(limits=LimitsConfig(transform_bytes=1 << 20, unpacked_bytes=1 << 22))
 
 
 @pytest.fixture
@@ -105,6 +108,12 @@ LARGE = b"".join(b"%07d\n" % n for n in range(200_000))
         (LINES, '<bytes length="2"/>', LINES[:2]),
         (LINES, '<bytes offset="500" length="2"/>', b""),
         (LINES, '<bytes offset="1" length="0"/>', b""),
+        (LINES, '<bytes offset="9223372036854775807"/>', b""),
+        (LINES, '<bytes offset="9223372036854775800" length="100"/>', b""),
+        (LINES, f'<bytes offset="{2**63 - 1}"/>', b""),
+        (LINES, f'<bytes offset="5" length="{2**63 - 1}"/>', LINES[5:]),
+        (LINES, f'<lines offset="{2**63 - 1}"/>', b""),
+        (LINES, f'<lines length="{2**63 - 1}"/>', LINES),
         (LINES, '<lines offset="1" length="2"/>', b"one\n\n"),
         (LINES, '<lines offset="3"/>', b"three\nfour"),
         (LINES, '<lines offset="0" length="0"/>', b""),
@@ -169,6 +178,8 @@ def places(numbers: set[int]) -> str:
         (ZONK, "<regexp>zonk</regexp><match>2:4:...</match>", '<replace text="!!"/>', places(set(range(2, 20, 2))), 9),
         (ZONK, "<regexp>zonk</regexp><match>3:...</match>", '<replace text="!!"/>', places({3}), 1),
         (ZONK, "<regexp>zonk</regexp><match>2-3:7</match>", '<replace text="!!"/>', places({2, 3, 7}), 3),
+        (ZONK, "<regexp>zonk</regexp><match>1-5:2-3:4-7</match>", '<replace text="!!"/>', places(set(range(1, 8))), 7),
+        (ZONK, "<regexp>zonk</regexp><match>5:5:...</match>", '<replace text="!!"/>', places({5}), 1),
         (ZONK, "<regexp>zonk</regexp>", '<replace text="!!"/>', places(set(range(20))), 19),
         ("a1b22", "<regexp>[0-9]+</regexp>", '<insert text="#"/>', "a#1b#22", 2),
         ("a1b22", "<regexp>[0-9]+</regexp>", '<append text="#"/>', "a1#b22#", 2),
@@ -222,7 +233,7 @@ def test_a_new_file(place, operation):
         ('<replace text="x"/>', "<match>1</match>", ParameterError, "no regexp"),
         *(
             ('<replace text="x"/>', f"<regexp>a</regexp><match>{match}</match>", ParameterError, "match is")
-            for match in ("0", "3-1", "x", "4:1", "...", "", "1-3:...", "1:...:2", "-1")
+            for match in ("0", "3-1", "x", "4:1", "...", "", "1-3:...", "1:...:2", "-1", "x" * 100_000)
         ),
         ("", "", ParameterError, "0 operations"),
         ('<delete/><insert text="x"/>', "", ParameterError, "2 operations"),
@@ -247,6 +258,48 @@ def test_what_is_searched_as_a_whole_has_a_bound(place):
         outcome(write("f", "<delete/>", "<regexp>x</regexp>"), place)
     outcome(write("f", "<delete/>", "<regexp>^0+</regexp><perLine>true</perLine>"), place)
     assert (place.inside / "f").read_bytes() == b"".join(b"%d\n" % n if n else b"\n" for n in range(200_000))
+
+
+@pytest.mark.parametrize("locate", ["<regexp>x</regexp>", "<perLine>true</perLine>"])
+def test_what_is_written_in_several_places_has_a_bound(place, locate):
+    old = b"x\n" * 5000
+    (place.inside / "f").write_bytes(old)
+    with pytest.raises(LimitError, match="4,194,304 bytes in all") as raised:
+        outcome(write("f", f'<insert text="{"y" * 1000}"/>', locate), place)
+    assert (raised.value.extra["limit"], (place.inside / "f").read_bytes()) == ("limits.unpacked_bytes", old)
+    outcome(write("f", f'<insert text="{"y" * 800}"/>', locate), place)
+    assert (place.inside / "f").stat().st_size == len(old) + 800 * 5000
+
+
+def test_without_re2_only_a_regexp_is_refused(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "re2", None)
+    (place.inside / "f").write_text(TEXT)
+    with pytest.raises(MissingDependencyError, match=r"re2(?s:.*)pip install google-re2"):
+        outcome(write("f", "<delete/>", "<regexp>1</regexp>"), place)
+    outcome(write("f", "<delete/>", "<offset>1</offset>"), place)
+    assert (place.inside / "f").read_text() == "0"
+
+
+def test_a_long_match(place):
+    """Each number is looked at once; the numbers that begin a sequence are few."""
+    (place.inside / "f").write_bytes(b"x" * 100_000)
+    numbers = ":".join(str(2 * each) for each in range(1, 50_001))
+    outcome(write("f", "<delete/>", f"<regexp>x</regexp><match>{numbers}</match>"), place)
+    assert (place.inside / "f").stat().st_size == 50_000
+    with pytest.raises(ParameterError, match="50,000 numbers before"):
+        outcome(write("f", "<delete/>", f"<regexp>x</regexp><match>{numbers}:...</match>"), place)
+
+
+@pytest.mark.parametrize("matches", [Matches(((1, 1),), True), Matches(((10**9, 10**9),)), None])
+def test_a_search_is_cancelled(matches):
+    """At each match, wanted or not."""
+    cancellation = Cancellation()
+    spans = Finder(expression=re.compile(b"x"), matches=matches).spans(b"x" * 1000, cancellation.check)
+    if matches is None or matches.endless:
+        assert next(spans) == (0, 1)
+    cancellation.cancel(CancelledError("Enough."))
+    with pytest.raises(CancelledError):
+        next(spans)
 
 
 def test_a_failure_half_way_changes_nothing(place):
@@ -275,6 +328,7 @@ def test_two_who_change_a_file_at_once(place):
         writer.write(b"first")
         with pytest.raises(ConflictError, match="somebody else"):
             outcome(write("f", '<append text="second"/>'), place)
+        assert set(outcome(listed(), place)["name"].to_pylist()) == {"f", "sub"}
     assert (place.inside / "f").read_text() == "first"
 
 

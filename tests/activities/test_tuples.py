@@ -92,6 +92,7 @@ AGGREGATES = (
         (activity('Head rows="2"', ""), {"id": [3, 1]}),
         (activity('Head rows="0"', ""), {"id": []}),
         (activity('Head rows="99"', ""), {"id": [3, 1, 2, None]}),
+        (activity(f'Head rows="{2**63 - 1}"', ""), {"id": [3, 1, 2, None]}),
         (
             activity(
                 "TupleMergeJoin",
