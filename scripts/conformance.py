@@ -148,7 +148,7 @@ def corpus() -> list[str]:
         f"[tests/conformance/documents/corpus](../tests/conformance/documents/corpus) has {len(texts)} documents as",
         "users of the original wrote them. `tests/conformance/test_corpus.py` sends each of them, unchanged:",
         f"{count} run; {len({*refused} - {*waiting})} are refused or fail, as they should;",
-        f"{len(waiting)} need an activity that is not here{':' if waiting else '.'}",
+        f"{len(waiting)} need an activity that is not here:" if waiting else "none needs an activity that is not here.",
         "",
         *(f"- {stem}: {', '.join(f'`{each}`' for each in names)}" for stem, names in waiting.items()),
         "",

@@ -4,7 +4,8 @@ The last comment of each says what comes of it, a line for each: ``result NAME: 
 of the delivery directory, ``export NAME`` of the resource that is a directory, ``url PATH`` of a web server, ``property
 NAME`` of the resource, ``stream NAME COUNT`` of a session, in COUNT blocks. ``resource``: where it is sent (default:
 book). ``push NAME``: what the client pushes. ``refused``: what the refusal says; ``ends: error of NAME``: the activity
-that fails. ``{HTTP}`` stands for the address of the web server, ``{SESSION}`` for a session that exists.
+that fails; ``other NAME``: what came to an input stream of another service. ``{HTTP}`` stands for the address of the
+web server, ``{SESSION}`` for a session that exists, ``{OTHER}`` for one of another service, which has an output stream.
 
 A document with an activity that the service does not have is refused for that alone.
 """
@@ -32,7 +33,8 @@ from tests.activities.test_conformance import PROCEDURE
 from tests.activities.test_delivery import server
 from tests.api.conftest import configured
 from tests.collections import musicians
-from tests.documents import results, table
+from tests.documents import query, results, table, to_csv, written
+from tests.processes import until
 from tests.test_response import SCHEMAS
 
 __all__ = ["server"]
@@ -60,9 +62,26 @@ PORRIDGE = (
 )
 
 
+INTO = '<inputStream name="{}"><toLocal name="came"/></inputStream>' + to_csv("c", "came", "rows")
+OUT = query("q", "select * from littleblackbook where id &lt; 3", "rows", "webRowSetStream") + (
+    '<outputStream name="results"><fromLocal from="rows"/></outputStream>'
+)
+XML = {"Content-Type": "application/xml", "Accept": "application/xml"}
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of another service."""
+    directory = tmp_path_factory.mktemp("other")
+    url = f"sqlite:///{directory / 'book.db'}"
+    load(url, ["littleblackbook"], rows=10)
+    with background(configured(directory, {"book": {"url": url}})) as running:
+        yield running.url
+
+
 @pytest.fixture
 def service(
-    product: str, request: pytest.FixtureRequest, tmp_path: Path, server: SimpleNamespace
+    product: str, request: pytest.FixtureRequest, tmp_path: Path, server: SimpleNamespace, other: str
 ) -> Iterator[SimpleNamespace]:
     """A service with a database, a directory and a store of XML documents, and what they hold."""
     url = request.getfixturevalue(f"{product}_url")
@@ -91,11 +110,11 @@ def service(
         "notes": {"collections": f"sqlite:///{tmp_path / 'notes.db'}"},
         "exports": {"directory": str(exports)},
     }
-    allowed = {"directory": str(delivery), "urls": [f"{server.url}/in/"], "private": True}
+    allowed = {"directory": str(delivery), "urls": [f"{server.url}/in/", f"{other}/sessions/"], "private": True}
     with ExitStack() as stack:
         running = stack.enter_context(background(configured(tmp_path, resources, delivery=allowed)))
         client = stack.enter_context(httpx.Client(base_url=running.url, timeout=60))
-        yield SimpleNamespace(client=client, server=server, delivery=delivery, exports=exports)
+        yield SimpleNamespace(client=client, other=other, server=server, delivery=delivery, exports=exports)
 
 
 def expectations(text: str) -> dict[str, str]:
@@ -140,10 +159,16 @@ def test_document(path: Path, product: str, service: SimpleNamespace) -> None:
     client, resource = service.client, expected.pop("resource", "book")
     session = client.post("/sessions").json()["id"] if "{SESSION}" in text else ""
     text = text.replace("{HTTP}", service.server.url).replace("{SESSION}", session)
+    there = ""
+    if "{OTHER}" in text:
+        there = httpx.post(f"{service.other}/sessions").json()["id"]
+        text = text.replace("{OTHER}", f"{service.other}/sessions/{there}")
+        if "fromGDT" in text:
+            content = written(f'<session id="{there}"/>{OUT}')
+            httpx.post(f"{service.other}/resources/book/perform", content=content, headers=XML).raise_for_status()
     if stream := expected.pop("push", None):
         client.put(f"/sessions/{session}/streams/{stream}/blocks/0?last=true", content=ROWS).raise_for_status()
-    headers = {"Content-Type": "application/xml", "Accept": "application/xml"}
-    answer = client.post(f"/resources/{resource}/perform", content=text.encode(), headers=headers)
+    answer = client.post(f"/resources/{resource}/perform", content=text.encode(), headers=XML)
     root = etree.fromstring(answer.content)
     if missing := unknown(text):
         expected = {"refused": f"The element '{missing[0]}' is not expected here"}
@@ -173,6 +198,12 @@ def test_document(path: Path, product: str, service: SimpleNamespace) -> None:
             assert client.get(f"/sessions/{session}/streams/{name}/blocks/{count}?wait=30").status_code == 204
             expected[what] = ""
             assert re.search(pattern, "".join(each.text for each in blocks))
+    for what in [each for each in expected if each.startswith("other ")]:
+        name = what.split()[1]
+        until(lambda name=name: name in httpx.get(f"{service.other}/sessions/{there}").text)
+        content = written(f'<session id="{there}"/>{INTO.format(name)}')
+        response = httpx.post(f"{service.other}/resources/book/perform", content=content, headers=XML, timeout=60)
+        assert re.search(expected.pop(what), text_of(results(response.content)["rows"])), response.text
     if answer.status_code == 202:
         job = ended(answer, client)
         assert job["phase"] == "COMPLETED", job
