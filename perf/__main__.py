@@ -17,6 +17,7 @@ BENCHMARKS = {
     "codecs": "encoding and decoding alone, every format, against lxml and pyarrow",
     "stages": "queries of 100 to 1 M rows: time per stage",
     "blocks": "the block-size curve in seven access modes and three formats, four of them through a federation, too",
+    "gdt": "deliverToGDT between two services against one service to a client",
     "wire": "bytes on the wire per format and compression",
     "memory": "memory against rows and block sizes",
     "xml": "an XPath over all documents of a collection against lxml over the same files in a loop",

@@ -11,9 +11,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import quote
 
+from dai.client.documents import activity, document, element
 from dai.client.http.body import Pieces
 from dai.client.http.problems import from_reply
 from dai.client.http.transport import Reply, Transport
+from dai.client.jobs import Job
 from dai.client.progress import Asked
 from dai.client.results.result import Result
 from dai.errors import BackPressureError, DaiError, DataError
@@ -91,6 +93,11 @@ class Session:
         self.transport = transport
         self._open = own
 
+    @property
+    def url(self) -> str:
+        """The address of the session, for deliverToGDT and deliverFromGDT of another service."""
+        return f"{self.transport.base}/sessions/{quote(self.id, safe='')}"
+
     def stream_path(self, stream: str) -> str:
         return f"/sessions/{quote(self.id, safe='')}/streams/{quote(stream, safe='')}"
 
@@ -98,6 +105,17 @@ class Session:
         """Like ``Resource.perform``, in this session: its streams outlive the request."""
         answer: Response | Result = self.resource.perform(document, session=self.id, **options)
         return answer
+
+    def transfer(self, stream: str, source: Performing, sql: str, **options: Any) -> Job:
+        """Has another service deliver the rows of a query into an inputStream of this session; no data passes through
+        the client. Gives the job there, which is done when the stream was read. ``options`` as of
+        ``Resource.perform``."""
+        rows = element("webRowSetStream", name="rows")
+        target = element("toGDT", self.url, streamId=stream, mode="block")
+        query = activity("sqlQueryStatement", element("expression", sql), rows, name="query")
+        delivery = activity("deliverToGDT", element("fromLocal", from_="rows"), target, name="deliver")
+        job: Job = source.perform(document(query, delivery), **options).job
+        return job
 
     def pull(self, stream: str, count: int = 1, start: int = 0) -> Pull:
         """The blocks of an outputStream, ``count`` a request, from block ``start``."""

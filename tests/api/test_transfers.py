@@ -1,5 +1,6 @@
 """Delivery between two running services: deliverToGDT, deliverFromGDT and transfers that a client only starts."""
 
+import re
 import socket
 import sqlite3
 import threading
@@ -15,9 +16,10 @@ import pytest
 
 import dai
 from dai.api.server.serve import Background, background
+from dai.perform.parser import parse
 from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, configured, statement
 from tests.documents import results, to_csv
-from tests.processes import until
+from tests.processes import ROOT, until
 
 ALL = "select i, s from numbers order by i"
 ARROW, WEBROWSET = "application/vnd.apache.arrow.stream", "application/vnd.webrowset+xml"
@@ -36,7 +38,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
     """Service B, with empty tables."""
     directory = tmp_path_factory.mktemp("target")
     with closing(sqlite3.connect(directory / "store.db")) as store:
-        for name in ("copy_block", "copy_full", "late", "over_cuts", "never"):
+        for name in ("copy_block", "copy_full", "late", "over_cuts", "never", "copy"):
             store.execute(f"create table {name} (i integer primary key, s text)")
         store.commit()
     with background(configured(directory, {"store": {"url": f"sqlite:///{directory / 'store.db'}"}})) as running:
@@ -329,3 +331,16 @@ def test_two_deliveries_do_not_mix(a, b):
     assert errors(ended(a, deliver(a, statement(ALL) + to_gdt(url))))["deliver"] == "conflict"
     assert read(b, url, INTO).status_code == 200
     assert ended(a, first)["phase"] == "COMPLETED"
+
+
+def test_the_page_is_true(source, target, capsys):
+    """docs/transfers.md: its example runs, and prints what the page says."""
+    page = (ROOT / "docs/transfers.md").read_text()
+    code, output, document = (
+        re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL)[1] for kind in ("python", "output", "xml")
+    )
+    code = code.replace("http://a.example.org:8080", source.url).replace("http://b.example.org:8080", target.url)
+    exec(compile(code, "transfers.md", "exec"), {})
+    assert capsys.readouterr().out == output
+    assert document == (ROOT / "examples/deliver-to-service.xml").read_text()
+    parse(document.encode())
