@@ -86,15 +86,15 @@ def expanded(root: etree._Element, most: int) -> etree._Element:
 def _values(request: etree._Element, execution: etree._Element) -> dict[str, str]:
     """Of the parameters of the request, by name."""
     parameters = _named(_children(request, "parameter"), "parameters")
-    given = _named(_children(execution, "withParameter"), "values for one parameter")
-    for name, node in given.items():
+    chosen = _named(_children(execution, "withParameter"), "values for one parameter")
+    for name, node in chosen.items():
         if name not in parameters:
             detail = f"The request {request.get('name')!r} has no parameter {name!r}."
             hint = nearest(name, list(parameters)) if parameters else None
             raise _error(node, detail, "the name of a parameter", hint)
     values = {}
     for name, node in parameters.items():
-        value = _value(given[name]) if name in given else _value(node)
+        value = _value(chosen[name]) if name in chosen else _value(node)
         if value is None:
             raise _error(
                 execution,
