@@ -34,7 +34,6 @@ from dqp.planning.context import EXACT, Context, same_values
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
-from dqp.planning.costing.selectivity import referred
 from dqp.planning.costing.work import Work, indexed
 from dqp.planning.predicates import equality
 
@@ -216,9 +215,7 @@ class _Program:
             keys, values = build.columns.get(one, UNKNOWN), probe.columns.get(other, UNKNOWN)
             count = self._keys(step, one, left)
             if count <= UNSURE * most_keys(step.reduction.probe.source, types.get(other, ""), self._context):
-                distinct = values.distinct or probe.rows * 0.5
-                every = build.keys.get(frozenset((one,)), 0.0)
-                part = min(part, referred(distinct, every, count) if distinct < every else count / max(1.0, distinct))
+                part = min(part, count / max(1.0, values.distinct or probe.rows * 0.5))
             if keys.low is not None and keys.high is not None:
                 part = min(part, share(keys.low, keys.high, values))
         return part
