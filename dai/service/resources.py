@@ -15,7 +15,7 @@ from dai.config import Config, ResourceConfig
 from dai.drivers import Driver, DriverOptions, driver_for
 from dai.drivers.collections.driver import Collections
 from dai.drivers.directory.driver import Directory
-from dai.errors import ConfigurationError, DaiError, NotFoundError
+from dai.errors import ConfigurationError, DaiError, MissingDependencyError, NotFoundError
 from dai.perform.activity import ACTIVITIES, ANY
 from dai.plugins import Table, nearest
 
@@ -61,10 +61,17 @@ class Resource:
             "product": product,
             "available": product is not None,
             "tables": product is not None and self.driver.takes_tables(),
-            "activities": sorted(name for name in ACTIVITIES if ACTIVITIES[name].role in (self.driver.role, ANY)),
+            "activities": sorted(filter(self._offers, ACTIVITIES)),
             "published": self.driver.published.texts(),
             **self.driver.properties(),
         }
+
+    def _offers(self, activity: str) -> bool:
+        """Not where a package that it needs is missing: a document with it says which."""
+        try:
+            return ACTIVITIES[activity].role in (self.driver.role, ANY)
+        except MissingDependencyError:
+            return False
 
     def known_schema(self, pattern: str = "%") -> Schema | None:
         """As ``schema``, but None if the database would have to be asked."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from dai.streams.cancellation import Cancellation
 BLOCK_BYTES = 1 << 18
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PART = re.compile(r"\.[0-9a-f]{16}\.part", re.ASCII)
+"""What is being written, and has no name of its own yet."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -128,6 +131,8 @@ class Beneath:
                 directory = stack.enter_context(_opened(directory, part, name))
             with os.scandir(directory) as scan:
                 for each in scan:
+                    if _PART.fullmatch(each.name):
+                        continue
                     with suppress(FileNotFoundError):
                         known = each.stat(follow_symlinks=False)
                         if stat.S_ISDIR(known.st_mode) or stat.S_ISREG(known.st_mode):
@@ -155,6 +160,8 @@ class Beneath:
 
 def blocks(file: int, start: int = 0, length: int | None = None) -> Iterator[bytes]:
     """The bytes of a file from ``start`` on, by blocks."""
+    if start > os.fstat(file).st_size:
+        return
     end = None if length is None else start + length
     while end is None or start < end:
         data = os.pread(file, BLOCK_BYTES if end is None else min(BLOCK_BYTES, end - start), start)

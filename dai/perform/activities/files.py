@@ -200,7 +200,8 @@ class FileWritingActivity(Activity):
         finder: Finder,
         new: bool,
     ) -> int:
-        most = context.config.limits.transform_bytes
+        limits = context.config.limits
+        most = limits.transform_bytes
         written = _written(change, context)
         with files.replacing(self.file, new=new) as (file, writer):
             if not locate.per_line and locate.regexp is None:
@@ -221,7 +222,13 @@ class FileWritingActivity(Activity):
             for text, ending in texts:
                 context.cancellation.check()
                 at = 0
-                for span in finder.spans(text):
+                for span in finder.spans(text, context.cancellation.check):
+                    if len(content) * (count + 1) > limits.unpacked_bytes:
+                        raise LimitError(
+                            f"What is written in several places has more than {limits.unpacked_bytes:,} bytes in all.",
+                            hint="Write less, or ask for a higher limits.unpacked_bytes in the configuration.",
+                            limit="limits.unpacked_bytes",
+                        )
                     start, end = _replaced(span, name)
                     writer.write(text[at:start])
                     writer.write(content)

@@ -6,20 +6,18 @@ A span is a pair of offsets in bytes, from 0. Regular expressions are those of R
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
-import re2
-
-from dai.errors import ParameterError
+from dai.errors import MissingDependencyError, ParameterError
 from dai.perform.activity import Element, child
 
 Span = tuple[int, int]
 _MATCH = re.compile(r"\d{1,9}(-\d{1,9})?", re.ASCII)
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.max_mem = 8 << 20
+MOST_BEFORE_DOTS = 32
+"""Numbers before ``...``, whose differences are computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +57,7 @@ class Finder:
 
     offset: int = 0
     length: int = -1
-    expression: re2._Regexp | None = None
+    expression: Any = None
     matches: Matches | None = None
 
     def place(self, size: int) -> Span | None:
@@ -69,31 +67,38 @@ class Finder:
             return None
         return start, size if self.length < 0 else min(size, start + self.length)
 
-    def spans(self, text: bytes) -> Iterator[Span]:
+    def spans(self, text: bytes, check: Callable[[], None]) -> Iterator[Span]:
+        """``check`` is called at each match, also at those that are not wanted; it may raise."""
         if self.expression is None:
             if (place := self.place(len(text))) is not None:
                 yield place
             return
+        wanted = iter(self.matches or ((1, len(text) + 1),))
+        first, last = next(wanted)
         for number, match in enumerate(self.expression.finditer(text), 1):
-            if self.matches is None or number in self.matches:
+            check()
+            while number > last:
+                if (following := next(wanted, None)) is None:
+                    return
+                first, last = following
+            if number >= first:
                 yield match.span()
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Numbers of matches: ``ranges``, and where ``endless`` the numbers that go on like them."""
+    """Numbers of matches, rising: ``ranges``, and where ``endless`` the numbers that go on like them."""
 
     ranges: tuple[Span, ...]
     endless: bool = False
 
-    def __contains__(self, number: object) -> bool:
-        if not isinstance(number, int):
-            return False
-        if any(first <= number <= last for first, last in self.ranges):
-            return True
-        return self.endless and any(each == number for each in self._further(number))
+    def __iter__(self) -> Iterator[Span]:
+        yield from self.ranges
+        if self.endless:
+            for each in self._further():
+                yield each, each
 
-    def _further(self, most: int) -> Iterator[int]:
+    def _further(self) -> Iterator[int]:
         """The sequence with constant differences of the highest order that these numbers have."""
         row = [first for first, _ in self.ranges]
         lasts = []
@@ -104,15 +109,24 @@ class Matches:
         while True:
             for order in range(len(lasts) - 2, -1, -1):
                 lasts[order] += lasts[order + 1]
-            if not highest < lasts[0] <= most:
+            if not highest < lasts[0]:
                 return
             highest = lasts[0]
             yield highest
 
 
-def _compiled(expression: str) -> re2._Regexp:
+def _compiled(expression: str) -> Any:
     try:
-        return re2.compile(expression.encode(), _OPTIONS)
+        import re2
+    except ImportError as error:
+        raise MissingDependencyError(
+            "A regexp in locate needs the Python package 're2'.", hint="pip install google-re2"
+        ) from error
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 8 << 20
+    try:
+        return re2.compile(expression.encode(), options)
     except re2.error as error:
         reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         raise ParameterError(
@@ -130,11 +144,19 @@ def _matches(match: str | None) -> Matches | None:
     for part in parts[:-1] if endless else parts:
         first, _, last = part.partition("-")
         if not _MATCH.fullmatch(part) or not 1 <= int(first) <= int(last or first):
-            raise ParameterError(f"match is {match!r}.", hint="It looks like 2, 1-3, 1:3 or 1:4:9:..., counted from 1.")
+            raise ParameterError(
+                f"match is {_cut(match)}.", hint="It looks like 2, 1-3, 1:3 or 1:4:9:..., counted from 1."
+            )
         ranges.append((int(first), int(last or first)))
     if not ranges or ranges != sorted(ranges) or (endless and any(first != last for first, last in ranges)):
-        raise ParameterError(f"match is {match!r}: its numbers must rise.", hint="It looks like 1:4:9:...")
+        raise ParameterError(f"match is {_cut(match)}: its numbers must rise.", hint="It looks like 1:4:9:...")
+    if endless and len(ranges) > MOST_BEFORE_DOTS:
+        raise ParameterError(f"match has {len(ranges):,} numbers before '...'; {MOST_BEFORE_DOTS} may stand there.")
     return Matches(tuple(ranges), endless)
+
+
+def _cut(match: str) -> str:
+    return repr(match if len(match) <= 100 else f"{match[:100]}…")
 
 
 def _number(value: str | None, what: str) -> int:

@@ -305,7 +305,7 @@ class Head(Activity):
     def _first(self, source: Stream) -> Iterator[pa.RecordBatch]:
         left = self.rows
         while left and (batch := next(source, None)) is not None:
-            yield batch.slice(0, left)
+            yield batch.slice(0, min(left, batch.num_rows))
             left -= min(left, batch.num_rows)
         source.close()
 
