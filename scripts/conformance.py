@@ -58,7 +58,7 @@ def tests_of(element: str) -> tuple[Test, ...]:
     """Those that write the element, or name the activity or its class."""
     kind = element[0].upper() + element[1:]
     is_word = re.search("[a-z][A-Z]", element) is None
-    pattern = re.compile(rf"<{element}\b" + (rf"|^{element}( [\w="]+)?$" if is_word else rf"|\b{element}\b"))
+    pattern = re.compile(rf"<{element}\b" + (rf'|^{element}( [\w="]+)?$' if is_word else rf"|\b{element}\b"))
     return tuple(
         each for each in tests() if any(map(pattern.search, each.strings)) or (not is_word and kind in each.names)
     )
