@@ -10,7 +10,7 @@ import pytest
 from dai.drivers.duckdb.over import MEMORY_BYTES
 from dai.drivers.memory import Memory, Script
 from dai.errors import CancelledError, DataError, ParameterError
-from dai.perform.activities.expressions import MOST_CHARACTERS, expression
+from dai.perform.activities.expressions import MOST_CHARACTERS, MOST_JOINED, expressions
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from tests.documents import query, running
@@ -185,8 +185,8 @@ def test_expressions_are_bounded(condition):
 
 
 def test_what_is_run_is_what_was_checked():
-    assert expression("ID = 1 /* ; drop */ -- x", ["id"]) == '"id" = 1'
-    assert expression("A", ['we"ird', "a"]) == '"a"'
+    assert expressions(["ID = 1 /* ; drop */ -- x"], ["id"]) == ['"id" = 1']
+    assert expressions(["A"], ['we"ird', "a"]) == ['"a"']
 
 
 @pytest.mark.parametrize(
@@ -326,4 +326,23 @@ def test_on_a_database(database, request):
 @pytest.mark.parametrize("text", ['CAST(id AS "foo, bar")', 'extract("year from date 0), id, extract(year" from id)'])
 def test_what_is_written_as_it_stands_is_one_word(text):
     with pytest.raises(ParameterError, match="no unit and no type"):
-        expression(text, ["id"])
+        expressions([text], ["id"])
+
+
+def test_texts_do_not_grow_without_a_bound():
+    half = " || ".join(["name"] * (MOST_JOINED // 2))
+    assert len(expressions([half, f"concat(upper({half}), 'x')"], ["name"])) == 2
+    for more in ("name || 'x'", "concat('x', lower(name))"):
+        with pytest.raises(ParameterError, match="64 are allowed"):
+            expressions([half, half, more], ["name"])
+
+
+def test_long_texts_come_in_small_batches():
+    table = pa.table({"text": ["x" * 100_000] * 1500})
+    driver = Memory({"t": Script(table, batch_rows=1500)})
+    shout = '<expressions resultColumnName="u">upper(text)</expressions>'
+    with running(query("q", "t", "t") + activity("TupleArithmeticProjection", shout), driver) as work:
+        sizes = [batch.nbytes for _, source in work.end_points() for batch in source]
+        work.raise_cause()
+    assert sum(sizes) >= 150_000_000
+    assert max(sizes) < 5_000_000

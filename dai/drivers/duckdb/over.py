@@ -1,7 +1,8 @@
 """SQL over streams: one query of DuckDB in memory whose tables are streams, read as the query needs them.
 
 Each query has a database of its own, which reaches no file, extension or setting, holds ``MEMORY_BYTES`` at most and
-writes what is more into a temporary directory of its own. One thread: rows keep the order of their stream.
+writes what is more, up to ``DISK_BYTES``, into a temporary directory of its own. One thread: rows keep the order of
+their stream.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from dai.streams.stream import Stream
 
 log = logging.getLogger("dai.drivers.duckdb.over")
 MEMORY_BYTES = 128 << 20
+DISK_BYTES = 64 << 30
 _ROWS = 16 * 2048
+_BATCH_BYTES = 1 << 20
+"""Of what DuckDB works on at a time: it does not count the texts that it computes as its memory."""
 
 
 def over(
@@ -62,9 +66,9 @@ class _Run:
     def open(self, sql: str, fields: Mapping[str, pa.Field]) -> Stream:
         directory = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="tuples-", dir=self._scratch))
         with self._translated():
-            connection = duckdb.connect(
-                ":memory:", config={"threads": 1, "memory_limit": f"{MEMORY_BYTES}B", "temp_directory": directory}
-            )
+            config: dict[str, Any] = {"threads": 1, "memory_limit": f"{MEMORY_BYTES}B", "temp_directory": directory}
+            config["max_temp_directory_size"] = f"{DISK_BYTES}B"
+            connection = duckdb.connect(":memory:", config=config)
             self._resources.callback(connection.close)
             self._connection = connection
             with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
@@ -85,7 +89,8 @@ class _Run:
 
     def _batches(self, relation: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with self._translated():
-            self._reader = relation.to_arrow_reader(_ROWS)
+            narrow = all(pa.types.is_primitive(each.type) or pa.types.is_decimal(each.type) for each in schema)
+            self._reader = relation.to_arrow_reader(_ROWS if narrow else 1)  # at least what it works on at a time
         while True:
             with self._translated():
                 batch = next(self._reader, None)
@@ -118,7 +123,14 @@ class _Run:
 def _for_duckdb(stream: Stream) -> Stream:
     """The stream in types that DuckDB has."""
     schema = pa.schema([each.with_type(target(each, "TIMESTAMP_NS")) for each in stream.schema])
-    return Stream(schema, (typed(each, schema, infinite=True) for each in stream), stream.close)
+    return Stream(
+        schema, (typed(piece, schema, infinite=True) for each in stream for piece in _cut(each)), stream.close
+    )
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    rows = max(1, batch.num_rows * _BATCH_BYTES // max(1, batch.nbytes))
+    return (batch.slice(start, rows) for start in range(0, max(1, batch.num_rows), rows))
 
 
 def _raise(error: Exception) -> NoReturn:

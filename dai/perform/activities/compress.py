@@ -6,6 +6,7 @@ import gzip
 import io
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -44,7 +45,39 @@ Mode = Literal["compress", "decompress"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GzipCompression(Activity):
+class _Compression(Activity):
+    """What compressions of one stream have in common."""
+
+    tabular: ClassVar[Literal["no"]] = "no"
+    role: ClassVar[str | None] = ANY
+    levels: ClassVar[tuple[int, int, int]]
+    """The least, the most and the default."""
+    media_type: ClassVar[str]
+
+    mode: Mode = attribute(default="compress")
+    settings: CompressionSettings = child(default=CompressionSettings())
+    source: Input[ByteStream] = input("input")
+    result: Output[ByteStream] = output("compressedOutput")
+    metadata: Output[ByteStream] | None = output("metadataOutput", default=None)
+
+    def run(self, context: Context) -> Any:
+        source = context.bytes(self.source)
+        level = self.settings.level_in(*self.levels)
+        if self.mode == "compress":
+            pieces = _compressed(source, self.compressor(level))
+        else:
+            pieces = _bounded(self.unpacked(source), context)
+        return _outputs(self, f"{self.element}Metadata", pieces, source.close, self.media_type, context)
+
+    def compressor(self, level: int) -> Any:
+        raise NotImplementedError
+
+    def unpacked(self, source: ByteStream) -> Iterator[bytes]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GzipCompression(_Compression):
     """Compresses a document in the format of gzip, or decompresses it (``mode="decompress"``).
 
     The metadata are ``<gzipCompressionMetadata><checksum type="…" value="…"/></gzipCompressionMetadata>``: the checksum
@@ -58,27 +91,21 @@ class GzipCompression(Activity):
           <compressedOutput name="compressed"/>
           <metadataOutput name="metadata"/>
         </gzipCompression>"""
-    tabular: ClassVar[Literal["no"]] = "no"
-    role: ClassVar[str | None] = ANY
+    levels: ClassVar[tuple[int, int, int]] = (0, 9, 6)
+    media_type: ClassVar[str] = "application/gzip"
 
-    mode: Mode = attribute(default="compress")
-    settings: CompressionSettings = child(default=CompressionSettings())
-    source: Input[ByteStream] = input("input")
-    result: Output[ByteStream] = output("compressedOutput")
-    metadata: Output[ByteStream] | None = output("metadataOutput", default=None)
+    def compressor(self, level: int) -> Any:
+        return zlib.compressobj(level, wbits=31)
 
-    def run(self, context: Context) -> Any:
-        source = context.bytes(self.source)
-        level = self.settings.level_in(0, 9, 6)
-        if self.mode == "compress":
-            pieces = _compressed(source, zlib.compressobj(level, wbits=31))
-        else:
-            pieces = _bounded(_of_gzip(source), context)
-        return _outputs(self, "gzipCompressionMetadata", pieces, source.close, "application/gzip", context)
+    def unpacked(self, source: ByteStream) -> Iterator[bytes]:
+        with source:
+            reader = gzip.GzipFile(fileobj=_Reader(source))
+            while data := reader.read(_BLOCK_BYTES):
+                yield data
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZstdCompression(Activity):
+class ZstdCompression(_Compression):
     """Compresses a document in the format of Zstandard (RFC 8878), or decompresses it (``mode="decompress"``).
 
     The metadata are like those of gzipCompression, as ``zstdCompressionMetadata``.
@@ -91,23 +118,28 @@ class ZstdCompression(Activity):
           <compressedOutput name="compressed"/>
           <metadataOutput name="metadata"/>
         </zstdCompression>"""
-    tabular: ClassVar[Literal["no"]] = "no"
-    role: ClassVar[str | None] = ANY
+    levels: ClassVar[tuple[int, int, int]] = (1, 19, 3)
+    media_type: ClassVar[str] = "application/zstd"
 
-    mode: Mode = attribute(default="compress")
-    settings: CompressionSettings = child(default=CompressionSettings())
-    source: Input[ByteStream] = input("input")
-    result: Output[ByteStream] = output("compressedOutput")
-    metadata: Output[ByteStream] | None = output("metadataOutput", default=None)
+    def compressor(self, level: int) -> Any:
+        return zstandard.ZstdCompressor(level).compressobj()
 
-    def run(self, context: Context) -> Any:
-        source = context.bytes(self.source)
-        level = self.settings.level_in(1, 19, 3)
-        if self.mode == "compress":
-            pieces = _compressed(source, zstandard.ZstdCompressor(level).compressobj())
-        else:
-            pieces = _bounded(_of_zstd(source), context)
-        return _outputs(self, "zstdCompressionMetadata", pieces, source.close, "application/zstd", context)
+    def unpacked(self, source: ByteStream) -> Iterator[bytes]:
+        """Input goes in by small pieces: none becomes more than some 32 MiB, whatever it holds."""
+        unpacker = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        frame, whole = unpacker.decompressobj(), False
+        with source:
+            reader = _Reader(source)
+            while piece := reader.read(_PIECE_BYTES):
+                while piece:
+                    if whole:
+                        frame = unpacker.decompressobj()
+                    if data := frame.decompress(piece):
+                        yield data
+                    whole = frame.eof
+                    piece = frame.unused_data if whole else b""
+        if not whole:
+            raise EOFError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +186,8 @@ class ZipArchive(Activity):
         names = [
             each.name or (each.source.link if each.source else f"entry{at}") for at, each in enumerate(self.entries, 1)
         ]
-        for name in names:
-            if names.count(name) > 1:
+        for name, count in Counter(names).items():
+            if count > 1:
                 raise ParameterError(f"Two entries have the name {name!r}.")
             if (
                 not name.strip("/")
@@ -222,31 +254,6 @@ def _compressed(source: ByteStream, compressor: Any) -> Iterator[bytes]:
     yield compressor.flush()
 
 
-def _of_gzip(source: ByteStream) -> Iterator[bytes]:
-    with source:
-        reader = gzip.GzipFile(fileobj=_Reader(source))
-        while data := reader.read(_BLOCK_BYTES):
-            yield data
-
-
-def _of_zstd(source: ByteStream) -> Iterator[bytes]:
-    """Input goes in by small pieces: none becomes more than some 32 MiB, whatever it holds."""
-    unpacker = zstandard.ZstdDecompressor(max_window_size=1 << 27)
-    frame, whole = unpacker.decompressobj(), False
-    with source:
-        reader = _Reader(source)
-        while piece := reader.read(_PIECE_BYTES):
-            while piece:
-                if whole:
-                    frame = unpacker.decompressobj()
-                if data := frame.decompress(piece):
-                    yield data
-                whole = frame.eof
-                piece = frame.unused_data if whole else b""
-    if not whole:
-        raise EOFError
-
-
 def _bounded(pieces: Iterator[bytes], context: Context) -> Iterator[bytes]:
     most = context.config.limits.unpacked_bytes
     size = 0
@@ -286,7 +293,7 @@ class _Reader(io.RawIOBase):
 
 
 def _outputs(
-    activity: GzipCompression | ZstdCompression | ZipArchive,
+    activity: _Compression | ZipArchive,
     root: str,
     pieces: Iterator[bytes],
     close: Callable[[], None],

@@ -7,6 +7,7 @@ the operators and functions of ``_ALLOWED``; no subquery, table function, parame
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import sqlglot
 from sqlglot import exp
@@ -16,6 +17,8 @@ from dai.errors import ParameterError
 from dai.plugins import nearest
 
 MOST_CHARACTERS = 10_000
+MOST_JOINED = 64
+"""Columns that become parts of texts in one activity: so many times longer than the tuples its result may be."""
 _WORD = re.compile("[A-Za-z_]+")
 _ALLOWED = frozenset(
     """
@@ -36,9 +39,17 @@ _AGGREGATES = frozenset(
 )
 
 
-def expression(text: str, columns: list[str], *, aggregates: bool = False) -> str:
-    """The expression for DuckDB. ParameterError says what does not belong in it. ``aggregates``: it is one value of
-    many tuples; otherwise of one."""
+def expressions(texts: Iterable[str], columns: list[str], *, aggregates: bool = False) -> list[str]:
+    """The expressions for DuckDB. ParameterError says what does not belong in them. ``aggregates``: each is one value
+    of many tuples; otherwise of one."""
+    trees = [_parsed(text, columns, aggregates) for text in texts]
+    joined = sum(1 for tree in trees for each in tree.find_all(exp.Column) if each.find_ancestor(exp.DPipe, exp.Concat))
+    if joined > MOST_JOINED:
+        raise ParameterError(f"The expressions join {joined:,} columns to texts; {MOST_JOINED} are allowed.")
+    return [str(tree.sql("duckdb", comments=False)) for tree in trees]
+
+
+def _parsed(text: str, columns: list[str], aggregates: bool) -> exp.Expr:
     if len(text) > MOST_CHARACTERS:
         raise ParameterError(f"The expression has more than {MOST_CHARACTERS:,} characters.")
     try:
@@ -49,7 +60,7 @@ def expression(text: str, columns: list[str], *, aggregates: bool = False) -> st
             raise ParameterError(
                 f"{_cut(text)} is not one value of many tuples.", hint="Use count, sum, min, max, avg."
             )
-        return str(tree.sql("duckdb", comments=False))
+        return tree
     except SqlglotError as error:
         reason = str(error).partition("\n")[0].partition(". Line")[0]
         raise ParameterError(f"This is not an SQL expression: {_cut(text)} ({reason}).") from error

@@ -80,7 +80,7 @@ class StringTokenizer(Activity):
     def _tokens(self, source: ByteStream, most: int) -> Iterator[Block]:
         split = re.compile(f"[{re.escape(self.delimiters.value)}]+" if self.delimiters.value else "(?!)").split
         end = self.delimiters.separator
-        decoder, begun = codecs.getincrementaldecoder("utf-8")(), [""]
+        decoder, begun, size = codecs.getincrementaldecoder("utf-8")(), [""], 0
         with source:
             for data in _with_end(source):
                 try:
@@ -89,12 +89,13 @@ class StringTokenizer(Activity):
                     raise DataError("The text to split is not UTF-8.") from error
                 if tokens:
                     tokens[0] = "".join((*begun, tokens[0]))
-                    begun = []
+                    begun, size = [], 0
                     for token in tokens:
                         if token:
                             yield Block(f"{token}{end}".encode(), 1)
                 begun.append(rest)
-                if sum(map(len, begun)) > most:
+                size += len(rest)
+                if size > most:
                     raise LimitError(
                         f"A token has more than {most:,} characters.",
                         hint="Split at other delimiters.",

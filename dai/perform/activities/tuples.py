@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dai.drivers.duckdb.over import over
 from dai.errors import DataError, ParameterError
-from dai.perform.activities.expressions import column, expression, known
+from dai.perform.activities.expressions import column, expressions, known
 from dai.perform.activity import ANY, Activity, Context, Element, Input, Output, attribute, child, input, output, text
 from dai.streams.fanout import FanOut
 from dai.streams.stream import ByteStream, Stream
@@ -62,7 +62,7 @@ class TupleSelect(Activity):
 
     def run(self, context: Context) -> Stream:
         source = context.tuples(self.data)
-        condition = expression(self.condition, _distinct(source))
+        (condition,) = expressions([self.condition], _distinct(source))
         return _query(f"SELECT * FROM data WHERE {condition}", context, source, data=source)
 
 
@@ -94,7 +94,8 @@ class TupleArithmeticProjection(Activity):
     def run(self, context: Context) -> Stream:
         source = context.tuples(self.data)
         names = _distinct(source)
-        items = [f"{expression(each.sql, names)} AS {_quoted(each.name)}" for each in self.expressions]
+        written = expressions((each.sql for each in self.expressions), names)
+        items = [f"{sql} AS {_quoted(each.name)}" for sql, each in zip(written, self.expressions, strict=True)]
         _check_distinct([each.name for each in self.expressions])
         return _query(f"SELECT {', '.join(items)} FROM data", context, None, data=source)
 
@@ -275,7 +276,8 @@ class TupleGroupBy(Activity):
         keys = [known(name, names) for name in self.columns]
         _check_distinct([*keys, *(each.name for each in self.aggregates)])
         items = [_quoted(key) for key in keys]
-        items += [f"{expression(each.sql, names, aggregates=True)} AS {_quoted(each.name)}" for each in self.aggregates]
+        written = expressions((each.sql for each in self.aggregates), names, aggregates=True)
+        items += [f"{sql} AS {_quoted(each.name)}" for sql, each in zip(written, self.aggregates, strict=True)]
         grouping = f" GROUP BY {', '.join(map(_quoted, keys))}" if keys else ""
         key_schema = pa.schema([source.schema.field(key) for key in keys])
         return _query(f"SELECT {', '.join(items)} FROM data{grouping}", context, key_schema, data=source)
@@ -363,9 +365,11 @@ def _distinct(source: Stream) -> list[str]:
 
 
 def _check_distinct(names: list[str]) -> None:
-    folded = [name.casefold() for name in names]
-    for name, same in zip(names, folded, strict=True):
-        if folded.count(same) > 1:
+    known: set[str] = set()
+    for name in names:
+        before = len(known)
+        known.add(name.casefold())
+        if len(known) == before:
             raise ParameterError(f"Two columns have the name {name!r}.", hint="Rename one in the query (AS).")
 
 
