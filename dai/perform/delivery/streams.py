@@ -36,7 +36,7 @@ from dai.streams.stream import Block
 
 HELD = 20
 """Seconds that the other service may hold a request at most."""
-PAUSES = (0.0, 0.1, 0.3, 0.6)
+PAUSES = (0.0, 0.1, 0.2, 0.4)
 """Seconds before a request that got no reply is sent again."""
 ABANDON_SECONDS = 2.0
 _SESSION = re.compile(r"/sessions/[^/?]+/?$")

@@ -1,0 +1,86 @@
+"""A delivery between two services, one of which is killed."""
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+import dai
+from tests.api.test_transfers import AGGREGATE, INTO, LOAD, errors, session, to_gdt
+from tests.documents import query, written
+from tests.faults.conftest import Database, Start
+from tests.processes import ServiceProcess, until
+
+XML = {"Content-Type": "application/xml"}
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> ServiceProcess:
+    """Service B, with an empty table."""
+    with closing(sqlite3.connect(tmp_path / "store.db")) as store:
+        store.execute("create table rows (i integer, s text)")
+    return ServiceProcess(tmp_path / "target", {"store": f"sqlite:///{tmp_path / 'store.db'}"})
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_target_that_is_killed(
+    database: Database,
+    start: Start,
+    target: ServiceProcess,
+    restarted: bool,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """The delivery ends with an error, the query stops in the database, and nothing of it stays in the target."""
+    target.start()
+    try:
+        source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"])
+        with source.client() as a, target.client() as b, ThreadPoolExecutor() as pool:
+            url = session(b)
+            path = f"/resources/store/perform?session={url.rpartition('/')[2]}"
+            reading = pool.submit(b.post, path, content=written(INTO + LOAD.format("rows")), headers=XML)
+            until(lambda: b.get(url).json()["streams"])
+            body = query("q", database.endless, "rows") + AGGREGATE.format(1000) + to_gdt(url, link="blocks")
+            job = a.post("/resources/lab/perform", content=written(body), headers=XML).headers["location"]
+            until(lambda: b.get(url).json()["streams"][0]["next"] > 5)
+            target.kill()
+            if restarted:
+                target.start()
+            stopped = until(lambda: database.at_work == 0)
+            record_property("seconds until the query had stopped", stopped)
+            with pytest.raises(httpx.TransportError):
+                reading.result()
+            until(lambda: a.get(job).json()["phase"] == "ERROR")
+            failed = errors(a.get(job).json())
+        assert failed.pop("deliver") in ("unreachable", "truncated", "gone")
+        assert failed == {"q": "stream-closed", "a": "stream-closed"}
+        until(source.at_rest)
+        if restarted:
+            count = dai.connect(f"{target.url}/store").query("select count(*) as n from rows").arrow()
+            assert count.to_pylist() == [{"n": 0}]
+    finally:
+        target.stop()
+
+
+def test_a_source_that_is_killed(database: Database, start: Start, target: ServiceProcess) -> None:
+    """What reads the stream waits no longer than the session's time-out."""
+    target.start()
+    source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"])
+    try:
+        with target.client() as b, ThreadPoolExecutor() as pool:
+            url = target.url + b.post("/sessions", json={"timeout": 2}).headers["location"]
+            path = f"/resources/store/perform?session={url.rpartition('/')[2]}"
+            reading = pool.submit(b.post, path, content=written(INTO + LOAD.format("rows")), headers=XML)
+            until(lambda: b.get(url).json()["streams"])
+            body = query("q", database.endless, "rows") + AGGREGATE.format(1000) + to_gdt(url, link="blocks")
+            httpx.post(f"{source.url}/resources/lab/perform", content=written(body), headers=XML)
+            until(lambda: b.get(url).json()["streams"][0]["next"] > 5)
+            source.kill()
+            assert reading.result().json()["type"] == "gone"
+        count = dai.connect(f"{target.url}/store").query("select count(*) as n from rows").arrow()
+        assert count.to_pylist() == [{"n": 0}]
+    finally:
+        target.stop()
