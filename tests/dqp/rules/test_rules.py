@@ -14,7 +14,7 @@ from tests.dqp.generated.oracle import Oracle
 from tests.dqp.rules.world import Case, bound, cases, catalog, registered, shown, written
 
 CASES = list(cases())
-SEEDS = range(250)
+BATCH = 25
 QUERIES = """
 select count(*), sum(b.amt), count(distinct s.name) from pg.item b join maria.event s on b.k = s.id
 select count(*), sum(b.x) from maria.event b join pg.item s on b.k = s.id where b.ok
@@ -82,12 +82,17 @@ def test_all_rules(sql: str, over: Catalog, oracle: Oracle) -> None:
     answers(sql, catalog(), oracle)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_generated(seed: int, over: Catalog, oracle: Oracle, backwards: Oracle) -> None:
-    sql = query(seed)
-    try:
-        expected, again = oracle.answer(sql), backwards.answer(sql)
-    except duckdb.Error:
-        return
-    if differential.compared(expected, again) is None:
-        answers(sql, over, oracle)
+@pytest.mark.parametrize("batch", range(10))
+def test_generated(batch: int, over: Catalog, oracle: Oracle, backwards: Oracle) -> None:
+    """Of the generated queries, those with one answer, whatever the order of the rows: nearly all."""
+    compared = 0
+    for seed in range(batch * BATCH, batch * BATCH + BATCH):
+        sql = query(seed)
+        try:
+            expected, again = oracle.answer(sql), backwards.answer(sql)
+        except duckdb.Error:
+            continue
+        if differential.compared(expected, again) is None:
+            answers(sql, over, oracle)
+            compared += 1
+    assert compared >= 20
