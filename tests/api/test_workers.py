@@ -211,6 +211,30 @@ def test_pipelined_requests_are_answered_by_their_owner_or_not_at_all(
         assert answers == 1 + (session.encode() in said)
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_no_byte_of_the_next_head_is_lost_where_a_request_moves(
+    service: ServiceProcess, clients: Clients, together: bool
+) -> None:
+    for session in session_of_each(clients):
+        body = streamed("select 1 as a").replace(
+            "<sqlQueryStatement", f'<session id="{session}"/><sqlQueryStatement', 1
+        )
+        host = f"Host: 127.0.0.1:{service.port}\r\n"
+        head = f"POST /resources/book/perform HTTP/1.1\r\n{host}Content-Type: application/xml\r\n"
+        request = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        begun, rest = b"GET /health/li", f"ve HTTP/1.1\r\n{host}Connection: close\r\n\r\n".encode()
+        for _ in clients:  # the connections go to the workers in turns
+            with socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS) as connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for part in (request + begun,) if together else (request, begun):
+                    connection.sendall(part)
+                said = connection.recv(65536)
+                connection.sendall(rest)
+                said += b"".join(iter(lambda: connection.recv(65536), b""))
+            assert said.startswith((b"HTTP/1.1 202", b"HTTP/1.1 503")), said
+            assert said.count(b"HTTP/1.1 200 OK") == 1, said
+
+
 @pytest.mark.parametrize(
     ("limits", "asked", "status"),
     [

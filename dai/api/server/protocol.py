@@ -176,7 +176,7 @@ class _WorkerProtocol(_Protocol):
         if self._target is None:
             self._target = self.member.elsewhere(self.url)
         if self._target is None:
-            self._in_head, self._read = False, b""
+            self._in_head, self._read, self._behind = False, b"", False
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -198,6 +198,11 @@ class _WorkerProtocol(_Protocol):
         elif not self._move(worker, self._read):
             self._refuse(BusyError("The process of the service that has this takes no request now.", retry_after=1))
 
+    def _move_with(self, worker: int, request: bytes) -> bool:
+        """Hands over a request that was read, and what has come of the next head; not where the beginning of that came
+        with the end of the request."""
+        return not self._behind and self._move(worker, request + self._read)
+
     def _move(self, worker: int, read: bytes) -> bool:
         """Hands the connection over; False where that is not possible now."""
         self.flow.pause_reading()  # what still comes is for the other worker
@@ -211,7 +216,7 @@ class _WorkerProtocol(_Protocol):
         return True
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
-        scope["state"]["move"] = self._move
+        scope["state"]["move"] = self._move_with
         await super()._answer(scope, receive, send)
 
 
