@@ -96,6 +96,7 @@ def test_files(directory, write, read, name):
     name = name.format(directory=directory)
     assert done(write(name), delivery) == []
     assert done(read(name), delivery)[0].decode() == ROWS_AS_CSV
+    assert (directory / ("there" if name.endswith("there") else "new")).read_bytes().decode() == ROWS_AS_CSV
     assert not list(directory.glob(".*"))
 
 

@@ -213,6 +213,22 @@ def test_what_is_written_comes_from_an_output(place, locate, new):
     assert (place.inside / "f").read_bytes() == new
 
 
+@pytest.mark.parametrize(
+    "portion",
+    [
+        '<bytes offset="-1"/>',
+        '<bytes length="-1"/>',
+        '<lines offset="-1"/>',
+        '<lines length="-1"/>',
+        "<bytes/><lines/>",
+    ],
+)
+def test_reading_refused(place, portion):
+    (place.inside / "f").write_text(TEXT)
+    with pytest.raises(ParameterError):
+        outcome(read("f", portion), place)
+
+
 @pytest.mark.parametrize("operation", ["append", "replace"])
 def test_a_new_file(place, operation):
     outcome(write("sub/new", f'<{operation} text="x"/>'), place)
@@ -343,6 +359,7 @@ def test_list(place):
     actual = {each["name"]: each for each in outcome(listed(), place).to_pylist()}
     assert actual.keys() == {"a", "sub"}
     assert (actual["a"]["kind"], actual["a"]["bytes"], actual["sub"]["kind"]) == ("file", 5, "directory")
+    assert actual["sub"]["bytes"] is None
     assert actual["a"]["modified"].timestamp() == 1_000_000_000
     assert outcome(listed("sub"), place).num_rows == 0
     for number in range(2500):
