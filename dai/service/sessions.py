@@ -12,15 +12,16 @@ things of their own in a session, such as the tables that were loaded into a fed
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import orjson
+
 from dai.drivers import Kept
-from dai.errors import BusyError, ConflictError, DaiError, GoneError, NotFoundError, TooLargeError
+from dai.errors import BusyError, ConflictError, DaiError, GoneError, NotFoundError, ParameterError, TooLargeError
 from dai.formats import FORMATS
 from dai.perform.activity import Activity
 from dai.perform.graph import takes_tuples
@@ -68,10 +69,15 @@ class Session:
             return value
 
     def change(self, attributes: Mapping[str, Any]) -> None:
-        """Sets attributes; None removes one. TooLargeError where all of them need more than ATTRIBUTE_BYTES as JSON."""
+        """Sets attributes; None removes one. TooLargeError where all of them need more than ATTRIBUTE_BYTES as JSON,
+        ParameterError where JSON has no such value."""
         with self._lock:
             merged = {name: value for name, value in {**self.attributes, **attributes}.items() if value is not None}
-            if len(json.dumps(merged)) > ATTRIBUTE_BYTES:
+            try:
+                size = len(orjson.dumps(merged))
+            except TypeError as error:
+                raise ParameterError(f"The attributes cannot be kept as JSON: {error}.") from error
+            if size > ATTRIBUTE_BYTES:
                 raise TooLargeError(f"The attributes of a session may have {ATTRIBUTE_BYTES:,} bytes.")
             self.attributes = merged
 

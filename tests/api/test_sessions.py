@@ -422,6 +422,7 @@ def test_attributes_of_a_session(client: httpx.Client) -> None:
     assert client.patch(address, json={"attributes": {"a": None, "d": "x"}}).status_code == 200
     assert client.get(address).json()["attributes"] == {"b": {"c": None}, "d": "x"}
     assert client.patch(address, json={"attribute": {}}).status_code == 400
+    assert client.patch(address, json={"attributes": {"e": 1 << 70}}).status_code == 400
     assert client.patch(address, json={"attributes": {"e": "x" * (1 << 16)}}).status_code == 413
     assert client.get(address).json()["attributes"] == {"b": {"c": None}, "d": "x"}
 
