@@ -4,9 +4,11 @@ import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dai.config import Config, DeliveryConfig, LimitsConfig
@@ -31,6 +33,7 @@ from dai.perform.response import document
 from dai.streams.cancellation import Cancellation
 from tests.documents import Ends, query, results, table, to_csv, written
 from tests.pipelines import begun
+from tests.processes import until
 
 ROWS = 50_000
 ROWS_AS_CSV = "id,name\r\n" + "".join(f"{n},name {n}\r\n" for n in range(ROWS))
@@ -304,6 +307,81 @@ def test_cancelled_while_nothing_comes(server):
     assert [type(each) for each in raised] == [CancelledError]
 
 
+@contextmanager
+def _looking_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Callable[[], object]]]:
+    """A name server that does not answer."""
+    asked, ended = threading.Event(), threading.Event()
+    original = socket.getaddrinfo
+
+    def look_up(host: str, *arguments: object, **options: object) -> object:
+        if host != "name.test":
+            return original(host, *arguments, **options)  # type: ignore[call-overload]
+        asked.set()
+        ended.wait(60)
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    try:
+        yield "http://name.test/in/", asked.is_set
+    finally:
+        ended.set()
+
+
+@contextmanager
+def _connecting(_: pytest.MonkeyPatch) -> Iterator[tuple[str, Callable[[], object]]]:
+    """A host whose queue of connections is full."""
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        port = full.getsockname()[1]
+        ours = set()
+        for _each in range(2):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+            ours.add(waiting.getsockname()[1])
+
+        def connecting() -> bool:
+            mine = [each for each in psutil.Process().net_connections() if each.laddr.port not in ours and each.raddr]
+            return any(each.raddr.port == port and each.status == psutil.CONN_SYN_SENT for each in mine)
+
+        yield f"http://127.0.0.1:{port}/in/", connecting
+
+
+@contextmanager
+def _shaking_hands(_: pytest.MonkeyPatch) -> Iterator[tuple[str, Callable[[], object]]]:
+    """A host that says nothing to the greeting of TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        accepted: list[socket.socket] = []
+        greeted = threading.Event()
+
+        def listen() -> None:
+            accepted.append(mute.accept()[0])
+            accepted[0].recv(1)
+            greeted.set()
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        try:
+            yield f"https://127.0.0.1:{mute.getsockname()[1]}/in/", greeted.is_set
+        finally:
+            thread.join(60)
+            for each in accepted:
+                each.close()
+
+
+@pytest.mark.parametrize("host", [_looking_up, _connecting, _shaking_hands])
+def test_cancelled_before_it_is_connected(monkeypatch, host):
+    stop = Cancellation()
+    with host(monkeypatch) as (base, reached):
+        delivery = DeliveryConfig(urls=(base,), private=True, silence=120.0)
+        thread, raised = begun(work_of(from_url(f"{base}x"), delivery, stop=stop))
+        until(reached)
+        stop.cancel(CancelledError("Enough."))
+        thread.join(60)
+        assert not thread.is_alive()
+        assert [type(each) for each in raised] == [CancelledError]
+
+
 BASE = "http://data.example.org/in/"
 
 
@@ -364,7 +442,7 @@ def test_private_addresses(monkeypatch, number):
     """Whatever name leads there, and if only one of several addresses is private."""
     resolved: Callable[..., object] = lambda *_, **__: [(0, 0, 0, "", (each, 80)) for each in ("8.8.8.8", number)]  # noqa: E731
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
-    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("It was called."))
+    monkeypatch.setattr("dai.perform.delivery.calls.Call.connect_to", lambda *_: pytest.fail("It was called."))
     with pytest.raises(DeniedError, match="private address"):
         done(from_url("http://data.example.org/in/x"), DeliveryConfig(urls=(BASE,)))
 
@@ -372,7 +450,7 @@ def test_private_addresses(monkeypatch, number):
 @pytest.mark.parametrize("number", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
 def test_public_addresses(monkeypatch, number):
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", (number, 80))])
-    assert addresses.resolved("data.example.org", 80, DeliveryConfig()) == number
+    assert addresses.resolved("data.example.org", 80, DeliveryConfig(), Cancellation()) == number
 
 
 @pytest.mark.parametrize("url", ["http://[", "file://[x/a", "http://data.example.org/in/%ff", "http://a..b/in/x"])

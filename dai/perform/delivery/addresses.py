@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import threading
 import urllib.parse
 from dataclasses import dataclass
 
 from dai.config import AccountConfig, DeliveryConfig
 from dai.errors import DeniedError, ParameterError, UnreachableError
+from dai.streams.cancellation import Cancellation
+from dai.streams.waiting import Condition
 
 PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22, "s3": 0}
 """The schemes and their ports; that of object stores (0) has the name of a bucket in place of a host."""
@@ -87,13 +90,9 @@ def _parsed(url: str) -> Address:
     return Address(parts.scheme, host, port or PORTS[parts.scheme], path, parts.query)
 
 
-def resolved(host: str, port: int, config: DeliveryConfig) -> str:
+def resolved(host: str, port: int, config: DeliveryConfig, cancellation: Cancellation) -> str:
     """The IP address of a host. DeniedError where one of its addresses is private, unless the deployer allows that."""
-    try:
-        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise UnreachableError(f"The host {host!r} is not known.") from error
-    numbers = [str(each[4][0]) for each in answers]
+    numbers = _looked_up(host, port, config.silence, cancellation)
     for number in numbers:
         if not config.private and not _is_public(number):
             raise DeniedError(
@@ -101,6 +100,30 @@ def resolved(host: str, port: int, config: DeliveryConfig) -> str:
                 hint="The deployer of the service allows that with private = true in [delivery].",
             )
     return numbers[0]
+
+
+def _looked_up(host: str, port: int, seconds: float, cancellation: Cancellation) -> list[str]:
+    """Asks in a thread of its own, because nothing ends the wait for a name server."""
+    done = Condition()
+    outcomes: list[list[str] | Exception] = []
+
+    def look_up() -> None:
+        outcome: list[str] | Exception
+        try:
+            outcome = [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        except (OSError, UnicodeError) as error:
+            outcome = error
+        with done:
+            outcomes.append(outcome)
+            done.notify_all()
+
+    threading.Thread(target=look_up, name="look-up", daemon=True).start()
+    with done:
+        if not done.wait_for(lambda: outcomes, cancellation, seconds):
+            raise UnreachableError(f"The host {host!r} was not found within {seconds:g} seconds.")
+    if isinstance(outcomes[0], Exception):
+        raise UnreachableError(f"The host {host!r} is not known.") from outcomes[0]
+    return outcomes[0]
 
 
 _UNICAST = ipaddress.ip_network("2000::/3")

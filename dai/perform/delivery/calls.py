@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Self
 
 from dai.config import DeliveryConfig
+from dai.drivers.connections.interrupts import interruptible
 from dai.errors import DaiError, LimitError, TruncatedError, UnreachableError
 from dai.perform.delivery.addresses import resolved
 from dai.streams.cancellation import Cancellation
@@ -71,7 +72,7 @@ class Call:
 
     def connect(self, port: int) -> socket.socket:
         """A connection to the address of the host, once it was looked at."""
-        return self.connect_to(resolved(self.host, port, self.config), port)
+        return self.connect_to(resolved(self.host, port, self.config, self._cancellation), port)
 
     def connect_to(self, number: str, port: int) -> socket.socket:
         """A connection to an address that was looked at. Its second handle here is what is cut: a library may put
@@ -81,7 +82,8 @@ class Call:
             self._sockets.append(connection.dup())
             self.check()
             connection.settimeout(self.config.silence)
-            connection.connect((number, port))
+            with interruptible(self._cancellation, self._cut):  # once may come just before the call waits
+                connection.connect((number, port))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.check()
         except BaseException:

@@ -24,7 +24,7 @@ PART_BYTES, PARTS = 8 << 20, 3
 READ_BYTES = 1 << 20
 
 
-def _store(address: Address, config: DeliveryConfig) -> S3Store:
+def _store(address: Address, config: DeliveryConfig, cancellation: Cancellation) -> S3Store:
     """The bucket, by the account of the configuration alone; its endpoint is checked like any host."""
     account = account_of(address, config)
     if account is None or not account.user:
@@ -34,7 +34,7 @@ def _store(address: Address, config: DeliveryConfig) -> S3Store:
         )
     endpoint = account.endpoint or f"https://s3.{account.region}.amazonaws.com"
     parts = urllib.parse.urlsplit(endpoint)
-    resolved(parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443), config)
+    resolved(parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443), config, cancellation)
     return S3Store(
         address.host,
         endpoint=endpoint,
@@ -76,7 +76,7 @@ class Objects:
         config: DeliveryConfig,
         cancellation: Cancellation,
     ) -> None:
-        store, key = _store(address, config), address.file.lstrip("/")
+        store, key = _store(address, config, cancellation), address.file.lstrip("/")
         with Call(address.host, config, cancellation, ()) as call, Loop(call) as loop:
             call.interrupted_by(loop.stop)
             writer = obstore.open_writer_async(
@@ -93,7 +93,7 @@ class Objects:
     def got(
         self, address: Address, config: DeliveryConfig, cancellation: Cancellation
     ) -> Iterator[tuple[str, Iterator[bytes]]]:
-        store, key = _store(address, config), address.file.lstrip("/")
+        store, key = _store(address, config, cancellation), address.file.lstrip("/")
         with Call(address.host, config, cancellation, ()) as call, Loop(call) as loop:
             call.interrupted_by(loop.stop)
             with _translated(call):
