@@ -8,7 +8,6 @@ both fail, the error is the statement's and has both messages.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -232,43 +231,48 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class _Alarms:
-    """Calls what is due, in one thread for all. Calls must be short."""
+    """Calls what is due, in one thread for all, which ends when nothing is due any more. Calls must be short."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._due: dict[object, tuple[float, Callable[[], None]]] = {}
-        self._next = math.inf
-        """When the thread looks again."""
         self._thread: threading.Thread | None = None
 
     def at(self, time: float, call: Callable[[], None]) -> Callable[[], None]:
         """``call`` at that time of ``perf_counter``. The function that is returned withdraws it."""
         key = object()
         with self._changed:
-            if self._thread is None or not self._thread.is_alive():  # a forked process has no threads
+            if self._thread is not None and not self._thread.is_alive():  # a forked process has no threads
                 self._due.clear()
+                self._thread = None
+            self._due[key] = time, call
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="dqp-alarms", daemon=True)
                 self._thread.start()
-            self._due[key] = time, call
-            if time < self._next:
+            else:
                 self._changed.notify_all()
 
         def withdraw() -> None:
             with self._changed:
-                self._due.pop(key, None)
+                if self._due.pop(key, None) is not None and not self._due:
+                    self._changed.notify_all()
 
         return withdraw
 
     def _watch(self) -> None:
         while True:
             with self._changed:
-                key = min(self._due, key=lambda each: self._due[each][0], default=None)
-                self._next = math.inf if key is None else self._due[key][0]
-                left = self._next - time.perf_counter()
-                if key is None or left > 0:
+                if not self._due:
+                    self._thread = None
+                    return
+                key = min(self._due, key=lambda each: self._due[each][0])
+                due, call = self._due[key]
+                left = due - time.perf_counter()
+                if left > 0:
+                    del call
                     self._changed.wait(min(left, threading.TIMEOUT_MAX))
                     continue
-                _, call = self._due.pop(key)
+                del self._due[key]
             try:
                 call()
             except Exception:
