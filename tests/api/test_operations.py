@@ -29,7 +29,7 @@ from tests.api.conftest import Serve, configured
     [
         ("PUT", "/resources", 405, "GET, HEAD"),
         ("PATCH", "/jobs/none", 405, "DELETE, GET, HEAD"),
-        ("HEAD", "/sessions/none/streams/out", 405, "GET"),
+        ("HEAD", "/sessions/none/streams/out", 405, "DELETE, GET"),
         ("HEAD", "/sessions/none/streams/out/blocks/0", 405, "GET, PUT"),
         ("GET", "/", 404, None),
         ("GET", "/resources/", 404, None),

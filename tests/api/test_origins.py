@@ -105,7 +105,7 @@ def test_what_changes_something_is_refused_to_other_sites(client: httpx.Client, 
 
 
 def test_that_covers_every_method_that_changes_something() -> None:
-    assert {each.method for each in CHANGING} == {"GET", "POST", "PUT", "DELETE"}
+    assert {each.method for each in CHANGING} == {"GET", "POST", "PUT", "PATCH", "DELETE"}
     assert {each.path for each in CHANGING if each.method == "GET"} == PULLS
 
 

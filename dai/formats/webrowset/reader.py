@@ -31,7 +31,7 @@ _LIMIT = 10**9
 _MOST_COLUMNS = 1 << 16
 
 _LAST_BYTES = 64
-_HALF = re.compile(rb"&[^<;\s]*$|<[^>]*$")
+_HALF = re.compile(rb"&[\w#:.-]*$|<[^>]*$")
 _REFERENCE_FAULTS = frozenset({etree.ErrorTypes.ERR_NAME_REQUIRED, etree.ErrorTypes.ERR_ENTITYREF_SEMICOL_MISSING})
 
 _UPDATES = frozenset({"updateValue", "updateRow"})
@@ -95,7 +95,7 @@ class Reader:
             self._parser.feed(data)
         except etree.XMLSyntaxError as error:
             raise self._malformed(error) from error
-        self._fed = data[-_LAST_BYTES:] or self._fed
+        self._fed = data[-_LAST_BYTES:] if len(data) >= _LAST_BYTES else (self._fed + data)[-_LAST_BYTES:]
         self._silent = self._silent + len(data) if before == self._events.progress else 0
         if self._silent > _LIMIT:
             raise DataError(f"{self._events.place()}: more than {_LIMIT} bytes without a value.")

@@ -4,7 +4,7 @@ total is wanted too: its last bit may be another one."""
 from __future__ import annotations
 
 import math
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from dqp.sql.dialects import NotPushed, statement
 from tests.dqp.dialects.edges import Edge, expression
 
 ROWS = 12
+EXACT = Context(prec=60)
 KINDS: dict[str, tuple[pa.DataType, int, int]] = {
     # Arrow type, digits, digits after the point
     "integer": (pa.int32(), 9, 0),
@@ -43,7 +44,7 @@ def test_a_mean_is_rounded_once(edges: Edge, kind: str, data: st.DataObject) -> 
 
 def means(edges: Edge, rows: Rows, type: pa.DataType, scale: int) -> None:
     values = pa.array(
-        [None if each is None else Decimal(each).scaleb(-scale) for _, each in rows], pa.decimal128(38, scale)
+        [None if each is None else Decimal(each).scaleb(-scale, EXACT) for _, each in rows], pa.decimal128(38, scale)
     )
     table = pa.table({"g": pa.array([group for group, _ in rows], pa.int32()), "v": values.cast(type)})
     items = (
