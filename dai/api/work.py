@@ -97,6 +97,8 @@ class Work:
             began = time.perf_counter()
             try:
                 self.cancellation.check()
+                if self._closed:
+                    raise InternalError("This request was closed.")
                 if not (self.awaited and any(each.element == "inputStream" for each in self.perform.activities)):
                     self._running.open()
                 self.stages["execute"] = time.perf_counter() - began
@@ -268,9 +270,12 @@ class Work:
         def batches() -> Iterator[Any]:
             while True:
                 began = time.perf_counter()
-                with self.turns.left(self._encode + began - self._resumed):
+                self.turns.leave()
+                try:
                     batch = next(tuples, None)
                     self._fetch += time.perf_counter() - began
+                finally:
+                    self.turns.take(self._encode + began - self._resumed)
                 # the time of the database, and of the wait for a turn, is not its own
                 self._resumed += time.perf_counter() - began
                 if batch is None:

@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from dai.errors import DaiError, DataError, ParameterError, TruncatedError
 from dai.formats import PIECE_BYTES
-from dai.formats.blocks import BLOCK_BYTES, ChunkReader, Sink, bounded, closing, plain
+from dai.formats.blocks import BLOCK_BYTES, ChunkReader, OfSchema, Sink, bounded, closing, plain
 from dai.streams.stream import Block, Stream
 
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _CODECS = (None, "zstd", "lz4")
+_head = OfSchema(pa.Schema.serialize)
 
 
 class Arrow:
@@ -83,7 +84,7 @@ class _Messages:
     """Batches to encapsulated messages, the schema in front of the first."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._head: pa.Buffer | None = schema.serialize()
+        self._head: pa.Buffer | None = _head(schema)
 
     def of(self, batch: pa.RecordBatch, last: bool = False) -> pa.Buffer | bytes:
         head, self._head = self._head, None

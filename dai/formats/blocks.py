@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from dai.formats import PIECE_BYTES
 from dai.formats.values import text as values
 from dai.streams.stream import Block, Stream
 
+T = TypeVar("T")
 TEXT_BYTES = 1 << 20
 """Tuples are turned into text about so many bytes at a time: they stay in the processor's cache, and leave early."""
 _TEXT_ROWS = 1 << 15
@@ -220,18 +222,33 @@ def plain_type(type: pa.DataType) -> pa.DataType:
     return type
 
 
+class OfSchema(Generic[T]):
+    """What is computed of a schema, once for as long as somebody holds it: a statement that comes again has the same
+    object. Equal schemas may differ in the metadata of their fields."""
+
+    def __init__(self, compute: Callable[[pa.Schema], T]) -> None:
+        self._compute = compute
+        self._known: dict[int, tuple[weakref.ref[pa.Schema], T]] = {}
+
+    def __call__(self, schema: pa.Schema) -> T:
+        key = id(schema)
+        if key not in self._known or self._known[key][0]() is not schema:
+            self._known[key] = weakref.ref(schema, lambda _: self._known.pop(key, None)), self._compute(schema)
+        return self._known[key][1]
+
+
+_is_plain = OfSchema(lambda schema: all(each == plain_type(each) for each in schema.types))
+
+
 def plain(stream: Stream) -> Stream:
     """The same tuples without dictionary or run-end encoding; takes over ``stream``. A batch that would become much
     larger than BLOCK_BYTES is decoded in pieces.
 
     Raises EncodingError naming the column that Arrow cannot decode.
     """
-    types = [plain_type(field.type) for field in stream.schema]
-    if types == stream.schema.types:
+    if _is_plain(stream.schema):
         return stream
-    schema = pa.schema(
-        [field.with_type(type) for field, type in zip(stream.schema, types, strict=True)], stream.schema.metadata
-    )
+    schema = pa.schema([each.with_type(plain_type(each.type)) for each in stream.schema], stream.schema.metadata)
 
     def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = []

@@ -97,9 +97,10 @@ def test_turns_go_to_who_had_least_and_sometimes_to_who_waits_longest() -> None:
         threads.append(threading.Thread(target=wait, args=(had,)))
         threads[-1].start()
         until(lambda: turns.waiting == len(threads))
-    with turns.left(10.0):  # as somebody who waits for the database
-        for each in threads:
-            each.join(60)
+    turns.leave()  # as somebody who waits for the database
+    for each in threads:
+        each.join(60)
+    turns.take(10.0)
     expected = [4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
     expected.insert(OLDEST_EVERY - 1, expected.pop())
     assert went == expected

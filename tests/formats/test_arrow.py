@@ -1,5 +1,6 @@
 """Arrow streams: what other readers and writers make of them, compression, hostile bytes."""
 
+import gc
 import io
 import random
 
@@ -9,6 +10,7 @@ import pytest
 
 from dai.errors import DataError, EncodingError, ParameterError, TruncatedError
 from dai.formats.arrow import Arrow
+from dai.formats.blocks import OfSchema
 from dai.streams.stream import Stream
 from tests.formats.tables import every_type, mixed, same
 
@@ -154,3 +156,31 @@ def test_what_stands_for_much_is_decoded_in_pieces() -> None:
                 most, rows = max(most, pa.total_allocated_bytes() - before), rows + batch.num_rows
         assert rows == len(column)
         assert most < 40 << 20
+
+
+def test_schemas_that_differ_in_metadata_alone_have_heads_of_their_own() -> None:
+    """Arrow takes them for equal, and for the same key of a dictionary."""
+    array = pa.array([1])
+    for unit in (b"kg", b"m", b"kg"):
+        schema = pa.schema([pa.field("x", pa.int64(), metadata={b"unit": unit})])
+        batch = pa.RecordBatch.from_arrays([array], schema=schema)
+        data = b"".join(memoryview(each.data) for each in Arrow().encode(Stream.of(batch)))
+        assert pa.ipc.open_stream(data).schema.field("x").metadata == {b"unit": unit}
+
+
+def test_what_was_computed_of_a_schema_goes_with_it() -> None:
+    computed: list[str] = []
+
+    def names(schema: pa.Schema) -> list[str]:
+        computed.extend(schema.names)
+        return list(schema.names)
+
+    names_of = OfSchema(names)
+    schemas = [pa.schema([("a", pa.int8())]), pa.schema([("b", pa.int8())])]
+    for _ in range(2):
+        assert [names_of(each) for each in schemas] == [["a"], ["b"]]
+    assert computed == ["a", "b"]
+    assert len(names_of._known) == 2
+    schemas.clear()
+    gc.collect()
+    assert not names_of._known

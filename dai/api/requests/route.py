@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dai.api.requests.body import content_type
 from dai.api.requests.origins import check_page
-from dai.api.requests.parameters import pairs, unknown
+from dai.api.requests.parameters import misfit, names, pairs, unknown
 from dai.errors import ParameterError, UnsupportedMediaTypeError
 
 
@@ -55,7 +55,7 @@ class ChangingRoute(Route):
 class PullRoute(ChangingRoute):
     """For a request that comes a thousand times a second: declared as any other, but its endpoint takes the request,
     the parameters of the path and one model of query parameters, and no dependency, so that it does without FastAPI's
-    search for them (decision 17 has the figures)."""
+    search for them, its router and its exception handlers (decision 17 has the figures). It raises DaiErrors only."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -72,7 +72,7 @@ class PullRoute(ChangingRoute):
             raise TypeError(f"{self.path} has dependencies, which a PullRoute does not look up")
         path, (query,) = self.dependant.path_params, self.dependant.query_params
         body = list((self.openapi_extra or {}).get("requestBody", {}).get("content", {}))
-        usual = query.validate({}, {}, loc=("query",))
+        usual, known = query.validate({}, {}, loc=("query",)), names(cast(type[BaseModel], query.field_info.annotation))
 
         async def handle(request: Request) -> Response:
             check_page(dict(request.headers.raw), request.app.state.names)
@@ -83,11 +83,11 @@ class PullRoute(ChangingRoute):
                 place = ("path", field.alias)
                 values[field.name], errors = field.validate(request.path_params[field.alias], {}, loc=place)
                 if errors:
-                    raise RequestValidationError(errors)
+                    raise misfit(errors[0], known)
             asked = _query(request)
             values[query.name], errors = query.validate(asked, {}, loc=("query",)) if asked else usual
             if errors:
-                raise RequestValidationError(errors)
+                raise misfit(errors[0], known)
             response: Response = await self.endpoint(request, **values)
             return response
 

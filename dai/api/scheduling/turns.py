@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 
 OLDEST_EVERY = 4
@@ -59,15 +57,6 @@ class Turns:
             waiter = min(self._waiting, key=lambda each: each[1] if oldest else each[0])
             self._waiting.remove(waiter)
         waiter[2].release()
-
-    @contextmanager
-    def left(self, had: float) -> Iterator[None]:
-        """The block waits for something else; others have the turn meanwhile."""
-        self.leave()
-        try:
-            yield
-        finally:
-            self.take(had)
 
 
 class Small:
