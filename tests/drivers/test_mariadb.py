@@ -180,16 +180,20 @@ def test_closing_half_way_ends_the_statement_in_the_server(driver: Driver, raw: 
 def test_closing_half_way_where_the_server_takes_no_more_connections(
     driver: Driver, raw: Raw, mariadb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = driver.query("SELECT seq, REPEAT('x', 1000) FROM seq_1_to_1000000000", cancellation=Cancellation())
-    next(stream)
-
     def refused(thread: int) -> None:
         raise BusyError("It has too many connections.")
 
     monkeypatch.setattr(driver, "kill", refused)
-    stream.close()
-    assert driver.pool_state() == {"open": 0, "idle": 0, "limit": 3}
-    until(lambda: running(raw, mariadb_url) == [])
+    ((seconds,),) = raw("SELECT @@GLOBAL.net_write_timeout")
+    raw("SET GLOBAL net_write_timeout = 5")  # of the connections that are opened from now on
+    try:
+        stream = driver.query("SELECT seq, REPEAT('x', 1000) FROM seq_1_to_1000000000", cancellation=Cancellation())
+        next(stream)
+        stream.close()
+        assert driver.pool_state() == {"open": 0, "idle": 0, "limit": 3}
+        until(lambda: running(raw, mariadb_url) == [])
+    finally:
+        raw(f"SET GLOBAL net_write_timeout = {seconds}")
     assert table(driver, "SELECT 1 AS one").num_rows == 1
 
 

@@ -12,6 +12,7 @@ import logging
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +31,8 @@ log = logging.getLogger("dai.drivers.duckdb.over")
 MEMORY_BYTES = 128 << 20
 DISK_BYTES = 64 << 30
 _ROWS = 16 * 2048
+_TEXT_ROWS = 256
+"""Of a batch of the result at most, where rows may become longer than the first ones were."""
 _BATCH_BYTES = 1 << 20
 """Of what DuckDB works on at a time: it does not count the texts that it computes as its memory."""
 
@@ -58,7 +61,8 @@ def over(
 
 class _Run:
     def __init__(self, inputs: Mapping[str, Stream], cancellation: Cancellation, scratch: Path | None) -> None:
-        self._inputs = {name: StreamInput(_for_duckdb(stream)) for name, stream in inputs.items()}
+        self._tuples = {name: _ForDuckDB(stream) for name, stream in inputs.items()}
+        self._inputs = {name: StreamInput(each) for name, each in self._tuples.items()}
         self._cancellation, self._scratch = cancellation, scratch
         self._resources = ExitStack()
         self._reader: Any = None
@@ -88,9 +92,10 @@ class _Run:
         return Stream(schema, self._batches(relation, schema), self.close)
 
     def _batches(self, relation: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        narrow = all(pa.types.is_primitive(each.type) or pa.types.is_decimal(each.type) for each in schema)
+        rows = _ROWS if narrow else min((each.rows_at_once() for each in self._tuples.values()), default=_TEXT_ROWS)
         with self._translated():
-            narrow = all(pa.types.is_primitive(each.type) or pa.types.is_decimal(each.type) for each in schema)
-            self._reader = relation.to_arrow_reader(_ROWS if narrow else 1)  # at least what it works on at a time
+            self._reader = relation.to_arrow_reader(rows)
         while True:
             with self._translated():
                 batch = next(self._reader, None)
@@ -120,12 +125,23 @@ class _Run:
             self._resources.close()
 
 
-def _for_duckdb(stream: Stream) -> Stream:
-    """The stream in types that DuckDB has."""
-    schema = pa.schema([each.with_type(target(each, "TIMESTAMP_NS")) for each in stream.schema])
-    return Stream(
-        schema, (typed(piece, schema, infinite=True) for each in stream for piece in _cut(each)), stream.close
-    )
+class _ForDuckDB(Stream):
+    """The stream in types that DuckDB has, in batches of about ``_BATCH_BYTES``."""
+
+    def __init__(self, stream: Stream) -> None:
+        schema = pa.schema([each.with_type(target(each, "TIMESTAMP_NS")) for each in stream.schema])
+        pieces = (typed(piece, schema, infinite=True) for each in stream for piece in _cut(each))
+        self._first: list[pa.RecordBatch] = []
+        super().__init__(schema, pieces, stream.close)
+
+    def __next__(self) -> pa.RecordBatch:
+        return self._first.pop() if self._first else super().__next__()
+
+    def rows_at_once(self) -> int:
+        """How many rows are about ``_BATCH_BYTES`` by those of the first batch, which this reads."""
+        self._first.extend(islice(self, 1))
+        widths = [each.nbytes // max(1, each.num_rows) for each in self._first]
+        return max(1, min(_TEXT_ROWS, _BATCH_BYTES // max([1, *widths])))
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
