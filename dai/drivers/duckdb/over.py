@@ -140,8 +140,8 @@ class _ForDuckDB(Stream):
     def rows_at_once(self) -> int:
         """How many rows are about ``_BATCH_BYTES`` by those of the first batch, which this reads."""
         self._first.extend(islice(self, 1))
-        widths = [each.nbytes // max(1, each.num_rows) for each in self._first]
-        return max(1, min(_TEXT_ROWS, _BATCH_BYTES // max([1, *widths])))
+        width = max((int(each.nbytes) // max(1, each.num_rows) for each in self._first), default=1)
+        return max(1, min(_TEXT_ROWS, _BATCH_BYTES // max(1, width)))
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
