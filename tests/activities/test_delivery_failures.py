@@ -20,7 +20,16 @@ from tests.activities.test_delivery import Handler, Quiet, to_file, to_url
 from tests.activities.test_mail import mail
 from tests.documents import Ends, query, statuses, to_csv, written
 from tests.processes import until
-from tests.servers.delivery import PASSWORD, USER, Cut, ftp_server, mail_server, sftp_server
+from tests.servers.delivery import (
+    PASSWORD,
+    USER,
+    Breaks,
+    Cut,
+    ftp_server,
+    mail_server,
+    object_store,
+    sftp_server,
+)
 
 ENDLESS = "select generate_series(1, 2000000000) as n, repeat('x', 1000) as text"
 FEW = "select n from generate_series(1, 10) as n"
@@ -68,9 +77,21 @@ def sftp(stack: ExitStack, directory: Path, when: str) -> Case:
 
 
 def ftp(stack: ExitStack, directory: Path, when: str) -> Case:
-    port = stack.enter_context(Cut(stack.enter_context(ftp_server(directory)), AFTER[when])).port
+    """Half-way it is the connection of the data that breaks off."""
+    (directory / "in/taken/by").mkdir(parents=True)
+    server = stack.enter_context(ftp_server(directory, Breaks(AFTER[when]) if when == "half-way" else None))
+    port = server if when == "half-way" else stack.enter_context(Cut(server, AFTER[when])).port
     url = f"ftp://127.0.0.1:{port}/in/"
-    return to_url(url + "x"), account(url)
+    return to_url(url + "taken"), account(url)
+
+
+def s3(stack: ExitStack, directory: Path, when: str) -> Case:
+    """In the end it turns out that there is no such bucket."""
+    endpoint, _ = stack.enter_context(object_store("results"))
+    after = {**AFTER, "half-way": 30_000_000}[when]  # the first parts have arrived
+    port = stack.enter_context(Cut(int(endpoint.rpartition(":")[2]), after)).port
+    url = "s3://results/in/" if when != "end" else "s3://nothing/in/"
+    return to_url(url + "x"), account(url, endpoint=f"http://127.0.0.1:{port}")
 
 
 def file(stack: ExitStack, directory: Path, when: str) -> Case:
@@ -85,7 +106,7 @@ def resource_property(stack: ExitStack, directory: Path, when: str) -> Case:
     return body, DeliveryConfig()
 
 
-CASES = [(way, when) for way in (http, smtp, sftp, file) for when in AFTER]
+CASES = [(way, when) for way in (http, smtp, sftp, ftp, s3, file) for when in AFTER]
 Way = Callable[[ExitStack, Path, str], Case]
 
 
@@ -97,7 +118,7 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.mark.parametrize(
     ("way", "when"),
-    [*CASES, (ftp, "beginning"), (resource_property, "half-way")],
+    [*CASES, (resource_property, "half-way")],
     ids=lambda each: getattr(each, "__name__", each),
 )
 def test_the_query_stops(way: Way, when: str, stack: ExitStack, tmp_path: Path, postgres_url: str) -> None:

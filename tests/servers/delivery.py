@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ import boto3
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from moto.server import ThreadedMotoServer
 from pyftpdlib.authorizers import DummyAuthorizer
-from pyftpdlib.handlers import FTPHandler
+from pyftpdlib.handlers import DTPHandler, FTPHandler
 from pyftpdlib.ioloop import IOLoop
 from pyftpdlib.servers import FTPServer
 
@@ -150,13 +150,30 @@ def sftp_server(directory: Path, client_key: Path | None = None) -> Iterator[Fil
 
 
 @contextmanager
-def ftp_server(root: Path) -> Iterator[int]:
-    """Serves the directory to USER with PASSWORD; the port."""
+def ftp_server(root: Path, breaks: Breaks | None = None) -> Iterator[int]:
+    """Serves the directory to USER with PASSWORD; the port. With ``breaks`` each transfer breaks off."""
     users = DummyAuthorizer()
     users.add_user(USER, PASSWORD, str(root), perm="elradfmwMT")
 
+    class Data(DTPHandler):  # type: ignore[misc,unused-ignore]
+        def send(self, data: bytes) -> int:
+            self._check()
+            return int(super().send(data[: 1 << 16]))
+
+        def recv(self, size: int) -> bytes:
+            self._check()
+            return bytes(super().recv(size))
+
+        def use_sendfile(self) -> bool:
+            return breaks is None and bool(super().use_sendfile())
+
+        def _check(self) -> None:
+            if breaks is not None and breaks.now(self.get_transmitted_bytes()):
+                raise ConnectionResetError
+
     class Handler(FTPHandler):  # type: ignore[misc,unused-ignore]
         authorizer = users
+        dtp_handler = Data
 
     server = FTPServer(("127.0.0.1", 0), Handler, ioloop=IOLoop())
     ended = threading.Event()
@@ -190,6 +207,60 @@ def object_store(bucket: str) -> Iterator[tuple[str, Any]]:
         yield endpoint, client
     finally:
         server.stop()
+
+
+@dataclass
+class Breaks:
+    """Connections that break off, each ``after`` so many bytes, the first ``most`` of those that carry as many.
+    ``meanwhile`` is called the first time."""
+
+    after: int
+    most: int = 1 << 30
+    meanwhile: Callable[[], object] = lambda: None
+    count: int = 0
+
+    def now(self, passed: int) -> bool:
+        """Whether the connection, of so many bytes, breaks off now."""
+        if passed <= self.after or self.count >= self.most:
+            return False
+        self.count += 1
+        if self.count == 1:
+            self.meanwhile()
+        return True
+
+
+@contextmanager
+def breaking(port: int, breaks: Breaks) -> Iterator[int]:
+    """A port that leads to a server on loopback, by connections that break off."""
+    with Loop() as loop:
+
+        async def forward(client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter) -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            passed = 0
+
+            async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+                nonlocal passed
+                while data := await source.read(1 << 16):
+                    target.write(data)
+                    await target.drain()
+                    passed += len(data)
+                    if breaks.now(passed):
+                        return
+
+            copies = [
+                asyncio.create_task(copy(client_reader, writer)),
+                asyncio.create_task(copy(reader, client_writer)),
+            ]
+            await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+            for each in copies:
+                each.cancel()
+            await asyncio.gather(*copies, return_exceptions=True)
+            for end in (writer, client_writer):
+                end.transport.abort()
+
+        server = loop.run(asyncio.start_server(forward, "127.0.0.1", 0))
+        yield server.sockets[0].getsockname()[1]
+        loop.loop.call_soon_threadsafe(server.close)
 
 
 class Cut:
