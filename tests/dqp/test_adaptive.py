@@ -217,6 +217,16 @@ def test_a_filter_that_would_keep_nearly_all_is_left_out() -> None:
     assert ">=" not in large.asked[0]
 
 
+def test_a_range_is_asked_for_where_a_list_of_as_many_keys_would_cost_more_than_it_saves() -> None:
+    small, large = Double("s", keys(*range(1, 16_001))), Double("l", probing)
+    run(catalog_of(small, large), joined(leaf("l", 100_000), leaf("s", 16_000, 16_000)))
+    assert ">= 1" in large.asked[0]
+    small, large = Double("s", keys(*range(1, 960_001, 60))), Double("l", probing)
+    run(catalog_of(small, large), joined(leaf("l", 100_000), leaf("s", 16_000)))
+    assert "t1" in large.asked[0]
+    assert "960" not in large.asked[0]
+
+
 def test_builds_are_fetched_together() -> None:
     both = threading.Barrier(2, timeout=60)
 

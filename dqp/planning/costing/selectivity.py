@@ -279,15 +279,15 @@ def _equally(left: Estimate, right: Estimate, pairs: Pairs) -> float:
     for one, other in pairs:
         mine, theirs = _distinct(left, one), _distinct(right, other)
         if mine < theirs and frozenset((other,)) in right.keys:
-            part *= _referred(mine, theirs, right.rows) / right.rows
+            part *= referred(mine, theirs, right.rows) / right.rows
         elif theirs < mine and frozenset((one,)) in left.keys:
-            part *= _referred(theirs, mine, left.rows) / left.rows
+            part *= referred(theirs, mine, left.rows) / left.rows
         else:
             part /= max(1.0, mine, theirs)
     return part
 
 
-def _referred(values: float, keys: float, rows: float) -> float:
+def referred(values: float, keys: float, rows: float) -> float:
     """The part of the values, all of which are among the keys of a table, that the rows left of the table have. Of a
     table with more keys than values that refer to them, such as a calendar of two centuries, a filter chooses rows that
     are referred to, if it leaves no more than these."""
@@ -309,6 +309,6 @@ def _matched(left: Estimate, right: Estimate, pairs: Pairs, others: float) -> fl
         every = math.prod(_distinct(right, each) for _, each in pairs)
     theirs = max(1.0, min(right.rows, every))
     if len(pairs) == 1 and mine < every and frozenset((pairs[0][1],)) in right.keys:
-        return _referred(mine, every, theirs) * others
+        return referred(mine, every, theirs) * others
     one_of_them: float = 1 - (1 - others) ** max(1.0, right.rows / theirs)
     return min(1.0, theirs / max(mine, every)) * one_of_them

@@ -34,6 +34,7 @@ from dqp.planning.context import EXACT, Context, same_values
 from dqp.planning.costing.cost import ROUND_TRIP, costs
 from dqp.planning.costing.estimates import UNKNOWN, ColumnStatistics
 from dqp.planning.costing.key_lists import LARGEST_PART, NUMBER, most_listed
+from dqp.planning.costing.selectivity import referred
 from dqp.planning.costing.work import Work, indexed
 from dqp.planning.predicates import equality
 
@@ -175,7 +176,7 @@ class _Program:
                 if each.build in read or each.probe in read:
                     continue
                 if self._estimates[each.build].bytes * left[each.build] <= self._limit:
-                    part = self._part(each, left)
+                    part, _ = self._kept(each, left)
                     if part <= LARGEST_PART:
                         steps_of.setdefault(each.build, []).append((each, part))
             if not steps_of:
@@ -192,8 +193,8 @@ class _Program:
         read = [1.0] * len(self._estimates)
         seconds = 0.0
         for each in steps:
-            seconds += NUMBER * min(self._keys(each, one, left) for one, _ in each.reduction.pairs)
-            part = self._part(each, left)
+            part, listing = self._kept(each, left)
+            seconds += listing
             left[each.probe] *= part
             if any(_looked_up(each.reduction.probe.tree, other) for _, other in each.reduction.pairs):
                 read[each.probe] *= part
@@ -206,19 +207,27 @@ class _Program:
     def _keys(self, step: _Step, name: str, left: Sequence[float]) -> float:
         return self._estimates[step.build].values(name, left[step.build])
 
-    def _part(self, step: _Step, left: Sequence[float]) -> float:
-        """The part of the probe's rows that the step keeps."""
+    def _kept(self, step: _Step, left: Sequence[float]) -> tuple[float, float]:
+        """The part of the probe's rows that the step keeps, and the seconds that its list of keys takes: a range that
+        keeps as few takes none."""
         build, probe = self._estimates[step.build], self._estimates[step.probe]
         types = self._context.types
         part = 1.0
+        seconds = 0.0
         for one, other in step.reduction.pairs:
             keys, values = build.columns.get(one, UNKNOWN), probe.columns.get(other, UNKNOWN)
             count = self._keys(step, one, left)
             if count <= UNSURE * most_keys(step.reduction.probe.source, types.get(other, ""), self._context):
-                part = min(part, count / max(1.0, values.distinct or probe.rows * 0.5))
+                distinct = values.distinct or probe.rows * 0.5
+                every = build.keys.get(frozenset((one,)), 0.0)
+                listed = referred(distinct, every, count) if distinct < every else count / max(1.0, distinct)
+                if listed < part:
+                    part, seconds = listed, NUMBER * count
             if keys.low is not None and keys.high is not None:
-                part = min(part, share(keys.low, keys.high, values))
-        return part
+                ranged = share(keys.low, keys.high, values)
+                if ranged <= part:
+                    part, seconds = ranged, 0.0
+        return part, seconds
 
 
 def most_keys(source: str, type: str, context: Context) -> float:
