@@ -163,14 +163,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         data = bytearray()
-        while size := int(self.rfile.readline() or b"0", 16):
-            data += self.rfile.read(size)
+        while size := int(self.rfile.readline() or b"-1", 16):
+            data += self.rfile.read(max(0, size))
             self.rfile.readline()
-            if self.path == "/in/full":
+            if size < 0 or self.path == "/in/full":
                 self.close_connection = True
                 return
         self.rfile.readline()
-        self.server.files[self.path] = bytes(data)  # type: ignore[attr-defined]
+        if self.path != "/in/error":
+            self.server.files[self.path] = bytes(data)  # type: ignore[attr-defined]
         self._answer(500 if self.path == "/in/error" else 201, b"")
 
     def do_GET(self) -> None:

@@ -1,5 +1,5 @@
-"""Deliveries that fail at the beginning, half-way and at the end: the query behind them stops in its database, and each
-activity says which it was."""
+"""Deliveries that fail at the beginning, half-way and at the end: the query behind them stops in its database, each
+activity says which it was, and nothing is left that looks whole."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -35,7 +35,8 @@ ENDLESS = "select generate_series(1, 2000000000) as n, repeat('x', 1000) as text
 FEW = "select n from generate_series(1, 10) as n"
 AFTER = {"beginning": 0, "half-way": 3_000_000, "end": 1 << 40}
 
-Case = tuple[str, DeliveryConfig]
+Case = tuple[str, DeliveryConfig, Callable[[], list[str]]]
+"""The delivery, its configuration, and what it has left at its target."""
 
 
 def account(url: str, **more: object) -> DeliveryConfig:
@@ -52,7 +53,8 @@ def http(stack: ExitStack, directory: Path, when: str) -> Case:
     stack.callback(server.shutdown)
     port = stack.enter_context(Cut(server.server_port, AFTER[when])).port
     url = f"http://127.0.0.1:{port}/in/"
-    return to_url(url + "error"), DeliveryConfig(urls=(url,), private=True, silence=20.0)
+    stored: dict[str, bytes] = server.files  # type: ignore[attr-defined]
+    return to_url(url + "error"), DeliveryConfig(urls=(url,), private=True, silence=20.0), lambda: list(stored)
 
 
 def smtp(stack: ExitStack, directory: Path, when: str) -> Case:
@@ -62,7 +64,8 @@ def smtp(stack: ExitStack, directory: Path, when: str) -> Case:
     settings = MailConfig(
         host="127.0.0.1", port=port, tls="none", senders=("@example.org",), recipients=("@example.org",), bytes=1 << 40
     )
-    return mail(), DeliveryConfig(private=True, silence=20.0, mail=settings)
+    config = DeliveryConfig(private=True, silence=20.0, mail=settings)
+    return mail(), config, lambda: [each.decode() for each in server.messages]
 
 
 def sftp(stack: ExitStack, directory: Path, when: str) -> Case:
@@ -73,7 +76,7 @@ def sftp(stack: ExitStack, directory: Path, when: str) -> Case:
     url = f"sftp://127.0.0.1:{port}/in/"
     target = f'<toGFTP host="127.0.0.1" port="{port}" file="/in/taken"/>'
     body = f'<deliverToGFTP name="d"><fromLocal from="csv"/>{target}</deliverToGFTP>'
-    return body, replace(account(url), known_hosts=server.known_hosts)
+    return body, replace(account(url), known_hosts=server.known_hosts), lambda: whole(server.root)
 
 
 def ftp(stack: ExitStack, directory: Path, when: str) -> Case:
@@ -82,28 +85,37 @@ def ftp(stack: ExitStack, directory: Path, when: str) -> Case:
     server = stack.enter_context(ftp_server(directory, Breaks(AFTER[when]) if when == "half-way" else None))
     port = server if when == "half-way" else stack.enter_context(Cut(server, AFTER[when])).port
     url = f"ftp://127.0.0.1:{port}/in/"
-    return to_url(url + "taken"), account(url)
+    return to_url(url + "taken"), account(url), lambda: whole(directory)
 
 
 def s3(stack: ExitStack, directory: Path, when: str) -> Case:
     """In the end it turns out that there is no such bucket."""
-    endpoint, _ = stack.enter_context(object_store("results"))
+    endpoint, client = stack.enter_context(object_store("failures"))
     after = {**AFTER, "half-way": 30_000_000}[when]  # the first parts have arrived
     port = stack.enter_context(Cut(int(endpoint.rpartition(":")[2]), after)).port
-    url = "s3://results/in/" if when != "end" else "s3://nothing/in/"
-    return to_url(url + "x"), account(url, endpoint=f"http://127.0.0.1:{port}")
+    url = "s3://failures/in/" if when != "end" else "s3://nothing/in/"
+    return (
+        to_url(url + "x"),
+        account(url, endpoint=f"http://127.0.0.1:{port}"),
+        lambda: [each["Key"] for each in client.list_objects_v2(Bucket="failures").get("Contents", [])],
+    )
+
+
+def whole(directory: Path) -> list[str]:
+    """The files, without the parts that a lost connection left: their names say what they are."""
+    return [each.name for each in directory.rglob("*") if each.is_file() and ".part-" not in each.name]
 
 
 def file(stack: ExitStack, directory: Path, when: str) -> Case:
     name = {"beginning": "../x", "half-way": "nowhere/x", "end": "taken"}[when]
     (directory / "taken/by").mkdir(parents=True)
-    return to_file(name), DeliveryConfig(directory=directory)
+    return to_file(name), DeliveryConfig(directory=directory), lambda: whole(directory)
 
 
 def resource_property(stack: ExitStack, directory: Path, when: str) -> Case:
     target = '<resourceProperty name="latest"/>'
     body = f'<deliverToResourceProperty name="d"><input from="csv"/>{target}</deliverToResourceProperty>'
-    return body, DeliveryConfig()
+    return body, DeliveryConfig(), list
 
 
 CASES = [(way, when) for way in (http, smtp, sftp, ftp, s3, file) for when in AFTER]
@@ -122,7 +134,7 @@ def stack() -> Iterator[ExitStack]:
     ids=lambda each: getattr(each, "__name__", each),
 )
 def test_the_query_stops(way: Way, when: str, stack: ExitStack, tmp_path: Path, postgres_url: str) -> None:
-    body, delivery = way(stack, tmp_path, when)
+    body, delivery, left = way(stack, tmp_path, when)
     driver = driver_for(postgres_url)
     stack.callback(driver.close)
     content = query("q", FEW if when == "end" else ENDLESS, "t") + to_csv("c", "t", "csv") + body
@@ -133,6 +145,7 @@ def test_the_query_stops(way: Way, when: str, stack: ExitStack, tmp_path: Path, 
     assert (status["d"], status["request"]) == ("ERROR", "ERROR"), response.decode()
     assert when == "end" or (status["q"], status["c"]) == ("TERMINATED", "TERMINATED"), response.decode()
     assert PASSWORD not in response.decode()
+    assert left() == []
     with psycopg.connect(postgres_url, autocommit=True) as other:
         active = (
             "select count(*) from pg_stat_activity where state = 'active' and pid <> pg_backend_pid() "

@@ -161,6 +161,9 @@ def ftp_server(root: Path, breaks: Breaks | None = None) -> Iterator[int]:
             return int(super().send(data[: 1 << 16]))
 
         def recv(self, size: int) -> bytes:
+            if breaks is not None and breaks.loses and self.get_transmitted_bytes() > breaks.after:
+                super().recv(size)
+                return b""
             self._check()
             return bytes(super().recv(size))
 
@@ -168,7 +171,7 @@ def ftp_server(root: Path, breaks: Breaks | None = None) -> Iterator[int]:
             return breaks is None and bool(super().use_sendfile())
 
         def _check(self) -> None:
-            if breaks is not None and breaks.now(self.get_transmitted_bytes()):
+            if breaks is not None and not breaks.loses and breaks.now(self.get_transmitted_bytes()):
                 raise ConnectionResetError
 
     class Handler(FTPHandler):  # type: ignore[misc,unused-ignore]
@@ -212,10 +215,12 @@ def object_store(bucket: str) -> Iterator[tuple[str, Any]]:
 @dataclass
 class Breaks:
     """Connections that break off, each ``after`` so many bytes, the first ``most`` of those that carry as many.
-    ``meanwhile`` is called the first time."""
+    ``meanwhile`` is called the first time. ``loses``: an FTP server takes the rest
+    and forgets it."""
 
     after: int
     most: int = 1 << 30
+    loses: bool = False
     meanwhile: Callable[[], object] = lambda: None
     count: int = 0
 

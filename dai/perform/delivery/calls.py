@@ -157,6 +157,14 @@ class Call:
         self.check()
 
 
+def _changed(call: Call, position: int) -> TruncatedError:
+    return TruncatedError(
+        f"{call.host!r} broke off after {position:,} bytes. It cannot go on from there: the server does not say which "
+        "version it has, or has another one by now.",
+        hint="Run the document again; it begins with the first byte.",
+    )
+
+
 def going_on(open_at: Callable[[int], Iterator[bytes] | None], call: Call, config: DeliveryConfig) -> Iterator[bytes]:
     """The blocks from ``open_at(0)``. Where they break off, ``open_at`` goes on from the bytes so far; it says None
     where the server cannot, or has another file by now."""
@@ -166,7 +174,7 @@ def going_on(open_at: Callable[[int], Iterator[bytes] | None], call: Call, confi
         try:
             blocks = open_at(position)
             if blocks is None:
-                raise broken or TruncatedError(f"{call.host!r} broke off its answer.")
+                raise _changed(call, position)
             for data in blocks:
                 position, failures = position + len(data), 0
                 if config.bytes and position > config.bytes:

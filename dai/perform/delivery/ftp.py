@@ -47,6 +47,13 @@ class _Session:
         """Size and time of the last change; DataError where the server does not say them."""
         return self.command(f"SIZE {self.file}"), self.command(f"MDTM {self.file}")
 
+    def check_size(self, file: str, transferred: int) -> None:
+        """The end of a data connection looks like that of the file."""
+        with suppress(DataError):  # the server does not say it
+            size = self.command(f"SIZE {file}").split()[-1]
+            if size != str(transferred):
+                raise TruncatedError(f"{self._call.host!r} has {size} bytes; {transferred} were transferred.")
+
     @contextmanager
     def data(self, command: str, position: int = 0) -> Iterator[socket.socket]:
         """The connection for what a command sends. It goes to the address of the server, whatever that says."""
@@ -98,9 +105,12 @@ class FTP:
             with Call(address.host, config, cancellation, _BROKEN) as call:
                 session = _Session(address, call)
                 session.open()
+                size = 0
                 with session.data(f"STOR {part}") as data:
                     for block in blocks:
                         data.sendall(block)
+                        size += len(block)
+                session.check_size(part, size)
                 session.command(f"RNFR {part}")
                 session.command(f"RNTO {session.file}")
         except BaseException:
@@ -132,7 +142,9 @@ class FTP:
 def _blocks(session: _Session, position: int) -> Iterator[bytes]:
     with session.data(f"RETR {session.file}", position) as data:
         while block := data.recv(BLOCK_BYTES):
+            position += len(block)
             yield block
+    session.check_size(session.file, position)
 
 
 def _remove(address: Address, part: str, config: DeliveryConfig) -> None:

@@ -106,7 +106,10 @@ class Objects:
                 if version is None:
                     return None
                 with _translated(call):
-                    rest = loop.wait(_get(store, key, {"range": {"offset": position}, "if_match": version}))
+                    try:
+                        rest = loop.wait(_get(store, key, {"range": {"offset": position}, "if_match": version}))
+                    except exceptions.PreconditionError:
+                        return None
                 return _blocks(rest, loop, call)
 
             yield first.attributes.get("Content-Type", "application/octet-stream"), going_on(open_at, call, config)
