@@ -33,9 +33,11 @@ LONGEST: tuple[str | tuple[str, ...], ...] = (
     "tests/dqp/test_turns.py",
     "tests/test_readme.py",
 )
-SERVERS = {"postgres", "mariadb", "mysql"}
+SERVERS = {"postgres", "mariadb", "mysql", "serve", "shared"}
+"""Fixtures: databases, and the services of tests/api."""
 STARTS = re.compile(
-    r"\b(?:PostgresServer|MariaServer|MySQLServer|ServiceProcess|Popen)\(|from tests\.(?:clusters|faults)\b"
+    r"\b(?:PostgresServer|MariaServer|MySQLServer|ServiceProcess|Popen|background)\("
+    r"|from tests\.(?:clusters|faults|servers\.delivery)\b"
 )
 
 
@@ -48,9 +50,9 @@ def _rank(nodeid: str) -> int:
 
 
 def needs_server(item: pytest.Item) -> bool:
-    """Whether the test has a fixture of a database server, asks for one by the name in a parameter, or stands in a file
-    that starts servers or processes of its own."""
-    if _starts_processes(item.path):
+    """Whether the test has a fixture of a server, asks for one by the name in a parameter, or stands in a file that
+    starts servers or processes of its own."""
+    if _starts_servers(item.path):
         return True
     names = item.fixturenames if isinstance(item, pytest.Function) else ()
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
@@ -59,7 +61,7 @@ def needs_server(item: pytest.Item) -> bool:
 
 
 @cache
-def _starts_processes(path: Path) -> bool:
+def _starts_servers(path: Path) -> bool:
     return "faults" in path.parts or STARTS.search(path.read_text()) is not None
 
 

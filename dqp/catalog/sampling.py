@@ -181,7 +181,7 @@ def _item(column: Column) -> exp.Expression:
 
 def _counted(sample: pa.Table, span: int) -> int:
     """The table's rows: as dense in the whole span of the key as in the blocks."""
-    blocks = sample.group_by("b").aggregate([("k", "min"), ("k", "max"), ("k", "count")]).to_pylist()
+    blocks = sample.group_by("b", use_threads=False).aggregate([("k", "min"), ("k", "max"), ("k", "count")]).to_pylist()
     full = [each for each in blocks if each["k_count"] == BLOCK_ROWS]
     covered = sum(each["k_max"] - each["k_min"] + 1 for each in full)
     dense = len(full) * BLOCK_ROWS * span * len(blocks) // (covered * BLOCKS) if full else 0
@@ -190,9 +190,9 @@ def _counted(sample: pa.Table, span: int) -> int:
 
 def _of(values: Any, blocks: Any, part: float, known: ColumnStatistics) -> tuple[ColumnStatistics, Common]:
     total = len(values)
-    pairs = pa.table({"v": values, "b": blocks}).group_by(["v", "b"]).aggregate([([], "count_all")])
+    pairs = pa.table({"v": values, "b": blocks}).group_by(["v", "b"], use_threads=False).aggregate([([], "count_all")])
     pairs = pairs.filter(pc.is_valid(pairs.column("v")))
-    by_value = pairs.group_by("v").aggregate([("b", "count"), ("count_all", "sum")])
+    by_value = pairs.group_by("v", use_threads=False).aggregate([("b", "count"), ("count_all", "sum")])
     distinct, places = by_value.num_rows, pairs.num_rows
     single = pc.sum(pc.equal(by_value.column("b_count"), 1)).as_py() or 0
     nulls = values.null_count / total

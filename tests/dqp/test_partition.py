@@ -134,7 +134,7 @@ def described() -> Catalog:
     return Catalog.of(actual, dialects=plans.DIALECTS)
 
 
-@pytest.mark.parametrize("batch", range(6))
+@pytest.mark.parametrize("batch", range(4))
 def test_generated_queries(batch: int, oracle: Oracle) -> None:
     catalog = described()
     split = 0

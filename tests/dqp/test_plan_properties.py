@@ -58,7 +58,7 @@ from tests.tpch import PLACEMENTS, QUERIES, Placement, load, qualified, tables
 ALIASES = ("pg", "maria", "lite", "duck")
 ALONE: Mapping[str, Placement] = {alias: dict.fromkeys(next(iter(PLACEMENTS.values())), alias) for alias in ALIASES}
 """All of TPC-H in one source."""
-SEEDS = range(10_000, 10_400)
+SEEDS = range(10_000, 10_200)
 RUN = range(10_400, 10_480)
 
 Case = tuple[Operator, list[Operator], Context]
@@ -203,7 +203,7 @@ def test_what_one_source_can_do_alone_is_one_statement(alias: str) -> None:
             whole += 1
         elif any(refusal(each, dialect) is None for each in before):
             actual.append(f"seed {seed}: {sql}\n  {context.remarks}")
-    assert whole > 10
+    assert whole > 5
     assert not actual, "\n".join(actual)
 
 

@@ -101,7 +101,7 @@ def test_answers_are_whole_or_clearly_refused(
 
 def test_sessions_of_many_users_end(start: Start, database: Database) -> None:
     """Each runs a document as a job and pulls its stream to the end; more than run at once leave half-way."""
-    service = start(resources={"lab": database.server.url}, limits={"session_seconds": 20.0})
+    service = start(resources={"lab": database.server.url}, limits={"session_seconds": 10.0})
     document = stream_document(f"{database.endless} limit {ROWS}")
 
     def user(number: int) -> int:
