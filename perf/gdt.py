@@ -44,7 +44,8 @@ def delivered(database: str, rows: int, rounds: int, *, curve: bool) -> Report:
         f"PostgreSQL, `{SQL % rows}`, blocks of {BLOCKSIZE:,} rows; as WebRowSet a quarter of the rows, with about "
         "as many bytes. *deliverToGDT*: until the activity is done, which is when the other service has read all. "
         "*Client*: pulled from a session in the same blocks and the same format by a client that drops them. "
-        f"Medians of {rounds} rounds, taken in turn."
+        f"Medians of {rounds} rounds, taken in turn. Memory: the most that each service has above what "
+        "it has before a delivery. As many bytes arrive as the client gets (checked)."
     )
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         target = ServiceProcess(Path(directory) / "target", {"pg": database}, workers=1)
@@ -63,7 +64,9 @@ def delivered(database: str, rows: int, rounds: int, *, curve: bool) -> Report:
             sql = SQL % (rows if form == "arrow" else rows // 4)
             size = pull(here, sql, BLOCKSIZE, form)
             with growth(source, target) as grown:
-                deliver(here, there, sql, BLOCKSIZE, form)
+                arrived = deliver(here, there, sql, BLOCKSIZE, form)
+            if abs(arrived - size) > size / 1000:  # rows do not always come in the same batches
+                raise AssertionError(f"{name}: {arrived:,} bytes arrived, a client gets {size:,}")
             cases: dict[str, Callable[[], object]] = {
                 "deliverToGDT": partial(deliver, here, there, sql, BLOCKSIZE, form),
                 "client": partial(pull, here, sql, BLOCKSIZE, form),
@@ -149,8 +152,8 @@ def pull(here: Resource, sql: str, size: int, form: str) -> int:
 READ = document(activity("inputStream", element("toLocal", name="came"), name="in"))
 
 
-def deliver(here: Resource, there: Resource, sql: str, size: int, form: str) -> None:
-    """Until the delivery is done, the other service having read all."""
+def deliver(here: Resource, there: Resource, sql: str, size: int, form: str) -> int:
+    """Until the delivery is done, the other service having read all; the bytes that it read."""
     with there.session() as session, ThreadPoolExecutor(1) as pool:
         reading = pool.submit(_dropped, there, session.id)
         url = f"{there.service.url}/sessions/{session.id}"
@@ -160,13 +163,11 @@ def deliver(here: Resource, there: Resource, sql: str, size: int, form: str) -> 
         job.wait()
         if job.error is not None:
             raise job.error
-        reading.result()
+        return reading.result()
 
 
-def _dropped(there: Resource, session: str) -> None:
-    result = there.perform(READ, session=session, output="came")
-    for _ in result.chunks():
-        continue
+def _dropped(there: Resource, session: str) -> int:
+    return sum(len(chunk) for chunk in there.perform(READ, session=session, output="came").chunks())
 
 
 @contextmanager
