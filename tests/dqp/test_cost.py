@@ -134,6 +134,18 @@ def test_a_key_of_two_columns_is_not_two_keys() -> None:
     assert Estimator().rows(tree) == pytest.approx(5000, rel=0.01)  # those of other are among those of pair
 
 
+def test_rows_of_the_same_key_agree_in_other_columns_too() -> None:
+    columns = tuple(
+        Column(name, "INTEGER", distinct=distinct) for name, distinct in (("a", 100.0), ("b", 100.0), ("c", 50.0))
+    )
+    sales = Table("pg", "sales", columns, keys=(("a", "b"),), rows=5000.0)
+    returns = Table("pg", "returns", columns, keys=(("a", "b"),), rows=500.0)
+    over = Catalog.of([sales, returns])
+
+    tree = bind("select 1 from pg.sales s join pg.returns r on s.a = r.a and s.b = r.b and s.c = r.c", over).tree
+    assert Estimator().rows(tree) == pytest.approx(500, rel=0.01)
+
+
 LINES = Table(
     "pg",
     "lines",

@@ -267,6 +267,9 @@ def _joining(left: Estimate, right: Estimate, pairs: Pairs) -> float:
     if mine or theirs:
         # The key has all values of the other side.
         several = max(1.0, left.keys.get(mine, 1.0), right.keys.get(theirs, 1.0))
+        if all((one in mine) == (other in theirs) for one, other in pairs):
+            # Rows of the same key are about one thing, as a sale and its return are: they agree in other columns, too.
+            return 1.0 / several
         return _equally(left, right, [(a, b) for a, b in pairs if a not in mine and b not in theirs]) / several
     # Columns are not independent if one determines another.
     one = min(left.rows, math.prod(_distinct(left, each) for each, _ in pairs))
