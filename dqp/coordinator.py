@@ -29,7 +29,7 @@ from dqp.algebra.operators import Names, Operator, identifiers
 from dqp.binding.binder import Bound, bind
 from dqp.binding.parameters import Parameters, spelled
 from dqp.catalog.catalog import Catalog
-from dqp.catalog.diagnosis import point
+from dqp.catalog.diagnosis import pointed
 from dqp.catalog.uploads import Uploads
 from dqp.errors import ChangedError
 from dqp.execution.execution import Execution
@@ -210,7 +210,7 @@ class Coordinator:
     ) -> tuple[Stream, Running | None]:
         """As ``query``, with the query under way; None for an EXPLAIN. ``begun`` is called before anything is asked,
         with the execution that says how far it is."""
-        with _pointed(sql):
+        with pointed(sql):
             planned = self.plan(sql, parameters, cancellation=cancellation)
             form = planned.bound.form
             if form is not None:
@@ -219,8 +219,7 @@ class Coordinator:
                 lines = getattr(explanation, form).split("\n")
                 return table_stream(pa.table({"plan": pa.array(lines, pa.string())}), batch_rows), None
             running = self._started(sql, parameters, cancellation, begun, batch_rows=batch_rows)
-        stream = running.stream
-        return Stream(stream.schema, _told(stream, sql), stream.close), running
+        return running.stream, running
 
     def _started(
         self,
@@ -271,7 +270,7 @@ class Coordinator:
             raise
         stream = running.stream
         close = partial(_finish, stream, execution)
-        rows = _finishing(stream, execution, partial(self._learn, running, begin))
+        rows = _finishing(stream, execution, planned.sql, partial(self._learn, running, begin))
         return replace(running, stream=Stream(stream.schema, rows, close))
 
     def _learn(self, running: Running, begin: float) -> None:
@@ -318,7 +317,7 @@ class Coordinator:
         begun: Begun = _unwatched,
     ) -> Explanation:
         """The plan of the query; with ``analyze`` the query runs to its end, and the plan has the measurements, too."""
-        with _pointed(sql):
+        with pointed(sql):
             return self._explained(sql, parameters, analyze, cancellation, begun)
 
     def _explained(
@@ -363,9 +362,9 @@ class Coordinator:
         self.catalog.close()
 
 
-def _finishing(stream: Stream, execution: Execution, ended: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+def _finishing(stream: Stream, execution: Execution, sql: str, ended: Callable[[], None]) -> Iterator[pa.RecordBatch]:
     """The stream; at its end ``ended`` is called. Then, at its failure or when it is closed, the execution closes."""
-    with execution, stream:
+    with pointed(sql), execution, stream:
         yield from stream
         ended()
 
@@ -374,21 +373,6 @@ def _finish(stream: Stream, execution: Execution) -> None:
     """Where nobody pulled, the stream is still to be closed."""
     with execution, stream:
         pass
-
-
-def _told(stream: Stream, sql: str) -> Iterator[pa.RecordBatch]:
-    with _pointed(sql), stream:
-        yield from stream
-
-
-@contextmanager
-def _pointed(sql: str) -> Iterator[None]:
-    """A value that does not fit is pointed at in the query."""
-    try:
-        yield
-    except DataError as error:
-        point(sql, error)
-        raise
 
 
 @contextmanager

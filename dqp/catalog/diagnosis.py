@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 from dai.drivers.duckdb.syntax import SYNTAX
@@ -98,7 +99,17 @@ def explained(
     return StatementError(message[:_ELLIPSIS], sql=sql, position=fault.position, hint=hint)
 
 
-def point(sql: str, error: DataError) -> None:
+@contextmanager
+def pointed(sql: str) -> Iterator[None]:
+    """A value that does not fit is pointed at in the query."""
+    try:
+        yield
+    except DataError as error:
+        _point(sql, error)
+        raise
+
+
+def _point(sql: str, error: DataError) -> None:
     """Adds to the error of a value that does not fit a type the place in the SQL, if only one is possible: the only
     place that names the column, or the cast text itself."""
     match = _UNFIT.fullmatch(error.detail) if len(error.detail) <= _LONGEST else None

@@ -395,15 +395,3 @@ class Execution:
 
 def _part(name: str, of: Measurement) -> Part:
     return Part(name, of.state, of.rows, of.bytes, round(of.seconds, 6))
-
-
-def named(error: DaiError, source: str) -> DaiError:
-    """The same error, its text saying which source it comes from."""
-    renamed = copy(error)
-    detail = error.detail or error.title
-    if not detail.startswith(f"{source}: "):
-        renamed.detail = f"{source}: {detail}"
-        renamed.args = (renamed.detail,)
-    renamed.extra = {**error.extra, "source": source}
-    renamed.__cause__, renamed.__traceback__ = error.__cause__, error.__traceback__
-    return renamed

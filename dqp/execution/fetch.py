@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -40,7 +41,7 @@ from dqp.algebra.operators import (
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import Source
 from dqp.execution.arriving import OTHER_COLUMNS, Arriving
-from dqp.execution.execution import Execution, Measure, named
+from dqp.execution.execution import Execution, Measure
 from dqp.execution.second_chance import overtakable
 from dqp.planning.splitting import divided
 from dqp.sql import dialects
@@ -130,7 +131,7 @@ def _statement(tree: Operator, source: Source) -> Statement:
     try:
         return dialects.statement(tree, source.dialect)
     except LOST as error:
-        raise named(error, source.alias) from error
+        raise _of_source(error, source.alias) from error
 
 
 def scans_of(tree: Operator) -> Iterator[Scan]:
@@ -276,14 +277,14 @@ def direct(remote: Remote, catalog: Catalog, execution: Execution, lost: Lost) -
 
 def _named(error: DaiError, alias: str, sql: str) -> DaiError:
     """The error with its source; in the dialect's words where its own SQL is the cause."""
-    return named(explained(error, sql), alias)
+    return _of_source(explained(error, sql), alias)
 
 
 def _renamed(stream: Stream, place: Place, cancellation: Cancellation, lost: Lost) -> Stream:
     alias, names = place.source.alias, [each for each, _ in place.statement.columns]
     if len(names) != len(stream.schema.types):
         stream.close()
-        raise named(InternalError(OTHER_COLUMNS), alias)
+        raise _of_source(InternalError(OTHER_COLUMNS), alias)
     schema = pa.schema(list(zip(names, stream.schema.types, strict=True)))
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -298,3 +299,15 @@ def _renamed(stream: Stream, place: Place, cancellation: Cancellation, lost: Los
             raise _named(error, alias, place.statement.sql) from error
 
     return Stream(schema, batches(), stream.close)
+
+
+def _of_source(error: DaiError, source: str) -> DaiError:
+    """The same error, its text saying which source it comes from."""
+    renamed = copy(error)
+    detail = error.detail or error.title
+    if not detail.startswith(f"{source}: "):
+        renamed.detail = f"{source}: {detail}"
+        renamed.args = (renamed.detail,)
+    renamed.extra = {**error.extra, "source": source}
+    renamed.__cause__, renamed.__traceback__ = error.__cause__, error.__traceback__
+    return renamed
