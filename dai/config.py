@@ -99,6 +99,17 @@ class LimitsConfig:
     result_bytes: int = 16 << 30
 
 
+@dataclass(frozen=True, kw_only=True)
+class IdentityConfig:
+    """Who may ask. ``methods`` say who asks, in this order; without any nobody is asked, and the service listens on
+    loopback only. ``anonymous``: whoever sends no credentials is served all the same, also beyond loopback. A token
+    that was looked up is good for ``kept_seconds`` without looking again."""
+
+    methods: tuple[str, ...] = ()
+    anonymous: bool = False
+    kept_seconds: float = field(default=5.0, metadata={"most": 3600})
+
+
 DELIVERY_SCHEMES = ("http", "https", "ftp", "sftp", "s3")
 """Of the addresses that deliveries may be allowed."""
 MAIL_TLS = ("starttls", "tls", "none")
@@ -107,14 +118,15 @@ MAIL_TLS = ("starttls", "tls", "none")
 @dataclass(frozen=True, kw_only=True)
 class AccountConfig:
     """Credentials for the addresses that begin with ``url``: ``user`` and ``password``, or the file of a private
-    ``key`` (sftp). For an object store ``user`` is the name of the access key, ``password`` the key; ``endpoint`` and
-    ``region`` say where the store is."""
+    ``key`` (sftp); or a bearer ``token`` (http, https). For an object store ``user`` is the name of the access key,
+    ``password`` the key; ``endpoint`` and ``region`` say where the store is."""
 
     name: str
     url: str
     user: str = ""
     password: str | None = field(default=None, repr=False)
     key: Path | None = None
+    token: str | None = field(default=None, repr=False)
     endpoint: str | None = None
     region: str = "us-east-1"
 
@@ -212,6 +224,7 @@ class Config:
 
     service: ServiceConfig = ServiceConfig()
     limits: LimitsConfig = LimitsConfig()
+    identity: IdentityConfig = IdentityConfig()
     delivery: DeliveryConfig = DeliveryConfig()
     resources: Mapping[str, ResourceConfig] = field(default_factory=dict)
     federations: Mapping[str, FederationConfig] = field(default_factory=dict)
@@ -253,6 +266,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
             hint = 'It looks like hosts = ["data.example.org"].'
             raise ConfigurationError(f"service.hosts: {each!r} is no host name.", hint=hint)
     limits = section(LimitsConfig, "limits", merged.get("limits", {}), base)
+    identity = section(IdentityConfig, "identity", merged.get("identity", {}), base)
     delivery = _delivery(dict(merged.get("delivery", {})), base, environment)
     resources = {}
     for name, value in _named(merged, "resources"):
@@ -268,13 +282,19 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
             raise ConfigurationError(f"[roles.{name}]: there is a resource of this name already.")
         roles[name] = RoleConfig(name=name, content=value, base=base)
     return Config(
-        service=service, limits=limits, delivery=delivery, resources=resources, federations=federations, roles=roles
+        service=service,
+        limits=limits,
+        identity=identity,
+        delivery=delivery,
+        resources=resources,
+        federations=federations,
+        roles=roles,
     )
 
 
 def _delivery(values: dict[str, Any], base: Path, environment: Mapping[str, str]) -> DeliveryConfig:
-    def password(where: str, value: str | None) -> str | None:
-        return None if value is None else secret(value, f"{where}.password", environment, base)
+    def referred(where: str, value: str | None) -> str | None:
+        return None if value is None else secret(value, where, environment, base)
 
     def address(where: str, value: Any) -> None:
         if not isinstance(value, str) or not value.startswith(tuple(f"{each}://" for each in DELIVERY_SCHEMES)):
@@ -288,7 +308,8 @@ def _delivery(values: dict[str, Any], base: Path, environment: Mapping[str, str]
             raise ConfigurationError(f"[{place}] needs url, the beginning of the addresses that it is for.")
         account = section(AccountConfig, place, each, base, name=name)
         address(f"{place}.url", account.url)
-        accounts[name] = dataclasses.replace(account, password=password(place, account.password))
+        password, token = (referred(f"{place}.{each}", getattr(account, each)) for each in ("password", "token"))
+        accounts[name] = dataclasses.replace(account, password=password, token=token)
     mail: MailConfig | None = None
     if "mail" in values:
         where = "delivery.mail"
@@ -299,7 +320,7 @@ def _delivery(values: dict[str, Any], base: Path, environment: Mapping[str, str]
             raise ConfigurationError(f"{where}.tls is one of {', '.join(MAIL_TLS)}, not {mail.tls!r}.")
         if mail.user and mail.tls == "none":
             raise ConfigurationError(f"{where}: a user name needs TLS.", hint='Set tls = "starttls".')
-        mail = dataclasses.replace(mail, password=password(where, mail.password))
+        mail = dataclasses.replace(mail, password=referred(f"{where}.password", mail.password))
     rest = {name: value for name, value in values.items() if name not in ("accounts", "mail")}
     delivery: DeliveryConfig = section(DeliveryConfig, "delivery", rest, base, accounts=accounts, mail=mail)
     for url in delivery.urls:

@@ -12,6 +12,7 @@
     │  │  └─ EncodingError      cannot-encode           400   a value the format cannot carry, with column and row
     │  ├─ ConfigurationError    bad-configuration       500   found at start, never because of a request
     │  └─ MissingDependencyError  missing-dependency    500   an optional package is not installed
+    ├─ UnauthenticatedError     unauthenticated         401   nobody who is known asks
     ├─ DeniedError              denied                  403
     ├─ NotFoundError            not-found               404
     ├─ MethodError              method-not-allowed      405
@@ -178,6 +179,10 @@ class ConfigurationError(RequestError):
 
 class MissingDependencyError(RequestError):
     code, status, title = "missing-dependency", 500, "An optional package is not installed"
+
+
+class UnauthenticatedError(DaiError):
+    code, status, title = "unauthenticated", 401, "Not identified"
 
 
 class DeniedError(DaiError):

@@ -36,13 +36,15 @@ LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
 class SourceSettings:
     """Tables are ``alias.table``. One of ``url`` (a resource of a data service), ``resource`` (of this service) and
     ``database`` (an SQLAlchemy URL, in this process; it may hold a password and is never printed). ``replicas``: URLs
-    of resources that have the same tables."""
+    of resources that have the same tables. ``token``: what the services at ``url`` and ``replicas`` know this
+    federation by."""
 
     alias: str
     url: str | None = None
     resource: str | None = None
     database: str | None = field(default=None, repr=False)
     replicas: tuple[str, ...] = ()
+    token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,7 @@ class _Source:
     resource: str | None = None
     database: str | None = None
     password: str | None = None
+    token: str | None = None
     replicas: tuple[str, ...] = ()
 
 
@@ -153,6 +156,10 @@ def parse(
     if not settings.evaluators or not all(isinstance(each, str) for each in settings.evaluators):
         raise ConfigurationError(f"{dot}evaluators must be a list of texts, at least one.", hint='["local"]')
     sources = _sources(document.get("sources", ()), f"{dot}sources", base, environment, served)
+    if settings.evaluators != ("local",) and any(each.token is not None for each in sources):
+        raise ConfigurationError(
+            f"{dot}evaluators: a source with a token is read by this process alone.", hint='Set evaluators = ["local"].'
+        )
     aliases = {each.alias.casefold() for each in sources}
     return dataclasses.replace(
         settings,
@@ -213,6 +220,11 @@ def _source(section: _Source, place: str, base: Path, environment: Mapping[str, 
         )
     if section.password is not None and section.database is None:
         raise ConfigurationError(f"{place}: a password goes with a database only.")
+    token = None
+    if section.token is not None:
+        if url is None:
+            raise ConfigurationError(f"{place}: a token goes with a service or a url only.")
+        token = config.secret(section.token, f"{place}.token", environment, base)
     database = None
     if section.database is not None:
         password = None
@@ -223,7 +235,9 @@ def _source(section: _Source, place: str, base: Path, environment: Mapping[str, 
     for key, address in (("url", url), *(("replicas", each) for each in section.replicas)):
         if address is not None:
             _check_address(address, f"{place}.{key}")
-    return SourceSettings(alias=section.alias, url=url, resource=resource, database=database, replicas=section.replicas)
+    return SourceSettings(
+        alias=section.alias, url=url, resource=resource, database=database, replicas=section.replicas, token=token
+    )
 
 
 def _check_address(address: Any, where: str) -> None:

@@ -41,7 +41,7 @@ class ServiceProcess:
     """A service in front of ``resources`` (name to URL), with its files in ``directory``, its temporary ones included.
     ``federations``: by name, alias to what its source is (``resource`` or ``url``), with ``evaluators``.
     ``roles``: by name, their keys. ``collections``: resources of XML collections, by name. ``delivery``: addresses to
-    which it may deliver.
+    which it may deliver. ``identity``: methods by which it knows its callers.
 
     Killed or stopped it can be started again: the same port, the same state. ``largest_file``: bytes after which it
     finds the disk full, 0 for no such limit.
@@ -59,6 +59,7 @@ class ServiceProcess:
     roles: Mapping[str, str] = field(default_factory=dict)
     collections: Mapping[str, str] = field(default_factory=dict)
     delivery: Sequence[str] = ()
+    identity: Sequence[str] = ()
     workers: int = WORKERS
     port: int = field(init=False, default_factory=free_port)
     process: psutil.Popen | None = field(init=False, default=None)
@@ -86,7 +87,13 @@ class ServiceProcess:
         lines += [f"workers = {self.workers}"]
         lines += [f'results_directory = "{self.results_directory}"', "[limits]"]
         lines += [f"{name} = {value}" for name, value in self.limits.items()]
-        lines += ["[delivery]", f"urls = {list(self.delivery)}", "private = true"]
+        lines += [
+            "[identity]",
+            f"methods = {list(self.identity)}",
+            "[delivery]",
+            f"urls = {list(self.delivery)}",
+            "private = true",
+        ]
         for name, url in self.resources.items():
             lines += [f"[resources.{name}]", f'url = "{url}"', f"pool_size = {self.pool_size}"]
         for name, store in self.collections.items():

@@ -56,7 +56,13 @@ class _Application(FastAPI):
         service: Service | None = self.state.service
         if service is None:
             return app
-        return AccessMiddleware(app, names=self.state.names, metrics=service.metrics, problems=service.problems)
+        return AccessMiddleware(
+            app,
+            names=self.state.names,
+            metrics=service.metrics,
+            problems=service.problems,
+            identification=service.identification,
+        )
 
     def openapi(self) -> dict[str, Any]:
         """Without what FastAPI documents but our exception handlers never answer."""

@@ -14,6 +14,7 @@ from dai.api.requests.body import Body
 from dai.api.requests.head import listed
 from dai.api.requests.parameters import Text
 from dai.api.service import Service
+from dai.security.identity import Caller
 from dai.service.resources import Resource
 
 
@@ -22,17 +23,30 @@ async def _service(request: Request) -> Service:
     return service
 
 
+def resource_of(request: Request, name: str) -> Resource:
+    """NotFoundError for a resource that is not there, DeniedError for one that the caller may not ask."""
+    service: Service = request.app.state.service
+    resource = service.resources.named(name)
+    access: Access = request.state.access
+    access.caller.check(name)
+    return resource
+
+
 TheService = Annotated[Service, Depends(_service)]
 
 
 async def _resource(request: Request, resource: Annotated[Text, Path()]) -> Resource:
-    service: Service = request.app.state.service
-    return service.resources.named(resource)
+    return resource_of(request, resource)
 
 
 async def _access(request: Request) -> Access:
     access: Access = request.state.access
     return access
+
+
+async def _caller(request: Request) -> Caller:
+    access: Access = request.state.access
+    return access.caller
 
 
 async def _accept(request: Request) -> str | None:
@@ -44,6 +58,7 @@ async def _body(request: Request) -> Body:
 
 
 NamedResource = Annotated[Resource, Depends(_resource)]
+TheCaller = Annotated[Caller, Depends(_caller)]
 TheAccess = Annotated[Access, Depends(_access)]
 Accept = Annotated[str | None, Depends(_accept)]
 TheBody = Annotated[Body, Depends(_body)]

@@ -30,12 +30,14 @@ from dai.errors import (
     ParameterError,
     RangeError,
     SlowRequestError,
+    UnauthenticatedError,
 )
 from dai.perform.response import MEDIA_TYPE, failure
 
 PROBLEM = "application/problem+json"
 ALWAYS: tuple[type[DaiError], ...] = (
     ParameterError,
+    UnauthenticatedError,
     DeniedError,
     HeadTooLargeError,
     InternalError,
@@ -93,6 +95,8 @@ def response(error: DaiError, id: str) -> Response:
 def headers_of(error: DaiError) -> dict[str, str]:
     """What an answer with this error says in its head."""
     match error:
+        case UnauthenticatedError():
+            return {"WWW-Authenticate": 'Bearer realm="dai"'}
         case BusyError() | BackPressureError():
             return {"Retry-After": str(error.retry_after)}
         case SlowRequestError():

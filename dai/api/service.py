@@ -26,6 +26,7 @@ from dai.config import Config
 from dai.errors import CancelledError, DaiError, DatabaseUnavailableError
 from dai.formats import FORMATS
 from dai.perform.parser import query
+from dai.security.identity import Caller, Identification, StoredToken
 from dai.service.identities import ALONE
 from dai.service.jobs import Jobs
 from dai.service.resources import Resource, Resources
@@ -120,6 +121,7 @@ class Service:
         self.rendering = ThreadPoolExecutor(4, thread_name_prefix="render")
         self.metrics = Metrics(member.counters if member is not None else None)
         self.problems = Problems()
+        self.identification = Identification(config.identity, self._token)
         self.working: set[Work] = set()
         interrupted = self.jobs.recover()
         if interrupted:
@@ -134,6 +136,9 @@ class Service:
         self._stop = threading.Event()
         self._reaper = threading.Thread(target=self._reap, name="reaper", daemon=True)
         self._reaper.start()
+
+    async def _token(self, id: str) -> StoredToken | None:
+        return await asyncio.get_running_loop().run_in_executor(self.control, self.store.token_of, id)
 
     def _tally(self, name: str) -> Tally | None:
         """What all workers count together; None where there is one."""
@@ -246,12 +251,12 @@ class Service:
         """That of the activities of the jobs which other workers run, by job."""
         return {each["job"]: each["activities"] for each in await self._of_others(PROGRESS)}
 
-    async def problem(self, id: str) -> bytes | None:
-        """Why the answer with that id broke off, whichever worker gave it."""
-        if (problem := self.problems.of(id)) is not None:
-            return problem
-        answers = await self._of_others(PROBLEM + id)
-        return str(answers[0]).encode() if answers else None
+    async def problem(self, id: str, caller: Caller) -> bytes | None:
+        """Why the answer with that id broke off, whichever worker gave it; None where the caller does not see it."""
+        if (kept := self.problems.of(id)) is None:
+            answers = await self._of_others(PROBLEM + id)
+            kept = (str(answers[0][0]).encode(), str(answers[0][1])) if answers else None
+        return kept[0] if kept is not None and caller.sees(kept[1]) else None
 
     async def _of_others(self, question: str) -> list[Any]:
         answers: list[Any] = await self.member.peers.ask(question) if self.member is not None else []
@@ -263,8 +268,8 @@ class Service:
             return [[each.name, each.help, each.value, each.labels] for each in self._gauges()]
         if question == PROGRESS:
             return [{"job": id, "activities": activities} for id, activities in self.jobs.progress().items()]
-        problem = self.problems.of(question.removeprefix(PROBLEM))
-        return [] if problem is None else [problem.decode()]
+        kept = self.problems.of(question.removeprefix(PROBLEM))
+        return [] if kept is None else [[kept[0].decode(), kept[1]]]
 
     def woken(self) -> None:
         """Another worker has left places, or room for blocks."""

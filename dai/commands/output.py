@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +38,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def add_server(parser: argparse.ArgumentParser) -> None:
     """--server."""
     parser.add_argument("--server", default=SERVER, metavar="URL", help="the data service (default: %(default)s)")
+
+
+def token() -> str | None:
+    """DAI_TOKEN, by which the service knows the caller. It is no argument: those of a process everybody may see."""
+    return os.environ.get("DAI_TOKEN") or None
 
 
 def positive(text: str) -> int:

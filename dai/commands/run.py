@@ -103,7 +103,8 @@ def greeting(config: Config, url: str) -> str:
     if config.service.loopback:
         lines.append(f"The HTTP API is described at {url}/docs. This machine only. Ctrl-C stops it.")
     else:
-        lines.append("It listens beyond this machine, and everybody who reaches it may ask: it knows no callers yet.")
+        whoever = "known callers" if config.identity.methods and not config.identity.anonymous else "everybody"
+        lines.append(f"It listens beyond this machine, without encryption of its own, and answers {whoever}.")
     return "\n".join(lines)
 
 

@@ -46,6 +46,7 @@ from dai.perform.graph import EndPoint
 from dai.perform.parser import DocumentLimits, Perform, parse, query
 from dai.perform.pipeline import Environment, Running
 from dai.perform.progress import Report
+from dai.security.identity import Caller
 from dai.service.results import Results, Writer
 from dai.service.sessions import Request, Session, Sessions
 from dai.service.store import Job, Store
@@ -220,16 +221,19 @@ class Jobs:
         self.store.remove(id)
         self.results.remove(id)
 
-    def get(self, id: str) -> Job:
-        """The job with its present progress. Raises NotFoundError if there is none."""
+    def get(self, id: str, caller: Caller | None = None) -> Job:
+        """The job with its present progress. Raises NotFoundError if there is none, or none that the ``caller``
+        sees."""
         job = self.store.get(id)
-        if job is None:
+        if job is None or not (caller is None or caller.sees(job.owner)):
             raise NotFoundError(f"There is no job {id!r}; it may have been destroyed.", hint="GET /jobs lists them.")
         return self._with_progress(job)
 
-    def listed(self, phases: frozenset[str] = frozenset(), limit: int | None = None) -> list[Job]:
-        """The jobs, newest first, without their requests."""
-        return [self._with_progress(job) for job in self.store.listed(phases, limit)]
+    def listed(
+        self, phases: frozenset[str] = frozenset(), limit: int | None = None, owner: str | None = None
+    ) -> list[Job]:
+        """The jobs, newest first, without their requests; those of an ``owner``, who may be nobody, or all."""
+        return [self._with_progress(job) for job in self.store.listed(phases, limit, owner)]
 
     def set_destruction(self, id: str, when: float) -> Job:
         """Sets the time when the job and its results are destroyed."""

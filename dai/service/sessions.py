@@ -26,6 +26,7 @@ from dai.formats import FORMATS
 from dai.perform.activity import Activity
 from dai.perform.graph import takes_tuples
 from dai.plugins import nearest
+from dai.security.identity import Caller
 from dai.service.identities import ALONE, Identities
 from dai.streams.cancellation import Cancellation
 from dai.streams.mailbox import Budget, Mailbox
@@ -45,6 +46,8 @@ class Session:
     def __init__(self, sessions: Sessions, timeout: float, explicit: bool) -> None:
         self.id = sessions.identities.new()
         self.timeout, self.explicit = timeout, explicit
+        self.owner: str | None = None
+        """The caller who made it; nobody in particular where it is None."""
         self.created = time.time()
         self.ended = False
         self.budget = Budget(sessions.session_bytes, within=sessions.budget)
@@ -271,14 +274,19 @@ class Sessions:
         self._lock = threading.Lock()
         self._known: dict[str, Session] = {}
 
-    def implicit(self) -> Session:
+    def implicit(self, owner: str | None = None) -> Session:
         """A session for one request, which others see from its first stream on."""
-        return Session(self, self.timeout, explicit=False)
+        session = Session(self, self.timeout, explicit=False)
+        session.owner = owner
+        return session
 
-    def create(self, timeout: float | None = None, attributes: Mapping[str, Any] | None = None) -> Session:
+    def create(
+        self, timeout: float | None = None, attributes: Mapping[str, Any] | None = None, owner: str | None = None
+    ) -> Session:
         """Creates an explicit session, which ends ``timeout`` seconds after its last use (at most the configured time,
         which is also the default). Raises BusyError if there are too many."""
         session = Session(self, self.timeout if timeout is None else timeout, explicit=True)
+        session.owner = owner
         session.change(attributes or {})
         self.register(session)
         return session
@@ -291,15 +299,16 @@ class Sessions:
                 raise BusyError(f"The service has {self.limit} sessions already, which is the limit.", retry_after=10)
             self._known[session.id] = session
 
-    def get(self, id: str) -> Session:
-        """The session of that id; counts as a use. Raises NotFoundError if there is none any more."""
+    def get(self, id: str, caller: Caller | None = None) -> Session:
+        """The session of that id; counts as a use. Raises NotFoundError if there is none any more, or none that the
+        ``caller`` sees."""
         session = self._known.get(id)
         if session is None and not self.identities.owns(id):
             raise ConflictError(
                 f"Session {id!r} is in another process of the service than this resource.",
                 hint="POST /sessions makes one that all resources can use.",
             )
-        if session is None or session.ended:
+        if session is None or session.ended or not (caller is None or caller.sees(session.owner)):
             raise NotFoundError(f"There is no session {id!r}; it may have ended.", hint="POST /sessions makes one.")
         session.touch()
         return session

@@ -26,6 +26,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from dai.errors import ConfigurationError, DatabaseUnavailableError
+from dai.security.identity import StoredToken
 
 log = logging.getLogger("dai.service.store")
 
@@ -61,6 +62,19 @@ _services = sa.Table(
     sa.Column("process", sa.Integer, nullable=False),
     sa.Column("machine", sa.String(100), nullable=False),
     sa.Column("began", sa.String(40), nullable=False),
+)
+
+_tokens = sa.Table(
+    "dai_tokens",
+    _metadata,
+    sa.Column("id", sa.String(16), primary_key=True),
+    sa.Column("service", sa.String(200), nullable=False, index=True),
+    sa.Column("name", sa.String(200), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("created", sa.Double, nullable=False),
+    sa.Column("expires", sa.Double, nullable=False),
+    sa.Column("resources", sa.JSON, nullable=False),
+    sa.Column("administrator", sa.Boolean, nullable=False),
 )
 
 LEASE_SECONDS = 30.0
@@ -203,6 +217,24 @@ class Store:
                 )
         self._renewed = began
 
+    def add_token(self, token: StoredToken) -> None:
+        self._run(_tokens.insert().values(service=self.service, **asdict(token)))
+
+    def token_of(self, id: str) -> StoredToken | None:
+        rows = self._run(sa.select(_tokens).where(_tokens.c.id == id, _tokens.c.service == self.service))
+        return _token(rows[0]) if rows else None
+
+    def tokens(self) -> list[StoredToken]:
+        """All of the service, the newest first."""
+        query = sa.select(_tokens).where(_tokens.c.service == self.service)
+        return [_token(row) for row in self._run(query.order_by(_tokens.c.created.desc()))]
+
+    def remove_token(self, id: str) -> bool:
+        """Whether there was one."""
+        removed = _tokens.delete().where(_tokens.c.id == id, _tokens.c.service == self.service)
+        with self._begin() as connection:
+            return bool(connection.execute(removed).rowcount)
+
     def add(self, job: Job) -> None:
         self._run(_jobs.insert().values(**asdict(job)))
 
@@ -210,10 +242,13 @@ class Store:
         rows = self._run(sa.select(_jobs).where(_jobs.c.id == id, self._own()))
         return _job(rows[0]) if rows else None
 
-    def listed(self, phases: Iterable[str] = (), limit: int | None = None) -> list[Job]:
-        """The jobs, newest first, without their requests, which may be large."""
+    def listed(self, phases: Iterable[str] = (), limit: int | None = None, owner: str | None = None) -> list[Job]:
+        """The jobs, newest first, without their requests, which may be large; those of an ``owner``, who may be nobody
+        (an empty name), or all."""
         columns = [each for each in _jobs.c if each.name != "request"]
         query = sa.select(*columns).where(self._own())
+        if owner is not None:
+            query = query.where(sa.func.coalesce(_jobs.c.owner, "") == owner)
         if chosen := list(phases):
             query = query.where(_jobs.c.phase.in_(chosen))
         rows = self._run(query.order_by(_jobs.c.created.desc(), _jobs.c.id).limit(limit))
@@ -367,6 +402,12 @@ def _prepare_sqlite(connection: Any, _: Any) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
+
+
+def _token(row: Any) -> StoredToken:
+    values = dict(row._mapping)
+    del values["service"]
+    return StoredToken(**values | {"resources": tuple(values["resources"])})
 
 
 def _job(row: Any) -> Job:

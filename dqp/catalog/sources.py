@@ -159,6 +159,7 @@ class ServiceSource(Source):
         options: Options | None = None,
         liveness_timeout: float = PATIENCE,
         alone: bool = True,
+        token: str | None = None,
     ) -> None:
         base, name = parted(url)
         if name is None:
@@ -168,7 +169,7 @@ class ServiceSource(Source):
         self.alias, self.replica_of = alias, replica_of
         self._path = f"/resources/{quote(name, safe='')}"
         self.address = base + self._path
-        options = options or Options(read=STATEMENT_SECONDS, busy_only=not alone)
+        options = options or Options(read=STATEMENT_SECONDS, busy_only=not alone, token=token)
         self._service = Service(base, options)
         # Small requests must not wait as long as a statement may.
         self._described = Service(base, replace(options, read=min(options.read, SMALL_SECONDS), retries=1))
@@ -319,7 +320,12 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
     for each in settings.sources:
         if each.url is not None:
             sources.append(
-                ServiceSource(each.alias, each.url, liveness_timeout=settings.liveness_timeout, alone=not each.replicas)
+                ServiceSource(
+                    *(each.alias, each.url),
+                    liveness_timeout=settings.liveness_timeout,
+                    alone=not each.replicas,
+                    token=each.token,
+                )
             )
         elif each.database is not None:
             sources.append(DriverSource(each.alias, driver_for(each.database)))
@@ -336,6 +342,7 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
                 replica_of=each.alias,
                 liveness_timeout=settings.liveness_timeout,
                 alone=False,
+                token=each.token,
             )
             for number, url in enumerate(each.replicas, 1)
         ]

@@ -44,12 +44,13 @@ _WAIT = 0.1
 
 class Lab:
     """A federation: ``federation`` is the path of a federation.toml, the same as a mapping, its settings, or the URL
-    of a federation that a data service offers. ``progress`` as in ``dai.connect``: a line where somebody watches.
+    of a federation that a data service offers, which may ask for a ``token``. ``progress`` as in ``dai.connect``: a
+    line where somebody watches.
 
     ConfigurationError for what cannot be a federation. Close it, or use it as a context manager.
     """
 
-    def __init__(self, federation: Any, *, progress: Asked = None) -> None:
+    def __init__(self, federation: Any, *, progress: Asked = None, token: str | None = None) -> None:
         self._progress = progress
         self._running: set[Cancellation] = set()
         self._remote: Any = None
@@ -57,7 +58,7 @@ class Lab:
         self._coordinator: Coordinator | None = None
         self._closed = False
         if isinstance(federation, str) and federation.startswith(("http://", "https://")):
-            self._remote = dai.connect(federation)
+            self._remote = dai.connect(federation, token=token)
             if not hasattr(self._remote, "query"):
                 raise ConfigurationError(
                     f"{federation} names no resource.", hint="It looks like http://host:port/lab; see dai resources."

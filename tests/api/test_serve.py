@@ -73,9 +73,14 @@ def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) ->
     assert (said["level"], said["resource"], said["error"]) == ("warning", "book", "database-unavailable")
 
 
-def test_listening_beyond_loopback_is_said(tmp_path: Path) -> None:
-    process = served(
-        tmp_path, '[service]\nport = 0\nhost = "0.0.0.0"\n[resources.book]\nurl = "sqlite://"\nroles = "x"\n'
-    )
+def test_nobody_listens_beyond_loopback_who_does_not_ask_for_identity(tmp_path: Path) -> None:
+    text = '[service]\nport = 0\nhost = "0.0.0.0"\n[resources.book]\nurl = "sqlite://"\nroles = "x"\n'
+    process = served(tmp_path, text)
     _, stderr = process.communicate(timeout=60)
-    assert "no authentication" in stderr
+    assert process.returncode != 0
+    assert 'methods = ["token"]' in stderr
+    for more in ('methods = ["token"]', "anonymous = true"):
+        process = served(tmp_path, f"{text}[identity]\n{more}\n")
+        _, stderr = process.communicate(timeout=60)
+        assert "this version has no roles" in stderr  # it went on to the resources
+        assert ("everybody who reaches" in stderr) == (more == "anonymous = true")

@@ -20,19 +20,23 @@ from dai.api.monitoring.problems import Problems
 from dai.api.problems import response
 from dai.api.requests.head import check_head
 from dai.api.requests.origins import check_host
-from dai.errors import BusyError, DaiError, InternalError
+from dai.errors import BusyError, DaiError, InternalError, RequestError
+from dai.security.identity import ANONYMOUS, Caller, Identification
 
 log = logging.getLogger("dai.access")
+OPEN = frozenset({"/health/live", "/health/ready"})
+"""What asks nobody who they are: those who watch over the process."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(slots=True)
 class Access:
-    """What the log and the metrics say of a request; ``request.state.access``. ``stages``: seconds by name; ``sent``:
-    bytes of the answer; ``quiet`` ones are logged below the level info; one that was ``moved`` another worker answers
-    and counts."""
+    """Who asks, and what the log and the metrics say of a request; ``request.state.access``. ``stages``: seconds by
+    name; ``sent``: bytes of the answer; ``quiet`` ones are logged below the level info; one that was ``moved`` another
+    worker answers and counts."""
 
     id: str
+    caller: Caller = ANONYMOUS
     began: float = field(default_factory=time.perf_counter)
     rows: int = 0
     sent: int = 0
@@ -46,8 +50,16 @@ class Access:
 class AccessMiddleware:
     """Pure ASGI: what streams is not touched."""
 
-    def __init__(self, app: ASGIApp, names: frozenset[str], metrics: Metrics, problems: Problems) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        names: frozenset[str],
+        metrics: Metrics,
+        problems: Problems,
+        identification: Identification,
+    ) -> None:
         self.app, self.names, self.metrics, self.problems = app, names, metrics, problems
+        self.identification = identification
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -74,6 +86,8 @@ class AccessMiddleware:
             check_head(scope)
             hosts = [value for name, value in scope["headers"] if name == b"host"]
             check_host(hosts, scope["http_version"], self.names)
+            if self.identification.asks and scope["path"] not in OPEN:
+                access.caller = await self._caller(scope, headers)
             await self.app(scope, receive, noted)
         except ClientDisconnect as error:
             access.error = error
@@ -92,6 +106,11 @@ class AccessMiddleware:
             await refuse(error)
         finally:
             self._note(scope, access)
+
+    async def _caller(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
+        if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
+            raise RequestError("The request has several Authorization headers; it needs one at most.")
+        return await self.identification.caller(headers)
 
     def _note(self, scope: MutableMapping[str, Any], access: Access) -> None:
         """Metrics, and one line in the log."""
@@ -112,12 +131,13 @@ class AccessMiddleware:
             broken=broken,
         )
         if broken and error is not None:
-            self.problems.keep(access.id, error, access.rows)
+            self.problems.keep(access.id, error, access.rows, access.caller.name)
         level = logging.DEBUG if access.quiet and error is None else logging.INFO
         if not log.isEnabledFor(level):
             return
         values: dict[str, Any] = {
             "id": access.id,
+            "caller": access.caller.name,
             "method": method,
             "route": path,
             "status": access.status,

@@ -18,10 +18,10 @@ class Problems:
     """By correlation id; on the event loop alone."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[bytes, str]] = OrderedDict()
 
-    def keep(self, id: str, error: BaseException, rows: int) -> None:
-        """``rows`` came before it."""
+    def keep(self, id: str, error: BaseException, rows: int, owner: str = "") -> None:
+        """``rows`` came before it; ``owner``: who asked."""
         if not isinstance(error, DaiError):
             error = InternalError("The service failed; its log says more under this id.")
         problem = {"detail": error.title, "rows": rows, **error.problem(id)}
@@ -29,9 +29,10 @@ class Problems:
             problem["detail"] = f"{problem['detail'][:DETAIL]} {rows:,} rows came before."
         cut = {name: value[: DETAIL + 100] if isinstance(value, str) else value for name, value in problem.items()}
         self._kept.pop(id, None)
-        self._kept[id] = orjson.dumps(cut, default=str)
+        self._kept[id] = orjson.dumps(cut, default=str), owner
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 
-    def of(self, id: str) -> bytes | None:
+    def of(self, id: str) -> tuple[bytes, str] | None:
+        """The problem document and its owner."""
         return self._kept.get(id)

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from starlette.responses import Response
 
-from dai.api.dependencies import Accept, TheBody, TheService
+from dai.api.dependencies import Accept, TheBody, TheCaller, TheService
 from dai.api.problems import answers, header
 from dai.api.requests.body import FORM, JSON, takes
 from dai.api.requests.negotiation import DOCUMENT, best, format_of_name, media_types, not_acceptable, tabular
@@ -178,9 +178,11 @@ def _media_type(output: dict[str, Any]) -> str:
 
 
 @router.get("", summary="The jobs, the newest first", response_model=JobList, responses=answers())
-async def list_jobs(service: TheService, options: Annotated[Listing, Query()]) -> Response:
+async def list_jobs(service: TheService, caller: TheCaller, options: Annotated[Listing, Query()]) -> Response:
     phases = frozenset({options.phase} if options.phase else ())
-    jobs = await _control(service, service.jobs.listed, phases, options.last)
+    jobs = await _control(
+        service, service.jobs.listed, phases, options.last, None if caller.administrator else caller.name
+    )
     progress = await service.progress() if any(job.phase == EXECUTING for job in jobs) else {}
     for number, job in enumerate(jobs):
         if job.phase == EXECUTING and job.id in progress:
@@ -194,7 +196,7 @@ async def list_jobs(service: TheService, options: Annotated[Listing, Query()]) -
     response_model=JobDescription,
     responses=answers(NotFoundError),
 )
-async def get_job(service: TheService, job: Text, options: Annotated[Waiting, Query()]) -> Response:
+async def get_job(service: TheService, caller: TheCaller, job: Text, options: Annotated[Waiting, Query()]) -> Response:
     """Waits, where asked to, until the phase changes."""
     jobs, id, wait = service.jobs, job, options.wait
     loop = asyncio.get_running_loop()
@@ -205,7 +207,7 @@ async def get_job(service: TheService, job: Text, options: Annotated[Waiting, Qu
         loop.call_soon_threadsafe(changed.set)
 
     with jobs.listening(id, notify):
-        known = await _control(service, jobs.get, id)
+        known = await _control(service, jobs.get, id, caller)
         phase = known.phase
         while wait and known.phase == phase and phase in MOVES and phase != PENDING and loop.time() < deadline:
             try:
@@ -214,14 +216,15 @@ async def get_job(service: TheService, job: Text, options: Annotated[Waiting, Qu
             except TimeoutError:
                 pass
             changed.clear()
-            known = await _control(service, jobs.get, id)
+            known = await _control(service, jobs.get, id, caller)
     return JSONAnswer(described(known))
 
 
 @router.delete(
     "/{job}", summary="Stop a job, forget it and its results", status_code=204, responses=answers(NotFoundError)
 )
-async def delete_job(service: TheService, job: Text) -> Response:
+async def delete_job(service: TheService, caller: TheCaller, job: Text) -> Response:
+    await _control(service, service.jobs.get, job, caller)
     await _control(service, service.jobs.delete, job)
     return Response(status_code=204)
 
@@ -233,8 +236,9 @@ async def delete_job(service: TheService, job: Text) -> Response:
     responses=answers(*_BODY_PROBLEMS, ok={200: {"headers": {"Location": header("the job")}}}),
     openapi_extra=_form(PhaseChange),
 )
-async def post_phase(service: TheService, job: Text, body: TheBody) -> Response:
+async def post_phase(service: TheService, caller: TheCaller, job: Text, body: TheBody) -> Response:
     change = await body.fields(PhaseChange)
+    await _control(service, service.jobs.get, job, caller)
     known = await _control(service, service.jobs.run if change.phase == "RUN" else service.jobs.abort, job)
     return JSONAnswer(described(known), headers={"Location": f"/jobs/{job}"})
 
@@ -246,8 +250,9 @@ async def post_phase(service: TheService, job: Text, body: TheBody) -> Response:
     responses=answers(*_BODY_PROBLEMS),
     openapi_extra=_form(DestructionChange),
 )
-async def post_destruction(service: TheService, job: Text, body: TheBody) -> Response:
+async def post_destruction(service: TheService, caller: TheCaller, job: Text, body: TheBody) -> Response:
     change = await body.fields(DestructionChange)
+    await _control(service, service.jobs.get, job, caller)
     return JSONAnswer(described(await _control(service, service.jobs.set_destruction, job, change.seconds)))
 
 
@@ -271,13 +276,14 @@ async def post_destruction(service: TheService, job: Text, body: TheBody) -> Res
 async def get_output(
     request: Request,
     service: TheService,
+    caller: TheCaller,
     accept: Accept,
     job: Text,
     output: Text,
     options: Annotated[OutputForm, Query()],
 ) -> Response:
     """As it is kept, or rendered once into a file beside that."""
-    known = await _control(service, service.jobs.get, job)
+    known = await _control(service, service.jobs.get, job, caller)
     result = service.jobs.output(known, output)
     stored, etag = service.results.path(job, result["file"]), f"{job}-{result['file']}"
     name = options.format

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from starlette.responses import Response
 
-from dai.api.dependencies import NamedResource
+from dai.api.dependencies import NamedResource, resource_of
 from dai.api.monitoring.access import Access
 from dai.api.problems import PROBLEM, answers, header
 from dai.api.requests.body import JSON, Body, takes
@@ -63,6 +63,7 @@ from dai.perform.parser import DIALECTS, Perform, parse, query
 from dai.perform.pipeline import Environment
 from dai.perform.response import MEDIA_TYPE, processing
 from dai.plugins import nearest
+from dai.security.identity import Caller
 from dai.service.jobs import document_limits
 from dai.service.resources import Resource
 from dai.service.sessions import Session, Sessions
@@ -150,7 +151,7 @@ async def post_query(
     options: Annotated[QueryOptions, Query()],
 ) -> Response:
     service: Service = request.app.state.service
-    target = service.resources.named(resource)
+    target = resource_of(request, resource)
     access: Access = request.state.access
     began = time.perf_counter()
     limits = service.config.limits
@@ -170,12 +171,12 @@ async def post_query(
     perform = await _off_loop(service, prepared) if large or statement.tables else prepared()
     blocksize = statement.blocksize or options.blocksize
     if _asynchronous(request, options):
-        session = _session(service, options)
+        session = _session(service, access.caller, options)
         return await _job(request, options, target, "query", data, perform, session, blocksize)
     form = tabular(listed(request, "accept"), options.format)
     coding = negotiate(listed(request, "accept-encoding"))
     access.stages["validate"] = time.perf_counter() - began
-    session = _session(service, options)
+    session = _session(service, access.caller, options)
     environment = Environment(target.driver, session, Cancellation(), blocksize, service.scratch, service.config)
     work = Work(
         *(perform, environment, limits, access.id),
@@ -254,7 +255,7 @@ async def post_perform(
     access.stages["validate"] = time.perf_counter() - began
     job = _asynchronous(request, options) or bool(perform.activities and not perform.end_points)
     awaited = not job and _awaited(options, perform, output)
-    session = _session(service, options, perform)
+    session = _session(service, access.caller, options, perform)
     if job:
         return await _job(request, options, resource, "perform", data, perform, session, options.blocksize)
     environment = Environment(
@@ -340,19 +341,19 @@ def _awaited(options: Options, perform: Perform, output: str | None) -> bool:
     return True
 
 
-def _session(service: Service, options: Options, perform: Perform | None = None) -> Session:
+def _session(service: Service, caller: Caller, options: Options, perform: Perform | None = None) -> Session:
     """The session of the request: the one it names, a new one where the document asks for it, or one of its own."""
     sessions, named = service.sessions, options.session
     wanted = perform.session if perform is not None else None
     if wanted is not None and wanted.id is not None:
         if named is not None and named != wanted.id:
             raise ConflictError(f"The address names session {named!r}, the document {wanted.id!r}.")
-        return sessions.get(wanted.id)
+        return sessions.get(wanted.id, caller)
     if named is not None:
-        return sessions.get(named)
+        return sessions.get(named, caller)
     if wanted is not None:
-        return sessions.create(wanted.timeout)
-    return sessions.implicit()
+        return sessions.create(wanted.timeout, owner=caller.name or None)
+    return sessions.implicit(caller.name or None)
 
 
 def _asynchronous(request: Request, options: Options) -> bool:
@@ -370,10 +371,16 @@ async def _job(
     blocksize: int | None,
 ) -> Response:
     service: Service = request.app.state.service
+    access: Access = request.state.access
     pending = options.phase == "PENDING"
 
     def submit() -> Any:
-        return service.jobs.submit(resource.name, kind, body, perform, session, blocksize=blocksize, pending=pending)
+        return service.jobs.submit(
+            *(resource.name, kind, body, perform, session),
+            blocksize=blocksize,
+            owner=access.caller.name or None,
+            pending=pending,
+        )
 
     job = await asyncio.get_running_loop().run_in_executor(service.control, submit)
     headers = {"Location": f"/jobs/{job.id}"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from dai.api.dependencies import TheService
+from dai.api.dependencies import TheCaller, TheService
 from dai.api.problems import PROBLEM, answers
 from dai.api.requests.parameters import Text
 from dai.api.requests.route import Route
@@ -21,8 +21,8 @@ router = APIRouter(route_class=Route, tags=["operations"])
     response_class=Response,
     responses=answers(NotFoundError, ok={200: {"content": {PROBLEM: {"schema": {"type": "object"}}}}}),
 )
-async def get_problem(service: TheService, request: Text) -> Response:
-    problem = await service.problem(request)
+async def get_problem(service: TheService, request: Text, caller: TheCaller) -> Response:
+    problem = await service.problem(request, caller)
     if problem is None:
         raise NotFoundError(
             f"No answer to a request {request!r} broke off, or it is long ago.",

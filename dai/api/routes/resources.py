@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from dai.api.dependencies import NamedResource, TheAccess, TheService
+from dai.api.dependencies import NamedResource, TheAccess, TheCaller, TheService
 from dai.api.problems import answers, header
 from dai.api.requests.head import listed
 from dai.api.requests.parameters import Asked, Text, Unsaid
@@ -85,10 +85,10 @@ async def _listed(service: Service, resource: Resource) -> dict[str, Any]:
 
 
 @router.get("", summary="The data resources", response_model=ResourceList, responses=answers())
-async def list_resources(service: TheService) -> Response:
-    return JSONAnswer(
-        {"resources": await asyncio.gather(*(_listed(service, each) for each in service.resources.values()))}
-    )
+async def list_resources(service: TheService, caller: TheCaller) -> Response:
+    """Those that the caller may ask."""
+    asked = [_listed(service, each) for name, each in service.resources.items() if caller.may_ask(name)]
+    return JSONAnswer({"resources": await asyncio.gather(*asked)})
 
 
 @router.get(

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from dai.api.dependencies import TheBody, TheService
+from dai.api.dependencies import TheBody, TheCaller, TheService
 from dai.api.problems import answers, header
 from dai.api.requests.body import JSON, takes
 from dai.api.requests.parameters import Asked, Text, members
@@ -52,9 +52,9 @@ class SessionDescription(BaseModel):
     ),
     openapi_extra=takes({JSON: NewSession.model_json_schema()}, required=False),
 )
-async def post_session(service: TheService, body: TheBody) -> Response:
+async def post_session(service: TheService, caller: TheCaller, body: TheBody) -> Response:
     options = members(NewSession, await body.read() or b"{}")
-    session = service.sessions.create(options.timeout, options.attributes)
+    session = service.sessions.create(options.timeout, options.attributes, caller.name or None)
     return JSONAnswer(described(session), 201, {"Location": f"/sessions/{session.id}"})
 
 
@@ -64,8 +64,8 @@ async def post_session(service: TheService, body: TheBody) -> Response:
     response_model=SessionDescription,
     responses=answers(NotFoundError),
 )
-async def get_session(service: TheService, session: Text) -> Response:
-    return JSONAnswer(described(service.sessions.get(session)))
+async def get_session(service: TheService, caller: TheCaller, session: Text) -> Response:
+    return JSONAnswer(described(service.sessions.get(session, caller)))
 
 
 @router.patch(
@@ -75,8 +75,8 @@ async def get_session(service: TheService, session: Text) -> Response:
     responses=answers(*(NotFoundError, TooLargeError, UnsupportedMediaTypeError, SlowRequestError)),
     openapi_extra=takes({JSON: Attributes.model_json_schema()}),
 )
-async def patch_session(service: TheService, session: Text, body: TheBody) -> Response:
-    opened = service.sessions.get(session)
+async def patch_session(service: TheService, caller: TheCaller, session: Text, body: TheBody) -> Response:
+    opened = service.sessions.get(session, caller)
     opened.change(members(Attributes, await body.read()).attributes)
     return JSONAnswer(described(opened))
 
@@ -87,9 +87,9 @@ async def patch_session(service: TheService, session: Text, body: TheBody) -> Re
     summary="End a session: what still runs in it stops",
     responses=answers(NotFoundError),
 )
-async def delete_session(service: TheService, session: Text) -> Response:
+async def delete_session(service: TheService, caller: TheCaller, session: Text) -> Response:
     sessions = service.sessions
-    await asyncio.get_running_loop().run_in_executor(service.control, sessions.end, sessions.get(session))
+    await asyncio.get_running_loop().run_in_executor(service.control, sessions.end, sessions.get(session, caller))
     return Response(status_code=204)
 
 

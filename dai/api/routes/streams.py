@@ -137,7 +137,7 @@ async def get_block(
 ) -> Response:
     access: Access = request.state.access
     access.quiet = True
-    opened = request.app.state.service.sessions.get(session)
+    opened = request.app.state.service.sessions.get(session, access.caller)
     mailbox = opened.find_output(stream)
     blocks, more = mailbox.poll_many(number, options.count)
     if more:
@@ -194,7 +194,7 @@ async def put_block(
 ) -> Response:
     """Reads the body once there is room for it: until then it waits where it comes from."""
     access.quiet = True
-    opened = service.sessions.get(session)
+    opened = service.sessions.get(session, access.caller)
     mailbox = opened.find_input(stream)
     limit = service.config.limits.block_bytes
     size = body.size(limit)
@@ -251,9 +251,9 @@ def _full(all: Budget, full: Budget) -> DaiError:
     responses=answers(NotFoundError, ConflictError, GoneError),
 )
 async def delete_stream(
-    service: TheService, session: Text, stream: Text, options: Annotated[Ended, Query()]
+    service: TheService, access: TheAccess, session: Text, stream: Text, options: Annotated[Ended, Query()]
 ) -> Response:
-    opened = service.sessions.get(session)
+    opened = service.sessions.get(session, access.caller)
     if options.direction == "input":
         mailbox = opened.find_input(stream)
         if options.producer is not None:
@@ -280,7 +280,7 @@ async def delete_stream(
 async def get_stream(
     service: TheService, access: TheAccess, session: Text, stream: Text, options: Annotated[Rest, Query()]
 ) -> Response:
-    opened = service.sessions.get(session)
+    opened = service.sessions.get(session, access.caller)
     mailbox = opened.find_output(stream)
     changes = _Changes(options.wait, mailbox)
     try:

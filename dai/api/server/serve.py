@@ -135,11 +135,14 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
     """Serves until it is told to stop by a signal; the exit status of the process. ``announce`` is called with the
     address once requests are answered. ConfigurationError for what cannot be served, before anything is."""
     configure()
-    if not config.service.loopback:
-        log.warning(
-            "listening beyond this machine: there is no authentication yet, so everybody who reaches the port may ask",
-            extra={"host": config.service.host},
-        )
+    if not config.service.loopback and not config.identity.methods:
+        if not config.identity.anonymous:
+            raise ConfigurationError(
+                f"At {config.service.host} everybody who reaches the port could ask: callers are not identified.",
+                hint='Set methods = ["token"] in [identity], and make tokens with dai tokens create NAME; or '
+                "anonymous = true, if everybody may.",
+            )
+        log.warning("everybody who reaches the port may ask", extra={"host": config.service.host})
     try:
         listening = _listen(config)
     except OSError as error:

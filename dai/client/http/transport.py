@@ -40,8 +40,8 @@ class Options:
     a statement whose first row takes longer belongs in a job). ``retries``: further attempts, after ``backoff`` * 2^n
     seconds and as much jitter again, or what Retry-After says up to ``patience`` seconds; ``busy_only``: only where the
     service was too busy, because the caller has another place to ask when it cannot be reached. ``compression``:
-    ``zstd``, ``gzip``, ``identity``, or None for ``identity`` on loopback and ``zstd`` elsewhere. ``tls``: a context
-    other than the system's."""
+    ``zstd``, ``gzip``, ``identity``, or None for ``identity`` on loopback and ``zstd`` elsewhere. ``token``: a bearer
+    token, which is sent over https or on loopback alone. ``tls``: a context other than the system's."""
 
     connect: float = 10.0
     read: float = 600.0
@@ -51,6 +51,7 @@ class Options:
     patience: float = 30.0
     compression: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    token: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
 
 
@@ -133,9 +134,15 @@ class Transport:
         compression = options.compression or ("identity" if self._host.startswith(_LOOPBACK) else "zstd")
         if compression not in ("identity", "zstd", "gzip"):
             raise RequestError(f"There is no compression {compression!r}.", hint="Known: zstd, gzip, identity.")
+        if options.token is not None and not self._secure and not self._host.startswith(_LOOPBACK):
+            raise RequestError(
+                f"A token would travel to {self._host!r} without encryption.", hint="Use an address with https://."
+            )
+        authorization = {} if options.token is None else {"Authorization": f"Bearer {options.token}"}
         self._headers = {
             "Accept-Encoding": compression,
             "User-Agent": f"dai/{dai.__version__}",
+            **authorization,
             **options.headers,
         }
 

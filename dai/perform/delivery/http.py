@@ -46,6 +46,8 @@ def authorization(address: Address, config: DeliveryConfig) -> dict[str, str]:
     account = account_of(address, config)
     if account is None:
         return {}
+    if account.token is not None:
+        return {"Authorization": f"Bearer {account.token}"}
     credentials = base64.b64encode(f"{account.user}:{account.password or ''}".encode()).decode()
     return {"Authorization": f"Basic {credentials}"}
 

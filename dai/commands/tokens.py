@@ -1,0 +1,105 @@
+"""``dai tokens``: who may ask a service whose identity methods include ``token``."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from dai.commands import OK
+from dai.commands.output import UsageError
+from dai.commands.run import DEFAULT_FILE, configuration
+from dai.commands.table import lines
+
+if TYPE_CHECKING:
+    from dai.config import Config
+    from dai.service.store import Store
+
+DAY = 86400.0
+MOST_DAYS = 3650
+
+
+def add(commands: Any) -> None:
+    tokens = commands.add_parser("tokens", help="make, list and revoke the tokens of a service's callers")
+    actions = tokens.add_subparsers(metavar="ACTION", required=True)
+    create = actions.add_parser("create", help="make one; it is told once")
+    create.add_argument("name", help="whose it is")
+    create.add_argument("--days", type=_days, default=90, metavar="N", help="until it expires (default: 90)")
+    create.add_argument(
+        "--resource", action="append", default=[], metavar="NAME", help="good for this one alone, or these"
+    )
+    create.add_argument("--administrator", action="store_true", help="sees jobs and sessions of others, too")
+    create.set_defaults(run=run_create)
+    listed = actions.add_parser("list", help="all of them, but for their secrets")
+    listed.set_defaults(run=run_list)
+    revoke = actions.add_parser("revoke", help="good for nothing within identity.kept_seconds")
+    revoke.add_argument("id", help="as `dai tokens list` tells it")
+    revoke.set_defaults(run=run_revoke)
+    for each in (create, listed, revoke):
+        each.add_argument(
+            "--config", metavar="FILE", help=f"the configuration of the service (default: {DEFAULT_FILE})"
+        )
+
+
+def _days(text: str) -> int:
+    days = int(text) if text.isdigit() and len(text) < 6 else 0
+    if not 1 <= days <= MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days (1 to {MOST_DAYS:,})")
+    return days
+
+
+@contextmanager
+def _store(file: str | None) -> Iterator[tuple[Store, Config]]:
+    from dai.service.store import Store
+
+    config = configuration(None, file)
+    with closing(Store(config.service.state, config.service.name)) as store:
+        yield store, config
+
+
+def run_create(arguments: argparse.Namespace) -> int:
+    from dai.security.identity.tokens import new
+
+    name = arguments.name
+    if not name or len(name) > 200 or not name.isprintable():
+        raise UsageError(f"{name!r} is no name.", hint="It has 1 to 200 printable characters.")
+    with _store(arguments.config) as (store, config):
+        known = [*config.resources, *config.federations, *config.roles]
+        for each in arguments.resource:
+            if each not in known:
+                raise UsageError(f"The service has no resource {each!r}.", hint=f"It has {', '.join(known)}.")
+        token, kept = new(name, arguments.days * DAY, tuple(arguments.resource), arguments.administrator)
+        store.add_token(kept)
+        print(token)
+    return OK
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    with _store(arguments.config) as (store, _):
+        rows = [
+            [
+                each.id,
+                each.name,
+                _moment(each.created),
+                _moment(each.expires),
+                ", ".join(each.resources) or "all",
+                "administrator" if each.administrator else "",
+            ]
+            for each in store.tokens()
+        ]
+    for line in lines(["token", "name", "made", "expires", "resources", ""], rows):
+        print(line)
+    return OK
+
+
+def run_revoke(arguments: argparse.Namespace) -> int:
+    with _store(arguments.config) as (store, _):
+        if not store.remove_token(arguments.id):
+            raise UsageError(f"There is no token {arguments.id!r}.", hint="`dai tokens list` lists them.")
+    return OK
+
+
+def _moment(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M")

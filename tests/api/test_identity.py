@@ -1,0 +1,336 @@
+"""Who asks: every operation by every caller, what is not granted refused and nothing changed by it."""
+
+import asyncio
+import http.client
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import dai
+import dqp
+from dai.__main__ import main
+from dai.api.app import create_app
+from dai.api.server.serve import Background, background
+from dai.client import Options
+from dai.config import IdentityConfig, parse
+from dai.errors import ConfigurationError, DeniedError, NotFoundError, RequestError, UnauthenticatedError
+from dai.security.identity import Identification, StoredToken
+from dai.security.identity.tokens import Tokens, new
+from tests.api.conftest import DOCUMENT, XML, Serve, configured, statement, streamed
+from tests.processes import ROOT, ServiceProcess, until
+
+DAY = 86400.0
+HEALTH = {"/health/live", "/health/ready"}
+EVERYBODY = {
+    ("GET", "/resources"), ("GET", "/jobs"), ("POST", "/sessions"), ("GET", "/metrics"), ("GET", "/openapi.json"),
+    ("GET", "/docs"), ("GET", "/docs/{name}"), ("GET", "/schemas"), ("GET", "/schemas/{name}"),
+}  # fmt: skip
+"""What every known caller may ask, and what shows nobody's things but their own."""
+OPERATIONS = sorted(
+    (method.upper(), path) for path, operations in create_app().openapi()["paths"].items() for method in operations
+)
+
+
+@dataclass
+class Known:
+    """A service that asks for tokens, a token by its name, and what is alice's: values of the parameters of paths."""
+
+    running: Background
+    tokens: dict[str, str]
+    hers: dict[str, str]
+
+    def client(self, who: str | None) -> httpx.Client:
+        headers = {} if who is None else {"Authorization": f"Bearer {self.tokens.get(who, who)}"}
+        return httpx.Client(base_url=self.running.url, timeout=60, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Known]:
+    directory = tmp_path_factory.mktemp("known")
+    config = configured(
+        directory, {"book": {"url": book}, "other": {"url": book}}, identity={"methods": ["token"], "kept_seconds": 0.0}
+    )
+    with background(config) as running:
+        tokens = {}
+        for name, kept in {
+            "alice": {}, "bob": {}, "root": {"administrator": True}, "limited": {"resources": ("other",)},
+            "expired": {"seconds": -1.0}, "revoked": {},
+        }.items():  # fmt: skip
+            tokens[name], stored = new(name, **{"seconds": DAY, **kept})  # type: ignore[arg-type]
+            running.service.store.add_token(stored)
+            if name == "revoked":
+                assert running.service.store.remove_token(stored.id)
+        service = Known(running, tokens, {})
+        with service.client("alice") as alice:
+            session = alice.post("/sessions", json={}).json()["id"]
+            document = streamed("select * from numbers where i < 10")
+            job = alice.post(f"/resources/book/perform?session={session}", content=document, headers=XML)
+            id = job.headers["location"].rpartition("/")[2]
+            broken = alice.post("/resources/book/query", json={"sql": "select nothing from numbers"})
+            done = alice.post(
+                "/resources/book/query", json={"sql": "select 1 as a"}, headers={"Prefer": "respond-async"}
+            )
+            finished = done.headers["location"].rpartition("/")[2]
+            until(lambda: alice.get(f"/jobs/{finished}").json()["phase"] == "COMPLETED")
+            until(lambda: [each["ended"] for each in alice.get(f"/sessions/{session}").json()["streams"]] == [True])
+        running.service.problems.keep("her-request", DeniedError("Hers alone."), 0, "alice")
+        assert broken.status_code == 400
+        service.hers = {
+            "session": session, "job": id, "stream": "out", "number": "0", "output": "result", "request": "her-request",
+            "resource": "book",
+        }  # fmt: skip
+        yield service
+
+
+def asked(client: httpx.Client, method: str, path: str, hers: dict[str, str]) -> httpx.Response:
+    body: dict[str, Any] = {}
+    if path.endswith("/perform"):
+        body = {"content": DOCUMENT.format(statement("select 1 as a")), "headers": XML}
+    elif path.endswith("/query"):
+        body = {"json": {"sql": "select 1 as a"}}
+    elif path.endswith("/phase"):
+        body = {"data": {"PHASE": "ABORT"}}
+    elif path.endswith("/destruction"):
+        body = {"data": {"DESTRUCTION": "2001-01-01T00:00:00Z"}}
+    elif method in ("PATCH", "PUT"):
+        body = {"json": {}} if method == "PATCH" else {"content": b"x", "headers": {"Content-Type": "text/plain"}}
+    parameters = {"table": "numbers"} if path.endswith("/statistics") else None
+    hers = {**hers, "name": "swagger-ui.css" if path.startswith("/docs") else "perform.xsd"}
+    return client.request(method, path.format(**hers), params=parameters, **body)
+
+
+def theirs(known: Known) -> tuple[object, ...]:
+    """All that belongs to anybody, as it is kept."""
+    service = known.running.service
+    jobs = [(each.id, each.phase, each.destruction) for each in service.store.listed()]
+    sessions = [
+        (each.id, each.ended, each.attributes, [name for _, name, _ in each.streams()])
+        for each in service.sessions.all()
+    ]
+    return (
+        jobs,
+        sessions,
+        [(each.acknowledged, each.expected) for s in service.sessions.all() for _, _, each in s.streams()],
+    )
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+@pytest.mark.parametrize(
+    "who", [None, "expired", "revoked", "dai_0123456789abcdef_no", "dai_", "x", "dai_" + "x" * 500]
+)
+def test_nobody_unknown_is_answered(known: Known, who: str | None, method: str, path: str) -> None:
+    before = theirs(known)
+    with known.client(who) as client:
+        answer = asked(client, method, path, known.hers)
+    if path in HEALTH:
+        assert answer.status_code == 200
+        return
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="dai"')
+    assert answer.json()["type"] == "unauthenticated"
+    assert known.tokens.get(who or "", "dai_") not in answer.text
+    assert theirs(known) == before
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_what_is_anothers_is_not_there(known: Known, method: str, path: str) -> None:
+    """A new operation says here whom it is for: by the parameters of its path, or as one for everybody."""
+    before = theirs(known)
+    with known.client("bob") as bob:
+        answer = asked(bob, method, path, known.hers)
+    if any(part in path for part in ("{session}", "{job}", "{request}")):
+        assert answer.status_code == 404, answer.text
+        assert theirs(known) == before
+        with known.client("root") as root:
+            seen = root.get(path.format(**known.hers)) if method == "GET" and "/streams" not in path else None
+        assert seen is None or seen.status_code != 404 or "/outputs" in path
+    elif "{resource}" in path:
+        with known.client("limited") as limited:
+            refused = asked(limited, method, path, known.hers)
+            other = asked(limited, method, path, known.hers | {"resource": "other"})
+        assert (refused.status_code, refused.json()["type"]) == (403, "denied")
+        assert other.status_code == answer.status_code < 400
+    else:
+        assert path in HEALTH or (method, path) in EVERYBODY, "whom is this for?"
+        assert answer.status_code < 400
+
+
+def test_lists_have_what_is_ones_own(known: Known) -> None:
+    numbers = {}
+    for who in ("alice", "bob", "root"):
+        with known.client(who) as client:
+            numbers[who] = {each["id"] for each in client.get("/jobs").json()["jobs"] if each["owner"] == "alice"}
+    assert numbers["alice"] == numbers["root"] >= {known.hers["job"]}
+    assert numbers["bob"] == set()
+    with known.client("limited") as limited:
+        assert [each["name"] for each in limited.get("/resources").json()["resources"]] == ["other"]
+
+
+def test_another_session_cannot_be_joined(known: Known) -> None:
+    session = known.hers["session"]
+    document = DOCUMENT.format(f'<session><joinSession id="{session}"/></session>' + statement("select 1 as a"))
+    with known.client("bob") as bob:
+        joined = bob.post(f"/resources/book/perform?session={session}", content=streamed("select 1 as a"), headers=XML)
+        asked = bob.post(f"/resources/book/query?session={session}", json={"sql": "select 1 as a"})
+        named = bob.post("/resources/book/perform", content=document, headers=XML)
+    assert (joined.status_code, asked.status_code) == (404, 404)
+    assert named.status_code in (400, 404)
+
+
+def test_several_credentials(known: Known) -> None:
+    """A proxy and we might each take another one."""
+    connection = http.client.HTTPConnection(known.running.url.removeprefix("http://"))
+    connection.putrequest("GET", "/jobs")
+    for who in ("alice", "root"):
+        connection.putheader("Authorization", f"Bearer {known.tokens[who]}")
+    connection.endheaders()
+    assert connection.getresponse().status == 400
+    connection.close()
+
+
+@pytest.mark.parametrize("value", ["Basic YWxpY2U6eA==", "Bearer", "bearer\tx", "Token x", "Bearer dai_\xff_x"])
+def test_credentials_of_another_kind(known: Known, value: str) -> None:
+    with httpx.Client(base_url=known.running.url, headers={"Authorization": value.encode("latin-1")}) as client:
+        assert client.get("/jobs").status_code == 401
+
+
+def test_anonymous_callers_beside_known_ones(serve: Serve) -> None:
+    running = serve(identity={"methods": ["token"], "anonymous": True})
+    token, stored = new("alice", DAY)
+    running.service.store.add_token(stored)
+    with httpx.Client(base_url=running.url) as anybody:
+        id = anybody.post("/sessions", json={}).json()["id"]
+        hers = {"Authorization": f"Bearer {token}"}
+        assert anybody.get(f"/sessions/{id}").status_code == 200
+        assert anybody.get(f"/sessions/{id}", headers=hers).status_code == 404
+        # credentials that do not hold make nobody anonymous
+        assert anybody.get(f"/sessions/{id}", headers={"Authorization": f"Bearer {token}x"}).status_code == 401
+
+
+def test_a_token_is_looked_up_seldom_and_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(_looked_up_seldom(monkeypatch))
+
+
+async def _looked_up_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    token, stored = new("alice", DAY)
+    looked: list[str] = []
+    there: dict[str, StoredToken] = {stored.id: stored}
+
+    async def look_up(id: str) -> StoredToken | None:
+        looked.append(id)
+        return there.get(id)
+
+    headers = {b"authorization": f"Bearer {token}".encode()}
+    tokens = Tokens(IdentityConfig(kept_seconds=1000.0), look_up)
+    callers = [await tokens.caller(headers) for _ in range(3)]
+    assert [each.name for each in callers if each] == ["alice"] * 3
+    assert looked == [stored.id]
+    monkeypatch.setattr(time, "time", lambda: stored.expires + 1)
+    with pytest.raises(UnauthenticatedError, match="expired"):
+        await tokens.caller(headers)
+    monkeypatch.undo()
+    tokens = Tokens(IdentityConfig(kept_seconds=0.0), look_up)
+    assert await tokens.caller(headers) is not None
+    there.clear()
+    with pytest.raises(UnauthenticatedError, match="revoked"):
+        await tokens.caller(headers)
+    there[stored.id] = replace(stored, digest="0" * 64)  # another token of the same id
+    with pytest.raises(UnauthenticatedError):
+        await tokens.caller(headers)
+
+
+async def _nobody(id: str) -> StoredToken | None:
+    return None
+
+
+def test_methods_that_are_not_there() -> None:
+    with pytest.raises(ConfigurationError, match="'tokens'") as raised:
+        Identification(IdentityConfig(methods=("tokens",)), _nobody)
+    assert "'token'" in str(raised.value)
+
+
+def test_the_commands(tmp_path: Path, book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "dai.toml"
+    file.write_text(
+        f'[service]\nstate = "sqlite:///state.db"\n[identity]\nmethods = ["token"]\n[resources.book]\nurl = "{book}"\n'
+    )
+
+    def said(*arguments: str) -> str:
+        assert main(["tokens", *arguments, "--config", str(file)]) == 0
+        return capsys.readouterr().out
+
+    token = said("create", "alice", "--resource", "book", "--days", "1").strip()
+    said("create", "root", "--administrator")
+    listed = said("list")
+    assert "alice" in listed
+    assert "administrator" in listed
+    assert token not in listed
+    assert token.rpartition("_")[2] not in (tmp_path / "state.db").read_bytes().decode("latin-1")
+    said("revoke", token.split("_")[1])
+    assert "alice" not in said("list")
+    for wrong in (["revoke", "x"], ["create", ""], ["create", "a\nb"], ["create", "x", "--resource", "nothing"]):
+        assert main(["tokens", *wrong, "--config", str(file)]) == 2
+
+
+def test_python_and_federations_with_a_token(known: Known) -> None:
+    url, token = f"{known.running.url}/resources/book", known.tokens["alice"]
+    assert dai.connect(url, token=token).query("select count(*) as n from numbers").arrow()["n"].to_pylist() == [30_000]
+    with pytest.raises(UnauthenticatedError, match="known callers"):
+        dai.connect(url)
+    with pytest.raises(RequestError, match="without encryption"):
+        dai.connect("http://data.example.org/book", token=token)
+    assert token not in repr(Options(token=token))
+    with dqp.connect({"sources": {"b": {"url": url, "token": token}}}) as lab:
+        assert lab.sql("select max(i) as i from b.numbers").arrow()["i"].to_pylist() == [29_999]
+    with pytest.raises(ConfigurationError, match="this process alone"):
+        dqp.connect({"sources": {"b": {"url": url, "token": token}}, "evaluators": ["http://127.0.0.1:1/evaluator"]})
+
+
+def test_the_log_says_who_asked(known: Known, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "dai.access"), known.client("alice") as alice:
+        alice.get("/jobs?last=1")
+        until(lambda: any(getattr(each, "caller", None) == "alice" for each in caplog.records))
+    assert known.tokens["alice"] not in caplog.text
+
+
+def test_several_processes(tmp_path: Path, book: str) -> None:
+    """Whichever process a request meets, it knows who asks and whose the session is."""
+    with_tokens = ServiceProcess(tmp_path, {"book": book}, identity=["token"], workers=2)
+    with_tokens.start()
+    try:
+        tokens = {}
+        for name in ("alice", "bob"):
+            command = [sys.executable, "-m", "dai", "tokens", "create", name, "--config", str(tmp_path / "dai.toml")]
+            token = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+            tokens[name] = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=with_tokens.url, headers=tokens["alice"]) as alice:
+            sessions = [alice.post("/sessions", json={}).json()["id"] for _ in range(8)]
+        for who, status in (("alice", 200), ("bob", 404)):
+            for id in sessions:
+                assert httpx.get(f"{with_tokens.url}/sessions/{id}", headers=tokens[who]).status_code == status
+                assert httpx.get(f"{with_tokens.url}/sessions/{id}").status_code == 401
+    finally:
+        with_tokens.stop()
+
+
+def test_the_configuration() -> None:
+    assert parse({}, environment={}).identity == IdentityConfig()
+    assert parse({}, environment={"DAI_IDENTITY__METHODS": "token"}).identity.methods == ("token",)
+    with pytest.raises(ConfigurationError, match="no key 'method'"):
+        parse({"identity": {"method": "token"}}, environment={})
+
+
+def test_nothing_is_said_of_what_is_not_there(known: Known) -> None:
+    """What another has and what nobody has look the same."""
+    with known.client("bob") as bob:
+        hers, nobodys = known.hers["session"], known.hers["session"][:-1] + "x"
+        answers = [bob.get(f"/sessions/{id}").json() for id in (hers, nobodys)]
+    assert answers[0]["detail"].replace(hers, "") == answers[1]["detail"].replace(nobodys, "")
+    with pytest.raises(NotFoundError):
+        raise NotFoundError(answers[0]["detail"])
