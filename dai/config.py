@@ -103,11 +103,39 @@ class LimitsConfig:
 class IdentityConfig:
     """Who may ask. ``methods`` say who asks, in this order; without any nobody is asked, and the service listens on
     loopback only. ``anonymous``: whoever sends no credentials is served all the same, also beyond loopback. A token
-    that was looked up is good for ``kept_seconds`` without looking again."""
+    that was looked up is good for ``kept_seconds`` without looking again. The answer to wrong credentials waits at most
+    ``wrong_seconds``: the longer, the more of them came from an address."""
 
     methods: tuple[str, ...] = ()
     anonymous: bool = False
     kept_seconds: float = field(default=5.0, metadata={"most": 3600})
+    wrong_seconds: float = field(default=5.0, metadata={"most": 60})
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaConfig:
+    """What one caller may have; 0 means no limit. ``jobs`` that have not ended, ``result_bytes`` of kept results,
+    ``day_bytes`` of answers a day (UTC)."""
+
+    jobs: int = 0
+    result_bytes: int = 0
+    day_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotasConfig:
+    """``every``: what each caller may have, and each who has no name together; ``callers``: those who may have other
+    shares."""
+
+    every: QuotaConfig = QuotaConfig()
+    callers: Mapping[str, QuotaConfig] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditConfig:
+    """``file``: where each request is recorded; without it none is."""
+
+    file: Path | None = None
 
 
 DELIVERY_SCHEMES = ("http", "https", "ftp", "sftp", "s3")
@@ -225,6 +253,8 @@ class Config:
     service: ServiceConfig = ServiceConfig()
     limits: LimitsConfig = LimitsConfig()
     identity: IdentityConfig = IdentityConfig()
+    quotas: QuotasConfig = QuotasConfig()
+    audit: AuditConfig = AuditConfig()
     delivery: DeliveryConfig = DeliveryConfig()
     resources: Mapping[str, ResourceConfig] = field(default_factory=dict)
     federations: Mapping[str, FederationConfig] = field(default_factory=dict)
@@ -267,6 +297,8 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
             raise ConfigurationError(f"service.hosts: {each!r} is no host name.", hint=hint)
     limits = section(LimitsConfig, "limits", merged.get("limits", {}), base)
     identity = section(IdentityConfig, "identity", merged.get("identity", {}), base)
+    audit = section(AuditConfig, "audit", merged.get("audit", {}), base)
+    quotas = _quotas(dict(merged.get("quotas", {})), base)
     delivery = _delivery(dict(merged.get("delivery", {})), base, environment)
     resources = {}
     for name, value in _named(merged, "resources"):
@@ -285,10 +317,26 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
         service=service,
         limits=limits,
         identity=identity,
+        quotas=quotas,
+        audit=audit,
         delivery=delivery,
         resources=resources,
         federations=federations,
         roles=roles,
+    )
+
+
+def _quotas(values: dict[str, Any], base: Path) -> QuotasConfig:
+    callers = values.pop("callers", {})
+    if not isinstance(callers, dict) or not all(isinstance(each, dict) for each in callers.values()):
+        raise ConfigurationError("[quotas.callers]: each caller is a section [quotas.callers.NAME].")
+    every: QuotaConfig = section(QuotaConfig, "quotas", values, base)
+    return QuotasConfig(
+        every=every,
+        callers={
+            name: section(QuotaConfig, f"quotas.callers.{name}", dataclasses.asdict(every) | each, base)
+            for name, each in callers.items()
+        },
     )
 
 

@@ -26,6 +26,7 @@
     ├─ RangeError               bad-range               416   a byte range outside of a result
     ├─ LimitError               limit-exceeded          422   a configured limit on rows, bytes or seconds was reached
     ├─ BackPressureError        back-pressure           429   a reader is behind; with retry_after seconds
+    ├─ QuotaError               quota-exceeded          429   the caller's share is used up; with retry_after seconds
     ├─ BusyError                busy                    503   with retry_after seconds
     ├─ CancelledError           cancelled               499   somebody asked for the work to stop
     ├─ ClosedError              stream-closed           500   a neighbour's failure closed this stream: never a cause
@@ -249,6 +250,16 @@ class BusyError(DaiError):
     code, status, title = "busy", 503, "Busy"
 
     def __init__(self, detail: str, *, retry_after: int = 1, hint: str | None = None, **extra: Any) -> None:
+        super().__init__(detail, hint=hint, retry_after=retry_after, **extra)
+        self.retry_after = retry_after
+
+
+class QuotaError(DaiError):
+    """The caller has used up its share; the same request may be sent again after ``retry_after`` seconds."""
+
+    code, status, title = "quota-exceeded", 429, "Your share is used up"
+
+    def __init__(self, detail: str, *, retry_after: int = 30, hint: str | None = None, **extra: Any) -> None:
         super().__init__(detail, hint=hint, retry_after=retry_after, **extra)
         self.retry_after = retry_after
 

@@ -41,7 +41,7 @@ class ServiceProcess:
     """A service in front of ``resources`` (name to URL), with its files in ``directory``, its temporary ones included.
     ``federations``: by name, alias to what its source is (``resource`` or ``url``), with ``evaluators``.
     ``roles``: by name, their keys. ``collections``: resources of XML collections, by name. ``delivery``: addresses to
-    which it may deliver. ``identity``: methods by which it knows its callers.
+    which it may deliver. ``identity``: methods by which it knows its callers. ``audit``: the file of its audit.
 
     Killed or stopped it can be started again: the same port, the same state. ``largest_file``: bytes after which it
     finds the disk full, 0 for no such limit.
@@ -60,6 +60,7 @@ class ServiceProcess:
     collections: Mapping[str, str] = field(default_factory=dict)
     delivery: Sequence[str] = ()
     identity: Sequence[str] = ()
+    audit: Path | None = None
     workers: int = WORKERS
     port: int = field(init=False, default_factory=free_port)
     process: psutil.Popen | None = field(init=False, default=None)
@@ -94,6 +95,8 @@ class ServiceProcess:
             f"urls = {list(self.delivery)}",
             "private = true",
         ]
+        if self.audit is not None:
+            lines += ["[audit]", f'file = "{self.audit}"']
         for name, url in self.resources.items():
             lines += [f"[resources.{name}]", f'url = "{url}"', f"pool_size = {self.pool_size}"]
         for name, store in self.collections.items():

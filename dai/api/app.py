@@ -62,6 +62,8 @@ class _Application(FastAPI):
             metrics=service.metrics,
             problems=service.problems,
             identification=service.identification,
+            quotas=service.quotas,
+            audit=service.audit,
         )
 
     def openapi(self) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from dai.errors import (
     MethodError,
     NotFoundError,
     ParameterError,
+    QuotaError,
     RangeError,
     SlowRequestError,
     UnauthenticatedError,
@@ -97,7 +98,7 @@ def headers_of(error: DaiError) -> dict[str, str]:
     match error:
         case UnauthenticatedError():
             return {"WWW-Authenticate": 'Bearer realm="dai"'}
-        case BusyError() | BackPressureError():
+        case BusyError() | BackPressureError() | QuotaError():
             return {"Retry-After": str(error.retry_after)}
         case SlowRequestError():
             return {"Connection": "close"}

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -26,9 +26,11 @@ from dai.config import Config
 from dai.errors import CancelledError, DaiError, DatabaseUnavailableError
 from dai.formats import FORMATS
 from dai.perform.parser import query
+from dai.security.audit import Audit
 from dai.security.identity import Caller, Identification, StoredToken
 from dai.service.identities import ALONE
 from dai.service.jobs import Jobs
+from dai.service.quotas import Quotas
 from dai.service.resources import Resource, Resources
 from dai.service.results import Results
 from dai.service.sessions import Sessions
@@ -80,6 +82,8 @@ class Service:
                 used=self._tally("result_bytes"),
             )
             opened.pop_all()
+        self.audit = Audit(config.audit.file)
+        self.quotas = Quotas(config.quotas, self.store)
         self.sessions = Sessions(
             limits.sessions,
             limits.session_seconds,
@@ -102,6 +106,8 @@ class Service:
             config,
             taken=self._tally("jobs"),
             running=self._tally("jobs_running"),
+            quotas=self.quotas,
+            audit=self.audit,
         )
         places = limits.concurrent, limits.queue, limits.queue_seconds
         self.admission = SharedAdmission(*places, member.table, member.peers) if member else Admission(*places)
@@ -160,6 +166,7 @@ class Service:
                 if time.monotonic() >= jobs_due:
                     self.store.check()
                     self.jobs.reap()
+                    self.quotas.share()
                     jobs_due = time.monotonic() + REAP_JOBS
             except DaiError as error:
                 log.warning("reaping failed", extra={"error": error.code})
@@ -231,7 +238,10 @@ class Service:
             each.shutdown(wait=True)
         self._questions.shutdown(wait=False, cancel_futures=True)
         self.resources.close()
+        with suppress(DaiError):
+            self.quotas.share()
         self.store.close()
+        self.audit.close()
 
     def home_of(self, session: str, resource: str) -> int | None:
         """The other worker to which a document belongs that names the session; None where there is none."""

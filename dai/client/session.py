@@ -18,7 +18,7 @@ from dai.client.http.transport import Reply, Transport
 from dai.client.jobs import Job
 from dai.client.progress import Asked
 from dai.client.results.result import Result
-from dai.errors import BackPressureError, DaiError, DataError
+from dai.errors import BackPressureError, DaiError, DataError, QuotaError
 from dai.formats import format_named, media_type
 
 if TYPE_CHECKING:
@@ -174,10 +174,13 @@ class Session:
                 content = reply.body.read_all()
             if reply.status not in BACK_PRESSURE:
                 return
+            refusal = from_reply(reply.status, reply.media_type, content)
+            if isinstance(refusal, QuotaError):
+                raise refusal
             left = deadline - time.monotonic()
             if left <= 0:
                 if reply.status == 503:
-                    raise from_reply(reply.status, reply.media_type, content)
+                    raise refusal
                 raise self._stuck(stream, patience)
             time.sleep(min(reply.retry_after or 0.1, left))
             left = max(0.0, deadline - time.monotonic())

@@ -26,7 +26,7 @@ from typing import Any
 
 import orjson
 
-from dai.config import Config, LimitsConfig
+from dai.config import Config, LimitsConfig, QuotasConfig
 from dai.drivers import Driver
 from dai.errors import (
     BusyError,
@@ -46,7 +46,9 @@ from dai.perform.graph import EndPoint
 from dai.perform.parser import DocumentLimits, Perform, parse, query
 from dai.perform.pipeline import Environment, Running
 from dai.perform.progress import Report
+from dai.security.audit import Audit, digest
 from dai.security.identity import Caller
+from dai.service.quotas import Quotas
 from dai.service.results import Results, Writer
 from dai.service.sessions import Request, Session, Sessions
 from dai.service.store import Job, Store
@@ -133,12 +135,15 @@ class Jobs:
         *,
         taken: Tally | None = None,
         running: Tally | None = None,
+        quotas: Quotas | None = None,
+        audit: Audit | None = None,
     ) -> None:
         self.store, self.results, self.sessions, self.limits = store, results, sessions, limits
         self._driver_of, self._scratch, self._config = driver_of, scratch, config
         self._lock = threading.Lock()
         self._live: dict[str, _Live] = {}
         self._taken, self._running = taken or Tally(), running or Tally()
+        self._quotas, self._audit = quotas or Quotas(QuotasConfig(), store), audit or Audit(None)
         self._workers = ThreadPoolExecutor(limits.jobs, thread_name_prefix="job")
         self._stopping = False
 
@@ -174,18 +179,28 @@ class Jobs:
             activities=[report_values(Report(each.name, each.element)) for each in perform.activities],
         )
         if pending:
-            self.store.add(job)
+            self._add(job)
             return job
         queued = dataclasses.replace(job, phase=QUEUED)
         with self._admitted(perform, session) as live, self._lock:
             self._check_stopping()
-            self.store.add(queued)
+            self._add(queued)
             try:
                 self._enqueue(queued, live)
             except BusyError:
                 self.store.remove(job.id)
                 raise
         return queued
+
+    def _add(self, job: Job) -> None:
+        """QuotaError where that is one too many of its owner's. It counts itself: of two that come at once in two
+        processes both may be refused, but never both taken."""
+        self.store.add(job)
+        try:
+            self._quotas.check_job(job.owner or "")
+        except DaiError:
+            self.store.remove(job.id)
+            raise
 
     def run(self, id: str) -> Job:
         """Starts a pending job. Raises ConflictError in any other phase."""
@@ -401,7 +416,7 @@ class Jobs:
                 live.running = running
                 self._call(live)
                 running.open()
-                outputs = self._collect(job.id, running, live.cancellation)
+                outputs = self._collect(job, running, live.cancellation)
                 running.raise_cause()
         except DaiError as caught:
             error = live.cancellation.cause or caught
@@ -428,6 +443,18 @@ class Jobs:
         if ended is None:
             self.results.remove(job.id)
         log.info("job ended", extra={"job": job.id, "phase": phase, "error": error.code if error else None})
+        self._audit.record(
+            "job",
+            job=job.id,
+            caller=job.owner,
+            resource=job.resource,
+            document=digest(job.request),
+            phase=phase,
+            outcome=error.code if error is not None else "ok",
+            rows=sum(each["rows"] for each in outputs),
+            bytes=sum(each["bytes"] for each in outputs),
+            seconds=round(time.time() - (started.started or job.created), 6),
+        )
 
     @contextmanager
     def _in_time(self, live: _Live) -> Iterator[None]:
@@ -451,17 +478,18 @@ class Jobs:
         driver = self._driver_of(job.resource)
         return Environment(driver, live.session, live.cancellation, job.blocksize, self._scratch, self._config)
 
-    def _collect(self, id: str, running: Running, cancellation: Cancellation) -> list[dict[str, Any]]:
+    def _collect(self, job: Job, running: Running, cancellation: Cancellation) -> list[dict[str, Any]]:
         """Writes every end point into its own file."""
         outputs: list[dict[str, Any]] = []
+        fits = self._quotas.fits(job.owner or "")
         for end, source in running.end_points():
             if _failed(running):
                 # the job ends as ERROR and keeps nothing
                 source.close()
                 continue
-            with source, self.results.writer(id, len(outputs)) as writer:
+            with source, self.results.writer(job.id, len(outputs)) as writer:
                 try:
-                    outputs.append(self._kept(end, source, writer, outputs))
+                    outputs.append(self._kept(end, source, writer, outputs, fits))
                 except DaiError:
                     # what failed in the pipeline is known to it; what failed here stops the job
                     if not _failed(running):
@@ -469,7 +497,12 @@ class Jobs:
         return outputs
 
     def _kept(
-        self, end: EndPoint, source: Source, writer: Writer, before: Sequence[Mapping[str, Any]]
+        self,
+        end: EndPoint,
+        source: Source,
+        writer: Writer,
+        before: Sequence[Mapping[str, Any]],
+        fits: Callable[[int], None],
     ) -> dict[str, Any]:
         tabular = isinstance(source, Stream) or (isinstance(source, Encoded) and end.tabular)
         if isinstance(source, Stream):
@@ -480,9 +513,11 @@ class Jobs:
         rows_before, bytes_before = (sum(each[counted] for each in before) for counted in ("rows", "bytes"))
         for block in source:
             rows += block.rows
-            error = exceeded(self.limits, rows_before + rows, bytes_before + writer.written + len(block))
+            size = bytes_before + writer.written + len(block)
+            error = exceeded(self.limits, rows_before + rows, size)
             if error is not None:
                 raise error
+            fits(size)
             writer.write(block.data)
         writer.finish()
         return {

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy.engine import make_url
+
 from dai.config import Config, ResourceConfig
 from dai.drivers import Driver, DriverOptions, driver_for
 from dai.drivers.collections.driver import Collections
@@ -41,8 +43,16 @@ class Schema:
 class Resource:
     """One resource. Its driver connects when it is first used."""
 
-    def __init__(self, name: str, driver: Driver, kind: str = "database", description: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        driver: Driver,
+        kind: str = "database",
+        description: str | None = None,
+        database_user: str | None = None,
+    ) -> None:
         self.name, self.driver, self.kind, self.description = name, driver, kind, description
+        self.database_user = database_user
         self._lock = threading.Lock()
         self._schemas: dict[str, Schema] = {}
 
@@ -116,7 +126,8 @@ class Resources(Mapping[str, Resource]):
         self._all: dict[str, Resource] = {}
         try:
             for name, each in config.resources.items():
-                self._all[name] = Resource(name, _driver(each), each.kind, description=each.description)
+                user = make_url(each.url).username if each.url is not None else None
+                self._all[name] = Resource(name, _driver(each), each.kind, each.description, user)
             for name, federation in config.federations.items():
                 driver = VIRTUAL["federations"](federation, lambda wanted: self.named(wanted).driver)
                 self._all[name] = Resource(name, driver, kind="federation")

@@ -15,7 +15,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -75,6 +75,15 @@ _tokens = sa.Table(
     sa.Column("expires", sa.Double, nullable=False),
     sa.Column("resources", sa.JSON, nullable=False),
     sa.Column("administrator", sa.Boolean, nullable=False),
+)
+
+_sent = sa.Table(
+    "dai_sent",
+    _metadata,
+    sa.Column("service", sa.String(200), primary_key=True),
+    sa.Column("caller", sa.String(400), primary_key=True),
+    sa.Column("day", sa.String(10), primary_key=True),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
 )
 
 LEASE_SECONDS = 30.0
@@ -248,7 +257,7 @@ class Store:
         columns = [each for each in _jobs.c if each.name != "request"]
         query = sa.select(*columns).where(self._own())
         if owner is not None:
-            query = query.where(sa.func.coalesce(_jobs.c.owner, "") == owner)
+            query = query.where(_owned(owner))
         if chosen := list(phases):
             query = query.where(_jobs.c.phase.in_(chosen))
         rows = self._run(query.order_by(_jobs.c.created.desc(), _jobs.c.id).limit(limit))
@@ -274,6 +283,35 @@ class Store:
     def remove(self, id: str) -> None:
         with self._begin() as connection:
             connection.execute(_jobs.delete().where(_jobs.c.id == id, self._own()))
+
+    def unended(self, owner: str) -> int:
+        """How many jobs the owner has that have not ended."""
+        ended = ("COMPLETED", "ERROR", "ABORTED")
+        query = sa.select(sa.func.count()).where(self._own(), _owned(owner), _jobs.c.phase.not_in(ended))
+        return int(self._run(query)[0][0])
+
+    def result_bytes(self, owner: str) -> int:
+        """Bytes of the results of the owner's jobs."""
+        rows = self._run(sa.select(_jobs.c.outputs).where(self._own(), _owned(owner), _jobs.c.phase == "COMPLETED"))
+        return sum(each["bytes"] for (outputs,) in rows for each in outputs)
+
+    def sent(self, day: str, more: Mapping[str, int]) -> dict[str, int]:
+        """Adds ``more`` bytes by caller to those of the day, and gives all of the day. Former days are forgotten."""
+        own = _sent.c.service == self.service
+        with self._begin() as connection:
+            for caller, size in sorted(more.items()):
+                row = sa.and_(own, _sent.c.caller == caller, _sent.c.day == day)
+                values = {"service": self.service, "caller": caller, "day": day, "bytes": size}
+                if not connection.execute(_sent.update().where(row).values(bytes=_sent.c.bytes + size)).rowcount:
+                    try:
+                        with connection.begin_nested():
+                            connection.execute(_sent.insert().values(**values))
+                    except IntegrityError:  # another process was faster
+                        connection.execute(_sent.update().where(row).values(bytes=_sent.c.bytes + size))
+            if more:
+                connection.execute(_sent.delete().where(own, _sent.c.day < day))
+            rows = connection.execute(sa.select(_sent.c.caller, _sent.c.bytes).where(own, _sent.c.day == day))
+            return {caller: int(size) for caller, size in rows}
 
     def close(self) -> None:
         """Releases the name, if this process has claimed it."""
@@ -301,6 +339,10 @@ class Store:
         if self._file is not None:
             self._file.check()
         return _Begin(self._engine)
+
+
+def _owned(owner: str) -> sa.ColumnElement[bool]:
+    return sa.func.coalesce(_jobs.c.owner, "") == owner
 
 
 class _File:

@@ -55,7 +55,9 @@ class Known:
 def known(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Known]:
     directory = tmp_path_factory.mktemp("known")
     config = configured(
-        directory, {"book": {"url": book}, "other": {"url": book}}, identity={"methods": ["token"], "kept_seconds": 0.0}
+        directory,
+        {"book": {"url": book}, "other": {"url": book}},
+        identity={"methods": ["token"], "kept_seconds": 0.0, "wrong_seconds": 0.0},
     )
     with background(config) as running:
         tokens = {}

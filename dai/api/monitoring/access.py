@@ -21,7 +21,9 @@ from dai.api.problems import response
 from dai.api.requests.head import check_head
 from dai.api.requests.origins import check_host
 from dai.errors import BusyError, DaiError, InternalError, RequestError
+from dai.security.audit import Audit
 from dai.security.identity import ANONYMOUS, Caller, Identification
+from dai.service.quotas import Quotas
 
 log = logging.getLogger("dai.access")
 OPEN = frozenset({"/health/live", "/health/ready"})
@@ -33,7 +35,8 @@ _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class Access:
     """Who asks, and what the log and the metrics say of a request; ``request.state.access``. ``stages``: seconds by
     name; ``sent``: bytes of the answer; ``quiet`` ones are logged below the level info; one that was ``moved`` another
-    worker answers and counts."""
+    worker answers and counts. For the audit: the digest of the ``document`` or statement, the ``database_user`` that
+    runs it, and the ``job`` that it became."""
 
     id: str
     caller: Caller = ANONYMOUS
@@ -43,6 +46,9 @@ class Access:
     status: int = 0
     stages: dict[str, float] = field(default_factory=dict)
     error: BaseException | None = None
+    document: str | None = None
+    database_user: str | None = None
+    job: str | None = None
     quiet: bool = False
     moved: bool = False
 
@@ -57,9 +63,11 @@ class AccessMiddleware:
         metrics: Metrics,
         problems: Problems,
         identification: Identification,
+        quotas: Quotas,
+        audit: Audit,
     ) -> None:
         self.app, self.names, self.metrics, self.problems = app, names, metrics, problems
-        self.identification = identification
+        self.identification, self.quotas, self.audit = identification, quotas, audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -88,6 +96,8 @@ class AccessMiddleware:
             check_host(hosts, scope["http_version"], self.names)
             if self.identification.asks and scope["path"] not in OPEN:
                 access.caller = await self._caller(scope, headers)
+            if scope["method"] != "DELETE" and scope["path"] not in OPEN:
+                self.quotas.check_day(access.caller.name)
             await self.app(scope, receive, noted)
         except ClientDisconnect as error:
             access.error = error
@@ -110,10 +120,10 @@ class AccessMiddleware:
     async def _caller(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
         if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
             raise RequestError("The request has several Authorization headers; it needs one at most.")
-        return await self.identification.caller(headers)
+        return await self.identification.caller(headers, _address(scope))
 
     def _note(self, scope: MutableMapping[str, Any], access: Access) -> None:
-        """Metrics, and one line in the log."""
+        """Metrics, one line in the log, and one record in the audit."""
         if access.moved:
             return
         seconds = time.perf_counter() - access.began
@@ -132,6 +142,9 @@ class AccessMiddleware:
         )
         if broken and error is not None:
             self.problems.keep(access.id, error, access.rows, access.caller.name)
+        self.quotas.sent(access.caller.name, access.sent)
+        if self.audit.on and scope["path"] not in OPEN:
+            self._record(scope, access, seconds, broken)
         level = logging.DEBUG if access.quiet and error is None else logging.INFO
         if not log.isEnabledFor(level):
             return
@@ -147,8 +160,39 @@ class AccessMiddleware:
             "stages": {name: round(spent, 6) for name, spent in access.stages.items()},
         }
         if error is not None:
-            values["error"] = error.code if isinstance(error, DaiError) else type(error).__name__
+            values["error"] = _code(error)
             values["broken"] = broken
         if "resource" in scope.get("path_params", ()):
             values["resource"] = scope["path_params"]["resource"]
         log.log(level, "request", extra=values)
+
+    def _record(self, scope: MutableMapping[str, Any], access: Access, seconds: float, broken: bool) -> None:
+        caller, route, error = access.caller, scope.get("route"), access.error
+        self.audit.record(
+            "request",
+            id=access.id,
+            caller=caller.name or None,
+            identified_by=caller.method,
+            administrator=caller.administrator or None,
+            address=_address(scope) or None,
+            method=scope["method"],
+            route=route.path if route is not None else None,
+            **({"job": access.job} | scope.get("path_params", {})),
+            document=access.document,
+            database_user=access.database_user,
+            status=access.status,
+            outcome="ok" if error is None and access.status < 400 else _code(error) if error is not None else "refused",
+            broken=broken or None,
+            rows=access.rows,
+            bytes=access.sent,
+            seconds=round(seconds, 6),
+        )
+
+
+def _address(scope: MutableMapping[str, Any]) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _code(error: BaseException) -> str:
+    return error.code if isinstance(error, DaiError) else type(error).__name__

@@ -49,6 +49,7 @@ from dai.errors import (
     NotAQueryError,
     NotFoundError,
     ParameterError,
+    QuotaError,
     RequestError,
     SlowRequestError,
     StatementError,
@@ -63,6 +64,7 @@ from dai.perform.parser import DIALECTS, Perform, parse, query
 from dai.perform.pipeline import Environment
 from dai.perform.response import MEDIA_TYPE, processing
 from dai.plugins import nearest
+from dai.security.audit import digest
 from dai.security.identity import Caller
 from dai.service.jobs import document_limits
 from dai.service.resources import Resource
@@ -85,6 +87,7 @@ _PROBLEMS = (
     TooLargeError,
     UnsupportedMediaTypeError,
     LimitError,
+    QuotaError,
     SlowRequestError,
 )
 _TABULAR: dict[str, Any] = {media_type: {} for media_type in media_types().values()}
@@ -156,6 +159,8 @@ async def post_query(
     began = time.perf_counter()
     limits = service.config.limits
     data = await Body(request).read(QUERY_BYTES + limits.table_bytes * 4 // 3)
+    if service.audit.on:
+        access.document, access.database_user = digest(data), target.database_user
 
     def prepared() -> Perform:
         tables = tables_of({"tables": statement.tables}, limits.table_bytes)
@@ -232,6 +237,8 @@ async def post_perform(
     began = time.perf_counter()
     limits = service.config.limits
     data = await Body(request).read(limits.document_bytes)
+    if service.audit.on:
+        access.document, access.database_user = digest(data), resource.database_user
     bounds = document_limits(limits)
     dialect = next((each for each in DIALECTS if each.namespace.encode() in data[:4096]), GDS)
     request.state.dialect = dialect
@@ -383,6 +390,7 @@ async def _job(
         )
 
     job = await asyncio.get_running_loop().run_in_executor(service.control, submit)
+    access.job = job.id
     headers = {"Location": f"/jobs/{job.id}"}
     if "respond-async" in preferences(request):
         headers["Preference-Applied"] = "respond-async"

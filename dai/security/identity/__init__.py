@@ -14,6 +14,7 @@ from typing import Protocol
 from dai.config import IdentityConfig
 from dai.errors import ConfigurationError, DeniedError, UnauthenticatedError
 from dai.plugins import Table, nearest
+from dai.security.attempts import Attempts
 
 Headers = Mapping[bytes, bytes]
 """Of a request, by their names in lower case."""
@@ -84,19 +85,24 @@ class Identification:
                 )
         self._methods: list[Method] = [METHODS[each](config, look_up) for each in config.methods]
         self._anonymous = config.anonymous or not config.methods
+        self._attempts = Attempts(config.wrong_seconds)
 
     @property
     def asks(self) -> bool:
         """Whether credentials are looked at."""
         return bool(self._methods)
 
-    async def caller(self, headers: Headers) -> Caller:
-        """UnauthenticatedError for nobody who is known."""
-        for method in self._methods:
-            if (caller := await method.caller(headers)) is not None:
-                return caller
-        if self._methods and b"authorization" in headers:
-            raise UnauthenticatedError("These credentials are of no kind that this service takes.")
+    async def caller(self, headers: Headers, address: str = "") -> Caller:
+        """UnauthenticatedError for nobody who is known, later the more often that came from the ``address``."""
+        try:
+            for method in self._methods:
+                if (caller := await method.caller(headers)) is not None:
+                    return caller
+            if self._methods and b"authorization" in headers:
+                raise UnauthenticatedError("These credentials are of no kind that this service takes.")
+        except UnauthenticatedError:
+            await self._attempts.failed(address)
+            raise
         if not self._anonymous:
             raise UnauthenticatedError(
                 "This service serves known callers only.",

@@ -1,0 +1,54 @@
+"""Slows those who guess: an answer to credentials that do not hold waits, the longer the more of them came from an
+address. Credentials that hold never wait, so nobody who shares an address with an attacker is locked out."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from dai.errors import QuotaError
+
+FREE = 3
+"""Attempts that are answered at once …"""
+FIRST_SECONDS = 0.1
+"""… then one waits so long, and each further one twice as long."""
+FORGOTTEN_SECONDS = 300.0
+"""After so long without an attempt an address begins anew."""
+ADDRESSES = 10_000
+"""Kept at most; those that tried longest ago are forgotten first."""
+WAITING = 100
+"""Answers that wait at once at most; beyond that nothing waits, and the answer says only when to come again."""
+
+
+class Attempts:
+    """Of one process, on its event loop. An answer waits at most ``most`` seconds."""
+
+    def __init__(self, most: float, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._most, self._sleep = most, sleep
+        self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        """By address: how many, and when the last."""
+        self._waiting = 0
+
+    async def failed(self, address: str) -> None:
+        """Returns when the attempt may be answered. QuotaError where too many answers wait already."""
+        if not self._most:
+            return
+        now = time.monotonic()
+        count, last = self._failed.pop(address, (0, now))
+        count = 1 if now - last > FORGOTTEN_SECONDS else count + 1
+        self._failed[address] = count, now
+        if len(self._failed) > ADDRESSES:
+            self._failed.popitem(last=False)
+        if count <= FREE:
+            return
+        seconds = min(self._most, FIRST_SECONDS * 2 ** min(count - FREE - 1, 30))
+        if self._waiting >= WAITING:
+            raise QuotaError("Too many attempts to identify failed.", retry_after=math.ceil(self._most))
+        self._waiting += 1
+        try:
+            await self._sleep(seconds)
+        finally:
+            self._waiting -= 1

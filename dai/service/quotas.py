@@ -1,0 +1,117 @@
+"""What each caller may have at most: jobs that have not ended, bytes of kept results, bytes of answers a day (UTC).
+
+Jobs and results are counted in the state database, so by all processes of the service and through restarts. The bytes
+of a day are counted in each process and added up there every REAP_JOBS seconds by ``dai.api``: a caller may have as
+much more as leaves in that time, and an answer that has begun is not broken off.
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+import time
+from collections.abc import Callable
+
+from dai.config import QuotaConfig, QuotasConfig
+from dai.errors import QuotaError
+from dai.service.store import Store
+
+RETRY_SECONDS = 30
+
+
+class Quotas:
+    """Of one process; thread-safe."""
+
+    def __init__(self, config: QuotasConfig, store: Store) -> None:
+        self._config, self._store = config, store
+        self._lock = threading.Lock()
+        self._day, self._total, self._new = _today(), dict[str, int](), dict[str, int]()
+        """The bytes by caller that all processes have told, and those that this one has not yet."""
+        self.counts_bytes = any(each.day_bytes for each in (config.every, *config.callers.values()))
+        if self.counts_bytes:
+            self.share()
+
+    def of(self, caller: str) -> QuotaConfig:
+        return self._config.callers.get(caller, self._config.every)
+
+    def check_day(self, caller: str) -> None:
+        """QuotaError where the caller has had the bytes of the day."""
+        if not self.counts_bytes or not (most := self.of(caller).day_bytes):
+            return
+        with self._lock:
+            self._begin_day()
+            sent = self._total.get(caller, 0) + self._new.get(caller, 0)
+        if sent >= most:
+            raise QuotaError(
+                f"The {most:,} bytes that you may have a day are used up.",
+                hint="A new day begins at 00:00 UTC. Ask who runs the service for a larger quota (day_bytes).",
+                retry_after=86_400 - int(time.time()) % 86_400,
+                quota="day_bytes",
+            )
+
+    def sent(self, caller: str, size: int) -> None:
+        if self.counts_bytes and size:
+            with self._lock:
+                self._begin_day()
+                self._new[caller] = self._new.get(caller, 0) + size
+
+    def share(self) -> None:
+        """Tells the other processes what this one has sent, and learns what they have."""
+        if not self.counts_bytes:
+            return
+        with self._lock:
+            self._begin_day()
+            day, told, self._new = self._day, self._new, {}
+        try:
+            total = self._store.sent(day, told)
+        except BaseException:
+            with self._lock:
+                for name, size in told.items():
+                    self._new[name] = self._new.get(name, 0) + size
+            raise
+        with self._lock:
+            if self._day == day:
+                self._total = total
+
+    def _begin_day(self) -> None:
+        """Call it with the lock."""
+        if (today := _today()) != self._day:
+            self._day, self._total, self._new = today, {}, {}
+
+    def check_job(self, caller: str) -> None:
+        """QuotaError where the caller has more jobs that have not ended than may be, counting the one that was just
+        added, or less than a hundredth of the room for results left."""
+        quota = self.of(caller)
+        if quota.jobs and self._store.unended(caller) > quota.jobs:
+            raise QuotaError(
+                f"You have {quota.jobs} jobs that have not ended; you may have no more at once.",
+                hint="Wait for one to end, or abort one: GET /jobs lists them.",
+                retry_after=RETRY_SECONDS,
+                quota="jobs",
+            )
+        if (most := quota.result_bytes) and self._store.result_bytes(caller) > most - most // 100:
+            raise self._full(most)
+
+    def fits(self, caller: str) -> Callable[[int], None]:
+        """A function that raises QuotaError for so many bytes of results of one more job: what was left when it
+        began. Jobs that run at once have that each."""
+        most = self.of(caller).result_bytes
+        room = most - self._store.result_bytes(caller) if most else 0
+
+        def check(size: int) -> None:
+            if most and size > room:
+                raise self._full(most)
+
+        return check
+
+    def _full(self, most: int) -> QuotaError:
+        return QuotaError(
+            f"The {most:,} bytes that your results may have are used up.",
+            hint="Delete jobs whose results you no longer need (GET /jobs lists them), or request less.",
+            retry_after=RETRY_SECONDS,
+            quota="result_bytes",
+        )
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
