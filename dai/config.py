@@ -69,7 +69,9 @@ class LimitsConfig:
     along. A client asks for at most ``block_rows`` rows a
     block, and pushes at most ``block_bytes`` a block; blocks wait in at most ``session_bytes`` of one session and
     ``sessions_bytes`` of all. What an activity decompresses has at most ``unpacked_bytes``, a document
-    or a style sheet that xslTransform reads ``transform_bytes``. ``session_seconds`` after its last use a session ends,
+    or a style sheet that xslTransform reads ``transform_bytes``; all style sheets of one document take at most
+    ``transform_seconds`` of processor time. The waiting times that one document asks for (Sleep, the timeout of
+    sqlResilient) are ``wait_seconds`` together. ``session_seconds`` after its last use a session ends,
     ``job_seconds`` after its creation a job is destroyed. ``result_bytes`` is for all kept results together.
     """
 
@@ -91,6 +93,8 @@ class LimitsConfig:
     block_bytes: int = field(default=64 << 20, metadata=POSITIVE)
     unpacked_bytes: int = field(default=1 << 30, metadata=POSITIVE)
     transform_bytes: int = field(default=32 << 20, metadata=POSITIVE)
+    transform_seconds: int = field(default=60, metadata={"most": 86_400, **POSITIVE})
+    wait_seconds: int = field(default=3600, metadata={"most": 86_400, **POSITIVE})
     session_bytes: int = field(default=128 << 20, metadata=POSITIVE)
     sessions_bytes: int = field(default=512 << 20, metadata=POSITIVE)
     sessions: int = 1000

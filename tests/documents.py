@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from lxml import etree
 
+from dai.config import Config
 from dai.drivers import Driver
 from dai.drivers.memory import Memory, Script
 from dai.perform.parser import GDS, PREVIEW, Dialect, parse
@@ -55,8 +56,9 @@ def environment(
     cancellation: Cancellation | None = None,
     blocksize: int | None = None,
     scratch: Path | None = None,
+    config: Config = Config(),
 ) -> Environment:
-    return Environment(driver, session or Ends(), cancellation or Cancellation(), blocksize, scratch)
+    return Environment(driver, session or Ends(), cancellation or Cancellation(), blocksize, scratch, config)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -160,6 +161,10 @@ class Context(Protocol):
     @property
     def config(self) -> Config:
         """What the deployer of the service allows and limits."""
+
+    @property
+    def spent(self) -> defaultdict[str, float]:
+        """What the activities of this document have used of what they share, by its name."""
 
     @property
     def scratch(self) -> Path | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class Running:
         self._keep: list[FanOut] = []
         self._sinks: list[threading.Thread] = []
         self._next_step = 0
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        """As ``Context.spent``."""
 
     def __enter__(self) -> Self:
         return self
@@ -283,6 +286,7 @@ class _Context:
         self.session = running.environment.session
         self.blocksize = running.environment.blocksize
         self.scratch, self.config = running.environment.scratch, running.environment.config
+        self.spent = running.spent
 
     @property
     def driver(self) -> Driver:

@@ -7,11 +7,14 @@ when nobody wants its result any more.
 
 from __future__ import annotations
 
+import math
+import os
 import resource
 import struct
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -19,19 +22,24 @@ from dai.errors import DataError, InternalError, LimitError
 from dai.streams.cancellation import Cancellation
 
 MEMORY_BYTES = 1 << 30
-SECONDS = 60
-"""Of processor time."""
+SPENT = "processor seconds of style sheets"
 _MESSAGE = 2_000
 """Characters: a pipe that nobody reads yet takes so many."""
 _BLOCK_BYTES = 1 << 18
 _REFUSED, _TOO_LARGE = 3, 4
 
 
-def transformed(style: bytes, document: bytes, cancellation: Cancellation) -> Iterator[bytes]:
-    """The result, in blocks. DataError where style sheet or document cannot be read or the style sheet does what it
-    may not, LimitError beyond the bounds."""
+def transformed(
+    style: bytes, document: bytes, cancellation: Cancellation, seconds: int, spent: defaultdict[str, float]
+) -> Iterator[bytes]:
+    """The result, in blocks. ``seconds``: of processor time, for all style sheets that add theirs up in ``spent``.
+    DataError where style sheet or document cannot be read or the style sheet does what it may not, LimitError beyond
+    the bounds."""
+    left = math.ceil(seconds - spent[SPENT])
+    if left <= 0:
+        raise _too_large(seconds)
     process = subprocess.Popen(
-        [sys.executable, "-I", "-m", __name__],
+        [sys.executable, "-I", "-m", __name__, str(left)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -47,24 +55,39 @@ def transformed(style: bytes, document: bytes, cancellation: Cancellation) -> It
             while block := process.stdout.read(_BLOCK_BYTES):
                 yield block
             reason = process.stderr.read().decode(errors="replace")
-            code = process.wait()
+            code = _ended(process, spent)
         cancellation.check()
         if code == _REFUSED:
             raise DataError(reason)
         if code == _TOO_LARGE or code < 0:
-            raise LimitError(
-                f"The style sheet needs more than {MEMORY_BYTES >> 20:,} MiB or {SECONDS} seconds.",
-                hint="Transform a smaller document.",
-            )
+            raise _too_large(seconds)
         if code:
             raise InternalError("The process that transforms documents failed.")
     finally:
         process.kill()
-        process.wait()
+        _ended(process, spent)
         feeder.join()
         for pipe in (process.stdin, process.stdout, process.stderr):
             with suppress(OSError):
                 pipe.close()
+
+
+def _ended(process: subprocess.Popen[bytes], spent: defaultdict[str, float]) -> int:
+    """The exit code, when the process has ended."""
+    if process.returncode is None:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        spent[SPENT] += used.ru_utime + used.ru_stime
+    return process.returncode
+
+
+def _too_large(seconds: int) -> LimitError:
+    return LimitError(
+        f"The style sheets of this document need more than {MEMORY_BYTES >> 20:,} MiB or {seconds} seconds "
+        "(limits.transform_seconds).",
+        hint="Transform smaller documents, or fewer.",
+        limit="limits.transform_seconds",
+    )
 
 
 def _feed(process: subprocess.Popen[bytes], style: bytes, document: bytes) -> None:
@@ -79,7 +102,7 @@ def _main() -> int:
     from lxml import etree
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[1]),) * 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     data = sys.stdin.buffer
     (size,) = struct.unpack("<Q", data.read(8))
@@ -96,7 +119,13 @@ def _main() -> int:
         # libxslt gives many names to a lack of memory
         if _peak_bytes() > MEMORY_BYTES // 4:
             return _TOO_LARGE
-        print(str(error)[:_MESSAGE] or "The style sheet cannot be run.", file=sys.stderr, end="")
+        message = str(error)[:_MESSAGE] or "The style sheet cannot be run."
+        if " rights for " in message or "__STRING__XSLT__" in message:  # libxslt's words, with a name of its own
+            message = (
+                "The style sheet reads or writes another document (document(), xsl:import, xsl:include, xsl:document); "
+                "a style sheet reads its two inputs and writes its output only."
+            )
+        print(message, file=sys.stderr, end="")
         return _REFUSED
     return 0
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dai.config import parse
+from dai.config import Config, LimitsConfig, parse
 from dai.drivers.memory import Memory, Script
 from dai.errors import CancelledError, DatabaseUnavailableError, DataError, LimitError, ParameterError, StatementError
 from dai.perform import parser
@@ -69,10 +69,10 @@ def test_what_no_replica_mends(scripts, error, says, asked):
     assert [each.open_streams for each in drivers] == [0] * len(drivers)
 
 
-@pytest.mark.parametrize("timeout", [-1, 100_000_000])
-def test_timeouts(timeout):
+@pytest.mark.parametrize(("timeout", "error"), [(-1, ParameterError), (100_000_000, LimitError)])
+def test_timeouts(timeout, error):
     with (
-        pytest.raises(ParameterError, match="timeout"),
+        pytest.raises(error, match="timeout"),
         running(resilient(f"<timeout>{timeout}</timeout>"), Memory({})),
     ):
         pass
@@ -157,10 +157,21 @@ def test_sleep_without_output_is_done_when_it_has_waited():
         assert set(statuses(b"".join(document(work, "s", "r"))).values()) == {"COMPLETED"}
 
 
-@pytest.mark.parametrize("milliseconds", [-1, 86_400_001])
-def test_sleep_has_a_bound(milliseconds):
-    body = f'<Sleep name="a"><sleepTime>{milliseconds}</sleepTime><output name="e"/></Sleep>'
-    with pytest.raises(ParameterError, match="sleepTime"), running(body, None):
+@pytest.mark.parametrize(
+    ("times", "error"), [((-1,), ParameterError), ((3_600_001,), LimitError), ((1_800_001, 1_800_001), LimitError)]
+)
+def test_sleep_has_a_bound_a_document(times, error):
+    body = "".join(
+        f'<Sleep name="a{i}"><sleepTime>{each}</sleepTime><output name="e{i}"/></Sleep>' for i, each in enumerate(times)
+    )
+    with pytest.raises(error, match="sleepTime"), running(body, None):
+        pass
+
+
+def test_the_deployer_says_how_long_a_document_may_wait():
+    config = Config(limits=LimitsConfig(wait_seconds=1))
+    body = '<Sleep name="a"><sleepTime>1001</sleepTime><output name="e"/></Sleep>'
+    with pytest.raises(LimitError, match="wait_seconds"), running(body, None, config=config):
         pass
 
 

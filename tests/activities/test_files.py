@@ -3,8 +3,10 @@
 import base64
 import os
 import re
+import signal
 import socket
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -16,6 +18,7 @@ import httpx
 import pytest
 
 from dai.config import Config, LimitsConfig
+from dai.drivers.directory import beneath
 from dai.drivers.directory.driver import Directory
 from dai.drivers.memory import Memory
 from dai.errors import (
@@ -328,13 +331,58 @@ def test_a_failure_half_way_changes_nothing(place):
     body = write("f", '<append from="data"/>') + '<inputStream name="pushed"><toLocal name="data"/></inputStream>'
     cancellation = Cancellation()
     thread, raised = begun(Running(parse(written(body)), Environment(place.driver, session, cancellation)))
-    while not list(place.inside.glob(".*.part")):
+    while session.input("pushed").held[0]:
         thread.join(0.01)
         assert thread.is_alive()
     cancellation.cancel(CancelledError("Enough."))
     thread.join(60)
     assert [type(each) for each in raised] == [CancelledError]
     assert (place.inside / "f").read_text() == TEXT
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dai.drivers.directory import beneath
+if sys.argv[2] == "named":
+    beneath._UNNAMED = os.O_WRONLY | os.O_DIRECTORY  # as a file system that knows no files without names
+with beneath.Beneath(Path(sys.argv[1])).replacing(sys.argv[3], new=sys.argv[3] == "new") as (old, writer):
+    writer.write(b"half")
+    writer.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("way", ["unnamed", "named"])
+@pytest.mark.parametrize("name", ["f", "new"])
+def test_a_process_that_is_killed_leaves_the_file_as_it_was(place, way, name):
+    (place.inside / "f").write_text(TEXT)
+    before = sorted(path.name for path in place.inside.iterdir())
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(place.inside), way, name], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert (place.inside / "f").read_text() == TEXT
+    parts = list(place.inside.glob(".*.part"))
+    assert len(parts) == (way == "named")
+    assert sorted(path.name for path in place.inside.iterdir() if path not in parts) == before
+    with place.driver.files.replacing(name, new=name == "new") as (_, writer):
+        writer.write(b"whole")
+    assert (place.inside / name).read_text() == "whole"
+    assert list(place.inside.glob(".*.part")) == parts
+    for each in parts:  # the fixture looks for others
+        each.unlink()
+
+
+@pytest.mark.parametrize("name", ["f", "new"])
+def test_a_file_system_that_knows_no_files_without_names(place, name, monkeypatch):
+    monkeypatch.setattr(beneath, "_UNNAMED", os.O_WRONLY | os.O_DIRECTORY)
+    (place.inside / "f").write_text(TEXT)
+    with place.driver.files.replacing(name, new=name == "new") as (_, writer):
+        writer.write(b"whole")
+    assert (place.inside / name).read_text() == "whole"
+    with pytest.raises(DaiError), place.driver.files.replacing("f") as (_, writer):
+        place.driver.files.copy("nowhere", "else", Cancellation())
+    assert (place.inside / "f").read_text() == ("whole" if name == "f" else TEXT)
+    assert not list(place.inside.glob(".*.part"))
 
 
 def test_two_who_change_a_file_at_once(place):

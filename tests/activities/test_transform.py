@@ -18,6 +18,7 @@ from dai.errors import CancelledError, DataError, LimitError, ParameterError
 from dai.perform.parser import parse
 from dai.perform.pipeline import Environment, Running
 from dai.perform.response import document
+from dai.perform.xslt import SPENT
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block
 from tests.documents import Ends, query, results, running, table, to_csv, written
@@ -26,7 +27,7 @@ from tests.pipelines import begun
 SMALL = Config(limits=LimitsConfig(unpacked_bytes=1 << 20, transform_bytes=1 << 20, block_bytes=1000))
 
 
-def work_over(body: str, **streams: bytes | list[bytes]) -> Running:
+def work_over(body: str, config: Config = SMALL, **streams: bytes | list[bytes]) -> Running:
     """Activities over pushed streams, each of which is an output of its name."""
     session = Ends(capacity=100_000)
     for name, blocks in streams.items():
@@ -34,12 +35,12 @@ def work_over(body: str, **streams: bytes | list[bytes]) -> Running:
             session.input(f"in {name}").put(Block(data, 1), Cancellation())
         session.input(f"in {name}").finish()
         body += f'<inputStream name="in {name}"><toLocal name="{name}"/></inputStream>'
-    return Running(parse(written(body)), Environment(None, session, Cancellation(), config=SMALL))
+    return Running(parse(written(body)), Environment(None, session, Cancellation(), config=config))
 
 
-def ends_of(body: str, **streams: bytes | list[bytes]) -> dict[str, list[Block]]:
+def ends_of(body: str, config: Config = SMALL, **streams: bytes | list[bytes]) -> dict[str, list[Block]]:
     """The blocks of each end point; the cause of a failure is raised."""
-    with work_over(body, **streams) as work:
+    with work_over(body, config, **streams) as work:
         work.open()
         ends = {end.name: list(source) for end, source in work.end_points()}
         work.raise_cause()
@@ -319,6 +320,12 @@ def test_a_style_sheet_reaches_no_file_and_no_address(way, listener, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["secret.xml"]
 
 
+@pytest.mark.parametrize("call", ["document('')", "document('x.xml')", "document(/*)", "document('', /)"])
+def test_a_style_sheet_is_told_that_it_reads_its_inputs_only(call):
+    with pytest.raises(DataError, match="reads its two inputs"):
+        transformed(TEMPLATE.format(f'<s><xsl:copy-of select="{call}"/></s>'))
+
+
 @pytest.mark.parametrize(
     "xml",
     ['<!DOCTYPE a [<!ENTITY e "x">]><a>&e;</a>', '<!DOCTYPE a SYSTEM "x.dtd"><a/>', "<a>", "", "no xml", "<a>&e;</a>"],
@@ -354,6 +361,28 @@ ENDLESS = XSL.format(
 def test_a_style_sheet_has_bounds_on_its_memory():
     with pytest.raises(LimitError, match="1,024 MiB"):
         transformed(ENDLESS.format("x" * 500_000))
+
+
+def test_style_sheets_have_a_bound_on_their_time():
+    config = Config(limits=LimitsConfig(transform_seconds=1))
+    with pytest.raises(LimitError, match="or 1 seconds"):
+        ends_of(TRANSFORM, config, style=ENDLESS.format("").encode(), xml=b"<a/>")
+
+
+def test_the_time_of_all_style_sheets_of_a_document_counts():
+    body, streams = "", {}
+    for n in range(2):
+        body += f'<xslTransform name="x{n}"><inputXSLT from="s{n}"/><inputXML from="d{n}"/><output name="e{n}"/>'
+        body += "</xslTransform>"
+        streams |= {f"s{n}": TEMPLATE.format("x").encode(), f"d{n}": b"<a/>"}
+    with work_over(body, **streams) as work:
+        work.spent[SPENT] = 59.9999
+        work.open()
+        (_, first), (_, second) = work.end_points()
+        assert joined(list(first))
+        assert work.spent[SPENT] > 60
+        with pytest.raises(LimitError, match="or 60 seconds"):
+            list(second)
 
 
 def test_a_style_sheet_can_be_stopped():

@@ -26,7 +26,8 @@ BLOCK_BYTES = 1 << 18
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PART = re.compile(r"\.[0-9a-f]{16}\.part", re.ASCII)
-"""What is being written, and has no name of its own yet."""
+"""What is being written where a file must have a name, or has it for a moment before it replaces another."""
+_UNNAMED = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -76,16 +77,18 @@ class Beneath:
                 fcntl.flock(old, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if not _same(old, directory, last):
                     raise BlockingIOError(errno.EAGAIN, "changed")
-            part = f".{secrets.token_hex(8)}.part"
             mode = stat.S_IMODE(os.fstat(old).st_mode) if old is not None else 0o666
-            writer = stack.enter_context(open(os.open(part, _NEW, mode, dir_fd=directory), "wb", BLOCK_BYTES))
+            descriptor, part = _unnamed(directory, mode)
+            writer = stack.enter_context(open(descriptor, "wb", BLOCK_BYTES))
             stack.callback(_unlinked, part, directory)
             yield old, writer
             writer.flush()
-            os.fsync(writer.fileno())
+            os.fsync(descriptor)
             if old is None:
-                os.link(part, last, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+                os.link(f"/proc/self/fd/{descriptor}", last, dst_dir_fd=directory)
             else:
+                with suppress(FileExistsError):  # where it has the name from the beginning
+                    os.link(f"/proc/self/fd/{descriptor}", part, dst_dir_fd=directory)
                 os.replace(part, last, src_dir_fd=directory, dst_dir_fd=directory)
 
     def copy(self, name: str, target: str, cancellation: Cancellation) -> int:
@@ -228,6 +231,18 @@ def _regular(directory: int, last: str, name: str) -> int:
 def _same(file: int, directory: int, last: str) -> bool:
     have, there = os.fstat(file), os.stat(last, dir_fd=directory, follow_symlinks=False)
     return (have.st_dev, have.st_ino) == (there.st_dev, there.st_ino)
+
+
+def _unnamed(directory: int, mode: int) -> tuple[int, str]:
+    """The descriptor of a new file, which is gone when its process is killed, and the name that it may have. A file
+    system that knows no files without names gives it that at once."""
+    part = f".{secrets.token_hex(8)}.part"
+    try:
+        return os.open(".", _UNNAMED, mode, dir_fd=directory), part
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+            raise
+        return os.open(part, _NEW, mode, dir_fd=directory), part
 
 
 def _unlinked(part: str, directory: int) -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 from dai.drivers import Driver
-from dai.errors import BusyError, DatabaseUnavailableError, ParameterError
+from dai.errors import BusyError, DatabaseUnavailableError, LimitError, ParameterError
 from dai.perform.activity import (
     ANY,
     Activity,
@@ -29,7 +29,22 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block, ByteStream, Stream
 from dai.streams.waiting import Condition
 
-MOST_MILLISECONDS = 24 * 3_600_000
+WAITED = "milliseconds of waiting"
+
+
+def _waiting(context: Context, milliseconds: int, what: str) -> None:
+    """ParameterError for a negative number, LimitError where the document asks for more than it may wait."""
+    most = context.config.limits.wait_seconds
+    if milliseconds < 0:
+        raise ParameterError(f"{what} is {milliseconds}; it is a number of milliseconds, 0 or more.")
+    context.spent[WAITED] += milliseconds
+    if context.spent[WAITED] > 1000 * most:
+        raise LimitError(
+            f"{what} is {milliseconds:,} ms: with that the document may wait for more than the {most:,} seconds "
+            "allowed (limits.wait_seconds).",
+            hint="Ask for less, or for a higher limits.wait_seconds in the configuration.",
+            limit="limits.wait_seconds",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +74,7 @@ class SqlResilient(Activity):
     result: Output[Stream] = output("sqlResilientOutput")
 
     def run(self, context: Context) -> Stream:
-        if not 0 <= self.timeout <= MOST_MILLISECONDS:
-            raise ParameterError(f"The timeout is {self.timeout} ms; it is from 0 to {MOST_MILLISECONDS:,}.")
+        _waiting(context, self.timeout, "The timeout")
         primary = context.driver
         last: DatabaseUnavailableError | BusyError | None = None
         for driver in (primary, *primary.replicas):
@@ -146,8 +160,7 @@ class Sleep(Activity):
     result: Output[ByteStream] | None = output("output", default=None)
 
     def run(self, context: Context) -> ByteStream | None:
-        if not 0 <= self.milliseconds <= MOST_MILLISECONDS:
-            raise ParameterError(f"sleepTime is {self.milliseconds}; it is from 0 to {MOST_MILLISECONDS:,}.")
+        _waiting(context, self.milliseconds, "sleepTime")
         source = context.bytes(self.source) if self.source else ByteStream("text/plain", ())
 
         def blocks() -> Iterator[Block]:

@@ -139,7 +139,8 @@ class XslTransform(Activity):
     """Transforms an XML document by a style sheet (XSLT 1.0 with EXSLT).
 
     A style sheet reads and writes no file and no address: ``document()``, ``xsl:import``, ``xsl:include`` and
-    ``exsl:document`` are refused, as are DTDs. It runs in a process of its own with bounds on memory and time.
+    ``exsl:document`` are refused, as are DTDs. It runs in a process of its own with bounds on memory and on the time of
+    all style sheets of a document.
     """
 
     example: ClassVar[str] = """
@@ -161,7 +162,8 @@ class XslTransform(Activity):
     def run(self, context: Context) -> ByteStream:
         def blocks() -> Iterator[Block]:
             style, document = self.style.read(context), self.document.read(context)
-            for data in transformed(style, document, context.cancellation):
+            seconds = context.config.limits.transform_seconds
+            for data in transformed(style, document, context.cancellation, seconds, context.spent):
                 yield Block(data, 0)
 
         return ByteStream("application/xml", blocks())
