@@ -36,6 +36,12 @@ def until(condition: Callable[[], Any], seconds: float = SECONDS) -> float:
     return time.monotonic() - began
 
 
+def address_of(answer: httpx.Response) -> tuple[str, int]:
+    """The client's end of the connection on which the answer came."""
+    host, port = answer.extensions["network_stream"].get_extra_info("client_addr")
+    return str(host), int(port)
+
+
 @dataclass
 class ServiceProcess:
     """A service in front of ``resources`` (name to URL), with its files in ``directory``, its temporary ones included.
@@ -182,6 +188,26 @@ class ServiceProcess:
         """That of the service, and its workers where it has several."""
         assert self.process is not None
         return [self.process, *self.process.children()]
+
+    def living_workers(self) -> set[psutil.Process]:
+        return {each for each in self.processes()[1:] if each.is_running() and each.status() != psutil.STATUS_ZOMBIE}
+
+    def has_connection(self, worker: psutil.Process, address: tuple[str, int]) -> bool:
+        """Whether the worker holds the connection of a client at that address."""
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            return any(tuple(each.raddr) == address for each in worker.net_connections("tcp"))
+        return False
+
+    def connection_of_each(self, stack: contextlib.ExitStack) -> dict[psutil.Process, httpx.Client]:
+        """For each worker a client with one connection, which that worker holds."""
+        clients: dict[psutil.Process, httpx.Client] = {}
+        while len(clients) < self.workers:
+            client = stack.enter_context(self.client(limits=httpx.Limits(max_connections=1)))
+            address = address_of(client.get("/health/live"))
+            for worker in self.living_workers():
+                if self.has_connection(worker, address):
+                    clients.setdefault(worker, client)
+        return clients
 
     def threads(self) -> int:
         return sum(int(each.num_threads()) for each in self.processes())

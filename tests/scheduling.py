@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 FAULTS = "tests/faults/test_"
-ONE_SERVER = ("many_users", "slow_reader", "cancel", "database_", "disk_", "service_", "stopped_", "query_tables_")
+ONE_SERVER = (
+    *("many_users", "slow_reader", "cancel", "database_", "disk_", "service_", "stopped_", "query_tables_"),
+    "workers_",
+)
 MEASURED = ("federation_spilling", "federation_many")
 TOGETHER = (
     tuple(FAULTS + name for name in (*ONE_SERVER, *MEASURED)),

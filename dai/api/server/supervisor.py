@@ -181,6 +181,8 @@ class Supervisor:
             pass_fds=(writing, self._table.descriptor, *(each for pair in inboxes for each in pair)),
         )
         self._processes[number] = process
+        if self._stopping.is_set():  # too late for ``_stop`` to know it
+            process.terminate()
         os.close(writing)
         assert process.stdin is not None
         with suppress(ConnectionError):
