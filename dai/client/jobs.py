@@ -43,7 +43,7 @@ class Job:
     @property
     def phase(self) -> str:
         """PENDING, QUEUED, EXECUTING, COMPLETED, ERROR or ABORTED."""
-        return str(self.properties.get("phase", "UNKNOWN"))
+        return str(self.properties["phase"])
 
     @property
     def finished(self) -> bool:
@@ -53,23 +53,19 @@ class Job:
     def progress(self) -> list[Mapping[str, Any]]:
         """For each activity now: its status, rows, blocks, bytes and seconds; of a query over several databases its
         ``parts``, each with name, state, rows, bytes and seconds."""
-        return list(self.refresh().properties.get("progress") or self.properties.get("activities") or [])
+        return list(self.refresh().properties["activities"])
 
     @property
     def outputs(self) -> list[str]:
         """Names of the results."""
-        listed = self.properties.get("outputs") or self.properties.get("results") or []
-        return [str(each["name"]) if isinstance(each, Mapping) else str(each) for each in listed]
+        return [str(each["name"]) for each in self.properties.get("outputs", [])]
 
     @property
     def error(self) -> DaiError | None:
         """Why the job failed or stopped; None while it has not."""
-        problem = self.properties.get("error")
-        if isinstance(problem, Mapping):
+        if problem := self.properties.get("error"):
             return from_problem(problem)
-        if self.phase == "ABORTED":
-            return CancelledError(f"Job {self.id} was aborted.")
-        return DaiError(str(problem or f"Job {self.id} failed.")) if self.phase == "ERROR" else None
+        return CancelledError(f"Job {self.id} was aborted.") if self.phase == "ABORTED" else None
 
     def refresh(self, wait: int = 0) -> Job:
         """Ask the service, which holds its answer up to ``wait`` seconds while nothing changes."""
@@ -160,9 +156,8 @@ class Jobs(Iterable[Job]):
         self._transport, self._resource = transport, resource
 
     def __iter__(self) -> Iterator[Job]:
-        listed = self._transport.json("/jobs")
-        for each in listed.get("jobs", []) if isinstance(listed, Mapping) else listed:
-            if self._resource is None or each.get("resource") in (None, self._resource):
+        for each in self._transport.json("/jobs")["jobs"]:
+            if self._resource in (None, each["resource"]):
                 yield Job(self._transport, str(each["id"]), each)
 
     def __getitem__(self, id: str) -> Job:

@@ -42,8 +42,7 @@ class Service:
 
     def resources(self) -> list[Mapping[str, Any]]:
         """Name and properties of every data resource."""
-        listed = self.get("/resources")
-        return list(listed["resources"] if isinstance(listed, Mapping) else listed)
+        return list(self.get("/resources")["resources"])
 
     def resource(self, name: str) -> Resource:
         """The resource of that name. Raises NotFoundError with the nearest name, UnreachableError where no service
@@ -217,7 +216,7 @@ class Schema(Sequence[Mapping[str, Any]]):
     """The tables of a resource; ``schema["flights"]`` or ``schema["public.flights"]`` by name, printed as a list."""
 
     def __init__(self, document: Any) -> None:
-        self._tables: list[Mapping[str, Any]] = list(document["tables"] if isinstance(document, Mapping) else document)
+        self._tables: list[Mapping[str, Any]] = list(document["tables"])
 
     def __len__(self) -> int:
         return len(self._tables)

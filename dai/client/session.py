@@ -89,17 +89,17 @@ class Session:
     """A context manager: leaving it ends the session (if it is our ``own``), which stops and frees everything in it."""
 
     def __init__(self, resource: Performing, transport: Transport, id: str, *, own: bool = True) -> None:
-        self.resource, self.id = resource, id
-        self.transport = transport
+        self.resource, self.id, self.transport = resource, id, transport
+        self._path = f"/sessions/{quote(id, safe='')}"
         self._open = own
 
     @property
     def url(self) -> str:
         """The address of the session, for deliverToGDT and deliverFromGDT of another service."""
-        return f"{self.transport.base}/sessions/{quote(self.id, safe='')}"
+        return self.transport.base + self._path
 
     def stream_path(self, stream: str) -> str:
-        return f"/sessions/{quote(self.id, safe='')}/streams/{quote(stream, safe='')}"
+        return f"{self._path}/streams/{quote(stream, safe='')}"
 
     def perform(self, document: Any, **options: Any) -> Response | Result:
         """Like ``Resource.perform``, in this session: its streams outlive the request."""
@@ -187,7 +187,7 @@ class Session:
 
     def _stuck(self, stream: str, patience: float) -> BackPressureError:
         """Why a push gave up, from what the service says of the session's streams."""
-        streams = self.transport.json(f"/sessions/{quote(self.id, safe='')}")["streams"]
+        streams = self.transport.json(self._path)["streams"]
         others = [f"{each['name']} ({each['direction']})" for each in streams if each["name"] != stream]
         hint = f"Its other streams: {', '.join(others)}." if others else "It has no other stream."
         taken = next((each["next"] - each["blocks"] for each in streams if each["name"] == stream), 0)
@@ -201,7 +201,7 @@ class Session:
         """End the session if it is our own: what still runs in it stops."""
         if self._open:
             self._open = False
-            with self.transport.send("DELETE", f"/sessions/{quote(self.id, safe='')}", accepted=frozenset({404})).body:
+            with self.transport.send("DELETE", self._path, accepted=frozenset({404})).body:
                 pass
 
     def __enter__(self) -> Self:

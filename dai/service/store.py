@@ -15,8 +15,8 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -330,15 +330,15 @@ class Store:
             result = connection.execute(statement)
             return list(result) if result.returns_rows else []
 
-    def _begin(self) -> _Begin:
+    def _begin(self) -> AbstractContextManager[sa.Connection]:
         if self._token is not None and time.monotonic() - self._renewed > LEASE_SECONDS:
             self.check()
         return self._opened()
 
-    def _opened(self) -> _Begin:
+    def _opened(self) -> AbstractContextManager[sa.Connection]:
         if self._file is not None:
             self._file.check()
-        return _Begin(self._engine)
+        return _transaction(self._engine)
 
 
 def _owned(owner: str) -> sa.ColumnElement[bool]:
@@ -413,25 +413,14 @@ def _living(lease: sa.Row[Any]) -> bool | None:
     return lease.began == began if machine and machine == lease.machine else None
 
 
-class _Begin:
+@contextmanager
+def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A transaction that translates the database's errors."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._context = engine.begin()
-
-    def __enter__(self) -> sa.Connection:
-        try:
-            return self._context.__enter__()
-        except SQLAlchemyError as error:
-            raise _translated(error) from error
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        try:
-            self._context.__exit__(kind, error, trace)
-        except SQLAlchemyError as late:
-            raise _translated(late) from late
-        if isinstance(error, SQLAlchemyError):
-            raise _translated(error) from error
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except SQLAlchemyError as error:
+        raise _translated(error) from error
 
 
 def _translated(error: SQLAlchemyError) -> DatabaseUnavailableError:

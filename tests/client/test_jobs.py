@@ -11,7 +11,7 @@ from dai.errors import CancelledError, LimitError, NotFoundError, RequestError, 
 from dai.formats import media_type
 from tests.client.replies import TABLE, arrow, arrow_bytes, problem, said
 
-RUNNING = said({"id": "17", "phase": "EXECUTING", "progress": [{"activity": "q", "rows": 5}]})
+RUNNING = said({"id": "17", "phase": "EXECUTING", "activities": [{"activity": "q", "rows": 5}]})
 DONE = said({"id": "17", "phase": "COMPLETED", "outputs": [{"name": "rows"}]})
 ACCEPTED = Scripted(202, b"{}", {"Location": "http://other:1/jobs/17", "Content-Type": "application/json"})
 
@@ -108,11 +108,16 @@ def test_a_result_that_is_no_table_comes_as_it_is() -> None:
 
 
 def test_listing_and_deleting() -> None:
-    listed = said({"jobs": [{"id": "1", "phase": "QUEUED", "resource": "a"}, {"id": "2", "phase": "COMPLETED"}]})
-    with ScriptedServer(listed, listed, listed, Scripted(204)) as server:
+    two = [
+        {"id": "1", "phase": "QUEUED", "resource": "a"},
+        {"id": "2", "phase": "COMPLETED", "resource": "b"},
+    ]
+    listed = said({"jobs": two})
+    with ScriptedServer(listed, listed, listed, listed, Scripted(204)) as server:
         service = Service(server.url)
         assert [job.id for job in service.jobs()] == ["1", "2"]
         assert repr(service.jobs()) == "<Job 1: QUEUED>\n<Job 2: COMPLETED>"
+        assert [job.id for job in Resource(service, "b", {}).jobs()] == ["2"]
         job = next(iter(service.jobs()))
         job.delete()
         assert (server.requests[-1].method, server.requests[-1].target) == ("DELETE", "/jobs/1")

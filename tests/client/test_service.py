@@ -12,7 +12,7 @@ import dai
 from dai.client import Resource, Service, activity, document, element, parted
 from dai.client.documents import as_bytes
 from dai.client.http.problems import from_problem
-from dai.client.testing import Request, Scripted, ScriptedServer
+from dai.client.testing import Scripted, ScriptedServer
 from dai.errors import DataError, NotAcceptableError, NotFoundError, RequestError
 from dai.formats import media_type
 from dai.perform.parser import parse
@@ -166,14 +166,6 @@ def test_the_schema() -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(TypeError, match="patiance"):
         dai.connect("http://h/x", patiance=3)
-
-
-def test_resources_in_either_form() -> None:
-    def answer(request: Request) -> Scripted:
-        return said([{"name": "a"}])
-
-    with ScriptedServer(answer) as server:
-        assert [each["name"] for each in Service(server.url).resources()] == ["a"]
 
 
 def test_statistics_of_a_table() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import datetime
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,7 +20,7 @@ from dai.api.requests.body import FORM, JSON, takes
 from dai.api.requests.negotiation import DOCUMENT, best, format_of_name, media_types, not_acceptable, tabular
 from dai.api.requests.parameters import WHOLE, Asked, BlockSize, FormatName, Text, Unsaid
 from dai.api.requests.route import Route
-from dai.api.responses import JSONAnswer, KeptFile
+from dai.api.responses import FILE_PIECE, JSONAnswer, KeptFile
 from dai.api.service import Service
 from dai.errors import (
     ConflictError,
@@ -43,7 +44,6 @@ from dai.service.store import Job
 router = APIRouter(route_class=Route, prefix="/jobs", tags=["jobs"])
 T = TypeVar("T")
 MOST_WAIT = 60
-FILE_PIECE = 1 << 20
 _BODY_PROBLEMS = (
     NotFoundError,
     ConflictError,
@@ -210,11 +210,9 @@ async def get_job(service: TheService, caller: TheCaller, job: Text, options: An
         known = await _control(service, jobs.get, id, caller)
         phase = known.phase
         while wait and known.phase == phase and phase in MOVES and phase != PENDING and loop.time() < deadline:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
                     await changed.wait()
-            except TimeoutError:
-                pass
             changed.clear()
             known = await _control(service, jobs.get, id, caller)
     return JSONAnswer(described(known))

@@ -6,7 +6,7 @@ A block that is there is answered at once on the event loop; for one that is not
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
@@ -77,15 +77,20 @@ class Rest(Asked):
 
 
 class _Changes:
-    """Waits on the event loop for a mailbox or a budget to change, from its own creation on."""
+    """Waits on the event loop for a mailbox or a budget to change, from its own creation on; a context. The session
+    has a client that waits meanwhile."""
 
-    def __init__(self, seconds: float, *watched: Mailbox | Budget) -> None:
+    def __init__(self, session: Session, seconds: float, *watched: Mailbox | Budget) -> None:
+        self._session = session
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + seconds
         self._changed = asyncio.Event()
         self._removals = [each.add_listener(self._notify) for each in watched]
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for remove in self._removals:
             remove()
 
@@ -99,8 +104,9 @@ class _Changes:
     async def wait(self) -> bool:
         """Until it changes, or the time is up: False."""
         try:
-            async with asyncio.timeout_at(self._deadline):
-                await self._changed.wait()
+            with self._session.waiting():
+                async with asyncio.timeout_at(self._deadline):
+                    await self._changed.wait()
         except TimeoutError:
             return False
         self._changed.clear()
@@ -156,17 +162,13 @@ async def get_block(
 
 async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: int) -> tuple[list[Block], bool]:
     """The blocks once they are there, or what is there when the time is up; and whether more were to come."""
-    changes = _Changes(options.wait, mailbox)
     in_time = True
-    try:
+    with _Changes(session, options.wait, mailbox) as changes:
         while True:
             blocks, more = mailbox.poll_many(number, options.count)
             if not more or not in_time:
                 return blocks, more
-            with session.waiting():
-                in_time = await changes.wait()
-    finally:
-        changes.close()
+            in_time = await changes.wait()
 
 
 @router.put(
@@ -200,36 +202,31 @@ async def put_block(
     size = body.size(limit)
     header_rows = request.headers.get("x-block-rows", "")
     rows = int(header_rows) if header_rows.isascii() and header_rows.isdigit() and len(header_rows) < 10 else 0
-    changes = _Changes(options.wait, mailbox, service.sessions.budget)
     try:
-        mailbox.check_offer(number, options.producer)
-        while (full := opened.budget.reserve(size, mailbox.awaits(number))) is not None:
-            with opened.waiting():
-                in_time = await changes.wait()
-            if not in_time:
-                raise _full(service.sessions.budget, full)
+        with _Changes(opened, options.wait, mailbox, service.sessions.budget) as changes:
             mailbox.check_offer(number, options.producer)
-        try:
-            block = Block(await body.read(limit), rows)
-            while not mailbox.offer(number, block, options.last, options.producer):
-                with opened.waiting():
-                    in_time = await changes.wait()
+            while (full := opened.budget.reserve(size, mailbox.awaits(number))) is not None:
+                if not await changes.wait():
+                    raise _full(service.sessions.budget, full)
+                mailbox.check_offer(number, options.producer)
+            try:
+                block = Block(await body.read(limit), rows)
+                while not mailbox.offer(number, block, options.last, options.producer):
+                    if not await changes.wait():
+                        raise BackPressureError(
+                            "The stream is full: its reader is behind.", hint="Send the block again."
+                        )
+            finally:
+                opened.budget.release(size)
+            while options.taken and mailbox.acknowledged <= number:
+                in_time = await changes.wait()
+                mailbox.check_offer(number, options.producer)
                 if not in_time:
-                    raise BackPressureError("The stream is full: its reader is behind.", hint="Send the block again.")
-        finally:
-            opened.budget.release(size)
-        while options.taken and mailbox.acknowledged <= number:
-            with opened.waiting():
-                in_time = await changes.wait()
-            mailbox.check_offer(number, options.producer)
-            if not in_time:
-                return Response(status_code=202, headers={"Retry-After": "0"})
+                    return Response(status_code=202, headers={"Retry-After": "0"})
     except ClosedError as error:
         if isinstance(error.__cause__, GoneError):  # the session has ended, not only who read the stream
             raise error.__cause__ from None
         raise GoneError("The request that read this stream has ended; nothing more can be pushed into it.") from error
-    finally:
-        changes.close()
     return Response(status_code=204)
 
 
@@ -282,8 +279,7 @@ async def get_stream(
 ) -> Response:
     opened = service.sessions.get(session, access.caller)
     mailbox = opened.find_output(stream)
-    changes = _Changes(options.wait, mailbox)
-    try:
+    with _Changes(opened, options.wait, mailbox) as changes:
         while True:
             number = mailbox.acknowledged
             blocks, more = mailbox.poll_many(number, 1)
@@ -292,12 +288,8 @@ async def get_stream(
                 return _WholeStream(access, opened, mailbox, number, blocks[0], seconds)
             if not more:
                 return Response(status_code=204)
-            with opened.waiting():
-                in_time = await changes.wait()
-            if not in_time:
+            if not await changes.wait():
                 return Response(status_code=202, headers={"Retry-After": "1"})
-    finally:
-        changes.close()
 
 
 class _WholeStream(Response):
@@ -315,25 +307,24 @@ class _WholeStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         gone = asyncio.Event()
-        changes = _Changes(self._seconds, self._mailbox)
-        watching = asyncio.create_task(_disconnected(receive, gone, changes))
-        try:
-            block: Block | None = self._first
-            while block is not None and not gone.is_set():
-                self._access.rows += block.rows
-                body = memoryview(block.data).cast("B")
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-                self._number += 1
-                self._session.touch()
-                block = await self._next(changes, gone)
-            if not gone.is_set():
-                await send({"type": "http.response.body", "body": b""})
-        except DaiError as error:
-            # returning without the last chunk makes the server close the connection
-            self._access.error = error
-        finally:
-            changes.close()
-            watching.cancel()
+        with _Changes(self._session, self._seconds, self._mailbox) as changes:
+            watching = asyncio.create_task(_disconnected(receive, gone, changes))
+            try:
+                block: Block | None = self._first
+                while block is not None and not gone.is_set():
+                    self._access.rows += block.rows
+                    body = memoryview(block.data).cast("B")
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                    self._number += 1
+                    self._session.touch()
+                    block = await self._next(changes, gone)
+                if not gone.is_set():
+                    await send({"type": "http.response.body", "body": b""})
+            except DaiError as error:
+                # returning without the last chunk makes the server close the connection
+                self._access.error = error
+            finally:
+                watching.cancel()
 
     async def _next(self, changes: _Changes, gone: asyncio.Event) -> Block | None:
         while True:
@@ -344,9 +335,7 @@ class _WholeStream(Response):
                 return None
             if gone.is_set():
                 raise CancelledError("The client has gone.")
-            with self._session.waiting():
-                in_time = await changes.wait()
-            if not in_time:
+            if not await changes.wait():
                 raise LimitError("The stream took longer than a request may.")
 
 

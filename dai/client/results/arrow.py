@@ -62,8 +62,7 @@ def read_stream(source: Reading) -> Stream:
 
 def _batches(reader: Any, file: _File, source: Reading) -> Iterator[pa.RecordBatch]:
     try:
-        while (batch := _next(reader)) is not None:
-            yield batch
+        yield from reader
     except (pa.ArrowException, OSError) as error:
         if source.read1(1):
             raise DataError(f"The Arrow stream cannot be read: {error}.") from error
@@ -73,13 +72,6 @@ def _batches(reader: Any, file: _File, source: Reading) -> Iterator[pa.RecordBat
     # The end of the body is behind the end of the stream.
     if source.read1(1):
         raise DataError("Bytes follow the end of the Arrow stream.")
-
-
-def _next(reader: Any) -> pa.RecordBatch | None:
-    try:
-        return reader.read_next_batch()
-    except StopIteration:
-        return None
 
 
 def _truncated() -> TruncatedError:

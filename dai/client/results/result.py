@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from dai.client.http.body import PIECE
+from dai.client.http.body import Pieces, Reading
 from dai.client.progress import Asked, Meter
 from dai.client.results.files import IDENTITY, meant, written
 from dai.errors import NotAcceptableError, RequestError
@@ -21,15 +21,11 @@ if TYPE_CHECKING:
 SHOWN_ROWS, SHOWN_COLUMNS, SHOWN_CHARACTERS = 10, 20, 60
 
 
-class Source(Protocol):
+class Source(Reading, Protocol):
     """Where a result's bytes come from: a reply's body, an end point of a response, a session's stream."""
 
     @property
     def received(self) -> int: ...
-
-    def readinto(self, buffer: memoryview) -> int: ...
-
-    def read1(self, size: int = PIECE) -> bytes: ...
 
     def close(self) -> None: ...
 
@@ -311,26 +307,18 @@ def shown(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
-class _Replayed:
+class _Replayed(Pieces):
     """A source whose first bytes have been looked at."""
 
     def __init__(self, first: bytes, source: Source) -> None:
-        self._first, self._source = first, source
+        self._left, self._source = memoryview(first), source
 
     @property
     def received(self) -> int:
         return self._source.received
 
-    def readinto(self, buffer: memoryview) -> int:
-        taken, self._first = self._first[: len(buffer)], self._first[len(buffer) :]
-        buffer[: len(taken)] = taken
-        return len(taken) + (self._source.readinto(buffer[len(taken) :]) if len(taken) < len(buffer) else 0)
-
-    def read1(self, size: int = PIECE) -> bytes:
-        if self._first:
-            taken, self._first = self._first[:size], self._first[size:]
-            return taken
-        return self._source.read1(size)
+    def piece(self) -> bytes | None:
+        return self._source.read1() or None
 
     def close(self) -> None:
         self._source.close()
