@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -25,6 +25,7 @@ from dai.api.service import Service
 from dai.api.work import Pieces, Work
 from dai.errors import CancelledError, DaiError, InternalError, LimitError
 from dai.formats.compression import IDENTITY
+from dai.service.sessions import Session
 from dai.streams.cancellation import SETTLE_SECONDS
 
 log = logging.getLogger("dai.api")
@@ -81,23 +82,32 @@ class _Watch:
 
 
 class WorkAnswer(Response):
-    """Runs ``work`` and sends what it gives; ``around`` is entered meanwhile. What it raises was raised before anything
-    was sent."""
+    """Runs ``work`` and sends what it gives. The ``session`` knows the request meanwhile, and ends with it where the
+    document says so. What it raises was raised before anything was sent."""
 
-    def __init__(self, request: Request, work: Work, around: AbstractContextManager[object] | None = None) -> None:
+    def __init__(self, request: Request, work: Work, session: Session | None) -> None:
         self.background = None
         self._service: Service = request.app.state.service
         self._access: Access = request.state.access
         wait = preferences(request).get("wait", "")
         # what the client wants to wait at most (RFC 7240), where it says so
         self._patience = float(wait) if wait.isdecimal() else None
-        self._work, self._around = work, around or nullcontext()
+        self._work, self._session = work, session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._around:
-            await self._conduct(scope, receive, send)
+        work, session = self._work, self._session
+        if session is None:
+            await self._conduct(receive, send)
+            return
+        try:
+            with session.request(work.cancellation, work.perform.activities) as request:
+                await self._conduct(receive, send)
+                request.error = work.error
+        finally:
+            if work.perform.session is not None and work.perform.session.end:
+                self._service.sessions.end(session)
 
-    async def _conduct(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _conduct(self, receive: Receive, send: Send) -> None:
         service, work, access = self._service, self._work, self._access
         admission = service.role_admission if work.role else service.admission
         small = work.statement in service.small

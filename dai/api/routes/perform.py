@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -68,7 +67,7 @@ from dai.security.audit import digest
 from dai.security.identity import Caller
 from dai.service.jobs import document_limits
 from dai.service.resources import Resource
-from dai.service.sessions import Session, Sessions
+from dai.service.sessions import Session
 from dai.streams.cancellation import Cancellation
 
 router = APIRouter(route_class=Route, prefix="/resources/{resource}", tags=["data"])
@@ -192,7 +191,7 @@ async def post_query(
         turns=service.turns,
         statement=Small.key(target.name, statement.sql.encode(errors="replace")),
     )
-    return WorkAnswer(request, work, _at_work(service.sessions, session, work) if session.explicit else None)
+    return WorkAnswer(request, work, session if session.explicit else None)
 
 
 async def _off_loop(service: Service, read: Callable[[], Parsed]) -> Parsed:
@@ -278,19 +277,7 @@ async def post_perform(
         turns=service.turns,
         statement=Small.key(resource.name, data),
     )
-    return WorkAnswer(request, work, _at_work(service.sessions, session, work))
-
-
-@contextmanager
-def _at_work(sessions: Sessions, session: Session, work: Work) -> Iterator[None]:
-    """The session knows the request; it ends with it where the document says so."""
-    try:
-        with session.request(work.cancellation, work.perform.activities) as request:
-            yield
-            request.error = work.error
-    finally:
-        if work.perform.session is not None and work.perform.session.end:
-            sessions.end(session)
+    return WorkAnswer(request, work, session)
 
 
 def _chosen(options: PerformOptions, accept: str | None, perform: Perform) -> tuple[str | None, Format | None]:
