@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Self
+from typing import Any, Self
 
 from dai.config import DeliveryConfig
 from dai.drivers.connections.interrupts import interruptible
-from dai.errors import DaiError, LimitError, TruncatedError, UnreachableError
+from dai.errors import DaiError, DataError, LimitError, TruncatedError, UnreachableError
 from dai.perform.delivery.addresses import resolved
 from dai.streams.cancellation import Cancellation
 
@@ -20,6 +21,15 @@ RETRIES = 3
 """How often in a row a transfer goes on where it broke off, without a byte in between."""
 PAUSE_SECONDS = 0.1
 """Before the first of them; each further pause is twice as long."""
+REPLIES_BYTES = 1 << 20
+"""What a server may say over one connection, besides data."""
+_MEDIA_TYPE = re.compile(r'[\w.+-]+/[\w.+-]+( *; *[\w-]+=([\w.+:/-]+|"[ !#-\[\]-~]*"))*', re.ASCII)
+
+
+def media_type_of(said: str | None) -> str:
+    """What the other side says that it is, where that is a media type: it comes into headers of ours."""
+    said = (said or "").strip()
+    return said if _MEDIA_TYPE.fullmatch(said) else "application/octet-stream"
 
 
 def too_late(config: DeliveryConfig) -> LimitError:
@@ -35,6 +45,21 @@ def tls(config: DeliveryConfig) -> ssl.SSLContext:
     if config.authorities is not None:
         context.load_verify_locations(config.authorities)
     return context
+
+
+class Replies:
+    """The lines that a server says, as a library reads them from a file, of REPLIES_BYTES at most."""
+
+    def __init__(self, file: Any, host: str) -> None:
+        self._file, self._host, self._left = file, host, REPLIES_BYTES
+        self.close = file.close
+
+    def readline(self, size: int) -> Any:
+        line = self._file.readline(size)
+        self._left -= len(line)
+        if self._left < 0:
+            raise DataError(f"{self._host!r} replies with more than {REPLIES_BYTES:,} bytes.")
+        return line
 
 
 class Call:

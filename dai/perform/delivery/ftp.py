@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dai.config import DeliveryConfig
 from dai.errors import DaiError, DataError, DeniedError, NotFoundError, TruncatedError
 from dai.perform.delivery.addresses import Address, account_of
-from dai.perform.delivery.calls import BLOCK_BYTES, Call, going_on
+from dai.perform.delivery.calls import BLOCK_BYTES, Call, Replies, going_on
 from dai.streams.cancellation import Cancellation
 
 SETTLE_SECONDS = 1.0
@@ -31,7 +31,8 @@ class _Session:
             connected = self._ftp.sock = self._call.connect(self._address.port)
             self._server = connected.getpeername()[0]
             self._ftp.af = connected.family
-            self._ftp.file = connected.makefile("r", encoding="utf-8")
+            lines = connected.makefile("r", encoding="utf-8", errors="replace")
+            self._ftp.file = Replies(lines, self._call.host)  # type: ignore[assignment]
             self._ftp.getresp()
             try:
                 self._ftp.login(account.user, account.password or "") if account else self._ftp.login()
@@ -58,7 +59,12 @@ class _Session:
     def data(self, command: str, position: int = 0) -> Iterator[socket.socket]:
         """The connection for what a command sends. It goes to the address of the server, whatever that says."""
         with self.translated():
-            _, port = self._ftp.makepasv()
+            try:
+                _, port = self._ftp.makepasv()
+            except ValueError:
+                port = 0
+            if not 0 < port < 65_536:
+                raise DataError(f"{self._call.host!r} names no port for the data.")
             with self._call.connect_to(self._server, port) as data:
                 if position:
                     self._ftp.sendcmd(f"REST {position}")
@@ -86,7 +92,7 @@ class _Session:
                 raise DataError(f"{host!r} does not take or give the file (status {str(error)[:3]}).") from error
 
 
-_BROKEN = (EOFError, ftplib.error_reply, ftplib.error_proto)
+_BROKEN = (EOFError, ftplib.Error)
 
 
 class FTP:

@@ -11,7 +11,7 @@ from dai.config import DeliveryConfig
 from dai.errors import DataError, DeniedError, TruncatedError
 from dai.perform.delivery import calls
 from dai.perform.delivery.addresses import PORTS, Address, account_of
-from dai.perform.delivery.calls import BLOCK_BYTES, going_on, tls
+from dai.perform.delivery.calls import BLOCK_BYTES, going_on, media_type_of, tls
 from dai.streams.cancellation import Cancellation
 
 
@@ -85,10 +85,11 @@ def got(address: Address, config: DeliveryConfig, cancellation: Cancellation) ->
 
         first = answer({})
         tag = first.headers.get("ETag") or ""
+        unread = [first]
 
         def open_at(position: int) -> Iterator[bytes] | None:
-            if not position:
-                return _blocks(first, call)
+            if unread:
+                return _blocks(unread.pop(), call)
             if not tag.startswith('"') or first.headers.get("Accept-Ranges") == "none":
                 return None
             call.hang_up()
@@ -97,8 +98,7 @@ def got(address: Address, config: DeliveryConfig, cancellation: Cancellation) ->
             same = response.headers.get("ETag", tag) == tag
             return _blocks(response, call) if response.status == 206 and follows and same else None
 
-        media_type = first.headers.get("Content-Type") or "application/octet-stream"
-        yield media_type, going_on(open_at, call, config)
+        yield media_type_of(first.headers.get("Content-Type")), going_on(open_at, call, config)
 
 
 def _blocks(response: http.client.HTTPResponse, call: Call) -> Iterator[bytes]:

@@ -12,11 +12,10 @@ from email.utils import formatdate, make_msgid
 
 from dai.config import DeliveryConfig, MailConfig
 from dai.errors import DataError, DeniedError, LimitError, ParameterError
-from dai.perform.delivery.calls import Call, tls
+from dai.perform.delivery.calls import Call, Replies, media_type_of, tls
 from dai.streams.cancellation import Cancellation
 
 _MAILBOX = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+@[a-z0-9-]+(\.[a-z0-9-]+)*", re.ASCII | re.IGNORECASE)
-_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(; *[\w-]+=[\w.-]+)*", re.ASCII)
 _LINE = 57
 """Bytes that one line of base64 holds."""
 MOST_RECIPIENTS = 100
@@ -39,7 +38,7 @@ def allowed(addresses: Sequence[str], patterns: Sequence[str], what: str) -> lis
     return mailboxes
 
 
-def head(sender: str, recipients: Sequence[str], subject: str, media_type: str) -> bytes:
+def head(sender: str, recipients: Sequence[str], subject: str, content: str) -> bytes:
     """The header of the message and the empty line after it."""
     subject = subject.strip(" \t\r\n")
     if len(subject) > 900 or not subject.isprintable():
@@ -51,8 +50,7 @@ def head(sender: str, recipients: Sequence[str], subject: str, media_type: str) 
     message["Date"] = formatdate(usegmt=True)
     message["Message-ID"] = make_msgid(domain=sender.rpartition("@")[2])
     message["MIME-Version"] = "1.0"
-    known = _MEDIA_TYPE.fullmatch(media_type)
-    content = media_type if known and not media_type.startswith("multipart/") else "application/octet-stream"
+    content = media_type_of(content if not content.startswith("multipart/") else None)
     if content.startswith("text/") and "charset" not in content:
         content += "; charset=utf-8"
     message["Content-Type"] = content
@@ -84,7 +82,7 @@ def send(
     to: Sequence[str],
     subject: str,
     blocks: Iterator[bytes],
-    media_type: str,
+    content: str,
     config: DeliveryConfig,
     cancellation: Cancellation,
 ) -> None:
@@ -96,7 +94,7 @@ def send(
         )
     (sender,) = allowed([sender], mail.senders, "from")
     recipients = allowed(to, mail.recipients, "to")
-    header = head(sender, recipients, subject, media_type)
+    header = head(sender, recipients, subject, content)
     errors = (smtplib.SMTPServerDisconnected,)
     with Call(mail.host, config, cancellation, errors) as call, call.translated():
         session = smtplib.SMTP(local_hostname="localhost")
@@ -120,12 +118,14 @@ def _begin(session: smtplib.SMTP, call: Call, mail: MailConfig) -> None:
     session.sock = call.connect(mail.port)
     if mail.tls == "tls":
         session.sock = tls(call.config).wrap_socket(session.sock, server_hostname=mail.host)
+    session.file = Replies(session.sock.makefile("rb"), mail.host)  # type: ignore[assignment]
     _accepted(session.getreply(), "the connection")
     _accepted(session.ehlo(), "the greeting")
     if mail.tls == "starttls":
         _accepted(session.docmd("STARTTLS"), "TLS")
         session.sock = tls(call.config).wrap_socket(session.sock, server_hostname=mail.host)
-        session.file = None  # what came before the handshake is nobody's
+        # what came before the handshake is nobody's
+        session.file = Replies(session.sock.makefile("rb"), mail.host)  # type: ignore[assignment]
         _accepted(session.ehlo(), "the greeting")
     if mail.user:
         try:

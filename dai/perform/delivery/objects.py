@@ -15,7 +15,7 @@ from obstore.store import S3Store
 from dai.config import DeliveryConfig
 from dai.errors import DeniedError, NotFoundError, UnreachableError
 from dai.perform.delivery.addresses import Address, account_of, resolved
-from dai.perform.delivery.calls import Call, going_on
+from dai.perform.delivery.calls import Call, going_on, media_type_of
 from dai.perform.delivery.loops import Loop
 from dai.streams.cancellation import Cancellation
 
@@ -112,7 +112,7 @@ class Objects:
                         return None
                 return _blocks(rest, loop, call)
 
-            yield first.attributes.get("Content-Type", "application/octet-stream"), going_on(open_at, call, config)
+            yield media_type_of(first.attributes.get("Content-Type")), going_on(open_at, call, config)
 
 
 async def _write(writer: Any, data: bytes) -> None:

@@ -30,7 +30,7 @@ from dai.errors import (
     by_code,
 )
 from dai.perform.delivery.addresses import allowed
-from dai.perform.delivery.http import Call, authorization
+from dai.perform.delivery.http import Call, authorization, check_status
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block
 
@@ -92,7 +92,7 @@ class RemoteStream:
     def forms(self) -> list[str]:
         """The media types that the reader takes, whatever the form; none where only the bytes count."""
         _, _, content = self._ask("GET", self._session.path)
-        with suppress(ValueError, TypeError, KeyError):
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
             for each in json.loads(content)["streams"]:
                 if (each["name"], each["direction"]) == (self._name, self._direction):
                     return [str(form) for form in each["forms"]]
@@ -123,7 +123,7 @@ class RemoteStream:
                     f"{self._config.silence:g} seconds.",
                     hint="Is there an inputStream of that name in the session?",
                 )
-            self._connected().pause(min(int(answered.get("Retry-After") or 1), 5))
+            self._connected().pause(min(max(1, _number(answered.get("Retry-After"), 1)), 5))
 
     def pull(self, count: int) -> Iterator[Block]:
         """All blocks, ``count`` a request; each request acknowledges those before."""
@@ -167,6 +167,8 @@ class RemoteStream:
                 )
             if response.length:
                 raise TruncatedError(f"{self._session.host!r} broke off its answer.")
+        if response.status in range(300, 400):
+            check_status(response, self._session)
         if response.status >= 300 and response.status not in (429, 503):
             self.done = self.done or response.status in (404, 410)
             raise self._refused(response.status, content)
@@ -175,10 +177,10 @@ class RemoteStream:
     def _refused(self, status: int, content: bytes) -> DaiError:
         """What the other service says, as an error of the same kind."""
         problem: dict[str, Any] = {}
-        with suppress(ValueError, TypeError):
+        with suppress(ValueError, TypeError, RecursionError):
             problem = dict(json.loads(content))
         kind = GoneError if status in (404, 410) else by_code(str(problem.get("type", "")))
-        if kind in (InternalError, ClosedError):
+        if kind in (DaiError, InternalError, ClosedError):
             kind = DataError
         said = str(problem.get("detail") or f"the status {status}")[:500]
         what = f"The stream {self._name!r} at {self._session.host!r} answered: {said}"
@@ -189,4 +191,4 @@ class RemoteStream:
 
 
 def _number(text: str | None, otherwise: int) -> int:
-    return int(text) if text and text.isdigit() else otherwise
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else otherwise
