@@ -1,0 +1,115 @@
+"""Configuration: one TOML file, each value overridable by the environment, read once into frozen values.
+
+``DAI_SERVICE__PORT=8081`` overrides ``port`` in ``[service]``, ``DAI_RESOURCES__BOOK__URL`` the ``url`` of
+``[resources.book]``: two underscores between levels, any case, ``_`` also for ``-``. Relative paths count from the
+directory of the file. A value ``env:NAME`` or ``file:PATH`` of a secret is replaced by what the variable or the file
+holds. Nothing else in the package reads the environment.
+
+A section's dataclass and what reads it stand in the module of its subject; ``values`` reads any section.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dai.config.delivery import DELIVERY_SCHEMES, AccountConfig, DeliveryConfig, MailConfig
+from dai.config.delivery import read as _delivery
+from dai.config.identity import AuditConfig, IdentityConfig, QuotaConfig, QuotasConfig
+from dai.config.identity import quotas as _quotas
+from dai.config.resources import FederationConfig, ResourceConfig, RoleConfig
+from dai.config.resources import resource as _resource
+from dai.config.service import LimitsConfig, ServiceConfig
+from dai.config.values import MOST, POSITIVE, database_url, keys, named, overridden, secret, section
+from dai.errors import ConfigurationError
+from dai.plugins import nearest
+
+__all__ = [
+    "DELIVERY_SCHEMES", "MOST", "POSITIVE", "AccountConfig", "AuditConfig", "Config", "DeliveryConfig",
+    "FederationConfig", "IdentityConfig", "LimitsConfig", "MailConfig", "QuotaConfig", "QuotasConfig",
+    "ResourceConfig", "RoleConfig", "ServiceConfig", "database_url", "keys", "load", "parse", "secret", "section",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The whole file; the sections by their names."""
+
+    service: ServiceConfig = field(default_factory=ServiceConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    identity: IdentityConfig = field(default_factory=IdentityConfig)
+    quotas: QuotasConfig = field(default_factory=QuotasConfig)
+    audit: AuditConfig = field(default_factory=AuditConfig)
+    delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
+    resources: Mapping[str, ResourceConfig] = field(default_factory=dict)
+    federations: Mapping[str, FederationConfig] = field(default_factory=dict)
+    roles: Mapping[str, RoleConfig] = field(default_factory=dict)
+
+
+def load(path: Path | str, environment: Mapping[str, str] | None = None) -> Config:
+    """The configuration in the file ``path``, overridden by ``environment`` (the process's own unless given)."""
+    path = Path(path)
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"The configuration {path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:  # also a number of thousands of digits
+        raise ConfigurationError(f"The configuration {path} is not TOML: {error}.") from error
+    return parse(document, path.parent, environment)
+
+
+def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapping[str, str] | None = None) -> Config:
+    """The configuration of a TOML document as Python values; relative paths count from ``base``."""
+    if environment is None:
+        import os
+
+        environment = dict(os.environ)
+    base = Path(base)
+    merged = overridden(document, environment)
+    known = [each.name for each in dataclasses.fields(Config)]
+    for name, value in merged.items():
+        if name not in known:
+            raise ConfigurationError(f"There is no section [{name}].", hint=nearest(name, known))
+        if not isinstance(value, dict):
+            raise ConfigurationError(f"[{name}] must be a section, not {value!r}.")
+    service = section(ServiceConfig, "service", merged.get("service", {}), base)
+    service = dataclasses.replace(
+        service, state=database_url(secret(service.state, "service.state", environment, base), "service.state", base)
+    )
+    for each in service.hosts:
+        if not isinstance(each, str) or not each or "/" in each:
+            hint = 'It looks like hosts = ["data.example.org"].'
+            raise ConfigurationError(f"service.hosts: {each!r} is no host name.", hint=hint)
+    limits = section(LimitsConfig, "limits", merged.get("limits", {}), base)
+    identity = section(IdentityConfig, "identity", merged.get("identity", {}), base)
+    audit = section(AuditConfig, "audit", merged.get("audit", {}), base)
+    quotas = _quotas(dict(merged.get("quotas", {})), base)
+    delivery = _delivery(dict(merged.get("delivery", {})), base, environment)
+    resources = {}
+    for name, value in named(merged, "resources"):
+        resources[name] = _resource(name, value, base, environment)
+    federations = {}
+    for name, value in named(merged, "federations"):
+        if name in resources:
+            raise ConfigurationError(f"[federations.{name}]: there is a resource of this name already.")
+        federations[name] = FederationConfig(name=name, content=value, base=base, environment=environment)
+    roles = {}
+    for name, value in named(merged, "roles"):
+        if name in resources or name in federations:
+            raise ConfigurationError(f"[roles.{name}]: there is a resource of this name already.")
+        roles[name] = RoleConfig(name=name, content=value, base=base)
+    return Config(
+        service=service,
+        limits=limits,
+        identity=identity,
+        quotas=quotas,
+        audit=audit,
+        delivery=delivery,
+        resources=resources,
+        federations=federations,
+        roles=roles,
+    )

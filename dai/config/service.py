@@ -1,0 +1,78 @@
+"""The sections ``[service]`` and ``[limits]``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dai.config.values import POSITIVE
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceConfig:
+    """``state``: an SQLAlchemy URL for jobs; ``name`` tells services apart that share one state database;
+    ``results_directory``: where results of jobs are kept, and what
+    outgrows the memory while it waits for a slower reader; ``grace``: seconds that running requests get at shutdown;
+    ``hosts``: names that requests may call this service by, besides addresses, localhost and the machine's name;
+    ``workers``: processes that serve."""
+
+    host: str = "127.0.0.1"
+    port: int = field(default=8080, metadata={"most": 65_535})
+    hosts: tuple[str, ...] = ()
+    name: str = "dai"
+    state: str = field(default="sqlite:///dai-state.db", repr=False)
+    results_directory: Path = Path("dai-results")
+    grace: float = 10.0
+    workers: int = field(default=1, metadata={"most": 64, **POSITIVE})
+
+    @property
+    def loopback(self) -> bool:
+        return self.host in {"127.0.0.1", "::1", "localhost"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitsConfig:
+    """What one service does at most; 0 means no limit for ``rows``, ``bytes``, ``seconds``, ``execution_seconds`` and
+    ``result_bytes``.
+
+    ``concurrent`` requests run at once, ``queue`` more wait, at most ``queue_seconds``; ``jobs`` jobs run at once,
+    ``job_queue`` more wait. ``rows`` and ``bytes`` are those of one synchronous answer (before compression), or of all
+    that one job keeps; streams that clients pull are not counted. A synchronous request may take ``seconds``, a job
+    ``execution_seconds`` from when it leaves the queue. The head of a request must arrive within ``receive_seconds``,
+    and so must each MiB of its body. ``document_bytes``,
+    ``document_depth`` and ``activities`` bound a perform document, ``table_bytes`` the tables that a query brings
+    along. A client asks for at most ``block_rows`` rows a
+    block, and pushes at most ``block_bytes`` a block; blocks wait in at most ``session_bytes`` of one session and
+    ``sessions_bytes`` of all. What an activity decompresses has at most ``unpacked_bytes``, a document
+    or a style sheet that xslTransform reads ``transform_bytes``; all style sheets of one document take at most
+    ``transform_seconds`` of processor time. The waiting times that one document asks for (Sleep, the timeout of
+    sqlResilient) are ``wait_seconds`` together. ``session_seconds`` after its last use a session ends,
+    ``job_seconds`` after its creation a job is destroyed. ``result_bytes`` is for all kept results together.
+    """
+
+    concurrent: int = field(default=16, metadata=POSITIVE)
+    queue: int = 100
+    queue_seconds: float = field(default=30.0, metadata=POSITIVE)
+    jobs: int = field(default=8, metadata=POSITIVE)
+    job_queue: int = 1000
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 3600.0
+    execution_seconds: float = 0.0
+    receive_seconds: float = field(default=60.0, metadata=POSITIVE)
+    document_bytes: int = field(default=4 << 20, metadata=POSITIVE)
+    table_bytes: int = field(default=16 << 20, metadata=POSITIVE)
+    document_depth: int = field(default=32, metadata=POSITIVE)
+    activities: int = field(default=500, metadata=POSITIVE)
+    block_rows: int = field(default=1_000_000, metadata=POSITIVE)
+    block_bytes: int = field(default=64 << 20, metadata=POSITIVE)
+    unpacked_bytes: int = field(default=1 << 30, metadata=POSITIVE)
+    transform_bytes: int = field(default=32 << 20, metadata=POSITIVE)
+    transform_seconds: int = field(default=60, metadata={"most": 86_400, **POSITIVE})
+    wait_seconds: int = field(default=3600, metadata={"most": 86_400, **POSITIVE})
+    session_bytes: int = field(default=128 << 20, metadata=POSITIVE)
+    sessions_bytes: int = field(default=512 << 20, metadata=POSITIVE)
+    sessions: int = 1000
+    session_seconds: float = field(default=600.0, metadata=POSITIVE)
+    job_seconds: float = field(default=7 * 86400.0, metadata=POSITIVE)
+    result_bytes: int = 16 << 30
