@@ -84,7 +84,10 @@ def http(*said: bytes, ever: bytes = b"") -> Speak:
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 ANSWERS = {
-    "no answer but promises": (http(b"HTTP/1.1 100 Continue\r\n\r\n", ever=b"HTTP/1.1 100 Continue\r\n\r\n"), LimitError),
+    "no answer but promises": (
+        http(b"HTTP/1.1 100 Continue\r\n\r\n", ever=b"HTTP/1.1 100 Continue\r\n\r\n"),
+        LimitError,
+    ),
     "headers": (http(OK, ever=b"X-Header: x\r\n"), TruncatedError),
     "a header without end": (http(OK + b"X-Header: ", ever=b"xxxxxxxxxx"), TruncatedError),
     "a status line without end": (http(ever=b"HTTP/1.1 "), TruncatedError),
@@ -110,7 +113,9 @@ def read(said: bytes) -> tuple[str, bytes]:
     with speaking(http(said)) as port:
         url = f"http://127.0.0.1:{port}/in/"
         config = Config(delivery=allowing(url))
-        with Running(parse(written(from_url(url + "x"))), Environment(None, Ends(), Cancellation(), config=config)) as work:
+        with Running(
+            parse(written(from_url(url + "x"))), Environment(None, Ends(), Cancellation(), config=config)
+        ) as work:
             ((_, source),) = work.open().end_points()
             return source.media_type, source.read()
 
@@ -122,12 +127,12 @@ BINARY = "application/octet-stream"
     ("said", "media_type"),
     [
         (b"text/csv", "text/csv"),
-        (b"application/soap+xml; charset=UTF-8;action=\"a b\"", "application/soap+xml; charset=UTF-8;action=\"a b\""),
+        (b'application/soap+xml; charset=UTF-8;action="a b"', 'application/soap+xml; charset=UTF-8;action="a b"'),
         (b"", BINARY),
         (b"text/csv\r\n X-Header: x", BINARY),
         (b"text/csv\x00", BINARY),
         (b"text/csv\x0bx", BINARY),
-        (b"text/csv; a=\"\xe9\"", BINARY),
+        (b'text/csv; a="\xe9"', BINARY),
         (b"nothing", BINARY),
     ],
 )
@@ -217,7 +222,10 @@ def block(more: bytes) -> Speak:
 NESTED = b"[" * 100_000
 ODD = json.dumps({"type": "bad-data", "detail": "a\0b\ud800c\uffffd]]>\r\n\x1b[2J"}).encode()
 SERVICES = {
-    "a date in Retry-After": (problem(b"503 Busy", b"", b"Retry-After: Mon, 23 Nov 2026 00:00:00 GMT\r\n"), BackPressureError),
+    "a date in Retry-After": (
+        problem(b"503 Busy", b"", b"Retry-After: Mon, 23 Nov 2026 00:00:00 GMT\r\n"),
+        BackPressureError,
+    ),
     "time that runs back": (problem(b"503 Busy", b"", b"Retry-After: -5\r\n"), BackPressureError),
     "nested JSON": (problem(b"400 Bad", NESTED), DataError),
     "characters that no XML has": (problem(b"400 Bad", ODD), DataError),
@@ -229,7 +237,9 @@ SERVICES = {
 
 
 def pushed(url: str) -> str:
-    return f'<deliverToGDT name="d"><fromLocal from="csv"/><toGDT streamId="s" mode="block">{url}</toGDT></deliverToGDT>'
+    return (
+        f'<deliverToGDT name="d"><fromLocal from="csv"/><toGDT streamId="s" mode="block">{url}</toGDT></deliverToGDT>'
+    )
 
 
 def pulled(url: str) -> str:

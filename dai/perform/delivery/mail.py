@@ -118,14 +118,14 @@ def _begin(session: smtplib.SMTP, call: Call, mail: MailConfig) -> None:
     session.sock = call.connect(mail.port)
     if mail.tls == "tls":
         session.sock = tls(call.config).wrap_socket(session.sock, server_hostname=mail.host)
-    session.file = Replies(session.sock.makefile("rb"), mail.host)  # type: ignore[assignment]
+    session.file = Replies(session.sock.makefile("rb"), mail.host)
     _accepted(session.getreply(), "the connection")
     _accepted(session.ehlo(), "the greeting")
     if mail.tls == "starttls":
         _accepted(session.docmd("STARTTLS"), "TLS")
         session.sock = tls(call.config).wrap_socket(session.sock, server_hostname=mail.host)
         # what came before the handshake is nobody's
-        session.file = Replies(session.sock.makefile("rb"), mail.host)  # type: ignore[assignment]
+        session.file = Replies(session.sock.makefile("rb"), mail.host)
         _accepted(session.ehlo(), "the greeting")
     if mail.user:
         try:
