@@ -2,14 +2,17 @@
 
 import datetime
 import decimal
+import os
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from dai.drivers.duckdb import over
 from dai.drivers.duckdb.over import MEMORY_BYTES
 from dai.drivers.memory import Memory, Script
-from dai.errors import CancelledError, DataError, ParameterError
+from dai.errors import CancelledError, DataError, LimitError, ParameterError
 from dai.perform.activities.expressions import MOST_CHARACTERS, MOST_JOINED, expressions
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -273,6 +276,15 @@ def test_head_reads_no_further_than_it_must():
     assert driver.open_streams == 0
 
 
+def test_head_ends_the_statement_when_it_has_its_rows():
+    """Not only when the request ends."""
+    driver = Memory({"t": Script(pa.table({"id": range(1000)}), batch_rows=10)})
+    with running(query("q", "t", "t") + activity('Head rows="15"', ""), driver) as work:
+        ((_, source),) = work.end_points()
+        assert sum(batch.num_rows for batch in source) == 15
+        assert driver.open_streams == 0
+
+
 def test_a_sort_spills():
     """Twice the memory that DuckDB may use."""
     rows = 2 * MEMORY_BYTES // 128
@@ -290,6 +302,37 @@ def test_a_sort_spills():
                 at += batch.num_rows
         work.raise_cause()
     assert at == rows
+
+
+SPILLING = {
+    "sort": activity("TupleSort", column_ids("key")),
+    "group": activity("TupleGroupBy", column_ids("text") + '<aggregates resultColumnName="n">count(*)</aggregates>'),
+    "join": activity(
+        "TupleMergeJoin",
+        "<columnIds1>text</columnIds1><columnIds2>text</columnIds2>",
+        source='<data1 from="t"/><data2 from="u"/>',
+    ),
+}
+
+
+@pytest.mark.parametrize("body", list(SPILLING.values()), ids=list(SPILLING))
+def test_what_spills_has_a_bound(body, tmp_path, monkeypatch):
+    monkeypatch.setattr(over, "MEMORY_BYTES", 16 << 20)
+    monkeypatch.setattr(over, "DISK_BYTES", 8 << 20)
+    rows = 400_000
+    texts = pa.FixedSizeBinaryArray.from_buffers(pa.binary(32), rows, [None, pa.py_buffer(os.urandom(32 * rows))])
+    text = pc.binary_join_element_wise(*(pc.cast(pa.array(range(rows)), pa.string()) for _ in range(6)), "-")
+    table = pa.table({"key": np.random.default_rng(1).permutation(rows), "text": text, "more": texts})
+    driver = Memory({"t": Script(table, batch_rows=10_000), "u": Script(table, batch_rows=10_000)})
+    queries = query("q", "t", "t") + (query("p", "u", "u") if "data2" in body else "")
+    with running(queries + body, driver, scratch=tmp_path) as work:
+        ((_, source),) = work.end_points()
+        with pytest.raises(LimitError, match="temporary disk space"):
+            source.table()
+        used = sum(each.stat().st_size for each in tmp_path.rglob("*") if each.is_file())
+        assert used <= 9 << 20
+    assert not list(tmp_path.iterdir())
+    assert driver.open_streams == 0
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres", "mariadb"])

@@ -1,6 +1,8 @@
 """What is SQLite's own: types by declaration and by value, and a file that statements cannot leave."""
 
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -277,3 +279,35 @@ def test_the_hint_for_a_computed_column_helps(driver: Driver, expression: str, c
         table(driver, f"{numbers} SELECT {expression} AS v FROM r")
     assert f'CAST(… AS {cast}) AS "v"' in str(caught.value.hint)
     assert table(driver, f"{numbers} SELECT CAST({expression} AS {cast}) AS v FROM r").num_rows == 999
+
+
+KILLED = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 10")
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("UPDATE t SET s = 'changed'")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_writer_left_is_undone_by_the_next_query(tmp_path: Path) -> None:
+    """Rows are in the file already, those before them in its journal."""
+    path = tmp_path / "data.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("CREATE TABLE t (i integer primary key, s text)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", ((i, "as it was" * 100) for i in range(2000)))
+        connection.commit()
+    driver = driver_for(f"sqlite:///{path}")
+    count = "select count(*) as n from t where s like 'as it was%'"
+    with closing(driver):
+        for _ in range(2):
+            with driver.query(count, cancellation=Cancellation()) as stream:
+                assert stream.table()["n"].to_pylist() == [2000]
+            subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+            assert (tmp_path / "data.db-journal").exists()
+        with driver.query(count, cancellation=Cancellation()) as stream:
+            assert stream.table()["n"].to_pylist() == [2000]
+        assert not (tmp_path / "data.db-journal").exists()
+        driver.tables()

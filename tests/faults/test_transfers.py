@@ -19,25 +19,28 @@ XML = {"Content-Type": "application/xml"}
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> ServiceProcess:
+def target(tmp_path: Path, workers: int) -> ServiceProcess:
     """Service B, with an empty table."""
     with closing(sqlite3.connect(tmp_path / "store.db")) as store:
         store.execute("create table rows (i integer, s text)")
-    return ServiceProcess(tmp_path / "target", {"store": f"sqlite:///{tmp_path / 'store.db'}"})
+    return ServiceProcess(tmp_path / "target", {"store": f"sqlite:///{tmp_path / 'store.db'}"}, workers=workers)
 
 
-@pytest.mark.parametrize("restarted", [True, False])
+@pytest.mark.parametrize(("restarted", "blocks", "workers"), [(True, 20, 2), (False, 3, 1)])
 def test_a_target_that_is_killed(
     database: Database,
     start: Start,
     target: ServiceProcess,
     restarted: bool,
+    blocks: int,
+    workers: int,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """The delivery ends with an error, the query stops in the database, and nothing of it stays in the target."""
+    """When it has so many blocks: the delivery ends with an error, the query stops in the database, and nothing of it
+    stays in the target."""
     target.start()
     try:
-        source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"])
+        source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"], workers=workers)
         with source.client() as a, target.client() as b, ThreadPoolExecutor() as pool:
             url = session(b)
             path = f"/resources/store/perform?session={url.rpartition('/')[2]}"
@@ -45,7 +48,7 @@ def test_a_target_that_is_killed(
             until(lambda: b.get(url).json()["streams"])
             body = query("q", database.endless, "rows") + AGGREGATE.format(1000) + to_gdt(url, link="blocks")
             job = a.post("/resources/lab/perform", content=written(body), headers=XML).headers["location"]
-            until(lambda: b.get(url).json()["streams"][0]["next"] > 5)
+            until(lambda: b.get(url).json()["streams"][0]["next"] >= blocks)
             target.kill()
             if restarted:
                 target.start()
@@ -65,10 +68,13 @@ def test_a_target_that_is_killed(
         target.stop()
 
 
-def test_a_source_that_is_killed(database: Database, start: Start, target: ServiceProcess) -> None:
+@pytest.mark.parametrize(("blocks", "workers"), [(20, 2)])
+def test_a_source_that_is_killed(
+    database: Database, start: Start, target: ServiceProcess, blocks: int, workers: int
+) -> None:
     """What reads the stream waits no longer than the session's time-out."""
     target.start()
-    source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"])
+    source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"], workers=workers)
     try:
         with target.client() as b, ThreadPoolExecutor() as pool:
             url = target.url + b.post("/sessions", json={"timeout": 2}).headers["location"]
@@ -77,7 +83,7 @@ def test_a_source_that_is_killed(database: Database, start: Start, target: Servi
             until(lambda: b.get(url).json()["streams"])
             body = query("q", database.endless, "rows") + AGGREGATE.format(1000) + to_gdt(url, link="blocks")
             httpx.post(f"{source.url}/resources/lab/perform", content=written(body), headers=XML)
-            until(lambda: b.get(url).json()["streams"][0]["next"] > 5)
+            until(lambda: b.get(url).json()["streams"][0]["next"] >= blocks)
             source.kill()
             assert reading.result().json()["type"] == "gone"
         count = dai.connect(f"{target.url}/store").query("select count(*) as n from rows").arrow()

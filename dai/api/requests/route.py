@@ -15,6 +15,7 @@ from dai.api.requests.body import content_type
 from dai.api.requests.origins import check_page
 from dai.api.requests.parameters import misfit, names, pairs, unknown
 from dai.errors import ParameterError, UnsupportedMediaTypeError
+from dai.formats.compression import IDENTITY
 
 
 class Route(APIRoute):
@@ -114,6 +115,10 @@ def _check_body(request: Request, media_types: list[str]) -> None:
     headers = request.headers
     if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
         return
+    if headers.get("content-encoding", IDENTITY).strip().lower() != IDENTITY:
+        raise UnsupportedMediaTypeError(
+            "The body has a Content-Encoding; the service takes bodies as they are.", hint="Send it without one."
+        )
     kind = content_type(request)
     suffix = f"application/{kind.rpartition('+')[2]}" if "+" in kind else kind
     if {"*/*", kind, suffix}.isdisjoint(media_types):

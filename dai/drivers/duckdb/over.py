@@ -71,12 +71,13 @@ class _Run:
         directory = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="tuples-", dir=self._scratch))
         with self._translated():
             config: dict[str, Any] = {"threads": 1, "memory_limit": f"{MEMORY_BYTES}B", "temp_directory": directory}
-            config["max_temp_directory_size"] = f"{DISK_BYTES}B"
             connection = duckdb.connect(":memory:", config=config)
             self._resources.callback(connection.close)
             self._connection = connection
             with contextlib.suppress(duckdb.Error):  # without ICU, time zones are UTC anyway
                 connection.execute("SET TimeZone = 'UTC'")
+            # in the configuration DuckDB 2.0 shows it, but does not hold it
+            connection.execute(f"SET max_temp_directory_size = '{DISK_BYTES}B'")
             connection.execute("SET enable_external_access = false; SET lock_configuration = true")
             for name, each in self._inputs.items():
                 connection.register(name, each)

@@ -233,7 +233,19 @@ class SQLite(PooledDriver[_Connection]):
             return self._pool.take(cancellation)
         if self._temporary is not None and not self._path.exists():
             self._pool.give_back(self._pool.take(cancellation))
+        if os.path.exists(f"{self._path}-journal"):
+            self._recover(cancellation)
         return self._readers.take(cancellation)
+
+    def _recover(self, cancellation: Cancellation) -> None:
+        """Undoes what a writer did that was killed: connections that only read cannot, and refuse every query. Does
+        nothing where the writer is at work."""
+        connection = self._pool.take(cancellation)
+        try:
+            with contextlib.suppress(sqlite3.Error):  # the query says what is wrong
+                connection.run("SELECT 1 FROM sqlite_master LIMIT 1")
+        finally:
+            self._release(connection, False)
 
     def _session(self, connection: _Connection, cancellation: Cancellation) -> _Session:
         return _Session(self, connection, cancellation)
