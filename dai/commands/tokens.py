@@ -30,6 +30,9 @@ def add(commands: Any) -> None:
     create.add_argument(
         "--resource", action="append", default=[], metavar="NAME", help="good for this one alone, or these"
     )
+    create.add_argument(
+        "--group", action="append", default=[], metavar="NAME", help="one that the caller belongs to, or these"
+    )
     create.add_argument("--administrator", action="store_true", help="sees jobs and sessions of others, too")
     create.set_defaults(run=run_create)
     listed = actions.add_parser("list", help="all of them, but for their secrets")
@@ -62,15 +65,16 @@ def _store(file: str | None) -> Iterator[tuple[Store, Config]]:
 def run_create(arguments: argparse.Namespace) -> int:
     from dai.security.identity.tokens import new
 
-    name = arguments.name
-    if not name or len(name) > 200 or not name.isprintable():
-        raise UsageError(f"{name!r} is no name.", hint="It has 1 to 200 printable characters.")
+    for each in (arguments.name, *arguments.group):
+        if not each or len(each) > 200 or not each.isprintable():
+            raise UsageError(f"{each!r} is no name.", hint="It has 1 to 200 printable characters.")
     with _store(arguments.config) as (store, config):
         known = [*config.resources, *config.federations, *config.roles]
         for each in arguments.resource:
             if each not in known:
                 raise UsageError(f"The service has no resource {each!r}.", hint=f"It has {', '.join(known)}.")
-        token, kept = new(name, arguments.days * DAY, tuple(arguments.resource), arguments.administrator)
+        resources, groups = tuple(arguments.resource), tuple(arguments.group)
+        token, kept = new(arguments.name, arguments.days * DAY, resources, arguments.administrator, groups)
         store.add_token(kept)
         print(token)
     return OK
@@ -85,11 +89,12 @@ def run_list(arguments: argparse.Namespace) -> int:
                 _moment(each.created),
                 _moment(each.expires),
                 ", ".join(each.resources) or "all",
+                ", ".join(each.groups),
                 "administrator" if each.administrator else "",
             ]
             for each in store.tokens()
         ]
-    for line in lines(["token", "name", "made", "expires", "resources", ""], rows):
+    for line in lines(["token", "name", "made", "expires", "resources", "groups", ""], rows):
         print(line)
     return OK
 

@@ -75,6 +75,7 @@ _tokens = sa.Table(
     sa.Column("expires", sa.Double, nullable=False),
     sa.Column("resources", sa.JSON, nullable=False),
     sa.Column("administrator", sa.Boolean, nullable=False),
+    sa.Column("groups", sa.JSON, nullable=False),
 )
 
 _sent = sa.Table(
@@ -438,7 +439,7 @@ def _prepare_sqlite(connection: Any, _: Any) -> None:
 def _token(row: Any) -> StoredToken:
     values = dict(row._mapping)
     del values["service"]
-    return StoredToken(**values | {"resources": tuple(values["resources"])})
+    return StoredToken(**values | {each: tuple(values[each]) for each in ("resources", "groups")})
 
 
 def _job(row: Any) -> Job:

@@ -220,7 +220,7 @@ def test_a_token_is_looked_up_seldom_and_forgotten_in_time(monkeypatch: pytest.M
 
 
 async def _looked_up_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    token, stored = new("alice", DAY)
+    token, stored = new("alice", DAY, groups=("curators",))
     looked: list[str] = []
     there: dict[str, StoredToken] = {stored.id: stored}
 
@@ -231,7 +231,7 @@ async def _looked_up_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     headers = {b"authorization": f"Bearer {token}".encode()}
     tokens = Tokens(IdentityConfig(kept_seconds=1000.0), look_up)
     callers = [await tokens.caller(headers) for _ in range(3)]
-    assert [each.name for each in callers if each] == ["alice"] * 3
+    assert [(each.name, each.groups) for each in callers if each] == [("alice", {"curators"})] * 3
     assert looked == [stored.id]
     monkeypatch.setattr(time, "time", lambda: stored.expires + 1)
     with pytest.raises(UnauthenticatedError, match="expired"):
@@ -267,16 +267,17 @@ def test_the_commands(tmp_path: Path, book: str, capsys: pytest.CaptureFixture[s
         assert main(["tokens", *arguments, "--config", str(file)]) == 0
         return capsys.readouterr().out
 
-    token = said("create", "alice", "--resource", "book", "--days", "1").strip()
+    token = said("create", "alice", "--resource", "book", "--group", "curators", "--days", "1").strip()
     said("create", "root", "--administrator")
     listed = said("list")
     assert "alice" in listed
     assert "administrator" in listed
+    assert "curators" in listed
     assert token not in listed
     assert token.rpartition("_")[2] not in (tmp_path / "state.db").read_bytes().decode("latin-1")
     said("revoke", token.split("_")[1])
     assert "alice" not in said("list")
-    for wrong in (["revoke", "x"], ["create", ""], ["create", "a\nb"], ["create", "x", "--resource", "nothing"]):
+    for wrong in (["revoke", "x"], ["create", ""], ["create", "a\nb"], ["create", "x", "--group", ""], ["create", "x", "--resource", "nothing"]):
         assert main(["tokens", *wrong, "--config", str(file)]) == 2
 
 

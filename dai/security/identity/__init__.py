@@ -25,12 +25,13 @@ METHODS = Table("identity method", "dai.identity", {"token": "dai.security.ident
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks, by which method; nobody in particular where ``name`` is empty. ``resources`` are those that may be
-    asked (none: all). An administrator sees what belongs to others."""
+    asked (none: all). An administrator sees what belongs to others. ``groups``: what policies may name in its place."""
 
     name: str = ""
     method: str = "none"
     resources: frozenset[str] = frozenset()
     administrator: bool = False
+    groups: frozenset[str] = frozenset()
 
     def sees(self, owner: str | None) -> bool:
         """Whether what belongs to this owner is the caller's, or the caller an administrator."""
@@ -63,6 +64,7 @@ class StoredToken:
     expires: float
     resources: tuple[str, ...] = ()
     administrator: bool = False
+    groups: tuple[str, ...] = ()
 
 
 LookUp = Callable[[str], Awaitable[StoredToken | None]]

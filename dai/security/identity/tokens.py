@@ -25,13 +25,17 @@ def digest_of(token: str) -> str:
 
 
 def new(
-    name: str, seconds: float, resources: tuple[str, ...] = (), administrator: bool = False
+    name: str,
+    seconds: float,
+    resources: tuple[str, ...] = (),
+    administrator: bool = False,
+    groups: tuple[str, ...] = (),
 ) -> tuple[str, StoredToken]:
     """The token, which is told once, and what is kept of it."""
     id = secrets.token_hex(8)
     token = f"{_PREFIX}{id}_{secrets.token_urlsafe(32)}"
     now = time.time()
-    return token, StoredToken(id, name, digest_of(token), now, now + seconds, resources, administrator)
+    return token, StoredToken(id, name, digest_of(token), now, now + seconds, resources, administrator, groups)
 
 
 class Tokens:
@@ -61,7 +65,8 @@ class Tokens:
         if stored is None or not hmac.compare_digest(stored.digest, digest):
             self._known.pop(digest, None)
             raise UnauthenticatedError("This service does not know this token; it may have been revoked.")
-        caller = Caller(stored.name, "token", frozenset(stored.resources), stored.administrator)
+        resources, groups = frozenset(stored.resources), frozenset(stored.groups)
+        caller = Caller(stored.name, "token", resources, stored.administrator, groups)
         if len(self._known) >= MOST_KEPT:
             self._known.clear()
         kept = self._known[digest] = caller, time.monotonic() + self._kept_seconds, stored.expires
