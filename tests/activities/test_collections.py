@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from lxml import etree
 
 from dai.config import Config, LimitsConfig
 from dai.drivers import DriverOptions
@@ -14,8 +15,9 @@ from dai.perform.parser import parse
 from dai.perform.pipeline import Environment, Running
 from dai.perform.response import document
 from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Block
 from tests.collections import ALLY, PEOPLE, contents, musicians
-from tests.documents import Ends, query, results, running, written
+from tests.documents import Ends, query, results, running, statuses, written
 from tests.servers import free_port
 
 HERE = f"<collection>{PEOPLE}</collection>"
@@ -116,6 +118,34 @@ def test_a_document_in_the_perform_document(inside: str, content: str, local: Co
 def test_a_document_from_an_output(local: Collections) -> None:
     echo = '<Echo name="x"><input>&lt;a>1&lt;/a></input><output name="o"/></Echo>'
     assert stored('<createResource name="n" from="o"/>', local, echo) == b"<a>1</a>"
+
+
+@pytest.mark.parametrize(
+    ("declared", "coding"),
+    [
+        (None, "utf-8"),
+        (None, "utf-8-sig"),
+        (None, "utf-16"),
+        (None, "utf-32"),
+        ("UTF-8", "utf-8-sig"),
+        ("UTF-16", "utf-16"),
+        ("ISO-8859-1", "latin-1"),
+        ("UTF-7", "utf-7"),
+    ],
+)
+def test_documents_are_stored_in_utf_8(declared: str | None, coding: str, local: Collections) -> None:
+    text = f"<?xml version='1.0' encoding='{declared}'?>" if declared else ""
+    session = Ends()
+    session.input("in").put(Block(f"{text}<!--é--><a>é</a>".encode(coding), 1), Cancellation())
+    session.input("in").finish()
+    body = '<inputStream name="in"><toLocal name="o"/></inputStream>'
+    body += resources('<createResource name="n" from="o"/>')
+    with running(body, local, session=session) as work:
+        assert statuses(b"".join(document(work, "s", "r")))["request"] == "COMPLETED"
+    content = contents(local)["n"].decode()
+    assert content.startswith("<")
+    assert content.endswith("<!--é--><a>é</a>")
+    assert etree.fromstring(content.encode()).text == "é"
 
 
 def test_several_documents_or_none(local: Collections) -> None:

@@ -254,7 +254,9 @@ def test_cancelled_in_the_query(element):
 XSL = (
     '<xsl:stylesheet version="1.0" xmlns:xsl="http://www.w3.org/1999/XSL/Transform" xmlns:str="http://exslt.org/strings"'
     ' xmlns:re="http://exslt.org/regular-expressions" xmlns:exsl="http://exslt.org/common"'
-    ' extension-element-prefixes="str exsl re">{}</xsl:stylesheet>'
+    ' xmlns:dyn="http://exslt.org/dynamic" xmlns:xalan="org.apache.xalan.xslt.extensions.Redirect"'
+    ' xmlns:xt="http://www.jclark.com/xt" xmlns:saxon="http://icl.com/saxon"'
+    ' extension-element-prefixes="str exsl re dyn xalan xt saxon">{}</xsl:stylesheet>'
 )
 TEMPLATE = XSL.format('<xsl:template match="/">{}</xsl:template>')
 TRANSFORM = '<xslTransform name="x"><inputXSLT from="style"/><inputXML from="xml"/><output name="e"/></xslTransform>'
@@ -299,10 +301,17 @@ def listener():
 WAYS_OUT = {
     "document": TEMPLATE.format("<s><xsl:copy-of select=\"document('{}')\"/></s>"),
     "document of a computed name": TEMPLATE.format("<s><xsl:copy-of select=\"document(concat('{}', ''))\"/></s>"),
+    "document of an evaluated expression": TEMPLATE.format(
+        "<s><xsl:copy-of select=\"dyn:evaluate('document(&quot;{}&quot;)')\"/></s>"
+    ),
     "import": XSL.format('<xsl:import href="{}"/>'),
     "include": XSL.format('<xsl:include href="{}"/>'),
     "exsl:document": TEMPLATE.format('<exsl:document href="{}.written">x</exsl:document>'),
     "xsl:document": TEMPLATE.format('<xsl:document href="{}.written">x</xsl:document>'),
+    "xalan": TEMPLATE.format('<xalan:write file="{}.written">x</xalan:write>'),
+    "xalan's select": TEMPLATE.format("<xalan:write select=\"'{}.written'\">x</xalan:write>"),
+    "xt": TEMPLATE.format('<xt:document href="{}.written">x</xt:document>'),
+    "saxon": TEMPLATE.format('<saxon:output href="{}.written">x</saxon:output>'),
     "doctype": '<!DOCTYPE x SYSTEM "{}">' + TEMPLATE.format("x"),
     "entity": '<!DOCTYPE x [<!ENTITY e SYSTEM "{}">]>' + TEMPLATE.format("&e;"),
 }

@@ -169,6 +169,7 @@ def test_xquery_refuses(expression: str, code: str, says: str, driver: Collectio
     ("expression", "bound"),
     [
         ("count(for $i in 1 to 100000, $j in 1 to 100000 return $i)", "SECONDS"),
+        ("matches(string-join(((1 to 60) ! 'x', 'zy')), '^(x+x+)+y$')", "SECONDS"),
         ("string-length(fold-left(1 to 30, 'aaaaaaaaaa', function($a, $b) { $a || $a }))", "MEMORY_BYTES"),
     ],
 )
@@ -443,6 +444,24 @@ def test_xupdate_refuses(modifications: str, says: str, one: Collections) -> Non
     with pytest.raises(RequestError, match=rf"(?s){says}"):
         updated(modifications, one)
     assert contents(one, "one")["item"].decode() == ITEM
+
+
+@pytest.mark.parametrize(
+    ("select", "bound"),
+    [
+        (f"/a[{NEVER}]", "SECONDS"),
+        ("/a[re:test(string(b), '(x+x+)+y')]", "SECONDS"),
+        (f"/a[{GROWS}]", "MEMORY_BYTES"),
+    ],
+)
+def test_xupdate_has_bounds(select: str, bound: str, one: Collections, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"<a><b>" + b"x" * 60 + b"</b>" + b"<b/>" * 3_000 + b"</a>"
+    with one.store.transaction(Cancellation(), write=True) as transaction:
+        transaction.put(transaction.collection("one"), "item", content)
+    monkeypatch.setattr(process, bound, {"SECONDS": 0.5, "MEMORY_BYTES": 1 << 28}[bound])
+    with pytest.raises(LimitError, match={"SECONDS": "0.5 seconds", "MEMORY_BYTES": "256 MiB"}[bound]):
+        updated(f'<xu:append select="/a"><n/></xu:append><xu:remove select="{select}"/>', one)
+    assert contents(one, "one")["item"] == content
 
 
 def test_modifications_as_text(one: Collections) -> None:
