@@ -20,16 +20,6 @@ from dqp.binding.scope import Output, Scope, Unmodelled, folded
 IN_LIST = "__in_list"
 """Marks ``x IN [a, b]``, which the parser takes for ``x IN (a, b)``. With a list the answer is never NULL."""
 
-_OPPOSITE: dict[type[exp.Expression], type[exp.Expression]] = {
-    exp.EQ: exp.NEQ,
-    exp.NEQ: exp.EQ,
-    exp.LT: exp.GTE,
-    exp.GTE: exp.LT,
-    exp.GT: exp.LTE,
-    exp.LTE: exp.GT,
-    exp.NullSafeEQ: exp.NullSafeNEQ,
-    exp.NullSafeNEQ: exp.NullSafeEQ,
-}
 _COMPARISONS: dict[type[exp.Expression], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -42,7 +32,6 @@ _SETS = (("any", exp.EQ), ("all", exp.NEQ))
 """Comparisons with ANY or ALL of a list that are IN or NOT IN."""
 _KEPT = (exp.Literal, exp.DataType, exp.Var, exp.Null, exp.Boolean, exp.Identifier, exp.JSONPath)
 _BARE = (exp.Column, exp.Literal, exp.Func, exp.Paren, exp.Null, exp.Boolean, Nested)
-_TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not)
 _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 _REFUSED = (
     exp.Explode,
@@ -283,7 +272,7 @@ class Expressions:
         return exp.Paren(this=both)
 
     def _not(self, node: exp.Expression) -> exp.Expression:
-        return negated(self.bind(node.this))
+        return exp.Not(this=_operand(self.bind(node.this)))
 
     def _interval(self, node: exp.Expression) -> exp.Expression:
         amount = node.this
@@ -430,26 +419,6 @@ def _mixed(low: exp.Expression, high: exp.Expression) -> bool:
     """Whether one bound is text and the other a number: BETWEEN compares all three in one type."""
     kinds = {each.is_string for each in (low, high) if isinstance(each, exp.Literal)}
     return len(kinds) == 2
-
-
-def negated(node: exp.Expression) -> exp.Expression:
-    """NOT of a bound condition, pushed inward where that is exact."""
-    inner = node
-    while isinstance(inner, exp.Paren):
-        inner = inner.this
-    if isinstance(inner, exp.And | exp.Or):
-        other = exp.Or if isinstance(inner, exp.And) else exp.And
-        return exp.Paren(this=other(this=negated(inner.this), expression=negated(inner.expression)))
-    opposite = _OPPOSITE.get(type(inner))
-    if opposite is not None and not isinstance(inner.expression, exp.Any | exp.All):
-        return opposite(this=inner.this, expression=inner.expression)
-    if isinstance(inner, exp.Not) and isinstance(_unwrapped(inner.this), _TRUTHS):
-        return _unwrapped(inner.this)
-    return exp.Not(this=node if _bare(node) else exp.Paren(this=inner))
-
-
-def _unwrapped(node: exp.Expression) -> exp.Expression:
-    return node.this if isinstance(node, exp.Paren) else node
 
 
 _METHODS: dict[type[exp.Expression], Callable[[Expressions, exp.Expression], exp.Expression]] = {

@@ -236,6 +236,8 @@ _OPPOSITES: dict[type[exp.Expression], type[exp.Expression]] = {
     exp.GTE: exp.LT,
     exp.GT: exp.LTE,
     exp.LTE: exp.GT,
+    exp.NullSafeEQ: exp.NullSafeNEQ,
+    exp.NullSafeNEQ: exp.NullSafeEQ,
 }
 
 

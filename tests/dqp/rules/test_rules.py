@@ -1,6 +1,7 @@
 """Each rule by its fixtures; all rules together on queries of every kind: the answers stay what they were."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -30,6 +31,7 @@ select i.id, e.d from pg.item i full join maria.event e on i.k = e.k where i.id 
 select i.id, e.id from pg.item i left join maria.event e on i.k = e.k order by i.d, i.id, e.id limit 7
 select i.id from pg.item i, lite.note n, duck.gauge g, maria.event e where i.k = n.k and n.k = g.k and g.k = e.k
 """.strip().split("\n")
+EDGES = [each for each in (Path(__file__).parent / "edges.sql").read_text().splitlines() if each.startswith("select")]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def answers(sql: str, over: Catalog, oracle: Oracle) -> None:
     assert difference is None, f"{sql}\n{written(made)}\n{difference}"
 
 
-@pytest.mark.parametrize("sql", QUERIES)
+@pytest.mark.parametrize("sql", [*QUERIES, *EDGES])
 def test_all_rules(sql: str, over: Catalog, oracle: Oracle) -> None:
     answers(sql, over, oracle)
     answers(sql, catalog(), oracle)
