@@ -109,12 +109,17 @@ def greeting(config: Config, url: str) -> str:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
+    from dai.config import origins
     from dai.service.resources import Resources
 
-    loaded = configuration(None, arguments.file)
     failed = 0
-    with closing(Resources(loaded)) as resources:
+    with origins() as secrets:
+        loaded = configuration(None, arguments.file)
+        resources = Resources(loaded)
+    with closing(resources):
         print(f"{arguments.file} is well-formed: {len(resources)} resource(s).")
+        for place, origin in secrets.items():
+            print(f"  secret {place}: from {origin}")
         for name, resource in resources.items():
             for driver in (resource.driver, *resource.driver.replicas):
                 try:

@@ -24,14 +24,15 @@ from dai.config.identity import quotas as _quotas
 from dai.config.resources import FederationConfig, ResourceConfig, RoleConfig
 from dai.config.resources import resource as _resource
 from dai.config.service import LimitsConfig, ServiceConfig
-from dai.config.values import MOST, POSITIVE, database_url, keys, named, overridden, secret, section
+from dai.config.values import MOST, POSITIVE, database_url, keys, named, origins, overridden, secret, section
 from dai.errors import ConfigurationError
 from dai.plugins import nearest
 
 __all__ = [
     "DELIVERY_SCHEMES", "MOST", "POSITIVE", "AccountConfig", "AuditConfig", "Config", "DeliveryConfig",
     "FederationConfig", "IdentityConfig", "LimitsConfig", "MailConfig", "QuotaConfig", "QuotasConfig",
-    "ResourceConfig", "RoleConfig", "ServiceConfig", "database_url", "keys", "load", "parse", "secret", "section",
+    "ResourceConfig", "RoleConfig", "ServiceConfig", "database_url", "keys", "load", "origins", "parse",
+    "secret", "section",
 ]  # fmt: skip
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ POSITIVE = {"positive": True}
 """Of a number that must not be 0 either."""
 _SWITCH = {"true": True, "false": False}
 _FILE_DATABASES = frozenset({"sqlite", "duckdb"})
+_REFERENCES = {"env": "the environment variable", "file": "the file"}
+_WITH_PASSWORD = re.compile("//[^/@:]*:[^/@]+@")
 
 
 def named(document: dict[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:
@@ -51,8 +56,35 @@ def database_url(text: str, where: str, base: Path, password: str | None = None)
     return text if url == original else url.render_as_string(hide_password=False)
 
 
+_origins: ContextVar[dict[str, str] | None] = ContextVar("origins", default=None)
+
+
+@contextmanager
+def origins() -> Iterator[dict[str, str]]:
+    """A context which learns where each secret that is read in it stands, by its place in the configuration."""
+    learnt: dict[str, str] = {}
+    token = _origins.set(learnt)
+    try:
+        yield learnt
+    finally:
+        _origins.reset(token)
+
+
+def _note(where: str, value: str, environment: Mapping[str, str]) -> None:
+    if (learnt := _origins.get()) is None:
+        return
+    kind, _, name = value.partition(":")
+    variable = f"{PREFIX}{SEPARATOR.join(where.split('.'))}".upper().replace("-", "_")
+    if kind in _REFERENCES:
+        learnt[where] = f"{_REFERENCES[kind]} {name}"
+    elif where.endswith(("password", "token")) or _WITH_PASSWORD.search(value):
+        overrides = next((each for each in environment if each.upper() == variable), None)
+        learnt[where] = f"the environment variable {overrides}" if overrides else "the configuration itself"
+
+
 def secret(value: str, where: str, environment: Mapping[str, str], base: Path) -> str:
     """What a reference ``env:NAME`` or ``file:PATH`` stands for; any other text is itself."""
+    _note(where, value, environment)
     kind, _, name = value.partition(":")
     if kind == "env":
         if name not in environment:
