@@ -280,9 +280,10 @@ def test_resources_and_their_tables(capsys) -> None:
 
 
 def test_jobs(capsys) -> None:
-    running = {"id": "17", "phase": "EXECUTING", "activities": [{"activity": "q", "rows": 12345, "seconds": 0.5}]}
-    failed = {"id": "17", "phase": "ERROR", "error": {"type": "sql-error", "detail": "division by zero"}}
-    done = {"id": "17", "phase": "COMPLETED", "outputs": [{"name": "rows"}]}
+    of = {"id": "17", "resource": "lab", "activities": []}
+    running = of | {"phase": "EXECUTING", "activities": [{"activity": "q", "rows": 12345, "seconds": 0.5}]}
+    failed = of | {"phase": "ERROR", "error": {"type": "sql-error", "detail": "division by zero"}}
+    done = of | {"phase": "COMPLETED", "outputs": [{"name": "rows"}]}
     at = ["--server"]
     with ScriptedServer(said({"jobs": [running]})) as server:
         assert main(["jobs", *at, server.url]) == OK

@@ -157,7 +157,7 @@ class Jobs(Iterable[Job]):
 
     def __iter__(self) -> Iterator[Job]:
         for each in self._transport.json("/jobs")["jobs"]:
-            if self._resource in (None, each.get("resource")):
+            if self._resource in (None, each["resource"]):
                 yield Job(self._transport, str(each["id"]), each)
 
     def __getitem__(self, id: str) -> Job:

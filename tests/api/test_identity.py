@@ -277,7 +277,13 @@ def test_the_commands(tmp_path: Path, book: str, capsys: pytest.CaptureFixture[s
     assert token.rpartition("_")[2] not in (tmp_path / "state.db").read_bytes().decode("latin-1")
     said("revoke", token.split("_")[1])
     assert "alice" not in said("list")
-    for wrong in (["revoke", "x"], ["create", ""], ["create", "a\nb"], ["create", "x", "--group", ""], ["create", "x", "--resource", "nothing"]):
+    for wrong in (
+        ["revoke", "x"],
+        ["create", ""],
+        ["create", "a\nb"],
+        ["create", "x", "--group", ""],
+        ["create", "x", "--resource", "nothing"],
+    ):
         assert main(["tokens", *wrong, "--config", str(file)]) == 2
 
 
