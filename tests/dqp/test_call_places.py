@@ -85,6 +85,20 @@ NEEDED: dict[str, tuple[list[Any], list[int], list[int]]] = {
         [],
     ),
     "select id, if(id = 2, tenfold(id), k) from lite.t where id < 4": ([1, 20, 0], [2], []),
+    # for the rows that LIMIT leaves, where their order needs no call
+    "select id, tenfold(id) from lite.t order by k, id desc limit 2": ([60, 90], [6, 9], []),
+    "select id, k, tenfold(id) + k from lite.t where id > 2 order by id limit 2 offset 1": ([41, 52], [3, 4, 5], []),
+    "select id, after(id) from (select id, k from lite.t where tenfold(id) > 20) order by k, id limit 2": (
+        [4, 7],
+        ALL,
+        [3, 6],
+    ),
+    "select id, tenfold(id) from lite.t order by tenfold(id) limit 2": ([10, 20], ALL, []),
+    "select a.id, tenfold(a.id), b.k from lite.t a left join duck.t b on a.id = b.id order by a.id limit 2": (
+        [1, 2],
+        [1, 2],
+        [],
+    ),
     "select id, coalesce(nullif(k, 0), tenfold(id)) from lite.t": ([1, 2, 30, 1, 2, 60, 1, 2, 90], [3, 6, 9], []),
     "select id, tenfold(id) > 10 and id < 3 from lite.t where id < 4": ([False, True, False], [1, 2], []),
     "select id, tenfold(id) > 10 or id < 3 from lite.t where id < 4": ([True, True, True], [3], []),

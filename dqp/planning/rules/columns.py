@@ -9,7 +9,6 @@ from sqlglot import exp
 
 from dqp.algebra.operators import (
     Aggregate,
-    Call,
     Distinct,
     Exchange,
     Filter,
@@ -72,10 +71,6 @@ def _pruned(tree: Operator, needed: Set[str]) -> Operator:
         return _project(tree, needed)
     if isinstance(tree, Filter | Sort | Exchange):
         return tree.with_inputs(_pruned(tree.input, needed | _all_used(tree.expressions)))
-    if isinstance(tree, Call):
-        if tree.identifier not in needed:
-            return _pruned(tree.input, needed)
-        return tree.with_inputs(_pruned(tree.input, needed | _all_used(tree.arguments)))
     if isinstance(tree, Join):
         wanted = needed | _all_used(tree.expressions)
         return tree.with_inputs(*(_pruned(each, wanted & set(each.columns)) for each in tree.inputs))

@@ -10,7 +10,6 @@ from sqlglot import exp
 
 from dqp.algebra.operators import (
     Aggregate,
-    Call,
     Distinct,
     Exchange,
     Filter,
@@ -83,11 +82,6 @@ def _pushed(tree: Operator, predicates: Predicates, context: Context) -> Operato
         return tree.with_inputs(_pushed(tree.input, predicates, context))
     if isinstance(tree, SetOperation):
         return _set(tree, predicates, context)
-    if isinstance(tree, Call):
-        # The fewer rows are left, the fewer calls.
-        down = [each for each in predicates if tree.identifier not in used(each)]
-        kept = [each for each in predicates if tree.identifier in used(each)]
-        return _kept(tree.with_inputs(_pushed(tree.input, down, context)), kept)
     below = tree.with_inputs(*(_pushed(each, [], context) for each in tree.inputs))
     return _kept(below, predicates)
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dqp.algebra.operators import (
-    Call,
     Distinct,
     Join,
     Nested,
@@ -19,6 +18,7 @@ from dqp.algebra.operators import (
     column,
     rewritten,
     used,
+    walk,
 )
 from dqp.planning.context import Context
 from dqp.planning.predicates import changing, replaced
@@ -35,37 +35,38 @@ def push_limits(tree: Operator, context: Context) -> Operator:
 
 
 def _sort(tree: Operator, context: Context) -> Operator:
-    if not isinstance(tree, Sort) or tree.limit is None or tree.limit + tree.offset > MANY or place(tree) is not None:
+    if not isinstance(tree, Sort) or tree.limit is None or tree.limit + tree.offset > MANY or _whole(tree, context):
         return tree
     below = _limited(tree.input, tree.keys, tree.limit + tree.offset, context)
     return tree if below is None else tree.with_inputs(below)
 
 
+def _whole(tree: Operator, context: Context) -> bool:
+    """Whether one source may be asked for all of it."""
+    expressions = (each for operator in walk(tree) for each in operator.expressions)
+    return place(tree) is not None and not any(changing(each, context.options.functions) for each in expressions)
+
+
 def _limited(tree: Operator, keys: Keys, limit: int, context: Context) -> Operator | None:
     """The tree with the limit somewhere below; None where it can go nowhere."""
     if isinstance(tree, Project):
-        items = dict(tree.items)
-        if any(each.find(exp.Window, Nested) or changing(each, context.options.functions) for each in items.values()):
+        items, functions = dict(tree.items), context.options.functions
+        keys = tuple(replaced(each, items) for each in keys)
+        if any(each.find(exp.Window, Nested) for each in items.values()) or any(changing(e, functions) for e in keys):
             return None
-        inner = _limited(tree.input, tuple(replaced(each, items) for each in keys), limit, context)
-    elif isinstance(tree, Call):
-        if any(tree.identifier in used(each) for each in keys):
-            return None
-        inner = _limited(tree.input, keys, limit, context) or _first(tree.input, keys, limit)
+        inner = _limited(tree.input, keys, limit, context)
+        if inner is None and any(changing(each, functions) for each in items.values()):
+            inner = Sort(tree.input, keys, limit)  # the fewer rows are left, the fewer calls
     elif isinstance(tree, Join) and tree.kind == "left":
         if not all(used(each) <= set(tree.left.columns) for each in keys):
             return None
-        left = _limited(tree.left, keys, limit, context) or _first(tree.left, keys, limit)
+        left = _limited(tree.left, keys, limit, context) or Sort(tree.left, keys, limit)
         return tree.with_inputs(left, tree.right)
     elif isinstance(tree, SetOperation) and tree.kind == "union" and tree.all:
         return _union(tree, keys, limit, context)
     else:
         return None
     return None if inner is None else tree.with_inputs(inner)
-
-
-def _first(tree: Operator, keys: Keys, limit: int) -> Operator:
-    return Sort(tree, keys, limit)
 
 
 def _union(tree: SetOperation, keys: Keys, limit: int, context: Context) -> Operator | None:
@@ -81,5 +82,5 @@ def _union(tree: SetOperation, keys: Keys, limit: int, context: Context) -> Oper
         }
         mine = tuple(replaced(each, renamed) for each in keys)
         distinct = isinstance(side, Distinct)
-        sides.append((None if distinct else _limited(side, mine, limit, context)) or _first(side, mine, limit))
+        sides.append((None if distinct else _limited(side, mine, limit, context)) or Sort(side, mine, limit))
     return replace(tree, left=sides[0], right=sides[1])
