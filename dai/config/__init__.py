@@ -19,8 +19,9 @@ from typing import Any
 
 from dai.config.delivery import DELIVERY_SCHEMES, AccountConfig, DeliveryConfig, MailConfig
 from dai.config.delivery import read as _delivery
-from dai.config.identity import AuditConfig, IdentityConfig, QuotaConfig, QuotasConfig
+from dai.config.identity import AuditConfig, IdentityConfig, JwtConfig, QuotaConfig, QuotasConfig
 from dai.config.identity import quotas as _quotas
+from dai.config.identity import read as _identity
 from dai.config.resources import FederationConfig, ResourceConfig, RoleConfig
 from dai.config.resources import resource as _resource
 from dai.config.service import LimitsConfig, ServiceConfig
@@ -30,7 +31,7 @@ from dai.plugins import nearest
 
 __all__ = [
     "DELIVERY_SCHEMES", "MOST", "POSITIVE", "AccountConfig", "AuditConfig", "Config", "DeliveryConfig",
-    "FederationConfig", "IdentityConfig", "LimitsConfig", "MailConfig", "QuotaConfig", "QuotasConfig",
+    "FederationConfig", "IdentityConfig", "JwtConfig", "LimitsConfig", "MailConfig", "QuotaConfig", "QuotasConfig",
     "ResourceConfig", "RoleConfig", "ServiceConfig", "database_url", "keys", "load", "origins", "parse",
     "secret", "section",
 ]  # fmt: skip
@@ -86,7 +87,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
             hint = 'It looks like hosts = ["data.example.org"].'
             raise ConfigurationError(f"service.hosts: {each!r} is no host name.", hint=hint)
     limits = section(LimitsConfig, "limits", merged.get("limits", {}), base)
-    identity = section(IdentityConfig, "identity", merged.get("identity", {}), base)
+    identity = _identity(dict(merged.get("identity", {})), base)
     audit = section(AuditConfig, "audit", merged.get("audit", {}), base)
     quotas = _quotas(dict(merged.get("quotas", {})), base)
     delivery = _delivery(dict(merged.get("delivery", {})), base, environment)

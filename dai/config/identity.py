@@ -7,9 +7,47 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from dai.config.values import section
 from dai.errors import ConfigurationError
+
+ASYMMETRIC = {
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "P-256": ("ES256",),
+    "P-384": ("ES384",),
+    "P-521": ("ES512",),
+    "Ed25519": ("EdDSA",),
+}
+"""Algorithms of RFC 7518 and 8037 whose verifier holds no secret, by the type or curve of their keys."""
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JwtConfig:
+    """Tokens of one ``issuer`` for one of the ``audience``. ``jwks``: its keys, a URL or a file; without it the issuer
+    says where (OpenID Connect Discovery). Clocks may be ``leeway`` seconds apart. ``name``, ``groups``, ``resources``
+    and ``administrator``: the claims that say so, with dots for one inside another; empty: none does. ``authorities``:
+    certificates (PEM) trusted besides those of the system."""
+
+    issuer: str
+    audience: tuple[str, ...]
+    jwks: str | Path | None = None
+    algorithms: tuple[str, ...] = ("RS256", "PS256", "ES256", "EdDSA")
+    leeway: float = field(default=30.0, metadata={"most": 600})
+    name: str = "sub"
+    groups: str = "groups"
+    resources: str = ""
+    administrator: str = ""
+    authorities: Path | None = None
+
+
+def is_safe(url: str) -> bool:
+    """Whether what comes from there comes encrypted, or from this machine."""
+    parts = urlsplit(url)
+    return bool(parts.hostname) and (
+        parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +61,38 @@ class IdentityConfig:
     anonymous: bool = False
     kept_seconds: float = field(default=5.0, metadata={"most": 3600})
     wrong_seconds: float = field(default=5.0, metadata={"most": 60})
+    jwt: JwtConfig | None = None
+
+
+def read(values: dict[str, Any], base: Path) -> IdentityConfig:
+    """``[identity]`` with ``[identity.jwt]``."""
+    jwt = _jwt(values.pop("jwt"), base) if "jwt" in values else None
+    identity: IdentityConfig = section(IdentityConfig, "identity", values, base, jwt=jwt)
+    return identity
+
+
+def _jwt(values: Any, base: Path) -> JwtConfig:
+    where = "identity.jwt"
+    if not isinstance(values, dict) or not {"issuer", "audience"} <= values.keys():
+        hint = 'It looks like issuer = "https://login.example.org", audience = ["dai"].'
+        raise ConfigurationError(f"[{where}] is a section that needs issuer and audience.", hint=hint)
+    jwks = values.get("jwks")
+    if not isinstance(jwks, str | None):
+        raise ConfigurationError(f"{where}.jwks is the URL or the file of a key set, not {jwks!r}.")
+    rest = {name: value for name, value in values.items() if name != "jwks"}
+    config: JwtConfig = section(JwtConfig, where, rest, base, jwks=None)
+    for each in (config.issuer,) if jwks is None else (jwks,) if "://" in jwks else ():
+        if not is_safe(each):
+            raise ConfigurationError(f"{where}: {each!r} is no address with https://.")
+    known = [name for names in ASYMMETRIC.values() for name in names]
+    for each in config.algorithms:
+        if each not in known:
+            hint = f"Known: {', '.join(known)}. Whoever can check a token by HS256 can make one."
+            raise ConfigurationError(f"{where}.algorithms: {each!r} is none that this service takes.", hint=hint)
+    if not config.audience or "" in config.audience or any(not isinstance(each, str) for each in config.audience):
+        raise ConfigurationError(f"{where}.audience is a list of names of this service.")
+    key_set = jwks if jwks is None or "://" in jwks else (base / str(jwks)).resolve()
+    return dataclasses.replace(config, jwks=key_set)
 
 
 @dataclass(frozen=True, kw_only=True)

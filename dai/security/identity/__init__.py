@@ -19,7 +19,12 @@ from dai.security.attempts import Attempts
 Headers = Mapping[bytes, bytes]
 """Of a request, by their names in lower case."""
 
-METHODS = Table("identity method", "dai.identity", {"token": "dai.security.identity.tokens:Tokens"})
+METHODS = Table(
+    "identity method",
+    "dai.identity",
+    {"token": "dai.security.identity.tokens:Tokens", "jwt": "dai.security.identity.jwt:JsonWebTokens"},
+    extras={"jwt": "identity"},
+)
 
 
 @dataclass(frozen=True, slots=True)
