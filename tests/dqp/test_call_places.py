@@ -94,6 +94,22 @@ NEEDED: dict[str, tuple[list[Any], list[int], list[int]]] = {
         [3, 6],
     ),
     "select id, tenfold(id) from lite.t order by tenfold(id) limit 2": ([10, 20], ALL, []),
+    # what needs no call comes first, though it stands above a join
+    "select a.id from lite.t a left join duck.t b on a.id = b.id + 1 "
+    "where coalesce(b.id, 5) > 4 and tenfold(a.id) > 20": (
+        [6, 7, 8, 9],
+        [1, 6, 7, 8, 9],
+        [],
+    ),
+    # one call in two places whose guards need calls themselves: for the rows that pass what both have in common
+    "select id, case when tenfold(id) > 80 then after(id) when tenfold(id) > 70 and k = 2 then after(id) end "
+    "from lite.t where id > 6": ([None, 9, 10], [7, 8, 9], [7, 8, 9]),
+    "select k, sum(x) from (select k, tenfold(id) x from lite.t union all select k, after(id) from duck.t) "
+    "group by k": (
+        [21 + 180, 15 + 120, 18 + 150],
+        ALL,
+        ALL,
+    ),
     "select a.id, tenfold(a.id), b.k from lite.t a left join duck.t b on a.id = b.id order by a.id limit 2": (
         [1, 2],
         [1, 2],
@@ -212,3 +228,16 @@ def test_where_the_rules_find_no_place_there_is_a_caret(lab: Lab, sql: str, says
         lab.sql(sql, *(["a long text"] if "$1" in sql else [])).arrow()
     assert caught.value.position == sql.index("tenfold") + 1
     assert "^" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select id, (select max(tenfold(u.id)) from lite.t u where u.id < t.id) from lite.t t",
+        "select id, exists (select 1 from lite.t u where u.id = t.id and tenfold(u.id) > 20) from lite.t t",
+    ],
+)
+def test_a_call_in_a_subquery_that_uses_columns_around_it_is_refused(lab: Lab, sql: str) -> None:
+    with pytest.raises(StatementError, match="uses columns of the query around it") as caught:
+        lab.sql(sql).arrow()
+    assert caught.value.hint == "Write the subquery as a join."
