@@ -48,6 +48,7 @@ class ServiceProcess:
     ``federations``: by name, alias to what its source is (``resource`` or ``url``), with ``evaluators``.
     ``roles``: by name, their keys. ``collections``: resources of XML collections, by name. ``delivery``: addresses to
     which it may deliver. ``identity``: methods by which it knows its callers. ``audit``: the file of its audit.
+    ``more``: further sections of its configuration.
 
     Killed or stopped it can be started again: the same port, the same state. ``largest_file``: bytes after which it
     finds the disk full, 0 for no such limit.
@@ -67,6 +68,7 @@ class ServiceProcess:
     delivery: Sequence[str] = ()
     identity: Sequence[str] = ()
     audit: Path | None = None
+    more: str = ""
     workers: int = WORKERS
     port: int = field(init=False, default_factory=free_port)
     process: psutil.Popen | None = field(init=False, default=None)
@@ -114,6 +116,7 @@ class ServiceProcess:
                 lines += [f'{key} = "{value}"' for key, value in source.items()]
         for name, keys in self.roles.items():
             lines += [f"[roles.{name}]", keys]
+        lines.append(self.more)
         config = self.directory / "dai.toml"
         config.write_text("\n".join(lines))
         limit = self.largest_file
