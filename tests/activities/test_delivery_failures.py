@@ -2,14 +2,16 @@
 activity says which it was, and nothing is left that looks whole."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
+import httpx
 import pytest
 
+from dai.api.server.serve import background
 from dai.config import AccountConfig, Config, DeliveryConfig, MailConfig
 from dai.drivers import driver_for
 from dai.perform.parser import parse
@@ -18,7 +20,10 @@ from dai.perform.response import document
 from dai.streams.cancellation import Cancellation
 from tests.activities.test_delivery import Handler, Quiet, to_file, to_url
 from tests.activities.test_mail import mail
+from tests.api.conftest import configured
+from tests.api.test_transfers import to_gdt
 from tests.documents import Ends, query, statuses, to_csv, written
+from tests.faults.databases import maria_database, postgres_database
 from tests.processes import until
 from tests.servers.delivery import (
     PASSWORD,
@@ -31,8 +36,7 @@ from tests.servers.delivery import (
     sftp_server,
 )
 
-ENDLESS = "select generate_series(1, 2000000000) as n, repeat('x', 1000) as text"
-FEW = "select n from generate_series(1, 10) as n"
+FEW = "select 1 as n union all select 2"
 AFTER = {"beginning": 0, "half-way": 3_000_000, "end": 1 << 40}
 
 Case = tuple[str, DeliveryConfig, Callable[[], list[str]]]
@@ -112,13 +116,55 @@ def file(stack: ExitStack, directory: Path, when: str) -> Case:
     return to_file(name), DeliveryConfig(directory=directory), lambda: whole(directory)
 
 
+def file_url(stack: ExitStack, directory: Path, when: str) -> Case:
+    name = {"beginning": "%2e%2e/x", "half-way": "nowhere/x", "end": "taken"}[when]
+    (directory / "taken/by").mkdir(parents=True)
+    return to_url(f"file:///{name}"), DeliveryConfig(directory=directory), lambda: whole(directory)
+
+
+def gdt(stack: ExitStack, directory: Path, when: str) -> Case:
+    """Nobody reads the stream: half-way its connection breaks off, in the end its session ends."""
+    service = stack.enter_context(background(configured(directory, {"files": {"directory": str(directory)}})))
+    client = stack.enter_context(httpx.Client(base_url=service.url, timeout=60))
+    session = client.post("/sessions").headers["location"]
+    port = stack.enter_context(Cut(int(service.url.rpartition(":")[2]), AFTER[when])).port
+    if when == "end":
+
+        def leave() -> None:
+            until(lambda: client.get(session).json()["streams"])
+            client.delete(session)
+
+        thread = threading.Thread(target=leave)
+        thread.start()
+        stack.callback(thread.join, 60)
+    url = f"http://127.0.0.1:{port}{session}"
+
+    def ended() -> list[str]:
+        there = client.get(session)
+        return [each["name"] for each in there.json()["streams"] if each["ended"]] if when != "end" else []
+
+    return to_gdt(url, "full", "csv").replace('"deliver"', '"d"'), DeliveryConfig(urls=(url,), private=True), ended
+
+
+def data_store(stack: ExitStack, directory: Path, when: str) -> Case:
+    """It keeps what its failing reader has not taken, and takes all of the query."""
+    body, delivery, left = http(stack, directory, when)
+    store = '<dataStore name="store"><input from="csv"/><itemCursor name="kept"/></dataStore>'
+    return store + body.replace('"csv"', '"kept"'), delivery, left
+
+
 def resource_property(stack: ExitStack, directory: Path, when: str) -> Case:
     target = '<resourceProperty name="latest"/>'
     body = f'<deliverToResourceProperty name="d"><input from="csv"/>{target}</deliverToResourceProperty>'
     return body, DeliveryConfig(), list
 
 
-CASES = [(way, when) for way in (http, smtp, sftp, ftp, s3, file) for when in AFTER]
+WAYS = (http, smtp, sftp, ftp, s3, gdt, file, file_url, data_store)
+CASES = [
+    *((way, when, "postgres") for way in WAYS for when in AFTER),
+    (resource_property, "half-way", "postgres"),
+    *((way, "half-way", "mariadb") for way in (*WAYS, resource_property)),
+]
 Way = Callable[[ExitStack, Path, str], Case]
 
 
@@ -128,27 +174,39 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-@pytest.mark.parametrize(
-    ("way", "when"),
-    [*CASES, (resource_property, "half-way")],
-    ids=lambda each: getattr(each, "__name__", each),
-)
-def test_the_query_stops(way: Way, when: str, stack: ExitStack, tmp_path: Path, postgres_url: str) -> None:
+@pytest.mark.parametrize(("way", "when", "kind"), CASES, ids=lambda each: getattr(each, "__name__", each))
+def test_the_query_stops(
+    way: Way,
+    when: str,
+    kind: str,
+    stack: ExitStack,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    record_property: Callable[[str, object], None],
+) -> None:
     body, delivery, left = way(stack, tmp_path, when)
-    driver = driver_for(postgres_url)
+    driver = driver_for(request.getfixturevalue(f"{kind}_url"))
     stack.callback(driver.close)
-    content = query("q", FEW if when == "end" else ENDLESS, "t") + to_csv("c", "t", "csv") + body
+    server = request.getfixturevalue(kind)
+    database = postgres_database(server) if kind == "postgres" else maria_database(server)
+    content = query("q", FEW if when == "end" else database.endless, "t") + to_csv("c", "t", "csv") + body
     environment = Environment(driver, Ends(), Cancellation(), config=Config(delivery=delivery))
     with Running(parse(written(content)), environment) as work:
+        failed: list[float] = []
+
+        def watch() -> None:
+            until(lambda: work.cause)
+            failed.append(time.monotonic())
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
         response = b"".join(document(work.open(), "s", "r"))
+        watcher.join()
+        until(lambda: database.at_work == 0)
+        record_property("seconds until the query had stopped", time.monotonic() - failed[0])
     status = statuses(response)
     assert (status["d"], status["request"]) == ("ERROR", "ERROR"), response.decode()
-    assert when == "end" or (status["q"], status["c"]) == ("TERMINATED", "TERMINATED"), response.decode()
+    others = set(status) - {"d", "request"}
+    assert when == "end" or {status[each] for each in others} == {"TERMINATED"}, response.decode()
     assert PASSWORD not in response.decode()
     assert left() == []
-    with psycopg.connect(postgres_url, autocommit=True) as other:
-        active = (
-            "select count(*) from pg_stat_activity where state = 'active' and pid <> pg_backend_pid() "
-            "and datname = current_database()"
-        )
-        until(lambda: other.execute(active).fetchone() == (0,))

@@ -56,9 +56,9 @@ def speaking(speak: Speak) -> Iterator[int]:
             thread.join(60)
 
 
-def cause(body: str, delivery: DeliveryConfig) -> DaiError | None:
+def cause(body: str, delivery: DeliveryConfig, driver: Memory | None = None) -> DaiError | None:
     """Why a delivery ended. The response is whole, whatever a server said."""
-    driver = Memory({"q": Script(table(10))})
+    driver = driver or Memory({"q": Script(table(10))})
     if 'from="csv"' in body:
         body = query("q", "q", "t") + to_csv("c", "t", "csv") + body
     config = Config(delivery=delivery, limits=LimitsConfig(block_bytes=1 << 20))
@@ -177,6 +177,24 @@ def test_ftp(answer: str, body: Callable[[str], str]) -> None:
         url = f"ftp://127.0.0.1:{port}/in/"
         raised = cause(body(url + "x"), allowing(url))
     assert type(raised) is error, raised
+
+
+def test_the_query_has_stopped_before_anything_is_undone() -> None:
+    """However long the server takes for that."""
+    driver, running = Memory({"q": Script(table(10_000), batch_rows=10)}), []
+
+    def greet(line: bytes) -> bytes:
+        if not line:
+            running.append(driver.open_streams)
+        if line == b"PASV":
+            return b"227 entering (127,0,0,1,%d,%d)\r\n" % divmod(port, 256)
+        return refusing(line)
+
+    refusing = ftp(STOR=b"552 no room\r\n")
+    with speaking(greet) as port:
+        raised = cause(to_url(f"ftp://127.0.0.1:{port}/in/x"), allowing(f"ftp://127.0.0.1:{port}/in/"), driver)
+    assert type(raised) is DataError, raised
+    assert running == [1, 1, 0]  # the delivery, its data, what removes the part
 
 
 # --- mail -----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from dai.errors import DeniedError, ParameterError
 from dai.perform.activity import ANY, Activity, Context, Element, Input, Output, attribute, child, input, output, text
 from dai.perform.delivery import mail
 from dai.perform.delivery.addresses import Address, allowed
+from dai.perform.delivery.calls import Blocks
 from dai.perform.delivery.protocols import carrier
 from dai.streams.stream import Block, ByteStream
 
@@ -165,10 +166,13 @@ class DeliverToURL(Activity):
         if (name := _file_of(self.url)) is not None:
             return _to_file(_in_directory(name, context), source, context)
         address = allowed(self.url, context.config.delivery)
-        with source:
-            data = (bytes(memoryview(block.data)) for block in source)
-            carrier(address).put(address, data, source.media_type, context.config.delivery, context.cancellation)
-        return None
+        return _put(address, source, context)
+
+
+def _put(address: Address, source: ByteStream, context: Context) -> None:
+    with source:
+        config, cancellation = context.config.delivery, context.cancellation
+        carrier(address).put(address, Blocks(source), source.media_type, config, cancellation)
 
 
 def _in_directory(name: str, context: Context) -> str:
@@ -239,9 +243,8 @@ class DeliverToSMTP(Activity):
 
     def run(self, context: Context) -> None:
         with context.bytes(self.source) as source:
-            data = (bytes(memoryview(block.data)) for block in source)
             config, cancellation = context.config.delivery, context.cancellation
-            mail.send(self.sender, self.to, self.subject, data, source.media_type, config, cancellation)
+            mail.send(self.sender, self.to, self.subject, Blocks(source), source.media_type, config, cancellation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,10 +287,7 @@ class DeliverToGFTP(Activity):
     target: GridFile = child("toGFTP")
 
     def run(self, context: Context) -> None:
-        address = _today(self.target, context)
-        with context.bytes(self.source) as source:
-            data = (bytes(memoryview(block.data)) for block in source)
-            carrier(address).put(address, data, source.media_type, context.config.delivery, context.cancellation)
+        _put(_today(self.target, context), context.bytes(self.source), context)
 
 
 @dataclass(frozen=True, kw_only=True)

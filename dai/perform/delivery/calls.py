@@ -15,6 +15,7 @@ from dai.drivers.connections.interrupts import interruptible
 from dai.errors import DaiError, DataError, LimitError, TruncatedError, UnreachableError
 from dai.perform.delivery.addresses import resolved
 from dai.streams.cancellation import Cancellation
+from dai.streams.stream import ByteStream
 
 BLOCK_BYTES = 1 << 18
 RETRIES = 3
@@ -45,6 +46,19 @@ def tls(config: DeliveryConfig) -> ssl.SSLContext:
     if config.authorities is not None:
         context.load_verify_locations(config.authorities)
     return context
+
+
+class Blocks:
+    """The bytes that are sent; closing them stops what is behind them."""
+
+    def __init__(self, source: ByteStream) -> None:
+        self._source, self.close = source, source.close
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        return bytes(memoryview(next(self._source).data))
 
 
 class Replies:

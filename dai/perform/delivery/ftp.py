@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dai.config import DeliveryConfig
 from dai.errors import DaiError, DataError, DeniedError, NotFoundError, TruncatedError
 from dai.perform.delivery.addresses import Address, account_of
-from dai.perform.delivery.calls import BLOCK_BYTES, Call, Replies, going_on
+from dai.perform.delivery.calls import BLOCK_BYTES, Blocks, Call, Replies, going_on
 from dai.streams.cancellation import Cancellation
 
 SETTLE_SECONDS = 1.0
@@ -101,7 +101,7 @@ class FTP:
     def put(
         self,
         address: Address,
-        blocks: Iterator[bytes],
+        blocks: Blocks,
         media_type: str,
         config: DeliveryConfig,
         cancellation: Cancellation,
@@ -120,6 +120,7 @@ class FTP:
                 session.command(f"RNFR {part}")
                 session.command(f"RNTO {session.file}")
         except BaseException:
+            blocks.close()
             _remove(address, part, config)
             raise
 

@@ -11,7 +11,7 @@ from dai.config import DeliveryConfig
 from dai.errors import DataError, DeniedError, TruncatedError
 from dai.perform.delivery import calls
 from dai.perform.delivery.addresses import PORTS, Address, account_of
-from dai.perform.delivery.calls import BLOCK_BYTES, going_on, media_type_of, tls
+from dai.perform.delivery.calls import BLOCK_BYTES, Blocks, going_on, media_type_of, tls
 from dai.streams.cancellation import Cancellation
 
 
@@ -59,9 +59,7 @@ def check_status(response: http.client.HTTPResponse, address: Address) -> None:
         raise DataError(f"{address.host!r} answered with the status {response.status}.")
 
 
-def put(
-    address: Address, blocks: Iterator[bytes], media_type: str, config: DeliveryConfig, cancellation: Cancellation
-) -> None:
+def put(address: Address, blocks: Blocks, media_type: str, config: DeliveryConfig, cancellation: Cancellation) -> None:
     """Sends the blocks as they come (chunked)."""
     headers = {"Content-Type": media_type, "Transfer-Encoding": "chunked", **authorization(address, config)}
     with Call(address, config, cancellation) as call, call.translated():

@@ -15,7 +15,7 @@ from obstore.store import S3Store
 from dai.config import DeliveryConfig
 from dai.errors import DeniedError, NotFoundError, UnreachableError
 from dai.perform.delivery.addresses import Address, account_of, resolved
-from dai.perform.delivery.calls import Call, going_on, media_type_of
+from dai.perform.delivery.calls import Blocks, Call, going_on, media_type_of
 from dai.perform.delivery.loops import Loop
 from dai.streams.cancellation import Cancellation
 
@@ -71,7 +71,7 @@ class Objects:
     def put(
         self,
         address: Address,
-        blocks: Iterator[bytes],
+        blocks: Blocks,
         media_type: str,
         config: DeliveryConfig,
         cancellation: Cancellation,

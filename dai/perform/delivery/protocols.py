@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 from dai.config import DeliveryConfig
 from dai.perform.delivery.addresses import Address
+from dai.perform.delivery.calls import Blocks
 from dai.plugins import Table
 from dai.streams.cancellation import Cancellation
 
@@ -31,12 +32,12 @@ class Carrier(Protocol):
     def put(
         self,
         address: Address,
-        blocks: Iterator[bytes],
+        blocks: Blocks,
         media_type: str,
         config: DeliveryConfig,
         cancellation: Cancellation,
     ) -> None:
-        """Sends the blocks as they come."""
+        """Sends the blocks as they come. Where that fails they are closed before anything is undone there."""
 
     def got(
         self, address: Address, config: DeliveryConfig, cancellation: Cancellation

@@ -13,7 +13,7 @@ import asyncssh
 from dai.config import DeliveryConfig
 from dai.errors import DataError, DeniedError, NotFoundError, TruncatedError, UnreachableError
 from dai.perform.delivery.addresses import Address, account_of
-from dai.perform.delivery.calls import PAUSE_SECONDS, RETRIES, Call, going_on
+from dai.perform.delivery.calls import PAUSE_SECONDS, RETRIES, Blocks, Call, going_on
 from dai.perform.delivery.loops import Loop
 from dai.streams.cancellation import Cancellation
 
@@ -123,7 +123,7 @@ class SFTP:
     def put(
         self,
         address: Address,
-        blocks: Iterator[bytes],
+        blocks: Blocks,
         media_type: str,
         config: DeliveryConfig,
         cancellation: Cancellation,
@@ -139,6 +139,7 @@ class SFTP:
                 call.check()
                 session.rename(part, session.file)
             except BaseException:
+                blocks.close()
                 session.remove(part)
                 raise
 
