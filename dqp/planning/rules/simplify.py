@@ -89,10 +89,6 @@ def _constant(node: exp.Expression, context: Context) -> exp.Expression | None:
         return _comparison(node, context)
     if isinstance(node, exp.Like | exp.ILike) and node.args.get("negate"):
         return exp.Not(this=type(node)(this=node.this, expression=node.expression))
-    if isinstance(node, exp.Between):
-        low, high = (_operand(node.args[each], node.this, context) for each in ("low", "high"))
-        if low is not node.args["low"] or high is not node.args["high"]:
-            return exp.Between(this=node.this, low=low, high=high)
     return None
 
 
