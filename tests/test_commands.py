@@ -99,8 +99,6 @@ def test_binary_forms_do_not_spoil_a_terminal(capsys, terminal) -> None:
         ["querry"],
         ["query", "data"],
         ["query", "data", "select 1", "--format", "xls"],
-        ["query", "data", "select 1", "--blocksize", "0"],
-        ["serve", "--port", "70000"],
         ["jobs", "1", "--abort", "--delete"],
     ],
 )
@@ -109,6 +107,27 @@ def test_wrong_usage_of_the_line(capsys, arguments: list[str]) -> None:
         main(arguments)
     assert caught.value.code == USAGE
     assert "usage: dai" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "says"),
+    [
+        (
+            "query data 1 --blocksize",
+            ("0", "-1", "x", "1.5", "²", "9" * 5000),
+            "is not a whole number (1 to 1,000,000)",
+        ),
+        ("serve --port", ("65536", "http", ""), "is not a port (0 to 65,535)"),
+        ("serve --workers", ("0", "65", "two"), "is not a number of processes (1 to 64)"),
+        ("tokens create alice --days", ("0", "100000", "ever"), "is not a number of days (1 to "),
+    ],
+)
+def test_numbers_of_the_line_have_bounds(capsys, option: str, wrong: tuple[str, ...], says: str) -> None:
+    for each in wrong:
+        with pytest.raises(SystemExit) as caught:
+            main([*option.split(), each])
+        assert caught.value.code == USAGE
+        assert f"{each!r} {says}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -298,9 +317,19 @@ def test_jobs(capsys) -> None:
         assert main(["jobs", "17", "--result", *at, server.url]) == OK
         assert server.requests[-1].target == "/jobs/17/outputs/rows"
         capsys.readouterr()
+    with ScriptedServer(said(done | {"owner": "alice"})) as server:
+        assert main(["jobs", "17", *at, server.url]) == OK
+        assert capsys.readouterr().out == (
+            "job      17\nphase    COMPLETED\nresource lab\nowner    alice\noutputs  rows\n"
+        )
     with ScriptedServer(said(running), Scripted(204)) as server:
         assert main(["jobs", "17", "--delete", *at, server.url]) == OK
         assert server.requests[-1].method == "DELETE"
+    with ScriptedServer(said(running), Scripted(204), said(of | {"phase": "ABORTED"})) as server:
+        assert main(["jobs", "17", "--abort", *at, server.url]) == OK
+        assert [(each.method, each.target, each.body) for each in server.requests[1:2]] == [
+            ("POST", "/jobs/17/phase", b"PHASE=ABORT")
+        ]
 
 
 def test_check_config_connects(tmp_path: Path, capsys) -> None:

@@ -16,6 +16,7 @@ from dai.service.results import Results
 from dai.service.sessions import Sessions
 from dai.service.store import Job, Store
 from dai.streams.cancellation import Cancellation
+from tests.processes import until
 
 ENDLESS = "with recursive c(i) as (select 1 union all select i + 1 from c) select i from c"
 TWO = """<gridDataServicePerform xmlns="http://ogsadai.org.uk/namespaces/2003/07/gds/types">
@@ -102,6 +103,24 @@ def test_one_failure_fails_the_job_and_keeps_nothing(jobs: Jobs) -> None:
     assert not list(jobs.results.directory.glob("*/*"))
     with pytest.raises(GoneError):
         jobs.output(job, "x")
+
+
+def test_a_document_may_end_its_session(jobs: Jobs) -> None:
+    session = jobs.sessions.create()
+    ends = f'<session id="{session.id}" end="true"/>'
+    document = TWO.format("2").replace("<sqlQueryStatement", f"{ends}<sqlQueryStatement", 1).encode()
+    job = ended(jobs, jobs.submit("data", "perform", document, parse(document), session).id)
+    assert job.phase == COMPLETED
+    until(lambda: session.ended)
+    assert jobs.sessions.all() == []
+
+
+def test_what_a_job_that_was_deleted_meanwhile_cannot_do(jobs: Jobs) -> None:
+    job = submit(jobs, "select 1 as one", pending=True)
+    jobs.delete(job.id)
+    for change in (lambda: jobs.run(job.id), lambda: jobs.set_destruction(job.id, 1.0), lambda: jobs.abort(job.id)):
+        with pytest.raises(NotFoundError):
+            change()  # type: ignore[no-untyped-call]
 
 
 def test_a_pending_job_runs_when_it_is_told_to(jobs: Jobs) -> None:

@@ -3,10 +3,11 @@ import time
 
 import pytest
 
-from dai.errors import BusyError, ClosedError, GoneError, NotFoundError, StatementError, TooLargeError
+from dai.errors import BusyError, ClosedError, ConflictError, GoneError, NotFoundError, StatementError, TooLargeError
 from dai.perform.activities.streams import InputStream, OutputStream
 from dai.perform.activity import Input, Output
-from dai.service.sessions import Session, Sessions
+from dai.service.identities import Identities
+from dai.service.sessions import STREAMS_A_SESSION, Session, Sessions
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block
 
@@ -26,8 +27,9 @@ def test_an_explicit_session_lives_until_it_is_ended() -> None:
     known.end(session)
     with pytest.raises(NotFoundError):
         known.get(session.id)
-    with pytest.raises(GoneError):
-        session.output("x")
+    for use in (lambda: session.output("x"), lambda: session.find_output("x"), lambda: session.keep("x", object)):
+        with pytest.raises(GoneError, match="has ended"):
+            use()  # type: ignore[no-untyped-call]
 
 
 def test_an_implicit_session_is_known_from_its_first_stream_on() -> None:
@@ -175,6 +177,25 @@ def test_the_number_of_sessions_is_limited() -> None:
     implicit = known.implicit()
     with pytest.raises(BusyError):
         implicit.output("rows")
+
+
+def test_the_number_of_streams_of_a_session_is_limited() -> None:
+    session = sessions().create()
+    for number in range(STREAMS_A_SESSION):
+        (session.output if number % 2 else session.input)(f"stream {number}")
+    with pytest.raises(BusyError, match=f"has {STREAMS_A_SESSION} streams already"):
+        session.output("one more")
+    session.output("stream 1")
+
+
+def test_a_session_of_another_process_is_named_as_that() -> None:
+    own, other = (Sessions(10, 60, 1 << 20, identities=Identities(number, 2)) for number in range(2))
+    session = own.create()
+    with pytest.raises(ConflictError, match="in another process"):
+        other.get(session.id)
+    own.end(session)
+    with pytest.raises(NotFoundError):
+        own.get(session.id)
 
 
 def test_closing_ends_all() -> None:

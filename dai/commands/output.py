@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="form of the result; without it: what the name of --output says, a table on a terminal, CSV in a pipe",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to this file; it appears when it is whole")
-    parser.add_argument("--blocksize", type=positive, metavar="N", help="rows a block")
+    parser.add_argument("--blocksize", type=whole(1, 1_000_000), metavar="N", help="rows a block")
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
@@ -45,11 +46,15 @@ def token() -> str | None:
     return os.environ.get("DAI_TOKEN") or None
 
 
-def positive(text: str) -> int:
-    value = int(text) if text.isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return value
+def whole(first: int, last: int, what: str = "a whole number") -> Callable[[str], int]:
+    """For ``type=`` of an argument."""
+
+    def read(text: str) -> int:
+        if not (text.isdecimal() and len(text) < 10 and first <= int(text) <= last):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what} ({first} to {last:,})")
+        return int(text)
+
+    return read
 
 
 def chosen(form: str | None, output: Path | None) -> str:

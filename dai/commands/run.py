@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from dai.commands import FAILED, OK
-from dai.commands.output import UsageError
+from dai.commands.output import UsageError, whole
 from dai.errors import DaiError
 
 if TYPE_CHECKING:
@@ -27,27 +27,14 @@ def add(commands: Any) -> None:
     serve.add_argument("source", nargs="?", metavar="URL", help="a database to serve as the resource `data`")
     serve.add_argument("--config", metavar="FILE", help=f"the configuration (default: {DEFAULT_FILE})")
     serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
-    serve.add_argument("--port", type=_port, help="port to listen on, 0 for a free one (default: 8080)")
-    serve.add_argument("--workers", type=_workers, metavar="N", help="processes that serve (default: 1)")
+    port, workers = whole(0, 65535, "a port"), whole(1, 64, "a number of processes")
+    serve.add_argument("--port", type=port, help="port to listen on, 0 for a free one (default: 8080)")
+    serve.add_argument("--workers", type=workers, metavar="N", help="processes that serve (default: 1)")
     serve.set_defaults(run=run_serve)
 
     check = commands.add_parser("check-config", help="read the configuration, connect to everything, and report")
     check.add_argument("file", nargs="?", default=DEFAULT_FILE, help="(default: %(default)s)")
     check.set_defaults(run=run_check)
-
-
-def _port(text: str) -> int:
-    port = int(text) if text.isdigit() else -1
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
-    return port
-
-
-def _workers(text: str) -> int:
-    workers = int(text) if text.isdigit() else 0
-    if not 1 <= workers <= 64:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes (1 to 64)")
-    return workers
 
 
 def configuration(source: str | None, file: str | None) -> Config:

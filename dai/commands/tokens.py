@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dai.commands import OK
-from dai.commands.output import UsageError
+from dai.commands.output import UsageError, whole
 from dai.commands.run import DEFAULT_FILE, configuration
 from dai.commands.table import lines
 
@@ -26,7 +26,8 @@ def add(commands: Any) -> None:
     actions = tokens.add_subparsers(metavar="ACTION", required=True)
     create = actions.add_parser("create", help="make one; it is told once")
     create.add_argument("name", help="whose it is")
-    create.add_argument("--days", type=_days, default=90, metavar="N", help="until it expires (default: 90)")
+    days = whole(1, MOST_DAYS, "a number of days")
+    create.add_argument("--days", type=days, default=90, metavar="N", help="until it expires (default: 90)")
     create.add_argument(
         "--resource", action="append", default=[], metavar="NAME", help="good for this one alone, or these"
     )
@@ -44,13 +45,6 @@ def add(commands: Any) -> None:
         each.add_argument(
             "--config", metavar="FILE", help=f"the configuration of the service (default: {DEFAULT_FILE})"
         )
-
-
-def _days(text: str) -> int:
-    days = int(text) if text.isdigit() and len(text) < 6 else 0
-    if not 1 <= days <= MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days (1 to {MOST_DAYS:,})")
-    return days
 
 
 @contextmanager

@@ -449,3 +449,13 @@ def test_a_stream_that_its_reader_ends_stops_its_producer(client: httpx.Client) 
     assert client.get(f"{stream}/blocks/1?wait=30").status_code == 410
     session = stream.rpartition("/streams")[0]
     until(lambda: client.get(session).status_code == 404 or client.get(session).json()["requests"] == 0)
+
+
+@pytest.mark.parametrize("sql", ["select 1 as a", "select nothing from nowhere"])
+def test_a_document_may_end_the_session_that_it_joins(client: httpx.Client, sql: str) -> None:
+    """Whether it fails or not."""
+    session = client.post("/sessions").json()["id"]
+    document = DOCUMENT.format(f'<session id="{session}" end="true"/>' + statement(sql))
+    answer = client.post("/resources/book/perform", content=document, headers=XML)
+    assert answer.status_code == (200 if "nowhere" not in sql else 400), answer.text
+    assert client.get(f"/sessions/{session}").status_code == 404
