@@ -15,7 +15,15 @@ import pytest
 import dai.__main__
 import dqp.__main__
 from dai.api.app import create_app
-from dai.config import LimitsConfig, ResourceConfig, ServiceConfig
+from dai.config import (
+    AuditConfig,
+    IdentityConfig,
+    LimitsConfig,
+    PolicyConfig,
+    QuotaConfig,
+    ResourceConfig,
+    ServiceConfig,
+)
 from dqp.execution.service_calls import Operation
 from dqp.settings import EvaluatorSettings, FederationSettings, SourceSettings
 
@@ -43,6 +51,14 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
         pytest.param(_rows(SERVICE, "### `[service]`"), _fields(ServiceConfig), id="service"),
         pytest.param(_rows(SERVICE, "### `[limits]`"), _fields(LimitsConfig), id="limits"),
         pytest.param(_rows(SERVICE, "### `[resources.NAME]`"), _fields(ResourceConfig, "name"), id="resources"),
+        pytest.param(
+            _rows(SERVICE, "### `[resources.NAME.policy]`"),
+            _fields(PolicyConfig) | dict.fromkeys(("rows", "bytes", "seconds", "urls", "directory")),
+            id="policy",
+        ),
+        pytest.param(_rows(SERVICE, "### `[identity]`"), _fields(IdentityConfig, "jwt"), id="identity"),
+        pytest.param(_rows(SERVICE, "### `[quotas]`"), _fields(QuotaConfig), id="quotas"),
+        pytest.param(_rows(SERVICE, "### `[audit]`"), _fields(AuditConfig), id="audit"),
         pytest.param(
             _rows(FEDERATIONS, "### Keys of a federation"),
             _fields(FederationSettings, "name", "base"),

@@ -28,7 +28,7 @@ def resource_of(request: Request, name: str) -> Resource:
     service: Service = request.app.state.service
     resource = service.resources.named(name)
     access: Access = request.state.access
-    access.caller.check(name)
+    resource.policy.check("read", access.caller, "read")
     return resource
 
 

@@ -103,7 +103,7 @@ class Service:
             limits,
             lambda name: self.resources.named(name).driver,
             self.scratch,
-            config,
+            lambda name: self.resources.named(name).config,
             taken=self._tally("jobs"),
             running=self._tally("jobs_running"),
             quotas=self.quotas,

@@ -49,7 +49,7 @@ class _Watch:
 
     def _start(self) -> None:
         self._watching = self._loop.create_task(self._watch())
-        if seconds := self._service.config.limits.seconds:
+        if seconds := self._work.limits.seconds:
             self._timer = self._loop.call_later(max(seconds - WATCH_AFTER, 0), self._expire, seconds)
 
     async def _watch(self) -> None:

@@ -22,7 +22,8 @@ from dai.config.delivery import read as _delivery
 from dai.config.identity import AuditConfig, IdentityConfig, JwtConfig, QuotaConfig, QuotasConfig
 from dai.config.identity import quotas as _quotas
 from dai.config.identity import read as _identity
-from dai.config.resources import FederationConfig, ResourceConfig, RoleConfig
+from dai.config.resources import FederationConfig, PolicyConfig, ResourceConfig, RoleConfig
+from dai.config.resources import federation as _federation
 from dai.config.resources import resource as _resource
 from dai.config.service import LimitsConfig, ServiceConfig
 from dai.config.values import MOST, POSITIVE, database_url, keys, named, origins, overridden, secret, section
@@ -31,8 +32,8 @@ from dai.plugins import nearest
 
 __all__ = [
     "DELIVERY_SCHEMES", "MOST", "POSITIVE", "AccountConfig", "AuditConfig", "Config", "DeliveryConfig",
-    "FederationConfig", "IdentityConfig", "JwtConfig", "LimitsConfig", "MailConfig", "QuotaConfig", "QuotasConfig",
-    "ResourceConfig", "RoleConfig", "ServiceConfig", "database_url", "keys", "load", "origins", "parse",
+    "FederationConfig", "IdentityConfig", "JwtConfig", "LimitsConfig", "MailConfig", "PolicyConfig", "QuotaConfig",
+    "QuotasConfig", "ResourceConfig", "RoleConfig", "ServiceConfig", "database_url", "keys", "load", "origins", "parse",
     "secret", "section",
 ]  # fmt: skip
 
@@ -98,7 +99,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     for name, value in named(merged, "federations"):
         if name in resources:
             raise ConfigurationError(f"[federations.{name}]: there is a resource of this name already.")
-        federations[name] = FederationConfig(name=name, content=value, base=base, environment=environment)
+        federations[name] = _federation(name, value, base, environment)
     roles = {}
     for name, value in named(merged, "roles"):
         if name in resources or name in federations:

@@ -15,6 +15,29 @@ from dai.errors import ConfigurationError
 
 
 @dataclass(frozen=True, kw_only=True)
+class PolicyConfig:
+    """Who may do what with a resource, by lists of names of callers, ``group:NAME``, ``*`` (whoever is identified) and
+    ``anonymous``. ``load``, ``statistics`` and ``deliver`` are as ``read`` where they are not said. ``activities``: the
+    elements that documents may have; empty: all.
+
+    ``rows``, ``bytes``, ``seconds`` (also of a job) and ``urls``, ``directory`` stand in the place of those of
+    ``[limits]`` and ``[delivery]``.
+    """
+
+    read: tuple[str, ...] = ("*", "anonymous")
+    write: tuple[str, ...] = ()
+    load: tuple[str, ...] | None = None
+    statistics: tuple[str, ...] | None = None
+    deliver: tuple[str, ...] | None = None
+    activities: tuple[str, ...] = ()
+    rows: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+    urls: tuple[str, ...] | None = None
+    directory: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResourceConfig:
     """A data resource: ``url`` (an SQL database), ``collections`` (XML documents) or ``directory`` (files).
 
@@ -35,6 +58,7 @@ class ResourceConfig:
     pool_wait: float = field(default=30.0, metadata={"most": 1_000_000})
     connect_wait: float = field(default=10.0, metadata={"most": 1_000_000})
     read_sockets: bool = True
+    policy: PolicyConfig | None = None
 
     @property
     def kind(self) -> str:
@@ -52,6 +76,7 @@ class FederationConfig:
     content: Mapping[str, Any] = field(default_factory=dict, repr=False)
     base: Path = Path()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    policy: PolicyConfig | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +89,32 @@ class RoleConfig:
     base: Path = Path()
 
 
+def federation(name: str, value: dict[str, Any], base: Path, environment: Mapping[str, str]) -> FederationConfig:
+    policy = policy_of(value, f"federations.{name}", base)
+    content = {key: each for key, each in value.items() if key != "policy"}
+    return FederationConfig(name=name, content=content, base=base, environment=environment, policy=policy)
+
+
+def policy_of(value: Mapping[str, Any], where: str, base: Path) -> PolicyConfig | None:
+    """The section ``policy`` in another; None where there is none."""
+    if "policy" not in value:
+        return None
+    where = f"{where}.policy"
+    if not isinstance(value["policy"], dict):
+        raise ConfigurationError(f"[{where}] must be a section.")
+    policy: PolicyConfig = section(PolicyConfig, where, value["policy"], base)
+    for each in dataclasses.fields(policy):
+        listed = getattr(policy, each.name)
+        if isinstance(listed, tuple) and not all(isinstance(who, str) and who.strip() for who in listed):
+            raise ConfigurationError(f"{where}.{each.name}: each entry is a text that is not empty.")
+    return policy
+
+
 def resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[str, str]) -> ResourceConfig:
     where = f"resources.{name}"
-    resource: ResourceConfig = section(ResourceConfig, where, value, base, name=name)
+    value, policy = dict(value), policy_of(value, where, base)
+    value.pop("policy", None)
+    resource: ResourceConfig = section(ResourceConfig, where, value, base, name=name, policy=policy)
     kinds = [kind for kind in ("url", "collections", "directory") if getattr(resource, kind) is not None]
     if len(kinds) != 1:
         what = " and ".join(kinds) or "none of them"

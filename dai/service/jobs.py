@@ -131,7 +131,7 @@ class Jobs:
         limits: LimitsConfig,
         driver_of: Callable[[str], Driver],
         scratch: Path | None = None,
-        config: Config = Config(),
+        config_of: Callable[[str], Config] | None = None,
         *,
         taken: Tally | None = None,
         running: Tally | None = None,
@@ -139,7 +139,8 @@ class Jobs:
         audit: Audit | None = None,
     ) -> None:
         self.store, self.results, self.sessions, self.limits = store, results, sessions, limits
-        self._driver_of, self._scratch, self._config = driver_of, scratch, config
+        self._driver_of, self._scratch = driver_of, scratch
+        self._config_of = config_of or (lambda resource: Config(limits=limits))
         self._lock = threading.Lock()
         self._live: dict[str, _Live] = {}
         self._taken, self._running = taken or Tally(), running or Tally()
@@ -412,7 +413,8 @@ class Jobs:
         outputs: list[dict[str, Any]] = []
         try:
             live.cancellation.check()
-            with self._in_time(live), Running(live.perform, self._environment(job, live)) as running:
+            seconds = self._config_of(job.resource).limits.execution_seconds
+            with self._in_time(live, seconds), Running(live.perform, self._environment(job, live)) as running:
                 live.running = running
                 self._call(live)
                 running.open()
@@ -457,9 +459,8 @@ class Jobs:
         )
 
     @contextmanager
-    def _in_time(self, live: _Live) -> Iterator[None]:
+    def _in_time(self, live: _Live, seconds: float) -> Iterator[None]:
         """A context that cancels its work, in the database too, when it takes longer than a job may."""
-        seconds = self.limits.execution_seconds
         error = LimitError(
             f"The job ran longer than the {seconds:g} seconds allowed (limits.execution_seconds).",
             hint="Request less or in parts, or ask for a higher limits.execution_seconds in the configuration.",
@@ -476,12 +477,20 @@ class Jobs:
 
     def _environment(self, job: Job, live: _Live) -> Environment:
         driver = self._driver_of(job.resource)
-        return Environment(driver, live.session, live.cancellation, job.blocksize, self._scratch, self._config)
+        return Environment(
+            driver, live.session, live.cancellation, job.blocksize, self._scratch, self._config_of(job.resource)
+        )
 
     def _collect(self, job: Job, running: Running, cancellation: Cancellation) -> list[dict[str, Any]]:
         """Writes every end point into its own file."""
         outputs: list[dict[str, Any]] = []
-        fits = self._quotas.fits(job.owner or "")
+        limits, quota = self._config_of(job.resource).limits, self._quotas.fits(job.owner or "")
+
+        def check(rows: int, size: int) -> None:
+            if (error := exceeded(limits, rows, size)) is not None:
+                raise error
+            quota(size)
+
         for end, source in running.end_points():
             if _failed(running):
                 # the job ends as ERROR and keeps nothing
@@ -489,7 +498,7 @@ class Jobs:
                 continue
             with source, self.results.writer(job.id, len(outputs)) as writer:
                 try:
-                    outputs.append(self._kept(end, source, writer, outputs, fits))
+                    outputs.append(self._kept(end, source, writer, outputs, check))
                 except DaiError:
                     # what failed in the pipeline is known to it; what failed here stops the job
                     if not _failed(running):
@@ -502,7 +511,7 @@ class Jobs:
         source: Source,
         writer: Writer,
         before: Sequence[Mapping[str, Any]],
-        fits: Callable[[int], None],
+        check: Callable[[int, int], None],
     ) -> dict[str, Any]:
         tabular = isinstance(source, Stream) or (isinstance(source, Encoded) and end.tabular)
         if isinstance(source, Stream):
@@ -513,11 +522,7 @@ class Jobs:
         rows_before, bytes_before = (sum(each[counted] for each in before) for counted in ("rows", "bytes"))
         for block in source:
             rows += block.rows
-            size = bytes_before + writer.written + len(block)
-            error = exceeded(self.limits, rows_before + rows, size)
-            if error is not None:
-                raise error
-            fits(size)
+            check(rows_before + rows, bytes_before + writer.written + len(block))
             writer.write(block.data)
         writer.finish()
         return {

@@ -13,13 +13,14 @@ from typing import Any
 
 from sqlalchemy.engine import make_url
 
-from dai.config import Config, ResourceConfig
+from dai.config import Config, PolicyConfig, ResourceConfig
 from dai.drivers import Driver, DriverOptions, driver_for
 from dai.drivers.collections.driver import Collections
 from dai.drivers.directory.driver import Directory
 from dai.errors import ConfigurationError, DaiError, MissingDependencyError, NotFoundError
 from dai.perform.activity import ACTIVITIES, ANY
 from dai.plugins import Table, nearest
+from dai.security.policies import Policy, narrowed, policy_for
 
 SCHEMA_SECONDS = 30.0
 """Seconds that a reflected schema counts as current."""
@@ -41,7 +42,7 @@ class Schema:
 
 
 class Resource:
-    """One resource. Its driver connects when it is first used."""
+    """One resource. Its driver connects when it is first used. ``config``: as it holds for this resource."""
 
     def __init__(
         self,
@@ -50,9 +51,12 @@ class Resource:
         kind: str = "database",
         description: str | None = None,
         database_user: str | None = None,
+        *,
+        policy: Policy | None = None,
+        config: Config = Config(),
     ) -> None:
         self.name, self.driver, self.kind, self.description = name, driver, kind, description
-        self.database_user = database_user
+        self.database_user, self.policy, self.config = database_user, policy or Policy(name), config
         self._lock = threading.Lock()
         self._schemas: dict[str, Schema] = {}
 
@@ -127,15 +131,28 @@ class Resources(Mapping[str, Resource]):
         try:
             for name, each in config.resources.items():
                 user = make_url(each.url).username if each.url is not None else None
-                self._all[name] = Resource(name, _driver(each), each.kind, each.description, user)
+                self._add(config, each.policy, name, _driver(each), each.kind, each.description, user)
             for name, federation in config.federations.items():
                 driver = VIRTUAL["federations"](federation, lambda wanted: self.named(wanted).driver)
-                self._all[name] = Resource(name, driver, kind="federation")
+                self._add(config, federation.policy, name, driver, "federation")
             for name, role in config.roles.items():
-                self._all[name] = Resource(name, ROLES[name](role), kind=name)
+                self._add(config, None, name, ROLES[name](role), name)
         except BaseException:
             self.close()
             raise
+
+    def _add(self, config: Config, policy: PolicyConfig | None, name: str, *described: Any) -> None:
+        for each in policy.activities if policy is not None else ():
+            if each not in ACTIVITIES:
+                raise ConfigurationError(
+                    f"{name}.policy.activities: there is no activity {each!r}.", hint=nearest(each, list(ACTIVITIES))
+                )
+        self._all[name] = Resource(
+            name,
+            *described,
+            policy=policy_for(name, policy, identified=bool(config.identity.methods)),
+            config=narrowed(config, policy),
+        )
 
     def __getitem__(self, name: str) -> Resource:
         return self._all[name]

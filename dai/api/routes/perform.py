@@ -156,7 +156,7 @@ async def post_query(
     target = resource_of(request, resource)
     access: Access = request.state.access
     began = time.perf_counter()
-    limits = service.config.limits
+    limits = target.config.limits
     data = await Body(request).read(QUERY_BYTES + limits.table_bytes * 4 // 3)
     if service.audit.on:
         access.document, access.database_user = digest(data), target.database_user
@@ -171,6 +171,8 @@ async def post_query(
     statement = await _off_loop(service, lambda: members(Statement, data)) if large else members(Statement, data)
     if statement.blocksize is not None and statement.blocksize > limits.block_rows:
         raise ParameterError(f"'blocksize' must be a whole number from 1 to {limits.block_rows:,}.")
+    if statement.tables:
+        target.policy.check("load", access.caller, "load tables for queries of")
     # A few bytes of a table may be many rows.
     perform = await _off_loop(service, prepared) if large or statement.tables else prepared()
     blocksize = statement.blocksize or options.blocksize
@@ -181,7 +183,7 @@ async def post_query(
     coding = negotiate(listed(request, "accept-encoding"))
     access.stages["validate"] = time.perf_counter() - began
     session = _session(service, access.caller, options)
-    environment = Environment(target.driver, session, Cancellation(), blocksize, service.scratch, service.config)
+    environment = Environment(target.driver, session, Cancellation(), blocksize, service.scratch, target.config)
     work = Work(
         *(perform, environment, limits, access.id),
         output="result",
@@ -234,7 +236,7 @@ async def post_perform(
     access: Access = request.state.access
     accept = listed(request, "accept")
     began = time.perf_counter()
-    limits = service.config.limits
+    limits = resource.config.limits
     data = await Body(request).read(limits.document_bytes)
     if service.audit.on:
         access.document, access.database_user = digest(data), resource.database_user
@@ -254,6 +256,7 @@ async def post_perform(
                 expected=resource.name,
                 hint=f"Send it to /resources/{quote(name)}/perform.",
             )
+    resource.policy.check_document(perform.activities, access.caller, loads=resource.kind == "federation")
     named = perform.session.id if perform.session is not None else None
     if named is not None and (worker := service.home_of(named, resource.name)) is not None:
         return Moved(request, worker, data)
@@ -265,7 +268,7 @@ async def post_perform(
     if job:
         return await _job(request, options, resource, "perform", data, perform, session, options.blocksize)
     environment = Environment(
-        resource.driver, session, Cancellation(), options.blocksize, service.scratch, service.config
+        resource.driver, session, Cancellation(), options.blocksize, service.scratch, resource.config
     )
     work = Work(
         *(perform, environment, limits, access.id),

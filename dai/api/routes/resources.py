@@ -87,7 +87,7 @@ async def _listed(service: Service, resource: Resource) -> dict[str, Any]:
 @router.get("", summary="The data resources", response_model=ResourceList, responses=answers())
 async def list_resources(service: TheService, caller: TheCaller) -> Response:
     """Those that the caller may ask."""
-    asked = [_listed(service, each) for name, each in service.resources.items() if caller.may_ask(name)]
+    asked = [_listed(service, each) for each in service.resources.values() if each.policy.may_read(caller)]
     return JSONAnswer({"resources": await asyncio.gather(*asked)})
 
 
@@ -147,6 +147,9 @@ async def get_schema(
     response_model=Statistics,
     responses=answers(NotFoundError, StatementError),
 )
-async def get_statistics(service: TheService, resource: NamedResource, options: Annotated[Table, Query()]) -> Response:
+async def get_statistics(
+    service: TheService, caller: TheCaller, resource: NamedResource, options: Annotated[Table, Query()]
+) -> Response:
+    resource.policy.check("statistics", caller, "see statistics of")
     statistics = await service.asked(resource, resource.driver.statistics, options.table)
     return JSONAnswer({"resource": resource.name, "table": options.table, **dataclasses.asdict(statistics)})
