@@ -32,6 +32,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from dai.config import Config
 from dai.drivers import Driver, SessionKeeps
+from dai.errors import ParameterError
 from dai.plugins import Table
 from dai.streams.cancellation import Cancellation
 from dai.streams.mailbox import Mailbox
@@ -335,6 +336,15 @@ def _spec(field: dataclasses.Field[Any], hint: Any) -> FieldSpec:
         place = dataclasses.replace(place, names=(field.name,))
     required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     return FieldSpec(field.name, place, hint, many, required)
+
+
+def the_only(operations: dict[str, Any], activity: str) -> tuple[str, Any]:
+    """The one operation that a document names, of those that the activity has."""
+    named = [(name, each) for name, each in operations.items() if each is not None]
+    if len(named) != 1:
+        names = ", ".join(operations)
+        raise ParameterError(f"{activity} has {len(named)} operations; it needs one of {names}.")
+    return named[0]
 
 
 def documentation(declared: type) -> Sequence[str]:

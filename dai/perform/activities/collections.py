@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from dai.drivers.collections.driver import Collections
 from dai.drivers.collections.store import Store, Transaction
-from dai.errors import LimitError, ParameterError, RequestError
+from dai.errors import LimitError, RequestError
 from dai.perform.activity import (
     Activity,
     Context,
@@ -23,6 +23,7 @@ from dai.perform.activity import (
     input,
     output,
     text,
+    the_only,
 )
 from dai.perform.xml.process import Process
 from dai.streams.stream import Block, ByteStream
@@ -71,15 +72,6 @@ class Named(Element):
 @dataclass(frozen=True, kw_only=True)
 class Listing(Element):
     """All of them."""
-
-
-def the_only(operations: dict[str, Any], activity: str) -> tuple[str, Any]:
-    """The one operation that the document names."""
-    named = [(name, each) for name, each in operations.items() if each is not None]
-    if len(named) != 1:
-        names = ", ".join(operations)
-        raise ParameterError(f"{activity} has {len(named)} operations; it needs one of {names}.")
-    return named[0]
 
 
 def _written(context: Context, change: Callable[[Transaction], object], answer: str) -> Iterator[Block]:

@@ -18,7 +18,7 @@ from dai.drivers.directory.driver import Directory
 from dai.errors import DataError, LimitError, ParameterError, RequestError
 from dai.perform.activities.locate import Finder, Locate
 from dai.perform.activities.relational import counted
-from dai.perform.activity import Activity, Context, Element, Input, Output, attribute, child, input, output
+from dai.perform.activity import Activity, Context, Element, Input, Output, attribute, child, input, output, the_only
 from dai.streams.stream import Block, ByteStream, Stream
 
 ROLE = "directory"
@@ -179,7 +179,7 @@ class FileWritingActivity(Activity):
 
     def run(self, context: Context) -> ByteStream:
         operations = {name: getattr(self, name) for name in ("insert", "append", "delete", "replace")}
-        ((name, change),) = _only(operations, "fileWritingActivity")
+        name, change = the_only(operations, "fileWritingActivity")
         if isinstance(change, Change) and (change.text is None) == (change.source is None):
             raise ParameterError(f"{name} has a text or a from: one of them.")
         locate = self.locate or Locate()
@@ -237,15 +237,6 @@ class FileWritingActivity(Activity):
                 writer.write(ending)
             context.cancellation.check()
             return count
-
-
-def _only(operations: dict[str, Any], activity: str) -> list[tuple[str, Any]]:
-    """The one operation that the document names."""
-    named = [(name, each) for name, each in operations.items() if each is not None]
-    if len(named) != 1:
-        names = ", ".join(operations)
-        raise ParameterError(f"{activity} has {len(named)} operations; it needs one of {names}.")
-    return named
 
 
 def _replaced(span: tuple[int, int], name: str) -> tuple[int, int]:
@@ -367,7 +358,7 @@ class FileManipulation(Activity):
     def run(self, context: Context) -> ByteStream:
         files = _files(context)
         operations = {name: getattr(self, name) for name in ("copy", "move", "delete", "mkdir")}
-        ((name, what),) = _only(operations, "fileManipulation")
+        name, what = the_only(operations, "fileManipulation")
 
         def done() -> int:
             if name == "copy":
