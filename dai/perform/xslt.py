@@ -120,7 +120,8 @@ def _main() -> int:
         if _peak_bytes() > MEMORY_BYTES // 4:
             return _TOO_LARGE
         message = str(error)[:_MESSAGE] or "The style sheet cannot be run."
-        if " rights for " in message or "__STRING__XSLT__" in message:  # libxslt's words, with a name of its own
+        # libxslt's words, with a name of its own
+        if any(each in message for each in (" rights for ", "__STRING__XSLT__", "Cannot resolve URI")):
             message = (
                 "The style sheet reads or writes another document (document(), xsl:import, xsl:include, xsl:document); "
                 "a style sheet reads its two inputs and writes its output only."
