@@ -5,7 +5,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from tests.api.conftest import ROWS, Serve
+from tests.api.conftest import DOCUMENT, ROWS, XML, Serve, statement
+from tests.processes import until
 
 URL = "/resources/book/query"
 
@@ -182,3 +183,29 @@ def test_characters_that_xml_cannot_carry_are_replaced_as_the_hint_says(client: 
     assert answer.status_code == 200
     assert "<columnValue>a\ufffd</columnValue>" in answer.text
     assert client.post(f"{URL}?format=csv&invalidCharacters=replace", json=sql).text == "a\r\na\x01\r\n"
+
+
+def test_rows_of_a_block_are_limited_wherever_they_are_asked_for(serve: Serve) -> None:
+    running = serve(limits={"block_rows": 100})
+    document = DOCUMENT.format(statement("select 1 as a"))
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        job = client.post(URL, json={"sql": "select 1 as a"}, headers={"Prefer": "respond-async"}).headers["location"]
+        until(lambda: client.get(f"{job}?wait=20").json()["phase"] == "COMPLETED")
+        for rows, status in ((100, 200), (101, 400)):
+            answers = [
+                ask(client, "select 1 as a", blocksize=rows),
+                client.post(f"{URL}?blocksize={rows}", json={"sql": "select 1 as a"}),
+                client.post(f"/resources/book/perform?blocksize={rows}", content=document, headers=XML),
+                client.get(f"{job}/outputs/result?blocksize={rows}"),
+            ]
+            assert [each.status_code for each in answers] == [status] * len(answers)
+            if status == 400:
+                assert {each.json()["detail"] for each in answers if "json" in each.headers["content-type"]} == {
+                    "'blocksize' must be a whole number from 1 to 100."
+                }
+
+
+def test_a_body_has_bounds_besides_its_tables(client: httpx.Client) -> None:
+    answer = ask(client, "select 1 -- " + "x" * (4 << 20))
+    assert (answer.status_code, answer.json()["type"]) == (413, "too-large")
+    assert "besides the tables" in answer.json()["detail"]

@@ -459,3 +459,13 @@ def test_a_document_may_end_the_session_that_it_joins(client: httpx.Client, sql:
     answer = client.post("/resources/book/perform", content=document, headers=XML)
     assert answer.status_code == (200 if "nowhere" not in sql else 400), answer.text
     assert client.get(f"/sessions/{session}").status_code == 404
+
+
+def test_a_session_in_the_address_and_another_in_the_document(client: httpx.Client) -> None:
+    one, other = (client.post("/sessions").json()["id"] for _ in range(2))
+    document = DOCUMENT.format(f'<session id="{one}"/>' + statement("select 1 as a"))
+    same, another = (
+        client.post(f"/resources/book/perform?session={each}", content=document, headers=XML) for each in (one, other)
+    )
+    assert (same.status_code, another.status_code) == (200, 409)
+    assert f"The address names session {other!r}, the document {one!r}." in another.text

@@ -61,6 +61,13 @@ FormatName = Annotated[Text, Field(json_schema_extra={"enum": list(FORMATS)}), A
 BlockSize = Annotated[int, Field(ge=1, le=MOST_ROWS, description="rows a block where nothing else is said"), WHOLE]
 
 
+def block_rows(blocksize: int | None, most: int) -> int | None:
+    """That block size; ParameterError where it is more than the service allows (limits.block_rows)."""
+    if blocksize is not None and blocksize > most:
+        raise ParameterError(f"'blocksize' must be a whole number from 1 to {most:,}.")
+    return blocksize
+
+
 def pairs(text: bytes) -> list[tuple[str, str]]:
     """Of a query or a form. ValueError for what is neither."""
     return parse_qsl(text.decode("latin-1"), keep_blank_values=True, strict_parsing=True, errors="strict")

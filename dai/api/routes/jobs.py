@@ -18,7 +18,7 @@ from dai.api.dependencies import Accept, TheBody, TheCaller, TheService
 from dai.api.problems import answers, header
 from dai.api.requests.body import FORM, JSON, takes
 from dai.api.requests.negotiation import DOCUMENT, best, format_of_name, media_types, not_acceptable, tabular
-from dai.api.requests.parameters import WHOLE, Asked, BlockSize, FormatName, Text, Unsaid
+from dai.api.requests.parameters import WHOLE, Asked, BlockSize, FormatName, Text, Unsaid, block_rows
 from dai.api.requests.route import Route
 from dai.api.responses import FILE_PIECE, JSONAnswer, KeptFile
 from dai.api.service import Service
@@ -297,7 +297,7 @@ async def get_output(
     form = tabular(accept, name)
     if form.name == STORED_FORM and options.blocksize is None:
         return _file(request, stored, form.media_type, etag)
-    blocksize = options.blocksize if form.binary else None
+    blocksize = block_rows(options.blocksize, service.config.limits.block_rows) if form.binary else None
     return await asyncio.get_running_loop().run_in_executor(
         service.rendering, _rendered, request, service, job, result["file"], form, blocksize
     )

@@ -29,7 +29,17 @@ from dai.api.requests.negotiation import (
     not_acceptable,
     tabular,
 )
-from dai.api.requests.parameters import MOST_ROWS, Asked, BlockSize, FormatName, Text, Unsaid, members, printable
+from dai.api.requests.parameters import (
+    MOST_ROWS,
+    Asked,
+    BlockSize,
+    FormatName,
+    Text,
+    Unsaid,
+    block_rows,
+    members,
+    printable,
+)
 from dai.api.requests.route import PullRoute, Route
 from dai.api.responses import answer
 from dai.api.scheduling.turns import Small
@@ -47,7 +57,6 @@ from dai.errors import (
     NotAcceptableError,
     NotAQueryError,
     NotFoundError,
-    ParameterError,
     QuotaError,
     RequestError,
     SlowRequestError,
@@ -169,13 +178,11 @@ async def post_query(
 
     large = len(data) > PARSE_AT_ONCE
     statement = await _off_loop(service, lambda: members(Statement, data)) if large else members(Statement, data)
-    if statement.blocksize is not None and statement.blocksize > limits.block_rows:
-        raise ParameterError(f"'blocksize' must be a whole number from 1 to {limits.block_rows:,}.")
+    blocksize = block_rows(statement.blocksize or options.blocksize, limits.block_rows)
     if statement.tables:
         target.policy.check("load", access.caller, "load tables for queries of")
     # A few bytes of a table may be many rows.
     perform = await _off_loop(service, prepared) if large or statement.tables else prepared()
-    blocksize = statement.blocksize or options.blocksize
     if _asynchronous(request, options):
         session = _session(service, access.caller, options)
         return await _job(request, options, target, "query", data, perform, session, blocksize)
@@ -240,7 +247,7 @@ async def post_perform(
     data = await Body(request).read(limits.document_bytes)
     if service.audit.on:
         access.document, access.database_user = digest(data), resource.database_user
-    bounds = document_limits(limits)
+    bounds, blocksize = document_limits(limits), block_rows(options.blocksize, limits.block_rows)
     dialect = next((each for each in DIALECTS if each.namespace.encode() in data[:4096]), GDS)
     request.state.dialect = dialect
     if len(data) <= PARSE_AT_ONCE:
@@ -266,10 +273,8 @@ async def post_perform(
     awaited = not job and _awaited(options, perform, output)
     session = _session(service, access.caller, options, perform)
     if job:
-        return await _job(request, options, resource, "perform", data, perform, session, options.blocksize)
-    environment = Environment(
-        resource.driver, session, Cancellation(), options.blocksize, service.scratch, resource.config
-    )
+        return await _job(request, options, resource, "perform", data, perform, session, blocksize)
+    environment = Environment(resource.driver, session, Cancellation(), blocksize, service.scratch, resource.config)
     work = Work(
         *(perform, environment, limits, access.id),
         output=output,
