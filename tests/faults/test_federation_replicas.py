@@ -8,6 +8,7 @@ import pytest
 from dai.streams.cancellation import Cancellation
 from dqp.coordinator import Coordinator
 from tests.faults.federation import (
+    KEYS,
     ROWS,
     Once,
     Side,
@@ -42,6 +43,17 @@ def test_between_planning_and_sending(sides: Mapping[str, Side], coordinator: Co
     coordinator.plan(query.sql)
     sides["pg"].service.kill()
     assert query.right(soon(lambda: ask(coordinator, query.sql)))
+
+
+def test_a_query_with_a_subquery_in_the_source_moves_as_a_whole(
+    sides: Mapping[str, Side], coordinator: Coordinator
+) -> None:
+    """Keys that may be NULL: PostgreSQL computes the NOT IN."""
+    sql = "select s.id from pg.small s where s.id not in (select b.k from pg.big b where b.k > 3)"
+    assert "NOT IN" in str(coordinator.plan(sql))
+    sides["pg"].service.kill()
+    answer = soon(lambda: ask(coordinator, sql))
+    assert sorted(answer.column("id").to_pylist()) == [1, 2, 3, KEYS]
 
 
 @pytest.mark.parametrize("victim", ["service", "database"])
