@@ -1,4 +1,5 @@
-"""A one-row query by callers who say who they are: no identity, a token, a JSON Web Token, side by side.
+"""A one-row query by callers who say who they are: no identity, a token, a JSON Web Token, a signature, side by
+side.
 
 A service a case, and one more without identity, which shows what two processes differ by; all over the same database.
 The requests take turns. The client signs nothing anew that it could keep.
@@ -21,8 +22,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import jwt
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from dai.client.http.signing import Signer
 from perf.harness import Report, shown
 from perf.world import World
 from tests.processes import ROOT, ServiceProcess
@@ -31,7 +34,7 @@ BODY = json.dumps({"sql": "select id, name from littleblackbook where id = 42"})
 PATH = "/resources/pg/query"
 WARM, REQUESTS = 50, 400
 NONE = "none"
-GOALS = {"token": 1.05, "JSON Web Token": 1.1}
+GOALS = {"token": 1.05, "JSON Web Token": 1.1, "signature": 1.5}
 Headers = Callable[[], dict[str, str]]
 """What a request says of its caller."""
 
@@ -68,6 +71,7 @@ def run(world: World, rounds: int) -> Report:
         "none, another process": (_anybody, ()),
         "token": (_token, ("token",)),
         "JSON Web Token": (_json_web_token, ("jwt",)),
+        "signature": (_signature, ("signature",)),
     }
     requests = REQUESTS * max(1, rounds // 5)
     with ExitStack() as stack:
@@ -155,3 +159,13 @@ def _json_web_token(service: ServiceProcess) -> Headers:
     claims = {"iss": "https://login.example.org", "aud": "dai", "sub": "alice", "exp": int(time.time()) + 86400}
     token = jwt.encode(claims, key, "RS256", {"kid": "1"})
     return lambda: {"Authorization": f"Bearer {token}"}
+
+
+def _signature(service: ServiceProcess) -> Headers:
+    key = ed25519.Ed25519PrivateKey.generate()
+    private, public = service.directory / "own.key", service.directory / "own.pem"
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    service.more = '[identity.signatures.keys.own]\nname = "alice"\nkey = "own.pem"\n'
+    signer = Signer(private, "own")
+    return lambda: signer.headers("POST", service.url + PATH, {"Content-Type": "application/json"}, BODY)

@@ -24,11 +24,13 @@ from dai.config import (
     ResourceConfig,
     ServiceConfig,
 )
+from dai.config.identity import JwtConfig, KeyConfig, SignaturesConfig
 from dqp.execution.service_calls import Operation
 from dqp.settings import EvaluatorSettings, FederationSettings, SourceSettings
 
 ROOT = Path(__file__).parents[1]
 SERVICE = (ROOT / "docs" / "service.md").read_text()
+IDENTITY = (ROOT / "docs" / "identity.md").read_text()
 FEDERATIONS = (ROOT / "docs" / "federations" / "reference.md").read_text()
 
 
@@ -56,7 +58,18 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
             _fields(PolicyConfig) | dict.fromkeys(("rows", "bytes", "seconds", "urls", "directory")),
             id="policy",
         ),
-        pytest.param(_rows(SERVICE, "### `[identity]`"), _fields(IdentityConfig, "jwt"), id="identity"),
+        pytest.param(_rows(SERVICE, "### `[identity]`"), _fields(IdentityConfig, "jwt", "signatures"), id="identity"),
+        pytest.param(_rows(IDENTITY, "### Keys of `[identity.jwt]`"), _fields(JwtConfig), id="jwt"),
+        pytest.param(
+            _rows(IDENTITY, "### Keys of `[identity.signatures]`"),
+            _fields(SignaturesConfig, "keys"),
+            id="signatures",
+        ),
+        pytest.param(
+            _rows(IDENTITY, "### Keys of `[identity.signatures.keys.ID]`"),
+            _fields(KeyConfig, "id"),
+            id="keys",
+        ),
         pytest.param(_rows(SERVICE, "### `[quotas]`"), _fields(QuotaConfig), id="quotas"),
         pytest.param(_rows(SERVICE, "### `[audit]`"), _fields(AuditConfig), id="audit"),
         pytest.param(

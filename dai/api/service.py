@@ -127,7 +127,8 @@ class Service:
         self.rendering = ThreadPoolExecutor(4, thread_name_prefix="render")
         self.metrics = Metrics(member.counters if member is not None else None)
         self.problems = Problems()
-        self.identification = Identification(config.identity, self._token)
+        seen = member.table.seen if member is not None else None
+        self.identification = Identification(config.identity, self._token, seen)
         self.working: set[Work] = set()
         interrupted = self.jobs.recover()
         if interrupted:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dai.config.values import section
+from dai.config.values import POSITIVE, named, section
 from dai.errors import ConfigurationError
 
 ASYMMETRIC = {
@@ -51,6 +51,26 @@ def is_safe(url: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeyConfig:
+    """The file of a public ``key`` (PEM), and who signs with it."""
+
+    id: str
+    name: str
+    key: Path
+    groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    administrator: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignaturesConfig:
+    """Signed requests: each may be ``seconds`` old; ``keys`` by the ids that signatures name."""
+
+    seconds: float = field(default=60.0, metadata={"most": 3600, **POSITIVE})
+    keys: Mapping[str, KeyConfig] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class IdentityConfig:
     """Who may ask. ``methods`` say who asks, in this order; without any nobody is asked, and the service listens on
     loopback only. ``anonymous``: whoever sends no credentials is served all the same, also beyond loopback. A token
@@ -62,13 +82,29 @@ class IdentityConfig:
     kept_seconds: float = field(default=5.0, metadata={"most": 3600})
     wrong_seconds: float = field(default=5.0, metadata={"most": 60})
     jwt: JwtConfig | None = None
+    signatures: SignaturesConfig | None = None
 
 
 def read(values: dict[str, Any], base: Path) -> IdentityConfig:
-    """``[identity]`` with ``[identity.jwt]``."""
+    """``[identity]`` with ``[identity.jwt]`` and ``[identity.signatures]``."""
     jwt = _jwt(values.pop("jwt"), base) if "jwt" in values else None
-    identity: IdentityConfig = section(IdentityConfig, "identity", values, base, jwt=jwt)
+    signatures = _signatures(values.pop("signatures"), base) if "signatures" in values else None
+    identity: IdentityConfig = section(IdentityConfig, "identity", values, base, jwt=jwt, signatures=signatures)
     return identity
+
+
+def _signatures(values: Any, base: Path) -> SignaturesConfig:
+    where = "identity.signatures"
+    if not isinstance(values, dict) or not isinstance(values.get("keys", {}), dict):
+        raise ConfigurationError(f"[{where}] is a section; each key is one, too: [{where}.keys.ID].")
+    keys = {}
+    for id, each in named(values, "keys"):
+        if not {"name", "key"} <= each.keys() or not each["name"]:
+            raise ConfigurationError(f"[{where}.keys.{id}] needs name, who signs, and key, the file of the public key.")
+        keys[id] = section(KeyConfig, f"{where}.keys.{id}", each, base, id=id)
+    rest = {name: value for name, value in values.items() if name != "keys"}
+    config: SignaturesConfig = section(SignaturesConfig, where, rest, base, keys=keys)
+    return config
 
 
 def _jwt(values: Any, base: Path) -> JwtConfig:

@@ -8,7 +8,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +18,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dai.api.monitoring.metrics import Metrics
 from dai.api.monitoring.problems import Problems
 from dai.api.problems import response
+from dai.api.requests.digests import checked
 from dai.api.requests.head import check_head
 from dai.api.requests.origins import check_host
 from dai.errors import BusyError, DaiError, InternalError, RequestError
 from dai.security.audit import Audit
-from dai.security.identity import ANONYMOUS, Caller, Identification
+from dai.security.identity import ANONYMOUS, Caller, Head, Identification
 from dai.service.quotas import Quotas
 
 log = logging.getLogger("dai.access")
@@ -36,7 +37,7 @@ class Access:
     """Who asks, and what the log and the metrics say of a request; ``request.state.access``. ``stages``: seconds by
     name; ``sent``: bytes of the answer; ``quiet`` ones are logged below the level info; one that was ``moved`` another
     worker answers and counts. For the audit: the digest of the ``document`` or statement, the ``database_user`` that
-    runs it, and the ``job`` that it became."""
+    runs it, and the ``job`` that it became. ``forget``: what to call before another worker asks again who asks."""
 
     id: str
     caller: Caller = ANONYMOUS
@@ -51,6 +52,7 @@ class Access:
     job: str | None = None
     quiet: bool = False
     moved: bool = False
+    forget: Callable[[], None] | None = None
 
 
 class AccessMiddleware:
@@ -95,7 +97,11 @@ class AccessMiddleware:
             hosts = [value for name, value in scope["headers"] if name == b"host"]
             check_host(hosts, scope["http_version"], self.names)
             if self.identification.asks and scope["path"] not in OPEN:
-                access.caller = await self._caller(scope, headers)
+                head = _head(scope)
+                access.caller = await self._caller(scope, head)
+                access.forget = head.forget
+                if head.digests is not None:
+                    receive = checked(receive, head.digests)
             if scope["method"] != "DELETE" and scope["path"] not in OPEN:
                 self.quotas.check_day(access.caller.name)
             await self.app(scope, receive, noted)
@@ -117,10 +123,10 @@ class AccessMiddleware:
         finally:
             self._note(scope, access)
 
-    async def _caller(self, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
+    async def _caller(self, scope: Scope, head: Head) -> Caller:
         if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
             raise RequestError("The request has several Authorization headers; it needs one at most.")
-        return await self.identification.caller(headers, _address(scope))
+        return await self.identification.caller(head, _address(scope))
 
     def _note(self, scope: MutableMapping[str, Any], access: Access) -> None:
         """Metrics, one line in the log, and one record in the audit."""
@@ -187,6 +193,11 @@ class AccessMiddleware:
             bytes=access.sent,
             seconds=round(seconds, 6),
         )
+
+
+def _head(scope: Scope) -> Head:
+    query = b"?" + scope["query_string"] if scope["query_string"] else b""
+    return Head(scope["headers"], scope["method"], scope["scheme"], scope["raw_path"] + query)
 
 
 def _address(scope: MutableMapping[str, Any]) -> str:

@@ -25,6 +25,9 @@ class Moved(Response):
         ]
         lines += [b"%s: %s" % each for each in scope["headers"] if each[0] not in _OF_BODY]
         lines += [b"content-length: %d" % len(self._body), b"", self._body]
+        access = self._request.state.access
+        if access.forget is not None:
+            access.forget()
         if not self._request.state.move(self._worker, b"\r\n".join(lines)):
             raise BusyError("The process of the service that has this session takes no request now.", retry_after=1)
-        self._request.state.access.moved = True
+        access.moved = True

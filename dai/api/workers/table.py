@@ -1,7 +1,8 @@
 """What the workers of a service count together: a row of numbers for each worker, in memory that all of them share.
 
 A worker writes its own row alone (but ``in_a_row``), and the supervisor clears that of one that died: what it had taken
-is free again. The lock is one of the file (``lockf``), which the system releases when its holder dies.
+is free again. What signed requests were ``seen`` stands behind the rows and outlives workers. The lock is one of the
+file (``lockf``), which the system releases when its holder dies.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from dai.security.identity import replay
 from dai.streams.tally import Tally
 
 COLUMNS = (
@@ -28,20 +30,26 @@ the supervisor handed over and the worker has taken, since the service began."""
 _PLACES = {name: number for number, name in enumerate(COLUMNS)}
 
 
+def _bytes(workers: int) -> int:
+    return 8 * len(COLUMNS) * workers
+
+
 class Table:
     """In the file of ``descriptor``, which every process inherits; thread-safe."""
 
     def __init__(self, descriptor: int, workers: int, own: int | None = None) -> None:
         self.descriptor, self.workers, self.own = descriptor, workers, own
-        self._memory = mmap.mmap(descriptor, 8 * len(COLUMNS) * workers)
-        self._numbers = memoryview(self._memory).cast("d")
+        rows = _bytes(workers)
+        self._memory = memoryview(mmap.mmap(descriptor, rows + replay.BYTES))
+        self._numbers = self._memory[:rows].cast("d")
+        self.seen = replay.Seen(self._memory[rows:], self.locked)
         self._threads = threading.Lock()
 
     @classmethod
     def create(cls, workers: int) -> Table:
         """The supervisor's."""
         with tempfile.TemporaryFile() as file:
-            os.ftruncate(file.fileno(), 8 * len(COLUMNS) * workers)
+            os.ftruncate(file.fileno(), _bytes(workers) + replay.BYTES)
             return cls(os.dup(file.fileno()), workers)
 
     @contextmanager

@@ -18,7 +18,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, urlsplit
 
 import dai
@@ -26,6 +27,9 @@ from dai.client.http.body import Body, Plain
 from dai.client.http.problems import from_reply
 from dai.errors import BusyError, DaiError, RequestError, UnreachableError
 from dai.streams.cancellation import Cancellation
+
+if TYPE_CHECKING:
+    from dai.client.http.signing import Signer
 
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 IDLE_CONNECTIONS = 8
@@ -41,7 +45,8 @@ class Options:
     seconds and as much jitter again, or what Retry-After says up to ``patience`` seconds; ``busy_only``: only where the
     service was too busy, because the caller has another place to ask when it cannot be reached. ``compression``:
     ``zstd``, ``gzip``, ``identity``, or None for ``identity`` on loopback and ``zstd`` elsewhere. ``token``: a bearer
-    token, which is sent over https or on loopback alone. ``tls``: a context other than the system's."""
+    token, which is sent over https or on loopback alone. ``signing_key``: a file with a private key (PEM), which the
+    service knows as ``key_id``; each request is signed with it. ``tls``: a context other than the system's."""
 
     connect: float = 10.0
     read: float = 600.0
@@ -52,6 +57,8 @@ class Options:
     compression: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     token: str | None = field(default=None, repr=False)
+    signing_key: str | Path | None = None
+    key_id: str | None = None
     tls: ssl.SSLContext | None = None
 
 
@@ -128,7 +135,7 @@ class Transport:
         self.base, self.options = base.rstrip("/"), options
         parts = _checked(self.base)
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname or "", parts.port
-        self._prefix = parts.path
+        self._prefix, self._origin = parts.path, f"{parts.scheme}://{parts.netloc}"
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         compression = options.compression or ("identity" if self._host.startswith(_LOOPBACK) else "zstd")
@@ -138,6 +145,13 @@ class Transport:
             raise RequestError(
                 f"A token would travel to {self._host!r} without encryption.", hint="Use an address with https://."
             )
+        if (options.signing_key is None) != (options.key_id is None):
+            raise RequestError("Signed requests need both signing_key and key_id.")
+        self._signer: Signer | None = None
+        if options.signing_key is not None and options.key_id is not None:
+            from dai.client.http.signing import Signer
+
+            self._signer = Signer(options.signing_key, options.key_id)
         authorization = {} if options.token is None else {"Authorization": f"Bearer {options.token}"}
         self._headers = {
             "Accept-Encoding": compression,
@@ -208,6 +222,7 @@ class Transport:
         headers: Mapping[str, str],
         cancellation: Cancellation,
     ) -> Reply:
+        headers = self._signed(method, target, headers, body)
         connection = self._taken()
         try:
             with cancellation.on_cancel(connection.interrupt):
@@ -237,13 +252,21 @@ class Transport:
             try:
                 connection.sock.settimeout(WHY_SECONDS)
                 path = f"{self._prefix}/problems/{quote(correlation, safe='')}"
-                connection.request("GET", path, headers={**self._headers, "Accept-Encoding": "identity"})
+                headers = self._signed("GET", path, {**self._headers, "Accept-Encoding": "identity"})
+                connection.request("GET", path, headers=headers)
                 response = connection.getresponse()
                 if response.status != 200:
                     return None
                 return from_reply(200, "application/problem+json", response.read(), correlation)
             except (OSError, http.client.HTTPException):
                 return None
+
+    def _signed(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | memoryview | None = None
+    ) -> Mapping[str, str]:
+        if self._signer is None:
+            return headers
+        return {**headers, **self._signer.headers(method, self._origin + target, headers, body)}
 
     def _taken(self) -> Connection:
         while True:

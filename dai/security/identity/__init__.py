@@ -1,13 +1,14 @@
 """Who asks: each method of METHODS looks at the headers of a request and says whose they are.
 
 A new method is a module here and a line in METHODS (or an entry point ``dai.identity``). It is made from the
-configuration and from where tokens are looked up, and has one coroutine, ``caller``: None where the headers are not
-for it, UnauthenticatedError where they are and do not hold. It runs on the event loop and must not block.
+configuration, from where tokens are looked up and from what was seen, and has one coroutine, ``caller``: None where the
+headers are not for it, UnauthenticatedError where they are and do not hold. It runs on the event loop and must not
+block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from dai.config import IdentityConfig
 from dai.errors import ConfigurationError, DeniedError, UnauthenticatedError
 from dai.plugins import Table, nearest
 from dai.security.attempts import Attempts
+from dai.security.identity.replay import Seen
 
 Headers = Mapping[bytes, bytes]
 """Of a request, by their names in lower case."""
@@ -22,8 +24,12 @@ Headers = Mapping[bytes, bytes]
 METHODS = Table(
     "identity method",
     "dai.identity",
-    {"token": "dai.security.identity.tokens:Tokens", "jwt": "dai.security.identity.jwt:JsonWebTokens"},
-    extras={"jwt": "identity"},
+    {
+        "token": "dai.security.identity.tokens:Tokens",
+        "jwt": "dai.security.identity.jwt:JsonWebTokens",
+        "signature": "dai.security.identity.signatures:Signatures",
+    },
+    extras={"jwt": "identity", "signature": "identity"},
 )
 
 
@@ -76,21 +82,39 @@ LookUp = Callable[[str], Awaitable[StoredToken | None]]
 """The token of an id, if there is one."""
 
 
+class Head(dict[bytes, bytes]):
+    """The headers of a request by their names in lower case; all their ``lines``, and the ``target``, the path with the
+    query. A method that knows what the body must be sets its ``digests`` (none: empty), one that takes a request once
+    ``forget``, for a request that another worker looks at again."""
+
+    def __init__(
+        self,
+        lines: Iterable[tuple[bytes, bytes]],
+        method: str = "GET",
+        scheme: str = "http",
+        target: bytes = b"/",
+    ) -> None:
+        super().__init__(lines)
+        self.lines, self.method, self.scheme, self.target = lines, method, scheme, target
+        self.digests: Mapping[str, bytes] | None = None
+        self.forget: Callable[[], None] | None = None
+
+
 class Method(Protocol):
-    async def caller(self, headers: Headers) -> Caller | None: ...
+    async def caller(self, head: Head, /) -> Caller | None: ...
 
 
 class Identification:
     """The methods of the configuration, in its order."""
 
-    def __init__(self, config: IdentityConfig, look_up: LookUp) -> None:
-        """ConfigurationError for a method that is not there."""
+    def __init__(self, config: IdentityConfig, look_up: LookUp, seen: Seen | None = None) -> None:
+        """ConfigurationError for a method that is not there. ``seen``: what all workers have seen."""
         for each in config.methods:
             if each not in METHODS:
                 raise ConfigurationError(
                     f"identity.methods: there is no method {each!r}.", hint=nearest(each, list(METHODS))
                 )
-        self._methods: list[Method] = [METHODS[each](config, look_up) for each in config.methods]
+        self._methods: list[Method] = [METHODS[each](config, look_up, seen) for each in config.methods]
         self._anonymous = config.anonymous or not config.methods
         self._attempts = Attempts(config.wrong_seconds)
 
@@ -99,13 +123,13 @@ class Identification:
         """Whether credentials are looked at."""
         return bool(self._methods)
 
-    async def caller(self, headers: Headers, address: str = "") -> Caller:
+    async def caller(self, head: Head, address: str = "") -> Caller:
         """UnauthenticatedError for nobody who is known, later the more often that came from the ``address``."""
         try:
             for method in self._methods:
-                if (caller := await method.caller(headers)) is not None:
+                if (caller := await method.caller(head)) is not None:
                     return caller
-            if self._methods and b"authorization" in headers:
+            if self._methods and (b"authorization" in head or b"signature-input" in head):
                 raise UnauthenticatedError("These credentials are of no kind that this service takes.")
         except UnauthenticatedError:
             await self._attempts.failed(address)

@@ -26,6 +26,7 @@ from dai.config import IdentityConfig
 from dai.config.identity import ASYMMETRIC, JwtConfig, is_safe
 from dai.errors import BusyError, ConfigurationError, UnauthenticatedError
 from dai.security.identity import Caller, Headers, LookUp
+from dai.security.identity.replay import Seen
 
 log = logging.getLogger("dai.security.jwt")
 
@@ -46,7 +47,7 @@ Keys = Mapping[tuple[str | None, str], jwt.PyJWK]
 
 
 class JsonWebTokens:
-    def __init__(self, config: IdentityConfig, look_up: LookUp) -> None:
+    def __init__(self, config: IdentityConfig, look_up: LookUp, seen: Seen | None = None) -> None:
         """ConfigurationError without [identity.jwt], or for a file that holds no keys."""
         if config.jwt is None:
             raise ConfigurationError(

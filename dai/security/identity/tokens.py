@@ -14,6 +14,7 @@ import time
 from dai.config import IdentityConfig
 from dai.errors import UnauthenticatedError
 from dai.security.identity import Caller, Headers, LookUp, StoredToken
+from dai.security.identity.replay import Seen
 
 MOST_KEPT = 10_000
 _MOST_CHARACTERS = 200
@@ -39,7 +40,7 @@ def new(
 
 
 class Tokens:
-    def __init__(self, config: IdentityConfig, look_up: LookUp) -> None:
+    def __init__(self, config: IdentityConfig, look_up: LookUp, seen: Seen | None = None) -> None:
         self._kept_seconds, self._look_up = config.kept_seconds, look_up
         self._known: dict[str, tuple[Caller, float, float]] = {}
         """By digest: whose it is, until when it need not be looked up, when it expires."""
