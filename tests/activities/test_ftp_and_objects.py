@@ -9,9 +9,13 @@ import pytest
 
 from dai.config import AccountConfig, DeliveryConfig
 from dai.drivers.memory import Memory, Script
-from dai.errors import DataError, DeniedError, LimitError, NotFoundError
+from dai.errors import CancelledError, DataError, DeniedError, LimitError, NotFoundError
+from dai.perform.delivery import objects
+from dai.streams.cancellation import Cancellation
 from tests.activities.test_delivery import ROWS_AS_CSV, done, from_url, to_url, work_of
 from tests.documents import table
+from tests.pipelines import begun
+from tests.processes import until
 from tests.servers.delivery import PASSWORD, USER, ftp_server, object_store
 
 
@@ -118,3 +122,23 @@ def test_a_query_that_fails_leaves_what_was_there(remote):
     with work_of(to_url(remote.url + "there"), remote.config, driver) as work, pytest.raises(DataError):
         work.open().finish()
     assert remote.files() == {"there": b"before"}
+
+
+@pytest.mark.parametrize("ends", ["the query fails", "cancelled"])
+def test_no_part_of_an_upload_stays_in_the_bucket(s3, monkeypatch, ends):
+    monkeypatch.setattr(objects, "PART_BYTES", 1000)
+    failure = {"fails": DataError("half-way")} if ends == "the query fails" else {"blocks": True}
+    driver = Memory({"q": Script(table(5000), batch_rows=100, **failure)})
+    stop = Cancellation()
+
+    def uploads() -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = s3.client.list_multipart_uploads(Bucket="results").get("Uploads", [])
+        return listed
+
+    thread, raised = begun(work_of(to_url(s3.url + "parts"), s3.config, driver, stop))
+    if ends == "cancelled":
+        until(uploads)
+        stop.cancel(CancelledError("Enough."))
+    thread.join(60)
+    assert [type(each) for each in raised] == [CancelledError if ends == "cancelled" else DataError]
+    assert (uploads(), "parts" in s3.files()) == ([], False)

@@ -19,12 +19,13 @@ from dai.errors import (
     DeniedError,
     LimitError,
     ParameterError,
+    TruncatedError,
     UnreachableError,
 )
 from tests.activities.test_delivery import ROWS_AS_CSV, done, work_of
 from tests.documents import table
 from tests.servers.certificates import self_signed
-from tests.servers.delivery import PASSWORD, USER, MailServer, mail_server
+from tests.servers.delivery import PASSWORD, USER, Cut, MailServer, mail_server
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +187,51 @@ def test_a_server_without_starttls(server):
     with pytest.raises(DaiError, match="refuses TLS"):
         done(mail(), allowing(server, tls="starttls"))
     assert server.messages == []
+
+
+def refusal(config: DeliveryConfig) -> DaiError:
+    with pytest.raises(DaiError) as raised:
+        done(mail(), config)
+    return raised.value
+
+
+def test_a_mail_larger_than_the_server_takes():
+    with mail_server(most=100_000) as server:
+        error = refusal(allowing(server))
+        assert server.messages == []
+    assert isinstance(error, DataError)
+    assert "refuses the message (status 552)" in str(error)
+    assert "larger than the server takes" in str(error.hint)
+
+
+def test_a_certificate_that_does_not_hold(secure):
+    error = refusal(allowing(secure, tls="starttls", user=USER, password=PASSWORD))
+    assert (type(error), secure.messages) == (UnreachableError, [])
+    assert "The certificate of '127.0.0.1' does not hold: self-signed certificate" in str(error)
+    assert "authorities in [delivery]" in str(error.hint)
+
+
+def test_a_server_that_wants_a_login(secure, certificate):
+    error = refusal(replace(allowing(secure, tls="starttls"), authorities=certificate))
+    assert "(status 530)" in str(error)
+    assert "user and password in [delivery.mail]" in str(error.hint)
+
+
+@pytest.mark.parametrize("after", [0, 100_000])
+def test_a_server_that_breaks_off(server, after):
+    with Cut(server.port, after) as cut:
+        error = refusal(allowing(server, port=cut.port))
+    assert isinstance(error, TruncatedError | UnreachableError)
+    assert "'127.0.0.1'" in str(error)
+    assert server.messages == []
+
+
+def test_a_server_that_breaks_off_at_the_end(server):
+    """Nobody knows whether the message was sent; it is not sent twice."""
+    server.breaks_off = True
+    error = refusal(allowing(server))
+    assert (type(error), len(server.messages)) == (TruncatedError, 1)
+    assert "may arrive" in str(error.hint)
 
 
 @pytest.mark.parametrize(

@@ -54,12 +54,14 @@ class Loop:
 
 @dataclass
 class MailServer:
-    """Keeps the messages that it accepted; an address that begins with ``nobody`` is refused."""
+    """Keeps the messages that it accepted; an address that begins with ``nobody`` is refused. ``breaks_off``: in place
+    of its answer to a message."""
 
     port: int = 0
     messages: list[bytes] = field(default_factory=list)
     recipients: list[list[str]] = field(default_factory=list)
     refuses: bool = False
+    breaks_off: bool = False
 
     async def handle_RCPT(  # noqa: N802
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
@@ -75,6 +77,9 @@ class MailServer:
         assert isinstance(envelope.content, bytes)
         self.messages.append(envelope.content)
         self.recipients.append(list(envelope.rcpt_tos))
+        if self.breaks_off:
+            assert server.transport is not None
+            server.transport.close()
         return "250 OK"
 
 
@@ -84,10 +89,10 @@ def _authenticate(server: SMTP, session: Session, envelope: Envelope, mechanism:
 
 
 @contextmanager
-def mail_server(certificate: Path | None = None) -> Iterator[MailServer]:
-    """With a certificate it takes mail after STARTTLS and a login alone."""
+def mail_server(certificate: Path | None = None, most: int = 1 << 30) -> Iterator[MailServer]:
+    """It takes messages of ``most`` bytes. With a certificate it takes mail after STARTTLS and a login alone."""
     handler = MailServer()
-    options: dict[str, Any] = {"hostname": "mail.test", "data_size_limit": 1 << 30}
+    options: dict[str, Any] = {"hostname": "mail.test", "data_size_limit": most}
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, certificate.with_suffix(".key"))

@@ -184,6 +184,11 @@ class Call:
             if isinstance(error.__context__, TimeoutError):
                 raise too_late(self.config) from error
             raise TruncatedError(f"{self.host!r} broke off its answer.") from error
+        except ssl.SSLCertVerificationError as error:
+            raise UnreachableError(
+                f"The certificate of {self.host!r} does not hold: {error.verify_message}.",
+                hint="The deployer of the service trusts further authorities with authorities in [delivery].",
+            ) from error
         except OSError as error:
             self.check()
             raise UnreachableError(f"{self.host!r} cannot be reached, or closed the connection.") from error

@@ -11,7 +11,7 @@ from email.policy import SMTP
 from email.utils import formatdate, make_msgid
 
 from dai.config import DeliveryConfig, MailConfig
-from dai.errors import DataError, DeniedError, LimitError, ParameterError
+from dai.errors import DataError, DeniedError, LimitError, ParameterError, TruncatedError
 from dai.perform.delivery.calls import Call, Replies, media_type_of, tls
 from dai.streams.cancellation import Cancellation
 
@@ -109,7 +109,7 @@ def send(
             for text in body(blocks, mail.bytes):
                 session.sock.sendall(text)
             call.check()
-            _accepted(session.docmd("."), "the message")
+            _accepted(_end(session, mail), "the message")
         finally:
             session.close()
 
@@ -136,6 +136,25 @@ def _begin(session: smtplib.SMTP, call: Call, mail: MailConfig) -> None:
             raise DeniedError("The mail server refuses the credentials of this service.") from error
 
 
+def _end(session: smtplib.SMTP, mail: MailConfig) -> tuple[int, bytes]:
+    """The reply to the end of the message, which nothing takes back."""
+    try:
+        return session.docmd(".")
+    except (smtplib.SMTPServerDisconnected, OSError) as error:
+        raise TruncatedError(
+            f"{mail.host!r} broke off before it said whether it takes the message.",
+            hint="The message may arrive: ask its recipients before you run the document again.",
+        ) from error
+
+
+_HINTS = {
+    530: "The deployer of the service gives it user and password in [delivery.mail].",
+    552: "The message is larger than the server takes: deliver it in another way, such as deliverToURL.",
+}
+
+
 def _accepted(reply: tuple[int, bytes], what: str, code: int = 2) -> None:
-    if reply[0] != code and reply[0] // 100 != code:
-        raise DataError(f"The mail server refuses {what} (status {reply[0]}).")
+    status = reply[0]
+    if status != code and status // 100 != code:
+        later = "The server may take it later: run the document again." if 400 <= status < 500 else None
+        raise DataError(f"The mail server refuses {what} (status {status}).", hint=_HINTS.get(status, later))

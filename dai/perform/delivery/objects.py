@@ -82,11 +82,18 @@ class Objects:
             writer = obstore.open_writer_async(
                 store, key, attributes={"Content-Type": media_type}, buffer_size=PART_BYTES, max_concurrency=PARTS
             )
-            for data in blocks:
+            try:
+                for data in blocks:
+                    with _translated(call):
+                        loop.wait(_write(writer, data))
                 with _translated(call):
-                    loop.wait(_write(writer, data))
+                    loop.wait(_flush(writer))
+                    call.check()
+            except BaseException as error:
+                blocks.close()
+                loop.settle(_abort(writer, error))
+                raise
             with _translated(call):
-                call.check()
                 loop.wait(_close(writer))
 
     @contextmanager
@@ -117,6 +124,15 @@ class Objects:
 
 async def _write(writer: Any, data: bytes) -> None:
     await writer.write(data)
+
+
+async def _flush(writer: Any) -> None:
+    await writer.flush()
+
+
+async def _abort(writer: Any, error: BaseException) -> None:
+    """Removes the parts of an upload that is not closed."""
+    await writer.__aexit__(type(error), error, error.__traceback__)
 
 
 async def _close(writer: Any) -> None:
