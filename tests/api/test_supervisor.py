@@ -199,6 +199,23 @@ def test_a_worker_that_dies_before_it_answers_ends_the_service(
     assert not service.leftovers()
 
 
+def test_what_a_worker_cannot_serve_ends_the_service(
+    service: ServiceProcess, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    """The supervisor opens no results."""
+    (tmp_path / "file").touch()
+    service.results = tmp_path / "file" / "results"
+    starting = pool.submit(service.start)
+    until(lambda: service.process is not None)
+    process = service.process
+    assert process is not None
+    assert process.wait(SECONDS) == 2
+    assert isinstance(starting.exception(SECONDS), AssertionError)
+    assert "dai: The directory for job results (service.results_directory) cannot be created" in service.log.read_text()
+    assert "Data service at" not in service.log.read_text()
+    assert not entries(service, "a worker died and is replaced")
+
+
 @pytest.mark.parametrize("ready", [False, True])
 def test_a_worker_that_hangs_does_not_keep_the_service(
     service: ServiceProcess, pool: ThreadPoolExecutor, ready: bool
