@@ -11,7 +11,7 @@ import pytest
 
 import dai
 from tests.api.test_transfers import AGGREGATE, INTO, LOAD, errors, session, to_gdt
-from tests.documents import query, written
+from tests.documents import query, to_csv, written
 from tests.faults.conftest import Database, Start
 from tests.processes import ServiceProcess, until
 
@@ -26,12 +26,15 @@ def target(tmp_path: Path, workers: int) -> ServiceProcess:
     return ServiceProcess(tmp_path / "target", {"store": f"sqlite:///{tmp_path / 'store.db'}"}, workers=workers)
 
 
-@pytest.mark.parametrize(("restarted", "blocks", "workers"), [(True, 20, 2), (False, 3, 1)])
+@pytest.mark.parametrize(
+    ("restarted", "mode", "blocks", "workers"), [(True, "block", 20, 2), (True, "full", 0, 1), (False, "full", 3, 1)]
+)
 def test_a_target_that_is_killed(
     database: Database,
     start: Start,
     target: ServiceProcess,
     restarted: bool,
+    mode: str,
     blocks: int,
     workers: int,
     record_property: Callable[[str, object], None],
@@ -46,7 +49,7 @@ def test_a_target_that_is_killed(
             path = f"/resources/store/perform?session={url.rpartition('/')[2]}"
             reading = pool.submit(b.post, path, content=written(INTO + LOAD.format("rows")), headers=XML)
             until(lambda: b.get(url).json()["streams"])
-            body = query("q", database.endless, "rows") + AGGREGATE.format(1000) + to_gdt(url, link="blocks")
+            body = query("q", database.endless, "rows") + AGGREGATE.format(1000) + to_gdt(url, mode, "blocks")
             job = a.post("/resources/lab/perform", content=written(body), headers=XML).headers["location"]
             until(lambda: b.get(url).json()["streams"][0]["next"] >= blocks)
             target.kill()
@@ -68,9 +71,9 @@ def test_a_target_that_is_killed(
         target.stop()
 
 
-@pytest.mark.parametrize(("blocks", "workers"), [(20, 2)])
+@pytest.mark.parametrize(("mode", "blocks", "workers"), [("block", 20, 2), ("full", 3, 1)])
 def test_a_source_that_is_killed(
-    database: Database, start: Start, target: ServiceProcess, blocks: int, workers: int
+    database: Database, start: Start, target: ServiceProcess, mode: str, blocks: int, workers: int
 ) -> None:
     """What reads the stream waits no longer than the session's time-out."""
     target.start()
@@ -81,11 +84,49 @@ def test_a_source_that_is_killed(
             path = f"/resources/store/perform?session={url.rpartition('/')[2]}"
             reading = pool.submit(b.post, path, content=written(INTO + LOAD.format("rows")), headers=XML)
             until(lambda: b.get(url).json()["streams"])
-            body = query("q", database.endless, "rows") + AGGREGATE.format(1000) + to_gdt(url, link="blocks")
+            body = query("q", database.endless, "rows") + AGGREGATE.format(1000) + to_gdt(url, mode, "blocks")
             httpx.post(f"{source.url}/resources/lab/perform", content=written(body), headers=XML)
             until(lambda: b.get(url).json()["streams"][0]["next"] >= blocks)
             source.kill()
             assert reading.result().json()["type"] == "gone"
+        count = dai.connect(f"{target.url}/store").query("select count(*) as n from rows").arrow()
+        assert count.to_pylist() == [{"n": 0}]
+    finally:
+        target.stop()
+
+
+@pytest.mark.parametrize(("leaves", "workers"), [("source", 1), ("target", 2)])
+def test_a_client_that_leaves(
+    database: Database, start: Start, target: ServiceProcess, leaves: str, workers: int
+) -> None:
+    """A client waits for the document at one of the services, and leaves: both end, and the query stops."""
+    target.start()
+    try:
+        source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"], workers=workers)
+        with source.client() as a, target.client() as b, ThreadPoolExecutor() as pool:
+            url = session(b)
+            path = f"/resources/store/perform?session={url.rpartition('/')[2]}"
+            body = query("q", database.endless, "rows") + to_gdt(url)
+            if leaves == "source":
+                reading = pool.submit(b.post, path, content=written(INTO + LOAD.format("rows")), headers=XML)
+                until(lambda: b.get(url).json()["streams"])
+                body += query("p", database.endless, "more") + to_csv("c", "more", "csv")
+                with a.stream("POST", "/resources/lab/perform", content=written(body), headers=XML) as answer:
+                    assert answer.status_code == 200
+                    until(lambda: b.get(url).json()["streams"][0]["next"] > 2)
+                problem = reading.result().json()
+                assert (problem["type"], "ended it before its end" in problem["detail"]) == ("truncated", True), problem
+            else:
+                job = a.post("/resources/lab/perform", content=written(body), headers=XML).headers["location"]
+                document = written(INTO + to_csv("c", "came", "csv"))
+                with b.stream("POST", path, content=document, headers=XML) as answer:
+                    assert answer.status_code == 200
+                    until(lambda: b.get(url).json()["streams"][0]["next"] > 2)
+                until(lambda: a.get(job).json()["phase"] == "ERROR")
+                assert errors(a.get(job).json()) == {"q": "stream-closed", "deliver": "gone"}
+        until(lambda: database.at_work == 0)
+        until(source.at_rest)
+        until(target.at_rest)
         count = dai.connect(f"{target.url}/store").query("select count(*) as n from rows").arrow()
         assert count.to_pylist() == [{"n": 0}]
     finally:
