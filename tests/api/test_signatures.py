@@ -264,6 +264,26 @@ def test_who_signed(service: Background, directory: Path) -> None:
     assert httpx.get(url, headers=signer.headers("GET", url, {}, None)).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("host", "path"),
+    [
+        ("DATA.example.org", "/"),
+        ("data.example.org:80", ""),
+        ("data.example.org:8080", "/a%20b/c?x=%2F&y"),
+        ("[::1]:80", "/?"),
+        ("127.0.0.1", "/a//b;c=1?"),
+    ],
+)
+def test_addresses_as_a_library_signs_them(directory: Path, host: str, path: str) -> None:
+    """What our client signs, the library verifies of the request as it arrives."""
+    headers = Signer(directory / "ed25519.key", "ed25519").headers("GET", f"http://{host}{path}", {}, None)
+    lines = [(b"host", host.encode()), *((name.lower().encode(), text.encode()) for name, text in headers.items())]
+    method = Signatures(parse({"identity": section(directory)}, environment={}).identity, _nobody)
+    caller = asyncio.run(method.caller(Head(lines, "GET", "http", path.encode() or b"/")))
+    assert caller is not None
+    assert caller.name == "alice"
+
+
 def test_the_client_signs_each_attempt(service: Background, directory: Path) -> None:
     signer = Signer(str(directory / "p256.key"), "p256")
     headers = [signer.headers("GET", service.url + "/jobs", {}, None) for _ in range(2)]
@@ -289,6 +309,7 @@ def test_several_lines_of_one_field(service: Background) -> None:
     [
         ({"signing_key": "x"}, "both signing_key and key_id"),
         ({"key_id": "x"}, "both signing_key and key_id"),
+        ({"signing_key": "x", "key_id": 'x"'}, "is no key id"),
         ({"signing_key": "nothing.key", "key_id": "x"}, "no file of a private key"),
         ({"signing_key": __file__, "key_id": "x"}, "no file of a private key"),
     ],

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import secrets
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from dai.errors import MissingDependencyError, RequestError
 
 try:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
-    from http_message_signatures import HTTPMessageSigner, HTTPSignatureAlgorithm, MappingKeyResolver, algorithms
+    from http_message_signatures import HTTPSignatureAlgorithm, algorithms
 except ModuleNotFoundError as error:
     raise MissingDependencyError(
         f"Signed requests need the Python package {error.name!r}.", hint="pip install 'dai-dqp[identity]'"
     ) from error
 
-_COVERED = ("@method", "@authority", "@path", "@query")
-
-
-@dataclass(frozen=True, slots=True)
-class _Message:
-    method: str
-    url: str
-    headers: dict[str, str]
+_PORTS = {"http": 80, "https": 443}
+_ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
 class Signer:
     """With the private key in a file (PEM, without a passphrase), which the service knows by ``id``."""
 
     def __init__(self, file: str | Path, id: str) -> None:
+        if not _ID.fullmatch(id):
+            raise RequestError(f"{id!r} is no key id.", hint="It has letters, digits, '-', '_' and '.'.")
         algorithm: type[HTTPSignatureAlgorithm]
         try:
             key = load_pem_private_key(Path(file).read_bytes(), None)
@@ -48,26 +46,29 @@ class Signer:
         else:
             raise RequestError(f"The key in {str(file)!r} is none of Ed25519, P-256, P-384 and RSA.")
         self._id = id
-        resolver = MappingKeyResolver(public_keys={}, private_keys={id: key})
-        self._signer = HTTPMessageSigner(signature_algorithm=algorithm, key_resolver=resolver)
+        self._algorithm = algorithm(private_key=key)
 
     def headers(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | memoryview | None
     ) -> dict[str, str]:
         """What a request has besides ``headers``, once: another one needs another signature."""
-        content_type = {name.lower(): value for name, value in headers.items()}.get("content-type")
-        covered = {} if content_type is None else {"content-type": content_type}
+        parts = urlsplit(url)
+        default = f":{_PORTS[parts.scheme]}"
+        covered = {
+            '"@method"': method,
+            '"@authority"': parts.netloc.lower().removesuffix(default),
+            '"@path"': parts.path or "/",
+            '"@query"': f"?{parts.query}",
+        }
+        for name, value in headers.items():
+            if name.lower() == "content-type":
+                covered['"content-type"'] = value.strip()
+        signed = {}
         if body:
             digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
-            covered["content-digest"] = f"sha-256=:{digest}:"
-        message = _Message(method, url, dict(covered))
-        self._signer.sign(
-            message,
-            key_id=self._id,
-            nonce=secrets.token_urlsafe(16),
-            label="dai",
-            covered_component_ids=(*_COVERED, *covered),
-            use_existing_digest="content-digest" in covered,
-        )
-        message.headers.pop("content-type", None)
-        return message.headers
+            signed["Content-Digest"] = covered['"content-digest"'] = f"sha-256=:{digest}:"
+        nonce = secrets.token_urlsafe(16)
+        parameters = f'({" ".join(covered)});created={int(time.time())};keyid="{self._id}";nonce="{nonce}"'
+        lines = [f"{name}: {value}" for name, value in covered.items()] + [f'"@signature-params": {parameters}']
+        signature = base64.b64encode(self._algorithm.sign("\n".join(lines).encode())).decode()
+        return {**signed, "Signature-Input": f"dai={parameters}", "Signature": f"dai=:{signature}:"}
