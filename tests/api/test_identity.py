@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import json
 import subprocess
 import sys
 import time
@@ -11,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 import dai
 import dqp
@@ -19,6 +23,7 @@ from dai.__main__ import main
 from dai.api.app import create_app
 from dai.api.server.serve import Background, background
 from dai.client import Options
+from dai.client.http.signing import Signer
 from dai.config import IdentityConfig, parse
 from dai.errors import ConfigurationError, DeniedError, NotFoundError, RequestError, UnauthenticatedError
 from dai.security.identity import Identification, StoredToken
@@ -38,26 +43,80 @@ OPERATIONS = sorted(
 )
 
 
+METHODS = ("token", "jwt", "signature")
+ISSUER = "https://login.example.org"
+UNSIGNED = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSIsImF1ZCI6ImRhaSIsImV4cCI6OTk5OTk5OTk5OX0."
+"""A JSON Web Token of alice with ``alg=none``."""
+FORGED_HEADERS = {
+    "signature of nobody": {
+        "Authorization": "",
+        "Signature-Input": 'a=("@method" "@authority" "@path" "@query");created=1;keyid="none";nonce="x"',
+        "Signature": "a=:AAAA:",
+    },
+    "signature without its key": {
+        "Authorization": "",
+        "Signature-Input": f'a=("@method" "@authority" "@path" "@query");created={int(time.time())};keyid="bobs"',
+        "Signature": f"a=:{'A' * 86}==:",
+    },
+}
+
+
 @dataclass
 class Known:
-    """A service that asks for tokens, a token by its name, and what is alice's: values of the parameters of paths."""
+    """A service that asks who calls, a token by its name, and what is alice's: values of the parameters of paths.
+    ``bob`` is known by each of METHODS."""
 
     running: Background
     tokens: dict[str, str]
     hers: dict[str, str]
 
-    def client(self, who: str | None) -> httpx.Client:
-        headers = {} if who is None else {"Authorization": f"Bearer {self.tokens.get(who, who)}"}
-        return httpx.Client(base_url=self.running.url, timeout=60, headers=headers)
+    signer: Signer
+    issuer: rsa.RSAPrivateKey
+
+    def client(self, who: str | None, method: str = "token") -> httpx.Client:
+        token = self.tokens.get(who or "", who)
+        auth: Any = None
+        if method == "jwt":
+            claims = {"iss": ISSUER, "aud": "dai", "sub": who, "exp": int(time.time()) + 600}
+            token = jwt.encode(claims, self.issuer, "RS256", {"kid": "1"})
+        elif method == "signature":
+            token, auth = None, Signed(self.signer)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        headers |= FORGED_HEADERS.get(who or "", {})
+        return httpx.Client(base_url=self.running.url, timeout=60, headers=headers, auth=auth)
+
+
+class Signed(httpx.Auth):
+    requires_request_body = True
+
+    def __init__(self, signer: Signer) -> None:
+        self._signer = signer
+
+    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:
+        headers = self._signer.headers(request.method, str(request.url), request.headers, request.content)
+        request.headers.update(headers)
+        yield request
 
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Known]:
     directory = tmp_path_factory.mktemp("known")
+    own, issuer = ed25519.Ed25519PrivateKey.generate(), rsa.generate_private_key(65537, 2048)
+    (directory / "bob.key").write_bytes(own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    (directory / "bob.pem").write_bytes(own.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    public = jwt.get_algorithm_by_name("RS256").to_jwk(issuer.public_key(), as_dict=True)
+    (directory / "keys.json").write_text(json.dumps({"keys": [{**public, "kid": "1"}]}))
+    identity = {
+        "methods": list(METHODS),
+        "kept_seconds": 0.0,
+        "wrong_seconds": 0.0,
+        "jwt": {"issuer": ISSUER, "audience": ["dai"], "jwks": "keys.json"},
+        "signatures": {"keys": {"bobs": {"name": "bob", "key": "bob.pem"}}},
+    }
     config = configured(
         directory,
         {"book": {"url": book}, "other": {"url": book}},
-        identity={"methods": ["token"], "kept_seconds": 0.0, "wrong_seconds": 0.0},
+        identity=identity,
     )
     with background(config) as running:
         tokens = {}
@@ -69,7 +128,7 @@ def known(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Known
             running.service.store.add_token(stored)
             if name == "revoked":
                 assert running.service.store.remove_token(stored.id)
-        service = Known(running, tokens, {})
+        service = Known(running, tokens, {}, Signer(directory / "bob.key", "bobs"), issuer)
         with service.client("alice") as alice:
             session = alice.post("/sessions", json={}).json()["id"]
             document = streamed("select * from numbers where i < 10")
@@ -125,7 +184,8 @@ def theirs(known: Known) -> tuple[object, ...]:
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 @pytest.mark.parametrize(
-    "who", [None, "expired", "revoked", "dai_0123456789abcdef_no", "dai_", "x", "dai_" + "x" * 500]
+    "who",
+    [None, "expired", "revoked", "dai_0123456789abcdef_no", "dai_", "x", "dai_" + "x" * 500, UNSIGNED, *FORGED_HEADERS],
 )
 def test_nobody_unknown_is_answered(known: Known, who: str | None, method: str, path: str) -> None:
     before = theirs(known)
@@ -141,10 +201,11 @@ def test_nobody_unknown_is_answered(known: Known, who: str | None, method: str, 
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_what_is_anothers_is_not_there(known: Known, method: str, path: str) -> None:
+@pytest.mark.parametrize("how", METHODS)
+def test_what_is_anothers_is_not_there(known: Known, how: str, method: str, path: str) -> None:
     """A new operation says here whom it is for: by the parameters of its path, or as one for everybody."""
     before = theirs(known)
-    with known.client("bob") as bob:
+    with known.client("bob", how) as bob:
         answer = asked(bob, method, path, known.hers)
     if any(part in path for part in ("{session}", "{job}", "{request}")):
         assert answer.status_code == 404, answer.text
