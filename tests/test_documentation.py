@@ -23,6 +23,7 @@ from dai.config import (
     QuotaConfig,
     ResourceConfig,
     ServiceConfig,
+    TlsConfig,
 )
 from dai.config.identity import JwtConfig, KeyConfig, SignaturesConfig
 from dqp.execution.service_calls import Operation
@@ -70,6 +71,7 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
             _fields(KeyConfig, "id"),
             id="keys",
         ),
+        pytest.param(_rows(SERVICE, "### `[service.tls]`"), _fields(TlsConfig), id="tls"),
         pytest.param(_rows(SERVICE, "### `[quotas]`"), _fields(QuotaConfig), id="quotas"),
         pytest.param(_rows(SERVICE, "### `[audit]`"), _fields(AuditConfig), id="audit"),
         pytest.param(

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from dai.client import Resource, Response, Result, connect
 from dai.client.documents import input_streams
 from dai.commands import FAILED, OK
-from dai.commands.output import UsageError, add_options, add_server, chosen, token, write
+from dai.commands.output import UsageError, add_options, add_server, chosen, identity, write
 from dai.errors import DaiError
 
 PARAMETERS = """Parameters stand for the ? of the statement, in order. A number, true, false and null are taken as such;
@@ -41,8 +41,8 @@ def add(commands: Any) -> None:
 def resource_named(name: str | None, server: str) -> Resource:
     """A resource by its address, by its name at ``server``, or the only one there."""
     if name is None:
-        return connect(server, token=token())
-    return connect(name if "://" in name else f"{server.rstrip('/')}/resources/{name}", token=token())
+        return connect(server, **identity())
+    return connect(name if "://" in name else f"{server.rstrip('/')}/resources/{name}", **identity())
 
 
 def _parameter(text: str) -> Any:

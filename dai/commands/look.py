@@ -7,7 +7,7 @@ from typing import Any
 
 from dai.client import Job, Options, Service
 from dai.commands import FAILED, OK
-from dai.commands.output import UsageError, add_options, add_server, chosen, token, write
+from dai.commands.output import UsageError, add_options, add_server, chosen, identity, write
 from dai.commands.table import lines
 
 
@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 
 def run_resources(arguments: argparse.Namespace) -> int:
-    service = Service(arguments.server, Options(token=token()))
+    service = Service(arguments.server, Options(**identity()))
     if arguments.name is not None:
         print(service.resource(arguments.name).schema())
         return OK
@@ -44,7 +44,7 @@ def run_resources(arguments: argparse.Namespace) -> int:
 
 
 def run_jobs(arguments: argparse.Namespace) -> int:
-    service = Service(arguments.server, Options(token=token()))
+    service = Service(arguments.server, Options(**identity()))
     if arguments.id is None:
         if arguments.wait or arguments.abort or arguments.delete or arguments.result is not None:
             raise UsageError("Which job? This needs its id.", hint="`dai jobs` lists them.")

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dai.client.results.files import meant
 from dai.client.results.result import Result, first_rows, shown
@@ -41,9 +41,11 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--server", default=SERVER, metavar="URL", help="the data service (default: %(default)s)")
 
 
-def token() -> str | None:
-    """DAI_TOKEN, by which the service knows the caller. It is no argument: those of a process everybody may see."""
-    return os.environ.get("DAI_TOKEN") or None
+def identity() -> dict[str, Any]:
+    """What the environment says of the caller, as ``Options``: DAI_TOKEN, which is no argument because those of a
+    process everybody may see, and DAI_CA."""
+    said = {"token": os.environ.get("DAI_TOKEN"), "ca": os.environ.get("DAI_CA")}
+    return {name: value for name, value in said.items() if value}
 
 
 def whole(first: int, last: int, what: str = "a whole number") -> Callable[[str], int]:

@@ -91,7 +91,8 @@ def greeting(config: Config, url: str) -> str:
         lines.append(f"The HTTP API is described at {url}/docs. This machine only. Ctrl-C stops it.")
     else:
         whoever = "known callers" if config.identity.methods and not config.identity.anonymous else "everybody"
-        lines.append(f"It listens beyond this machine, without encryption of its own, and answers {whoever}.")
+        encrypted = "with TLS" if config.service.tls is not None else "without encryption of its own"
+        lines.append(f"It listens beyond this machine, {encrypted}, and answers {whoever}.")
     return "\n".join(lines)
 
 

@@ -25,7 +25,8 @@ from dai.config.identity import read as _identity
 from dai.config.resources import FederationConfig, PolicyConfig, ResourceConfig, RoleConfig
 from dai.config.resources import federation as _federation
 from dai.config.resources import resource as _resource
-from dai.config.service import LimitsConfig, ServiceConfig
+from dai.config.service import LimitsConfig, ServiceConfig, TlsConfig
+from dai.config.service import service as _service
 from dai.config.values import MOST, POSITIVE, database_url, keys, named, origins, overridden, secret, section
 from dai.errors import ConfigurationError
 from dai.plugins import nearest
@@ -33,8 +34,8 @@ from dai.plugins import nearest
 __all__ = [
     "DELIVERY_SCHEMES", "MOST", "POSITIVE", "AccountConfig", "AuditConfig", "Config", "DeliveryConfig",
     "FederationConfig", "IdentityConfig", "JwtConfig", "LimitsConfig", "MailConfig", "PolicyConfig", "QuotaConfig",
-    "QuotasConfig", "ResourceConfig", "RoleConfig", "ServiceConfig", "database_url", "keys", "load", "origins", "parse",
-    "secret", "section",
+    "QuotasConfig", "ResourceConfig", "RoleConfig", "ServiceConfig", "TlsConfig", "database_url", "keys", "load",
+    "origins", "parse", "secret", "section",
 ]  # fmt: skip
 
 
@@ -79,11 +80,12 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
             raise ConfigurationError(f"There is no section [{name}].", hint=nearest(name, known))
         if not isinstance(value, dict):
             raise ConfigurationError(f"[{name}] must be a section, not {value!r}.")
-    service = section(ServiceConfig, "service", merged.get("service", {}), base)
+    service = _service(merged.get("service", {}), base)
     service = dataclasses.replace(
         service, state=database_url(secret(service.state, "service.state", environment, base), "service.state", base)
     )
-    for each in service.hosts:
+    hosts: tuple[object, ...] = service.hosts  # entries of a list have not been looked at
+    for each in hosts:
         if not isinstance(each, str) or not each or "/" in each:
             hint = 'It looks like hosts = ["data.example.org"].'
             raise ConfigurationError(f"service.hosts: {each!r} is no host name.", hint=hint)

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from dai.config.values import POSITIVE
+from dai.config.values import POSITIVE, section
+from dai.errors import ConfigurationError
+
+TLS_VERSIONS = ("1.2", "1.3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsConfig:
+    """Files (PEM): ``certificate`` with those between it and its authority, its private ``key`` (none: in the same
+    file), ``client_ca``: the authorities of certificates that every client must have. ``minimum_version`` of TLS."""
+
+    certificate: Path
+    key: Path | None = None
+    client_ca: Path | None = None
+    minimum_version: str = "1.2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +30,7 @@ class ServiceConfig:
     ``results_directory``: where results of jobs are kept, and what
     outgrows the memory while it waits for a slower reader; ``grace``: seconds that running requests get at shutdown;
     ``hosts``: names that requests may call this service by, besides addresses, localhost and the machine's name;
-    ``workers``: processes that serve."""
+    ``workers``: processes that serve; ``tls``: how connections are encrypted."""
 
     host: str = "127.0.0.1"
     port: int = field(default=8080, metadata={"most": 65_535})
@@ -24,10 +40,24 @@ class ServiceConfig:
     results_directory: Path = Path("dai-results")
     grace: float = 10.0
     workers: int = field(default=1, metadata={"most": 64, **POSITIVE})
+    tls: TlsConfig | None = None
 
     @property
     def loopback(self) -> bool:
         return self.host in {"127.0.0.1", "::1", "localhost"}
+
+
+def service(values: Mapping[str, Any], base: Path) -> ServiceConfig:
+    rest = {name: value for name, value in values.items() if name != "tls"}
+    tls: TlsConfig | None = None
+    if "tls" in values:
+        if not isinstance(values["tls"], dict) or "certificate" not in values["tls"]:
+            raise ConfigurationError("[service.tls] is a section that needs certificate, a file.")
+        tls = section(TlsConfig, "service.tls", values["tls"], base)
+        if tls.minimum_version not in TLS_VERSIONS:
+            raise ConfigurationError(f"service.tls.minimum_version is one of {', '.join(TLS_VERSIONS)}.")
+    read: ServiceConfig = section(ServiceConfig, "service", rest, base, tls=tls)
+    return read
 
 
 @dataclass(frozen=True, kw_only=True)

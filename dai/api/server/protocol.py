@@ -115,7 +115,10 @@ class _Protocol(HttpToolsProtocol):
             f"content-type: {PROBLEM}\r\ncontent-length: {len(body)}\r\nx-request-id: {id}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(STATUS_LINE[error.status] + head.encode() + body)
-        self.transport.write_eof()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:  # TLS
+            self.transport.close()
         log.info("request refused", extra={"id": id, "status": error.status, "error": error.code})
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:

@@ -7,6 +7,7 @@ import gc
 import logging
 import math
 import os
+import signal
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from dai.api.app import create_app
 from dai.api.monitoring.logs import configure
 from dai.api.server.protocol import protocol
 from dai.api.server.supervisor import Supervisor, possible_workers
+from dai.api.server.tls import Certificate
 from dai.api.service import Service
 from dai.config import Config
 from dai.errors import ConfigurationError, DaiError
@@ -52,12 +54,20 @@ def _settings(service: Service, http: str | None = None) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     """Tells the service when its time of grace begins."""
 
+    _watching: asyncio.Future[None] | None = None
+
     def __init__(self, service: Service, http: str | None = None) -> None:
         super().__init__(_settings(service, http))
         self._service = service
+        self._certificate = Certificate(tls) if (tls := service.config.service.tls) is not None else None
+        if self._certificate is not None:
+            self.config.load()
+            self.config.ssl = self._certificate.context
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self.started and self._certificate is not None:
+            self._watching = asyncio.ensure_future(self._certificate.watch())
         if self.started and (member := self._service.member) is not None:
             member.peers.start(self._take, self._service.woken, self._service.answer)
 
@@ -78,6 +88,8 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.stopping()
+        if self._watching is not None:
+            self._watching.cancel()
         if self._service.member is not None:
             self._service.member.peers.stop()
         await super().shutdown(sockets)
@@ -93,6 +105,8 @@ class Process(_Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            if self._certificate is not None:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._certificate.reload)
             self._announce()
             resources = self._service.resources.values()
             self._telling = asyncio.gather(*(_tell_if_away(self._service, each) for each in resources))
@@ -151,12 +165,16 @@ def serve(config: Config, announce: Callable[[str], None] = _nothing) -> int:
             hint="Another program may use it; choose another with --port.",
         ) from error
     host, port = listening.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    url = f"{_scheme(config)}://[{host}]:{port}" if ":" in host else f"{_scheme(config)}://{host}:{port}"
     log.info("listening", extra={"url": url, "resources": sorted(config.resources)})
     workers = possible_workers(config)
     if workers > 1:
         return Supervisor(config, workers, listening).run(lambda: announce(url))
     return run(Process(Service(config), lambda: announce(url)), [listening])
+
+
+def _scheme(config: Config) -> str:
+    return "http" if config.service.tls is None else "https"
 
 
 def run(server: uvicorn.Server, sockets: list[socket.socket]) -> int:
@@ -212,7 +230,7 @@ def background(config: Config, http: str | None = None) -> Iterator[Background]:
                 if not thread.is_alive():
                     raise ConfigurationError("The service could not be started.")
                 time.sleep(0.002)
-            yield Background(f"http://{host}:{port}", service)
+            yield Background(f"{_scheme(config)}://{host}:{port}", service)
         finally:
             server.should_exit = True
             thread.join()

@@ -65,6 +65,8 @@ def possible_workers(config: Config) -> int:
     why = None
     if not sys.platform.startswith("linux"):
         why = "several processes need Linux"
+    elif config.service.tls is not None:
+        why = "a connection with TLS cannot move to another process"
     elif state.get_backend_name() == "sqlite" and state.database in (None, "", ":memory:"):
         why = "service.state is in memory, which processes cannot share"
     elif not shared_resources(config, workers):

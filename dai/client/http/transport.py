@@ -46,7 +46,9 @@ class Options:
     service was too busy, because the caller has another place to ask when it cannot be reached. ``compression``:
     ``zstd``, ``gzip``, ``identity``, or None for ``identity`` on loopback and ``zstd`` elsewhere. ``token``: a bearer
     token, which is sent over https or on loopback alone. ``signing_key``: a file with a private key (PEM), which the
-    service knows as ``key_id``; each request is signed with it. ``tls``: a context other than the system's."""
+    service knows as ``key_id``; each request is signed with it. ``ca``: a file of authorities (PEM) that are trusted
+    besides those of the system; ``certificate`` and ``key``: files that show a service who calls. ``tls``: a context in
+    place of all that."""
 
     connect: float = 10.0
     read: float = 600.0
@@ -59,7 +61,27 @@ class Options:
     token: str | None = field(default=None, repr=False)
     signing_key: str | Path | None = None
     key_id: str | None = None
+    ca: str | Path | None = None
+    certificate: str | Path | None = None
+    key: str | Path | None = None
     tls: ssl.SSLContext | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """For connections with TLS. RequestError for files that cannot be used."""
+        if self.tls is not None:
+            return self.tls
+        context = ssl.create_default_context()
+        try:
+            if self.ca is not None:
+                context.load_verify_locations(self.ca)
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise RequestError(
+                f"ca, certificate or key cannot be used: {error.strerror or error}.",
+                hint="They are files in PEM; the key is that of the certificate.",
+            ) from error
+        return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +158,7 @@ class Transport:
         parts = _checked(self.base)
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname or "", parts.port
         self._prefix, self._origin = parts.path, f"{parts.scheme}://{parts.netloc}"
+        self._tls = options.context() if self._secure else None
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         compression = options.compression or ("identity" if self._host.startswith(_LOOPBACK) else "zstd")
@@ -282,8 +305,7 @@ class Transport:
     def _connected(self) -> Connection:
         connection: Connection
         if self._secure:
-            context = self.options.tls or ssl.create_default_context()
-            connection = SecureConnection(self._host, self._port, timeout=self.options.connect, context=context)
+            connection = SecureConnection(self._host, self._port, timeout=self.options.connect, context=self._tls)
         else:
             connection = Connection(self._host, self._port, timeout=self.options.connect)
         try:
@@ -317,7 +339,8 @@ class Transport:
         if isinstance(error, ssl.SSLError):
             return UnreachableError(
                 f"No secure connection to {base}: {error.reason or error}.",
-                hint="Does the service speak plain http://? Is its certificate known here?",
+                hint="Does the service speak plain http://? Is its certificate known here? Another authority is "
+                "trusted with ca=FILE (commands: DAI_CA).",
             )
         if isinstance(error, socket.gaierror):
             return UnreachableError(f"There is no host {self._host!r} for {base}.", hint="Check the spelling.")

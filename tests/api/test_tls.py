@@ -1,0 +1,228 @@
+"""The service with TLS: who is answered, what is refused, certificates that change while it runs."""
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+import dai
+from dai.__main__ import main
+from dai.api.server import tls as tls_module
+from dai.api.server.serve import Background, background
+from dai.api.server.supervisor import possible_workers
+from dai.config import Config, parse
+from dai.errors import ConfigurationError, RequestError, UnreachableError
+from tests.api.conftest import ENDLESS, FAILS_LATE, configured
+from tests.processes import ROOT, until
+from tests.servers import free_port
+from tests.servers.certificates import self_signed
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certificates")
+    for name in ("server", "other", "client"):
+        self_signed(directory, name)
+    return directory
+
+
+def section(certificates: Path, **more: object) -> dict[str, object]:
+    return {"certificate": str(certificates / "server.pem"), "key": str(certificates / "server.key"), **more}
+
+
+@contextmanager
+def serving(directory: Path, book: str, tls: dict[str, object]) -> Iterator[Background]:
+    with background(configured(directory, {"book": {"url": book}}, service={"tls": tls})) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory, book: str, certificates: Path) -> Iterator[Background]:
+    with serving(tmp_path_factory.mktemp("secure"), book, section(certificates)) as running:
+        yield running
+
+
+def shown(url: str, **limits: ssl.TLSVersion) -> str:
+    """The certificate of the server, whatever it is."""
+    context = ssl._create_unverified_context()
+    for name, value in limits.items():
+        setattr(context, name, value)
+    host, port = url.partition("://")[2].split(":")
+    with socket.create_connection((host, int(port)), 60) as plain, context.wrap_socket(plain) as connection:
+        return ssl.DER_cert_to_PEM_cert(connection.getpeercert(binary_form=True) or b"")
+
+
+def test_a_query_and_a_large_one(secure: Background, certificates: Path) -> None:
+    assert secure.url.startswith("https://")
+    book = dai.connect(f"{secure.url}/book", ca=certificates / "server.pem")
+    assert book.query("select 1 as a").arrow().to_pylist() == [{"a": 1}]
+    assert book.query("select * from numbers").arrow().num_rows == 30_000
+
+
+def test_a_certificate_that_is_not_trusted_says_what_to_do(secure: Background, certificates: Path) -> None:
+    for options in ({}, {"ca": certificates / "other.pem"}):
+        with pytest.raises(UnreachableError, match="ca=FILE"):
+            dai.connect(f"{secure.url}/book", retries=0, **options).query("select 1 as a")
+    with pytest.raises(RequestError, match="PEM"):
+        dai.connect(f"{secure.url}/book", ca=ROOT / "README.md")
+
+
+def test_commands_trust_what_the_environment_says(
+    secure: Background, certificates: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["query", f"{secure.url}/book", "select 1 as a", "--format", "csv"]
+    monkeypatch.setenv("DAI_CA", str(certificates / "server.pem"))
+    assert main(command) == 0
+    assert capsys.readouterr().out.split() == ["a", "1"]
+    assert main(["resources", "--server", secure.url]) == 0
+
+
+def test_plain_http_ends_without_an_answer(secure: Background, certificates: Path) -> None:
+    with pytest.raises(httpx.TransportError):
+        httpx.get(secure.url.replace("https", "http") + "/health/live")
+    with pytest.raises(UnreachableError):
+        dai.connect(secure.url.replace("https", "http") + "/book", retries=0).query("select 1 as a")
+    assert (
+        dai.connect(f"{secure.url}/book", ca=certificates / "server.pem").query("select 1 as a").arrow().num_rows == 1
+    )
+
+
+def test_what_ends_connections_ends_them_here(secure: Background, certificates: Path) -> None:
+    context = ssl.create_default_context(cafile=certificates / "server.pem")
+    with httpx.Client(base_url=secure.url, verify=context, timeout=60) as client:
+        assert client.get("/jobs", headers={"X": "x" * 100_000}).status_code == 431
+        with pytest.raises(httpx.TransportError):
+            client.post("/resources/book/query", json={"sql": FAILS_LATE}, headers={"Accept": "text/csv"})
+        with client.stream("POST", "/resources/book/query", json={"sql": ENDLESS}) as answer:
+            assert next(answer.iter_bytes())
+    until(lambda: not secure.service.working)
+
+
+@pytest.mark.parametrize(("minimum", "most", "spoken"), [("1.2", "TLSv1_2", True), ("1.3", "TLSv1_2", False)])
+def test_old_versions(tmp_path: Path, book: str, certificates: Path, minimum: str, most: str, spoken: bool) -> None:
+    with serving(tmp_path, book, section(certificates, minimum_version=minimum)) as running:
+        try:
+            shown(running.url, maximum_version=ssl.TLSVersion[most])
+        except ssl.SSLError:
+            assert not spoken
+        else:
+            assert spoken
+
+
+def test_clients_without_a_certificate_are_not_answered(tmp_path: Path, book: str, certificates: Path) -> None:
+    known = {"ca": certificates / "server.pem", "retries": 0}
+    with serving(tmp_path, book, section(certificates, client_ca=str(certificates / "client.pem"))) as running:
+        address = f"{running.url}/book"
+        for shown_by in ({}, {"certificate": certificates / "other.pem", "key": certificates / "other.key"}):
+            with pytest.raises(UnreachableError):
+                dai.connect(address, **known, **shown_by).query("select 1 as a")
+        client = {"certificate": certificates / "client.pem", "key": certificates / "client.key"}
+        assert dai.connect(address, **known, **client).query("select 1 as a").arrow().num_rows == 1
+
+
+def test_a_certificate_that_changes(
+    tmp_path: Path, book: str, certificates: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new one is for new connections; one that cannot be used changes nothing, and the log says so."""
+    monkeypatch.setattr(tls_module, "LOOK_SECONDS", 0.02)
+    caplog.set_level(logging.INFO)
+
+    def put(name: str) -> None:
+        for suffix in (".pem", ".key"):
+            shutil.copy((certificates / name).with_suffix(suffix), tmp_path / f"new{suffix}")
+            os.replace(tmp_path / f"new{suffix}", tmp_path / f"now{suffix}")
+
+    def said(text: str) -> bool:
+        return any(text in record.getMessage() for record in caplog.records)
+
+    put("server")
+    files = {"certificate": str(tmp_path / "now.pem"), "key": str(tmp_path / "now.key")}
+    with serving(tmp_path, book, files) as running:
+        assert shown(running.url) == (certificates / "server.pem").read_text()
+        with httpx.Client(base_url=running.url, verify=False) as kept:
+            kept.get("/health/live")
+            put("other")
+            until(lambda: shown(running.url) == (certificates / "other.pem").read_text())
+            assert kept.get("/health/live").status_code == 200
+        caplog.clear()
+        (tmp_path / "now.key").write_text("nonsense")
+        until(lambda: said("the former one stays"))
+        assert shown(running.url) == (certificates / "other.pem").read_text()
+        put("server")
+        until(lambda: shown(running.url) == (certificates / "server.pem").read_text())
+
+
+def test_a_process_reads_it_again_when_told_to(tmp_path: Path, book: str, certificates: Path) -> None:
+    for suffix in (".pem", ".key"):
+        shutil.copy(certificates / f"server{suffix}", tmp_path / f"now{suffix}")
+    port = free_port()
+    (tmp_path / "dai.toml").write_text(
+        f"[service]\nport = {port}\nworkers = 2\ngrace = 0.1\n"
+        f'[service.tls]\ncertificate = "now.pem"\nkey = "now.key"\n[resources.book]\nurl = "{book}"\n'
+    )
+    command = [sys.executable, "-m", "dai", "serve", "--config", str(tmp_path / "dai.toml")]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=-1, stderr=-1
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert f"https://127.0.0.1:{port}".encode() in process.stdout.readline()
+            url = f"https://127.0.0.1:{port}"
+            assert shown(url) == (certificates / "server.pem").read_text()
+            for suffix in (".pem", ".key"):
+                shutil.copy(certificates / f"other{suffix}", tmp_path / f"now{suffix}")
+            process.send_signal(signal.SIGHUP)
+            until(lambda: shown(url) == (certificates / "other.pem").read_text())
+        finally:
+            process.terminate()
+            _, errors = process.communicate()
+    assert process.returncode == 0
+    assert b"cannot move to another process" in errors
+
+
+@pytest.mark.parametrize(
+    "tls",
+    [
+        {"certificate": "nowhere.pem"},
+        {"certificate": "server.pem", "key": "other.key"},
+        {"certificate": "server.pem"},
+        {"certificate": "server.pem", "key": "secret.key"},
+        {"certificate": "server.pem", "key": "server.key", "client_ca": "server.key"},
+        {"certificate": "server.pem", "key": "server.key", "minimum_version": "1.1"},
+        {"key": "server.key"},
+        {"certificate": "server.pem", "keys": "server.key"},
+    ],
+)
+def test_settings_that_cannot_be_used(tmp_path: Path, book: str, certificates: Path, tls: dict[str, str]) -> None:
+    secret = certificates / "secret.key"
+    if not secret.exists():
+        encrypt = [
+            "openssl",
+            "rsa",
+            "-aes256",
+            "-passout",
+            "pass:x",
+            "-in",
+            certificates / "server.key",
+            "-out",
+            secret,
+        ]
+        subprocess.run(encrypt, check=True, capture_output=True)
+    settings = {name: str(certificates / value) if name != "minimum_version" else value for name, value in tls.items()}
+    with pytest.raises(ConfigurationError), serving(tmp_path, book, dict(settings)):
+        pass
+
+
+def test_one_process_has_all_connections_with_tls(certificates: Path) -> None:
+    config: Config = parse({"service": {"workers": 2, "tls": section(certificates)}}, certificates, {})
+    assert possible_workers(config) == 1
