@@ -1,7 +1,12 @@
 """Deliveries by FTP and to object stores, to real servers: there and back, what is refused, what is left behind."""
 
+import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +14,7 @@ import pytest
 
 from dai.config import AccountConfig, DeliveryConfig
 from dai.drivers.memory import Memory, Script
-from dai.errors import CancelledError, DataError, DeniedError, LimitError, NotFoundError
+from dai.errors import CancelledError, DataError, DeniedError, LimitError, NotFoundError, UnreachableError
 from dai.perform.delivery import objects
 from dai.streams.cancellation import Cancellation
 from tests.activities.test_delivery import ROWS_AS_CSV, done, from_url, to_url, work_of
@@ -142,3 +147,72 @@ def test_no_part_of_an_upload_stays_in_the_bucket(s3, monkeypatch, ends):
     thread.join(60)
     assert [type(each) for each in raised] == [CancelledError if ends == "cancelled" else DataError]
     assert (uploads(), "parts" in s3.files()) == ([], False)
+
+
+class Leading(BaseHTTPRequestHandler):
+    """Leads each request to another server, which counts them."""
+
+    def do_GET(self) -> None:  # noqa: N802
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.send_response(307)
+        self.send_header("Location", self.server.location)  # type: ignore[attr-defined]
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_PUT = do_POST = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("body", [to_url, from_url])
+def test_redirects_of_a_store_lead_nowhere_else(s3, body):
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), Leading)) for _ in range(2)]
+        first, second = (f"http://127.0.0.1:{each.server_port}" for each in servers)
+        for each in servers:
+            each.asked, each.location = [], f"{second}/latest/meta-data"  # type: ignore[attr-defined]
+            thread = threading.Thread(target=each.serve_forever, args=(0.01,))
+            thread.start()
+            stack.callback(thread.join, 60)
+            stack.callback(each.shutdown)
+        with pytest.raises(UnreachableError):
+            done(body("s3://results/in/x"), allowing("s3://results/in/", endpoint=first))
+        assert servers[0].asked  # type: ignore[attr-defined]
+        assert servers[1].asked == []  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that are asked for; this process alone knows an address of ``localhost.test``."""
+    names: list[str] = []
+    original = socket.getaddrinfo
+
+    def resolved(host: str, *rest: Any, **options: Any) -> Any:
+        names.append(host)
+        return original("127.0.0.1" if host == "localhost.test" else host, *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    return names
+
+
+def test_the_name_of_a_store_is_resolved_once(s3, asked):
+    endpoint = s3.config.accounts["there"].endpoint.replace("127.0.0.1", "localhost.test")
+    s3.put("pinned", b"data")
+    assert done(from_url(s3.url + "pinned"), allowing(s3.url, endpoint=endpoint)) == [b"data"]
+    assert asked.count("localhost.test") == 1
+
+
+def test_tls_goes_to_the_address_that_was_checked(asked):
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+
+        def first_byte() -> bytes:
+            with listener.accept()[0] as connection:
+                return connection.recv(1)
+
+        greeting = pool.submit(first_byte)
+        endpoint = f"https://localhost.test:{listener.getsockname()[1]}"
+        with pytest.raises((LimitError, UnreachableError)):
+            done(from_url("s3://results/in/x"), replace(allowing("s3://results/in/", endpoint=endpoint), silence=2.0))
+        assert greeting.result(60) == b"\x16"  # a handshake of TLS
+    assert asked.count("localhost.test") == 1

@@ -17,6 +17,7 @@ from dai.errors import DeniedError, NotFoundError, UnreachableError
 from dai.perform.delivery.addresses import Address, account_of, resolved
 from dai.perform.delivery.calls import Blocks, Call, going_on, media_type_of
 from dai.perform.delivery.loops import Loop
+from dai.perform.delivery.pinned import Proxy
 from dai.streams.cancellation import Cancellation
 
 PART_BYTES, PARTS = 8 << 20, 3
@@ -24,8 +25,10 @@ PART_BYTES, PARTS = 8 << 20, 3
 READ_BYTES = 1 << 20
 
 
-def _store(address: Address, config: DeliveryConfig, cancellation: Cancellation) -> S3Store:
-    """The bucket, by the account of the configuration alone; its endpoint is checked like any host."""
+@contextmanager
+def _store(address: Address, config: DeliveryConfig, cancellation: Cancellation) -> Iterator[S3Store]:
+    """The bucket, by the account of the configuration alone; its endpoint is checked like any host, and connections
+    lead nowhere else."""
     account = account_of(address, config)
     if account is None or not account.user:
         raise DeniedError(
@@ -34,21 +37,25 @@ def _store(address: Address, config: DeliveryConfig, cancellation: Cancellation)
         )
     endpoint = account.endpoint or f"https://s3.{account.region}.amazonaws.com"
     parts = urllib.parse.urlsplit(endpoint)
-    resolved(parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443), config, cancellation)
-    return S3Store(
-        address.host,
-        endpoint=endpoint,
-        region=account.region,
-        access_key_id=account.user,
-        secret_access_key=account.password or "",
-        virtual_hosted_style_request=False,
-        client_options={
-            "allow_http": parts.scheme == "http",
-            "connect_timeout": timedelta(seconds=config.silence),
-            "timeout": timedelta(seconds=config.seconds),
-        },
-        retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=config.silence)},
-    )
+    tls = parts.scheme != "http"
+    port = parts.port or (443 if tls else 80)
+    number = resolved(parts.hostname or "", port, config, cancellation)
+    with Proxy(number, port, tls, config.silence) as proxy:
+        yield S3Store(
+            address.host,
+            endpoint=endpoint,
+            region=account.region,
+            access_key_id=account.user,
+            secret_access_key=account.password or "",
+            virtual_hosted_style_request=False,
+            client_options={
+                "allow_http": not tls,
+                "connect_timeout": timedelta(seconds=config.silence),
+                "proxy_url": proxy.url,
+                "timeout": timedelta(seconds=config.seconds),
+            },
+            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=config.silence)},
+        )
 
 
 @contextmanager
@@ -76,8 +83,12 @@ class Objects:
         config: DeliveryConfig,
         cancellation: Cancellation,
     ) -> None:
-        store, key = _store(address, config, cancellation), address.file.lstrip("/")
-        with Call(address.host, config, cancellation, ()) as call, Loop(call) as loop:
+        key = address.file.lstrip("/")
+        with (
+            _store(address, config, cancellation) as store,
+            Call(address.host, config, cancellation, ()) as call,
+            Loop(call) as loop,
+        ):
             call.interrupted_by(loop.stop)
             writer = obstore.open_writer_async(
                 store, key, attributes={"Content-Type": media_type}, buffer_size=PART_BYTES, max_concurrency=PARTS
@@ -100,8 +111,12 @@ class Objects:
     def got(
         self, address: Address, config: DeliveryConfig, cancellation: Cancellation
     ) -> Iterator[tuple[str, Iterator[bytes]]]:
-        store, key = _store(address, config, cancellation), address.file.lstrip("/")
-        with Call(address.host, config, cancellation, ()) as call, Loop(call) as loop:
+        key = address.file.lstrip("/")
+        with (
+            _store(address, config, cancellation) as store,
+            Call(address.host, config, cancellation, ()) as call,
+            Loop(call) as loop,
+        ):
             call.interrupted_by(loop.stop)
             with _translated(call):
                 first = loop.wait(_get(store, key, {}))
