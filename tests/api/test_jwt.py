@@ -5,8 +5,10 @@ import base64
 import hashlib
 import hmac
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,6 +30,7 @@ from dai.security.identity import jwt as method
 from dai.security.identity.jwt import JsonWebTokens
 from tests.api.conftest import Serve, configured
 from tests.processes import ServiceProcess, until
+from tests.servers.certificates import self_signed
 
 KEYS: dict[str, tuple[str, Any]] = {
     "RS256": ("RS256", rsa.generate_private_key(65537, 2048)),
@@ -93,7 +96,7 @@ def steady() -> Iterator[Issuer]:
     yield from _issuer()
 
 
-def _issuer() -> Iterator[Issuer]:
+def _issuer(certificate: Path | None = None) -> Iterator[Issuer]:
     shown = Issuer()
     shown.show(*KEYS)
 
@@ -113,7 +116,12 @@ def _issuer() -> Iterator[Issuer]:
         def log_message(self, format: str, *arguments: Any) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        shown.url = f"http://127.0.0.1:{server.server_port}"
+        scheme = "http"
+        if certificate is not None:
+            scheme, context = "https", ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        shown.url = f"{scheme}://127.0.0.1:{server.server_port}"
         Thread(target=server.serve_forever, daemon=True).start()
         yield shown
         server.shutdown()
@@ -345,6 +353,15 @@ def test_what_is_no_key_set(issuer: Issuer, answer: bytes) -> None:
     issuer.answer = answer or b" "
     with pytest.raises(BusyError):
         asyncio.run(_caller(issuer.method(jwks=f"{issuer.url}/keys"), issuer.token()))
+
+
+def test_an_issuer_behind_tls(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path, "issuer")
+    with contextmanager(_issuer)(certificate) as issuer:
+        with pytest.raises(BusyError):
+            asyncio.run(_caller(issuer.method(), issuer.token()))
+        assert issuer.asked == []
+        assert asyncio.run(_caller(issuer.method(authorities=str(certificate)), issuer.token())) is not None
 
 
 def test_another_issuer_is_not_discovered(issuer: Issuer) -> None:
