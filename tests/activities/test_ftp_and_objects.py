@@ -152,7 +152,7 @@ def test_no_part_of_an_upload_stays_in_the_bucket(s3, monkeypatch, ends):
 class Leading(BaseHTTPRequestHandler):
     """Leads each request to another server, which counts them."""
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self.server.asked.append(self.path)  # type: ignore[attr-defined]
         self.send_response(307)
         self.send_header("Location", self.server.location)  # type: ignore[attr-defined]
