@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import http.client
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from dai.security.identity.replay import Seen
 from dai.security.identity.signatures import Signatures
 from tests.api.conftest import DOCUMENT, XML, configured, statement
 from tests.processes import ServiceProcess
+from tests.servers.certificates import self_signed
 
 KEYS: dict[str, tuple[Any, Any]] = {
     "ed25519": (ed25519.Ed25519PrivateKey.generate(), algorithms.ED25519),
@@ -371,6 +373,25 @@ def test_what_was_seen_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: now + 101)
     assert all(seen.first(each, now + 200) for each in same_bucket[:16])
     assert replay.BYTES < 10_000_000
+
+
+def test_over_tls(tmp_path: Path, book: str, directory: Path) -> None:
+    """The service knows the scheme, where it speaks TLS itself."""
+    certificate = self_signed(tmp_path, "server")
+    tls = {"certificate": str(certificate), "key": str(certificate.with_suffix(".key"))}
+    config = configured(tmp_path, {"book": {"url": book}}, identity=section(directory), service={"tls": tls})
+    with background(config) as running:
+        trusted = ssl.create_default_context(cafile=certificate)
+        resource = dai.connect(
+            f"{running.url}/resources/book", signing_key=directory / "p256.key", key_id="p256", tls=trusted
+        )
+        assert resource.query("select 1 as a").arrow().num_rows == 1
+        whole = Message(running.url).signed(covered_component_ids=(*COVERED, "@scheme", "@target-uri"))
+        answers = [httpx.post(whole.url, content=QUERY, headers=whole.headers, verify=trusted) for _ in range(2)]
+        assert [each.status_code for each in answers] == [200, 401]
+        plain = Message(running.url.replace("https:", "http:")).signed(covered_component_ids=(*COVERED, "@scheme"))
+        answer = httpx.post(whole.url, content=QUERY, headers=plain.headers, verify=trusted)
+        assert answer.status_code == 401
 
 
 def test_several_processes(tmp_path: Path, book: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
