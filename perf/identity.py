@@ -1,5 +1,5 @@
-"""A one-row query by callers who say who they are: no identity, a token, a JSON Web Token, a signature, side by
-side.
+"""A one-row query by callers who say who they are: no identity, a token, a JSON Web Token, a signature, TLS, TLS with a
+client certificate, side by side.
 
 A service a case, and one more without identity, which shows what two processes differ by; all over the same database.
 The requests take turns. The client signs nothing anew that it could keep.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -29,12 +30,14 @@ from dai.client.http.signing import Signer
 from perf.harness import Report, shown
 from perf.world import World
 from tests.processes import ROOT, ServiceProcess
+from tests.servers.certificates import self_signed
 
 BODY = json.dumps({"sql": "select id, name from littleblackbook where id = 42"}).encode()
+BULK, BULK_ROUNDS = json.dumps({"sql": "select g.* from protein_goterm g, generate_series(1, 60)"}).encode(), 7
 PATH = "/resources/pg/query"
 WARM, REQUESTS = 50, 400
 NONE = "none"
-GOALS = {"token": 1.05, "JSON Web Token": 1.1, "signature": 1.5}
+GOALS = {"token": 1.05, "JSON Web Token": 1.1, "signature": 1.5, "TLS": 1.2}
 Headers = Callable[[], dict[str, str]]
 """What a request says of its caller."""
 
@@ -49,9 +52,9 @@ class Case:
     began: float
     """Processor time of the service when it was warm."""
 
-    def call(self) -> float:
+    def call(self, body: bytes = BODY) -> float:
         began = time.perf_counter()
-        self.connection.request("POST", PATH, BODY, {"Content-Type": "application/json", **self.headers()})
+        self.connection.request("POST", PATH, body, {"Content-Type": "application/json", **self.headers()})
         reply = self.connection.getresponse()
         content = reply.read()
         took = time.perf_counter() - began
@@ -72,8 +75,11 @@ def run(world: World, rounds: int) -> Report:
         "token": (_token, ("token",)),
         "JSON Web Token": (_json_web_token, ("jwt",)),
         "signature": (_signature, ("signature",)),
+        "TLS": (_tls, ()),
+        "TLS, client certificate": (_mutual_tls, ()),
     }
     requests = REQUESTS * max(1, rounds // 5)
+    bulk: dict[str, list[float]] = {NONE: [], "TLS": []}
     with ExitStack() as stack:
         cases = {
             name: stack.enter_context(_case(world.postgres.url, start, methods))
@@ -87,6 +93,9 @@ def run(world: World, rounds: int) -> Report:
                 if number >= WARM:
                     case.seconds.append(took)
         processor = {name: (case.processor() - case.began) / requests for name, case in cases.items()}
+        for _ in range(BULK_ROUNDS):
+            for name, seconds in bulk.items():
+                seconds.append(cases[name].call(BULK))
     peer, peer_processor = statistics.median(cases[NONE].seconds), processor[NONE]
     report.text(
         f"{requests} requests each, taking turns, a process and a kept-alive connection a service, warm but for the "
@@ -110,6 +119,12 @@ def run(world: World, rounds: int) -> Report:
     )
     for name, goal in GOALS.items():
         report.goal(f"one-row query, {name} / none, p50", statistics.median(cases[name].seconds) / peer, goal)
+    plain, encrypted = (statistics.median(each) for each in bulk.values())
+    report.text(
+        f"A million rows (protein_goterm sixty times) as Arrow, {BULK_ROUNDS} times in turn: {shown(plain)} plain, "
+        f"{shown(encrypted)} over TLS."
+    )
+    report.goal("bulk, seconds over TLS / plain (0.7 of the throughput)", encrypted / plain, 1 / 0.7)
     return report
 
 
@@ -120,7 +135,7 @@ def _case(database: str, start: Callable[[ServiceProcess], Headers], methods: tu
         headers = start(service)
         service.start()
         try:
-            connection = http.client.HTTPConnection(urlsplit(service.url).netloc)
+            connection = _connection(service)
             connection.connect()
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             headers()  # makes what is kept
@@ -130,6 +145,26 @@ def _case(database: str, start: Callable[[ServiceProcess], Headers], methods: tu
             connection.close()
         finally:
             service.stop()
+
+
+def _connection(service: ServiceProcess) -> http.client.HTTPConnection:
+    place = urlsplit(service.url).netloc
+    if service.tls is None:
+        return http.client.HTTPConnection(place)
+    context = ssl.create_default_context(cafile=service.tls)
+    if service.client_ca is not None:
+        context.load_cert_chain(service.client_ca, service.client_ca.with_suffix(".key"))
+    return http.client.HTTPSConnection(place, context=context)
+
+
+def _tls(service: ServiceProcess) -> Headers:
+    service.tls = self_signed(service.directory, "server")
+    return dict
+
+
+def _mutual_tls(service: ServiceProcess) -> Headers:
+    service.client_ca = self_signed(service.directory, "client")
+    return _tls(service)
 
 
 def _anybody(service: ServiceProcess) -> Headers:

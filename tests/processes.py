@@ -48,6 +48,7 @@ class ServiceProcess:
     ``federations``: by name, alias to what its source is (``resource`` or ``url``), with ``evaluators``.
     ``roles``: by name, their keys. ``collections``: resources of XML collections, by name. ``delivery``: addresses to
     which it may deliver. ``identity``: methods by which it knows its callers. ``audit``: the file of its audit.
+    ``tls``: its certificate, with its key beside it; ``client_ca``: the authority of certificates that it asks for.
     ``more``: further sections of its configuration.
 
     Killed or stopped it can be started again: the same port, the same state. ``largest_file``: bytes after which it
@@ -68,6 +69,8 @@ class ServiceProcess:
     delivery: Sequence[str] = ()
     identity: Sequence[str] = ()
     audit: Path | None = None
+    tls: Path | None = None
+    client_ca: Path | None = None
     more: str = ""
     workers: int = WORKERS
     port: int = field(init=False, default_factory=free_port)
@@ -75,7 +78,7 @@ class ServiceProcess:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
 
     @property
     def results_directory(self) -> Path:
@@ -103,6 +106,10 @@ class ServiceProcess:
             f"urls = {list(self.delivery)}",
             "private = true",
         ]
+        if self.tls is not None:
+            lines += ["[service.tls]", f'certificate = "{self.tls}"', f'key = "{self.tls.with_suffix(".key")}"']
+        if self.client_ca is not None:
+            lines += [f'client_ca = "{self.client_ca}"']
         if self.audit is not None:
             lines += ["[audit]", f'file = "{self.audit}"']
         for name, url in self.resources.items():
@@ -139,7 +146,9 @@ class ServiceProcess:
             assert self.process is not None
             assert self.process.poll() is None, self.log.read_text()[-4000:]
             with contextlib.suppress(httpx.TransportError):
-                return httpx.get(f"{self.url}/health/live", timeout=SECONDS).status_code == 200
+                certificate = None if self.client_ca is None else (self.client_ca, self.client_ca.with_suffix(".key"))
+                with httpx.Client(verify=self.tls is None, cert=certificate, timeout=SECONDS) as client:  # type: ignore[arg-type]
+                    return client.get(f"{self.url}/health/live").status_code == 200
             return False
 
         try:
