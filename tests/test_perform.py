@@ -87,6 +87,8 @@ def u(name: str, *sources: str) -> str:
         (f"<flow><sequence>{u('a')}{u('b')}</sequence>{u('c')}</flow>", [["a", "c"], ["b"]]),
         (f"<sequence>{u('a')}</sequence><sequence>{u('b')}{u('c')}</sequence>", [["a", "b"], ["c"]]),
         (f"<sequence><sequence>{u('a')}{u('b')}</sequence>{u('c', 'na')}</sequence>", [["a"], ["b"], ["c"]]),
+        (f"{u('z', 'nb')}<sequence>{u('a')}{u('b')}</sequence>{u('y', 'nz', 'na')}", [["a"], ["b", "z", "y"]]),
+        (f"<flow>{u('c', 'nb')}<sequence>{u('a')}{u('b')}</sequence></flow>", [["a"], ["b", "c"]]),
         (f"{u('z', 'nb')}<sequence/>{u('b', 'na')}{u('a')}", [["a", "b", "z"]]),
     ],
 )

@@ -126,7 +126,7 @@ def link(
             consumers[source.link].append(activity.name)
     order = _ordered(activities, producers)
     _check_chain(sorted(activities, key=lambda each: order[each.name]), producers, chain)
-    steps = tuple(tuple(sorted(step, key=lambda each: order[each.name])) for step in _steps(root))
+    steps = _placed(root, sorted(activities, key=lambda each: order[each.name]), producers)
     _check_steps(steps, producers)
     ends = _end_points(activities, producers, consumers)
     return Perform(
@@ -175,6 +175,28 @@ def _steps(member: Activity | Group) -> list[list[Activity]]:
         return [step for steps in below for step in steps]
     longest = max((len(steps) for steps in below), default=0)
     return [[each for steps in below if place < len(steps) for each in steps[place]] for place in range(longest)]
+
+
+def _placed(
+    root: Group, ordered: list[Activity], producers: Mapping[str, Activity]
+) -> tuple[tuple[Activity, ...], ...]:
+    """The steps; what stands in no sequence runs as late as what it takes its input from."""
+    place = {activity.name: number for number, step in enumerate(_steps(root)) for activity in step}
+    free = set(_free(root))
+    for each in ordered:
+        if each.name in free:
+            place[each.name] = max([place[producers[source.link].name] for source in each.inputs], default=0)
+    count = max(place.values(), default=-1) + 1
+    return tuple(tuple(each for each in ordered if place[each.name] == number) for number in range(count))
+
+
+def _free(group: Group) -> Iterator[str]:
+    """The activities that stand in no sequence."""
+    for member in group.members if group.kind != "sequence" else ():
+        if isinstance(member, Group):
+            yield from _free(member)
+        else:
+            yield member.name
 
 
 def _check_steps(steps: tuple[tuple[Activity, ...], ...], producers: Mapping[str, Activity]) -> None:
