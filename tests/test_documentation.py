@@ -24,6 +24,7 @@ from dai.config import (
     ResourceConfig,
     ServiceConfig,
     TlsConfig,
+    parse,
 )
 from dai.config.identity import JwtConfig, KeyConfig, SignaturesConfig
 from dqp.execution.service_calls import Operation
@@ -152,3 +153,14 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_safe_service_is_one(tmp_path: Path) -> None:
+    """Its configuration is read, asks who calls, and lets nobody write."""
+    text = (ROOT / "docs" / "security.md").read_text()
+    document = tomllib.loads(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0])
+    config = parse(document, base=tmp_path, environment={"BOOK_PASSWORD": "x"})
+    policy = config.resources["book"].policy
+    assert (config.identity.methods, config.identity.anonymous) == (("token",), False)
+    assert policy is not None
+    assert (policy.read, policy.write) == (("group:staff",), ())
