@@ -203,13 +203,16 @@ class Jobs:
             self.store.remove(job.id)
             raise
 
-    def run(self, id: str) -> Job:
-        """Starts a pending job. Raises ConflictError in any other phase."""
+    def run(self, id: str, check: Callable[[Job, Perform], None] | None = None) -> Job:
+        """Starts a pending job, unless ``check`` raises. Raises ConflictError in any other phase."""
         job = self.get(id)
         if job.phase != PENDING:
             raise ConflictError(f"Job {id} is {job.phase}; only a PENDING job can be run.")
         session = self.sessions.get(job.session) if job.session else None
-        with self._admitted(self._parsed(job), session) as live, self._lock:
+        perform = self._parsed(job)
+        if check is not None:
+            check(job, perform)
+        with self._admitted(perform, session) as live, self._lock:
             self._check_stopping()
             queued = self.store.change(job, {PENDING}, phase=QUEUED)
             if queued is None:
@@ -241,7 +244,7 @@ class Jobs:
         """The job with its present progress. Raises NotFoundError if there is none, or none that the ``caller``
         sees."""
         job = self.store.get(id)
-        if job is None or not (caller is None or caller.sees(job.owner)):
+        if job is None or not (caller is None or caller.sees(job.owner, job.resource)):
             raise NotFoundError(f"There is no job {id!r}; it may have been destroyed.", hint="GET /jobs lists them.")
         return self._with_progress(job)
 

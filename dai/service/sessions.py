@@ -48,6 +48,8 @@ class Session:
         self.timeout, self.explicit = timeout, explicit
         self.owner: str | None = None
         """The caller who made it; nobody in particular where it is None."""
+        self.resources: set[str] = set()
+        """Those whose documents ran in it."""
         self.created = time.time()
         self.ended = False
         self.budget = Budget(sessions.session_bytes, within=sessions.budget)
@@ -308,7 +310,7 @@ class Sessions:
                 f"Session {id!r} is in another process of the service than this resource.",
                 hint="POST /sessions makes one that all resources can use.",
             )
-        if session is None or session.ended or not (caller is None or caller.sees(session.owner)):
+        if session is None or session.ended or not (caller is None or caller.sees(session.owner, *session.resources)):
             raise NotFoundError(f"There is no session {id!r}; it may have ended.", hint="POST /sessions makes one.")
         session.touch()
         return session

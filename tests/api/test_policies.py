@@ -240,6 +240,64 @@ def test_federations(clients: dict[str, httpx.Client]) -> None:
             assert refused(answer) is (caller not in who), answer.text
 
 
+def test_a_job_that_waits_is_checked_when_it_is_run(tmp_path: Path, book: str) -> None:
+    """The policy changed meanwhile; a service that is started again knows its jobs."""
+    shutil.copy(book.removeprefix("sqlite:///"), tmp_path / "own.db")
+    update = '<sqlUpdateStatement name="u"><expression>delete from numbers</expression><resultStream name="n"/>'
+    update = DOCUMENT.format(update + "</sqlUpdateStatement>")
+    token, stored = new("alice", 3600)
+    headers = {"Authorization": f"Bearer {token}"}
+    jobs = []
+    for policy, expected in (({"write": ["*"]}, 200), ({}, 403), ({"read": []}, 403)):
+        resources = {"own": {"url": f"sqlite:///{tmp_path / 'own.db'}", "policy": policy}}
+        with (
+            background(configured(tmp_path, resources, identity={"methods": ["token"]})) as running,
+            httpx.Client(base_url=running.url, headers=headers, timeout=60) as alice,
+        ):
+            if not jobs:
+                running.service.store.add_token(stored)
+                for _ in range(3):
+                    made = alice.post("/resources/own/perform?phase=PENDING", content=update, headers=XML)
+                    jobs.append(made.headers["location"])
+            answer = alice.post(f"{jobs.pop()}/phase", data={"PHASE": "RUN" if expected != 200 else "ABORT"})
+            assert answer.status_code == expected, answer.text
+    with closing(sqlite3.connect(tmp_path / "own.db")) as connection:
+        assert connection.execute("select count(*) from numbers").fetchone() == (30_000,)
+
+
+def test_a_token_for_one_resource_reaches_nothing_of_another(tmp_path: Path, book: str) -> None:
+    """Though it has the name of who made it: jobs, results, sessions, streams."""
+    resources = {"book": {"url": book}, "other": {"url": book}}
+    with background(configured(tmp_path, resources, identity={"methods": ["token"]})) as running:
+        clients = []
+        for allowed in ((), ("other",), ("book",)):
+            token, stored = new("alice", 3600, resources=allowed)
+            running.service.store.add_token(stored)
+            headers = {"Authorization": f"Bearer {token}"}
+            clients.append(httpx.Client(base_url=running.url, headers=headers, timeout=60))
+        all_of_it, other, of_book = clients
+        session = all_of_it.post("/sessions", json={}).headers["location"]
+        body = DOCUMENT.format(
+            statement("select 1 as a") + '<outputStream name="o"><fromLocal from="rows"/></outputStream>'
+        )
+        path = f"/resources/book/perform?session={session.rpartition('/')[2]}"
+        job = all_of_it.post(path, content=body, headers=XML).headers["location"]
+        done = all_of_it.post(
+            "/resources/book/query", json={"sql": "select 2 as b"}, headers={"Prefer": "respond-async"}
+        )
+        result = done.headers["location"]
+        until(lambda: all_of_it.get(result).json()["phase"] == "COMPLETED")
+        for path in (job, result, f"{result}/outputs/result", session, f"{session}/streams/o/blocks/0?wait=0"):
+            assert other.get(path).status_code == 404, path
+            assert of_book.get(path).is_success, path
+        assert other.get("/jobs").json()["jobs"] == []
+        assert len(of_book.get("/jobs").json()["jobs"]) == 2
+        assert other.delete(result).status_code == other.delete(session).status_code == 404
+        assert all_of_it.get(result).is_success
+        for each in clients:
+            each.close()
+
+
 def test_a_resource_without_identity_is_as_it_was(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
         connection.execute("create table t (i integer)")

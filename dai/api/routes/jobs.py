@@ -38,6 +38,7 @@ from dai.errors import (
 )
 from dai.formats import Format, format_named
 from dai.perform.activity import FRAGMENT
+from dai.perform.parser import Perform
 from dai.service.jobs import EXECUTING, MOVES, PENDING, STORED_FORM
 from dai.service.store import Job
 
@@ -183,6 +184,7 @@ async def list_jobs(service: TheService, caller: TheCaller, options: Annotated[L
     jobs = await _control(
         service, service.jobs.listed, phases, options.last, None if caller.administrator else caller.name
     )
+    jobs = [each for each in jobs if caller.may_ask(each.resource)]
     progress = await service.progress() if any(job.phase == EXECUTING for job in jobs) else {}
     for number, job in enumerate(jobs):
         if job.phase == EXECUTING and job.id in progress:
@@ -237,7 +239,17 @@ async def delete_job(service: TheService, caller: TheCaller, job: Text) -> Respo
 async def post_phase(service: TheService, caller: TheCaller, job: Text, body: TheBody) -> Response:
     change = await body.fields(PhaseChange)
     await _control(service, service.jobs.get, job, caller)
-    known = await _control(service, service.jobs.run if change.phase == "RUN" else service.jobs.abort, job)
+
+    def allowed(known: Job, perform: Perform) -> None:
+        """The policy may be another than when the job was made."""
+        resource = service.resources.named(known.resource)
+        resource.policy.check("read", caller, "read")
+        resource.policy.check_document(perform.activities, caller, loads=resource.kind == "federation")
+
+    if change.phase == "RUN":
+        known = await _control(service, service.jobs.run, job, allowed)
+    else:
+        known = await _control(service, service.jobs.abort, job)
     return JSONAnswer(described(known), headers={"Location": f"/jobs/{job}"})
 
 

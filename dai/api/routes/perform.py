@@ -184,12 +184,12 @@ async def post_query(
     # A few bytes of a table may be many rows.
     perform = await _off_loop(service, prepared) if large or statement.tables else prepared()
     if _asynchronous(request, options):
-        session = _session(service, access.caller, options)
+        session = _session(service, access.caller, options, target)
         return await _job(request, options, target, "query", data, perform, session, blocksize)
     form = tabular(listed(request, "accept"), options.format)
     coding = negotiate(listed(request, "accept-encoding"))
     access.stages["validate"] = time.perf_counter() - began
-    session = _session(service, access.caller, options)
+    session = _session(service, access.caller, options, target)
     environment = Environment(target.driver, session, Cancellation(), blocksize, service.scratch, target.config)
     work = Work(
         *(perform, environment, limits, access.id),
@@ -271,7 +271,7 @@ async def post_perform(
     access.stages["validate"] = time.perf_counter() - began
     job = _asynchronous(request, options) or bool(perform.activities and not perform.end_points)
     awaited = not job and _awaited(options, perform, output)
-    session = _session(service, access.caller, options, perform)
+    session = _session(service, access.caller, options, resource, perform)
     if job:
         return await _job(request, options, resource, "perform", data, perform, session, blocksize)
     environment = Environment(resource.driver, session, Cancellation(), blocksize, service.scratch, resource.config)
@@ -343,7 +343,15 @@ def _awaited(options: Options, perform: Perform, output: str | None) -> bool:
     return True
 
 
-def _session(service: Service, caller: Caller, options: Options, perform: Perform | None = None) -> Session:
+def _session(
+    service: Service, caller: Caller, options: Options, resource: Resource, perform: Perform | None = None
+) -> Session:
+    session = _chosen_session(service, caller, options, perform)
+    session.resources.add(resource.name)
+    return session
+
+
+def _chosen_session(service: Service, caller: Caller, options: Options, perform: Perform | None) -> Session:
     """The session of the request: the one it names, a new one where the document asks for it, or one of its own."""
     sessions, named = service.sessions, options.session
     wanted = perform.session if perform is not None else None

@@ -44,9 +44,10 @@ class Caller:
     administrator: bool = False
     groups: frozenset[str] = frozenset()
 
-    def sees(self, owner: str | None) -> bool:
-        """Whether what belongs to this owner is the caller's, or the caller an administrator."""
-        return self.administrator or (owner or "") == self.name
+    def sees(self, owner: str | None, *resources: str) -> bool:
+        """Whether what belongs to this owner is the caller's, or the caller an administrator, and comes from resources
+        that the caller may ask."""
+        return (self.administrator or (owner or "") == self.name) and all(map(self.may_ask, resources))
 
     def may_ask(self, resource: str) -> bool:
         return not self.resources or resource in self.resources
