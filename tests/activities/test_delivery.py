@@ -2,6 +2,7 @@
 
 import itertools
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -34,6 +35,7 @@ from dai.streams.cancellation import Cancellation
 from tests.documents import Ends, query, results, table, to_csv, written
 from tests.pipelines import begun
 from tests.processes import until
+from tests.servers.certificates import self_signed
 
 ROWS = 50_000
 ROWS_AS_CSV = "id,name\r\n" + "".join(f"{n},name {n}\r\n" for n in range(ROWS))
@@ -287,6 +289,50 @@ def test_deliveries_that_fail_stop_the_query(server, path, error):
     assert response["d"].get("status") == "ERROR"
     assert response["request"].get("status") == "ERROR"
     assert driver.open_streams == 0
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return self_signed(tmp_path_factory.mktemp("certificate"), "files")
+
+
+@pytest.fixture
+def secure(server: ThreadingHTTPServer, certificate: Path) -> Iterator[ThreadingHTTPServer]:
+    """By HTTPS, on every address of loopback."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    with Quiet(("0.0.0.0", 0), Handler) as wrapped:
+        wrapped.files, wrapped.asked = server.files, server.asked  # type: ignore[attr-defined]
+        wrapped.socket = context.wrap_socket(wrapped.socket, server_side=True)
+        thread = threading.Thread(target=wrapped.serve_forever, args=(0.01,))
+        thread.start()
+        yield wrapped
+        wrapped.shutdown()
+        thread.join(60)
+
+
+@pytest.mark.parametrize(
+    ("host", "trusted", "says"),
+    [
+        ("127.0.0.1", True, None),
+        ("localhost", True, None),
+        ("127.0.0.1", False, "self-signed certificate"),
+        ("127.0.0.2", True, "IP address mismatch"),
+    ],
+)
+def test_certificates(secure, server, certificate, host, trusted, says):
+    url = f"https://{host}:{secure.server_port}/in/"
+    delivery = DeliveryConfig(urls=(url,), private=True, authorities=certificate if trusted else None)
+    if says is None:
+        assert done(to_url(url + "new"), delivery) == []
+        assert done(from_url(url + "new"), delivery)[0].decode() == ROWS_AS_CSV
+        return
+    for body in (to_url(url + "new"), from_url(url + "file")):
+        with pytest.raises(
+            UnreachableError, match=rf"certificate of '{host}' does not hold: (?s:.*){says}(?s:.*)authorities"
+        ):
+            done(body, delivery)
+    assert (list(server.files), server.asked) == (["/in/file"], [])
 
 
 def test_nobody_there():

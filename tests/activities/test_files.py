@@ -535,6 +535,27 @@ def test_nothing_outside_can_be_named(ways_out, way, operation):
     assert name.startswith("/") or str(ways_out.inside) not in shown
 
 
+PART = ".0123456789abcdef.part"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        read(PART),
+        write(PART, '<append text="x"/>'),
+        manipulate(f'<move from="f" to="{PART}"/>'),
+        manipulate(f"<mkdir>{PART}</mkdir>"),
+        manipulate(f'<copy from="{PART}" to="x"/>'),
+    ],
+)
+def test_names_of_what_is_being_written_are_nobodys(place, body):
+    """They are not listed: nothing of a user may hide there."""
+    (place.inside / "f").write_text(TEXT)
+    with pytest.raises(DeniedError, match="Use another name"):
+        outcome(body, place)
+    assert sorted(path.name for path in place.inside.iterdir()) == ["f", "sub"]
+
+
 @pytest.mark.parametrize("name", ["a\0b", "a\0", "\0", "../\0"])
 def test_names_with_nul(place, name):
     for use in (place.driver.files.reading, place.driver.files.replacing):

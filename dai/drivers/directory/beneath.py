@@ -186,6 +186,8 @@ def _parts(name: str) -> list[str]:
         raise DeniedError(f"{_shown(name)} leads out of a directory ('..').")
     if not parts:
         raise ParameterError("The name of a file is empty.")
+    if any(map(_PART.fullmatch, parts)):
+        raise DeniedError(f"{_shown(name)} is a name for what this service is writing.", hint="Use another name.")
     return parts
 
 

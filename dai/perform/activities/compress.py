@@ -21,6 +21,7 @@ from dai.streams.stream import Block, ByteStream
 _BLOCK_BYTES = 1 << 18
 _PIECE_BYTES = 1 << 10
 _COMMENT_BYTES = 65_535
+_NAME_BYTES = 4_096
 Checksum = Literal["adler32", "crc32"]
 _CHECKSUMS: dict[str, tuple[Callable[[Any, int], int], int]] = {"adler32": (zlib.adler32, 1), "crc32": (zlib.crc32, 0)}
 
@@ -196,8 +197,12 @@ class ZipArchive(Activity):
                 or name[-1] == "/"
                 or "\\" in name
                 or ".." in name.split("/")
+                or len(name.encode()) > _NAME_BYTES
             ):
-                raise ParameterError(f"{name!r} cannot be the name of an entry.", hint="Use a relative name.")
+                raise ParameterError(
+                    f"{name[:100]!r} cannot be the name of an entry.",
+                    hint=f"Use a relative name of at most {_NAME_BYTES:,} bytes.",
+                )
         sources = [
             context.bytes(each.source) if each.source else ByteStream("text/plain", [Block(each.content.encode(), 1)])
             for each in self.entries
