@@ -140,6 +140,23 @@ def test_reading_is_not_refused_to_links_from_elsewhere(client: httpx.Client) ->
     assert not [each for each in answer.headers if each.startswith("access-control")]
 
 
+@pytest.mark.parametrize("operation", OPERATIONS, ids=named)
+def test_a_browser_runs_no_answer(client: httpx.Client, operation: Operation) -> None:
+    answer = client.request(operation.method, operation.address)
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    policy = answer.headers["content-security-policy"]
+    assert policy == ("frame-ancestors 'none'" if operation.path == "/docs" else "sandbox; default-src 'none'")
+
+
+def test_a_result_that_looks_like_html_is_sandboxed(client: httpx.Client) -> None:
+    for accept in ("text/csv", "application/vnd.webrowset+xml", "application/x-ndjson", "text/html"):
+        sent = {"sql": "select '<script>alert(1)</script>' as \"<html>\""}
+        answer = client.post("/resources/book/query", json=sent, headers={"Accept": accept})
+        assert answer.status_code == (406 if accept == "text/html" else 200)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["content-security-policy"] == "sandbox; default-src 'none'"
+
+
 def test_a_setting_names_more_hosts(serve: Serve) -> None:
     running = serve(service={"hosts": ["Data.example.org", "lab.example.org:8443"]})
     with httpx.Client(base_url=running.url, timeout=60) as client:

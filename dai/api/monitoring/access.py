@@ -30,6 +30,13 @@ log = logging.getLogger("dai.access")
 OPEN = frozenset({"/health/live", "/health/ready"})
 """What asks nobody who they are: those who watch over the process."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_AS_DATA = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"sandbox; default-src 'none'"),
+)
+"""Of each answer: a result that is HTML to a browser runs nothing and is of no origin."""
+_AS_A_PAGE = ((b"x-content-type-options", b"nosniff"), (b"content-security-policy", b"frame-ancestors 'none'"))
+"""Of ``/docs``, which has scripts; no other page may show it within itself."""
 
 
 @dataclass(slots=True)
@@ -79,11 +86,12 @@ class AccessMiddleware:
         sane = _SANE_ID.fullmatch(headers.get(b"x-request-id", b"").decode("latin-1"))
         access = Access(sane[0] if sane else secrets.token_hex(8))
         scope.setdefault("state", {})["access"] = access
+        added = (*(_AS_A_PAGE if scope["path"] == "/docs" else _AS_DATA), (b"x-request-id", access.id.encode()))
 
         async def noted(message: Message) -> None:
             if message["type"] == "http.response.start":
                 access.status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", access.id.encode())]
+                message["headers"] = [*message["headers"], *added]
             else:
                 access.sent += len(message.get("body", b""))
             await send(message)
