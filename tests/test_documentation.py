@@ -26,7 +26,7 @@ from dai.config import (
     TlsConfig,
     parse,
 )
-from dai.config.identity import JwtConfig, KeyConfig, SignaturesConfig
+from dai.config.identity import CertificateConfig, JwtConfig, KeyConfig, SignaturesConfig, SubjectConfig
 from dqp.execution.service_calls import Operation
 from dqp.settings import EvaluatorSettings, FederationSettings, SourceSettings
 
@@ -60,7 +60,11 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
             _fields(PolicyConfig) | dict.fromkeys(("rows", "bytes", "seconds", "urls", "directory")),
             id="policy",
         ),
-        pytest.param(_rows(SERVICE, "### `[identity]`"), _fields(IdentityConfig, "jwt", "signatures"), id="identity"),
+        pytest.param(
+            _rows(SERVICE, "### `[identity]`"),
+            _fields(IdentityConfig, "jwt", "signatures", "certificate"),
+            id="identity",
+        ),
         pytest.param(_rows(IDENTITY, "### Keys of `[identity.jwt]`"), _fields(JwtConfig), id="jwt"),
         pytest.param(
             _rows(IDENTITY, "### Keys of `[identity.signatures]`"),
@@ -71,6 +75,16 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
             _rows(IDENTITY, "### Keys of `[identity.signatures.keys.ID]`"),
             _fields(KeyConfig, "id"),
             id="keys",
+        ),
+        pytest.param(
+            _rows(IDENTITY, "### Keys of `[identity.certificate]`"),
+            _fields(CertificateConfig, "subjects"),
+            id="certificate",
+        ),
+        pytest.param(
+            _rows(IDENTITY, '### Keys of `[identity.certificate.subjects."CN=alice,O=Lab"]`'),
+            _fields(SubjectConfig, "subject"),
+            id="subjects",
         ),
         pytest.param(_rows(SERVICE, "### `[service.tls]`"), _fields(TlsConfig), id="tls"),
         pytest.param(_rows(SERVICE, "### `[quotas]`"), _fields(QuotaConfig), id="quotas"),

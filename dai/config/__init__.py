@@ -90,7 +90,8 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
             hint = 'It looks like hosts = ["data.example.org"].'
             raise ConfigurationError(f"service.hosts: {each!r} is no host name.", hint=hint)
     limits = section(LimitsConfig, "limits", merged.get("limits", {}), base)
-    identity = _identity(dict(merged.get("identity", {})), base)
+    asks = service.tls is not None and service.tls.client_ca is not None
+    identity = _identity(dict(merged.get("identity", {})), base, environment, asks)
     audit = section(AuditConfig, "audit", merged.get("audit", {}), base)
     quotas = _quotas(dict(merged.get("quotas", {})), base)
     delivery = _delivery(dict(merged.get("delivery", {})), base, environment)

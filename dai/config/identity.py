@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dai.config.values import POSITIVE, named, section
+from dai.config.values import POSITIVE, named, secret, section
 from dai.errors import ConfigurationError
 
 ASYMMETRIC = {
@@ -21,6 +23,9 @@ ASYMMETRIC = {
 }
 """Algorithms of RFC 7518 and 8037 whose verifier holds no secret, by the type or curve of their keys."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+CERTIFICATE_NAMES = ("dn", "cn", "email", "dns", "uri")
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
+_LEAST_SECRET = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +76,38 @@ class SignaturesConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SubjectConfig:
+    """The caller whose certificate has that ``subject``."""
+
+    subject: str
+    name: str
+    groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    administrator: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificateConfig:
+    """Callers by their certificates. ``name``: what in a certificate says who it is: ``dn``, its subject as RFC 4514
+    writes it; ``cn``, the common name in it; ``email``, ``dns`` or ``uri``, the alternative name of that kind.
+    ``subjects``: who has which of these; with any, nobody else is known. ``proxies``: addresses, or networks, of those
+    who check certificates in place of this service. They send the ``secret`` in ``secret_header``, and in ``header``
+    the certificate (Client-Cert, RFC 9440) or, in a header of another name, its subject."""
+
+    name: str = "dn"
+    subjects: Mapping[str, SubjectConfig] = field(default_factory=dict)
+    proxies: tuple[str, ...] = ()
+    secret: str | None = field(default=None, repr=False)
+    header: str = "Client-Cert"
+    secret_header: str = "X-Proxy-Secret"
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether the header has the certificate, not its subject alone."""
+        return self.header.lower() == "client-cert"
+
+
+@dataclass(frozen=True, kw_only=True)
 class IdentityConfig:
     """Who may ask. ``methods`` say who asks, in this order; without any nobody is asked, and the service listens on
     loopback only. ``anonymous``: whoever sends no credentials is served all the same, also beyond loopback. A token
@@ -83,14 +120,67 @@ class IdentityConfig:
     wrong_seconds: float = field(default=5.0, metadata={"most": 60})
     jwt: JwtConfig | None = None
     signatures: SignaturesConfig | None = None
+    certificate: CertificateConfig = CertificateConfig()
 
 
-def read(values: dict[str, Any], base: Path) -> IdentityConfig:
-    """``[identity]`` with ``[identity.jwt]`` and ``[identity.signatures]``."""
-    jwt = _jwt(values.pop("jwt"), base) if "jwt" in values else None
-    signatures = _signatures(values.pop("signatures"), base) if "signatures" in values else None
-    identity: IdentityConfig = section(IdentityConfig, "identity", values, base, jwt=jwt, signatures=signatures)
+def read(
+    values: dict[str, Any], base: Path, environment: Mapping[str, str], asks_for_certificates: bool
+) -> IdentityConfig:
+    """``[identity]`` with the sections of its methods. ``asks_for_certificates``: connections have them."""
+    sections = {
+        "jwt": _jwt(values.pop("jwt"), base) if "jwt" in values else None,
+        "signatures": _signatures(values.pop("signatures"), base) if "signatures" in values else None,
+        "certificate": _certificate(values.pop("certificate", {}), base, environment),
+    }
+    identity: IdentityConfig = section(IdentityConfig, "identity", values, base, **sections)
+    if "certificate" in identity.methods and not asks_for_certificates and not identity.certificate.proxies:
+        raise ConfigurationError(
+            'identity.methods has "certificate", but nobody asks clients for one.',
+            hint="Set client_ca in [service.tls]; or, where a proxy asks for it, proxies and secret in "
+            "[identity.certificate].",
+        )
     return identity
+
+
+def _certificate(values: Any, base: Path, environment: Mapping[str, str]) -> CertificateConfig:
+    where = "identity.certificate"
+    subjects = values.get("subjects", {}) if isinstance(values, dict) else None
+    if not isinstance(subjects, dict) or not all(
+        isinstance(each, dict) and each.get("name") for each in subjects.values()
+    ):
+        hint = f'It looks like [{where}.subjects."CN=alice,O=Lab"] with name = "alice".'
+        raise ConfigurationError(f"[{where}] is a section; so is each of its subjects, which needs name.", hint=hint)
+    rest = {name: value for name, value in values.items() if name != "subjects"}
+    known = {
+        subject: section(SubjectConfig, f"{where}.subjects.{subject!r}", each, base, subject=subject)
+        for subject, each in subjects.items()
+    }
+    config: CertificateConfig = section(CertificateConfig, where, rest, base, subjects=known)
+    if config.name not in CERTIFICATE_NAMES:
+        raise ConfigurationError(f"{where}.name is one of {', '.join(CERTIFICATE_NAMES)}, not {config.name!r}.")
+    for each in (config.header, config.secret_header):
+        if not _HEADER.fullmatch(each):
+            raise ConfigurationError(f"{where}: {each!r} is no name of a header.")
+    for each in config.proxies:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError as error:
+            hint = 'It looks like proxies = ["10.0.0.7", "10.1.0.0/24"].'
+            raise ConfigurationError(f"{where}.proxies: {each!r} is no address and no network.", hint=hint) from error
+    if not config.proxies:
+        return config
+    if config.name not in ("dn", "cn") and not config.shows_all:
+        raise ConfigurationError(
+            f"{where}: the header {config.header!r} has the subject of a certificate, not its {config.name} name.",
+            hint='Set header = "Client-Cert", if the proxy can send that; or name = "dn" or "cn".',
+        )
+    value = None if config.secret is None else secret(config.secret, f"{where}.secret", environment, base)
+    if value is None or len(value) < _LEAST_SECRET or not (value.isascii() and value.isprintable()):
+        raise ConfigurationError(
+            f"{where}.secret must have {_LEAST_SECRET} characters or more: by it the service knows its proxies.",
+            hint='It looks like secret = "env:PROXY_SECRET". openssl rand -hex 32 makes one.',
+        )
+    return dataclasses.replace(config, secret=value)
 
 
 def _signatures(values: Any, base: Path) -> SignaturesConfig:

@@ -12,6 +12,7 @@ from dai.config import QuotasConfig, parse
 from dai.errors import ConfigurationError, QuotaError, UnauthenticatedError
 from dai.security import attempts as attempts_module
 from dai.security.attempts import ADDRESSES, FREE, WAITING, Attempts
+from dai.security.identity import Head
 from dai.security.identity.tokens import new
 from dai.service import quotas as quotas_module
 from dai.service.quotas import Quotas
@@ -234,7 +235,7 @@ def test_each_refusal_of_credentials_counts(serve: Serve) -> None:
     headers = [b"Bearer dai_a_b", b"Basic eDp5", b"Bearer x"]
     for value in headers:
         with pytest.raises(UnauthenticatedError):
-            asyncio.run(identification.caller({b"authorization": value}, "203.0.113.9"))
+            asyncio.run(identification.caller(Head([(b"authorization", value)], address="203.0.113.9")))
     with pytest.raises(UnauthenticatedError):
-        asyncio.run(identification.caller({}, "203.0.113.9"))
+        asyncio.run(identification.caller(Head([], address="203.0.113.9")))
     assert failed == ["203.0.113.9"] * len(headers)

@@ -134,7 +134,7 @@ class AccessMiddleware:
     async def _caller(self, scope: Scope, head: Head) -> Caller:
         if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
             raise RequestError("The request has several Authorization headers; it needs one at most.")
-        return await self.identification.caller(head, _address(scope))
+        return await self.identification.caller(head)
 
     def _note(self, scope: MutableMapping[str, Any], access: Access) -> None:
         """Metrics, one line in the log, and one record in the audit."""
@@ -205,7 +205,9 @@ class AccessMiddleware:
 
 def _head(scope: Scope) -> Head:
     query = b"?" + scope["query_string"] if scope["query_string"] else b""
-    return Head(scope["headers"], scope["method"], scope["scheme"], scope["raw_path"] + query)
+    target = scope["raw_path"] + query
+    chain = scope.get("extensions", {}).get("tls", {}).get("client_cert_chain", ())
+    return Head(scope["headers"], scope["method"], scope["scheme"], target, _address(scope), next(iter(chain), None))
 
 
 def _address(scope: MutableMapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from dai.api.problems import PROBLEM
 from dai.api.requests.head import HEAD_BYTES, head_too_large
+from dai.api.server.tls import extensions
 from dai.api.workers.member import Member
 from dai.errors import BusyError, DaiError
 
@@ -51,6 +52,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._extensions = extensions(transport)
         self.app = self._answer
         self._await_head()
 
@@ -78,6 +80,8 @@ class _Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._unparsed = 0
         super().on_message_begin()
+        if self._extensions:
+            cast(Any, self.scope)["extensions"] = self._extensions
 
     def on_headers_complete(self) -> None:
         self._unparsed = 0

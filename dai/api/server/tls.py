@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import ssl
+from typing import Any
 
 from dai.config import TlsConfig
 from dai.errors import ConfigurationError
@@ -13,6 +14,7 @@ from dai.errors import ConfigurationError
 log = logging.getLogger("dai.api")
 LOOK_SECONDS = 2.0
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_NUMBERS = {"TLSv1.2": 0x0303, "TLSv1.3": 0x0304}
 
 
 class Certificate:
@@ -62,6 +64,26 @@ class Certificate:
             if (state := self._state()) and state != self._seen:
                 self._seen = state
                 self.reload()
+
+
+def extensions(transport: asyncio.BaseTransport) -> dict[str, Any]:
+    """For the scope of the requests of a connection: the extension ``tls`` of ASGI, with the certificate that the
+    client has shown and that was verified; empty without TLS."""
+    connection = transport.get_extra_info("ssl_object")
+    if connection is None:
+        return {}
+    certificate = None
+    if connection.context.verify_mode != ssl.CERT_NONE:
+        certificate = connection.getpeercert(binary_form=True)
+    shown = {
+        "server_cert": None,
+        "client_cert_chain": [] if certificate is None else [ssl.DER_cert_to_PEM_cert(certificate)],
+        "client_cert_name": None,
+        "client_cert_error": None,
+        "tls_version": _NUMBERS.get(connection.version()),
+        "cipher_suite": None,
+    }
+    return {"tls": shown}
 
 
 def _no_password() -> bytes:

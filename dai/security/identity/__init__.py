@@ -1,16 +1,16 @@
-"""Who asks: each method of METHODS looks at the headers of a request and says whose they are.
+"""Who asks: each method of METHODS looks at the head of a request and says whose it is.
 
 A new method is a module here and a line in METHODS (or an entry point ``dai.identity``). It is made from the
-configuration, from where tokens are looked up and from what was seen, and has one coroutine, ``caller``: None where the
-headers are not for it, UnauthenticatedError where they are and do not hold. It runs on the event loop and must not
-block.
+configuration, from where tokens are looked up and from what was seen. It has one coroutine, ``caller``: None where the
+request has nothing for it, UnauthenticatedError where it has and that does not hold. It runs on the event loop and must
+not block. Its ``hint`` says what a caller has to send.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from dai.config import IdentityConfig
 from dai.errors import ConfigurationError, DeniedError, UnauthenticatedError
@@ -28,9 +28,12 @@ METHODS = Table(
         "token": "dai.security.identity.tokens:Tokens",
         "jwt": "dai.security.identity.jwt:JsonWebTokens",
         "signature": "dai.security.identity.signatures:Signatures",
+        "certificate": "dai.security.identity.certificates:Certificates",
     },
-    extras={"jwt": "identity", "signature": "identity"},
+    extras={"jwt": "identity", "signature": "identity", "certificate": "identity"},
 )
+MOST_NAME = 200
+BEARER = "Send a token: Authorization: Bearer …. In Python: dai.connect(…, token=…). Commands: DAI_TOKEN."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,11 @@ class Caller:
 ANONYMOUS = Caller()
 
 
+def is_name(text: str) -> bool:
+    """Whether a caller may have that name: it stands in logs, in the audit and in lists."""
+    return 0 < len(text) <= MOST_NAME and text.isprintable()
+
+
 @dataclass(frozen=True, slots=True)
 class StoredToken:
     """A bearer token as it is kept: ``digest`` is the SHA-256 of the token in hexadecimal digits. Times are seconds
@@ -85,8 +93,9 @@ LookUp = Callable[[str], Awaitable[StoredToken | None]]
 
 class Head(dict[bytes, bytes]):
     """The headers of a request by their names in lower case; all their ``lines``, and the ``target``, the path with the
-    query. A method that knows what the body must be sets its ``digests`` (none: empty), one that takes a request once
-    ``forget``, for a request that another worker looks at again."""
+    query. ``address``: where it comes from; ``certificate``: what the client has shown (PEM), verified. A method that
+    knows what the body must be sets its ``digests`` (none: empty), one that takes a request once ``forget``, for a
+    request that another worker looks at again."""
 
     def __init__(
         self,
@@ -94,14 +103,19 @@ class Head(dict[bytes, bytes]):
         method: str = "GET",
         scheme: str = "http",
         target: bytes = b"/",
+        address: str = "",
+        certificate: str | None = None,
     ) -> None:
         super().__init__(lines)
         self.lines, self.method, self.scheme, self.target = lines, method, scheme, target
+        self.address, self.certificate = address, certificate
         self.digests: Mapping[str, bytes] | None = None
         self.forget: Callable[[], None] | None = None
 
 
 class Method(Protocol):
+    hint: ClassVar[str]
+
     async def caller(self, head: Head, /) -> Caller | None: ...
 
 
@@ -124,8 +138,8 @@ class Identification:
         """Whether credentials are looked at."""
         return bool(self._methods)
 
-    async def caller(self, head: Head, address: str = "") -> Caller:
-        """UnauthenticatedError for nobody who is known, later the more often that came from the ``address``."""
+    async def caller(self, head: Head) -> Caller:
+        """UnauthenticatedError for nobody who is known, later the more often that came from the same address."""
         try:
             for method in self._methods:
                 if (caller := await method.caller(head)) is not None:
@@ -133,11 +147,11 @@ class Identification:
             if self._methods and (b"authorization" in head or b"signature-input" in head):
                 raise UnauthenticatedError("These credentials are of no kind that this service takes.")
         except UnauthenticatedError:
-            await self._attempts.failed(address)
+            await self._attempts.failed(head.address)
             raise
         if not self._anonymous:
+            hints = dict.fromkeys(getattr(method, "hint", "") for method in self._methods)
             raise UnauthenticatedError(
-                "This service serves known callers only.",
-                hint="Send a token: Authorization: Bearer …. In Python: dai.connect(…, token=…). Commands: DAI_TOKEN.",
+                "This service serves known callers only.", hint=" Or: ".join(filter(None, hints)) or None
             )
         return ANONYMOUS

@@ -17,7 +17,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import jwt
@@ -25,7 +25,7 @@ import jwt
 from dai.config import IdentityConfig
 from dai.config.identity import ASYMMETRIC, JwtConfig, is_safe
 from dai.errors import BusyError, ConfigurationError, UnauthenticatedError
-from dai.security.identity import Caller, Headers, LookUp
+from dai.security.identity import BEARER, Caller, Headers, LookUp, is_name
 from dai.security.identity.replay import Seen
 
 log = logging.getLogger("dai.security.jwt")
@@ -47,6 +47,8 @@ Keys = Mapping[tuple[str | None, str], jwt.PyJWK]
 
 
 class JsonWebTokens:
+    hint: ClassVar[str] = BEARER
+
     def __init__(self, config: IdentityConfig, look_up: LookUp, seen: Seen | None = None) -> None:
         """ConfigurationError without [identity.jwt], or for a file that holds no keys."""
         if config.jwt is None:
@@ -178,9 +180,7 @@ def _texts(claims: Mapping[str, Any], path: str) -> tuple[str, ...]:
     """A text, or a list of them, that can be told in a line."""
     value = _claim(claims, path) if path else None
     values = [value] if isinstance(value, str) else value or []
-    if not isinstance(values, list) or not all(
-        isinstance(each, str) and 0 < len(each) <= 200 and each.isprintable() for each in values
-    ):
+    if not isinstance(values, list) or not all(isinstance(each, str) and is_name(each) for each in values):
         raise UnauthenticatedError(f"The claim {path!r} of this token is no name and no list of names.")
     return tuple(values)
 

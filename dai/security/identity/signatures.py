@@ -13,7 +13,7 @@ import re
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import http_sf
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -61,6 +61,8 @@ class _Message:
 
 
 class Signatures:
+    hint: ClassVar[str] = "Sign the request (RFC 9421). In Python: dai.connect(…, signing_key=…, key_id=…)."
+
     def __init__(self, config: IdentityConfig, look_up: LookUp, seen: Seen | None = None) -> None:
         """ConfigurationError without keys, or for a file that holds none."""
         if config.signatures is None or not config.signatures.keys:

@@ -10,10 +10,11 @@ import hashlib
 import hmac
 import secrets
 import time
+from typing import ClassVar
 
 from dai.config import IdentityConfig
 from dai.errors import UnauthenticatedError
-from dai.security.identity import Caller, Headers, LookUp, StoredToken
+from dai.security.identity import BEARER, Caller, Headers, LookUp, StoredToken
 from dai.security.identity.replay import Seen
 
 MOST_KEPT = 10_000
@@ -40,6 +41,8 @@ def new(
 
 
 class Tokens:
+    hint: ClassVar[str] = BEARER
+
     def __init__(self, config: IdentityConfig, look_up: LookUp, seen: Seen | None = None) -> None:
         self._kept_seconds, self._look_up = config.kept_seconds, look_up
         self._known: dict[str, tuple[Caller, float, float]] = {}
