@@ -317,13 +317,21 @@ WAYS_OUT = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS_OUT)
-def test_a_style_sheet_reaches_no_file_and_no_address(way, listener, tmp_path):
+@pytest.mark.parametrize(
+    ("way", "schemes"), [(way, "file http") for way in WAYS_OUT] + [("document", "path ftp"), ("import", "path ftp")]
+)
+def test_a_style_sheet_reaches_no_file_and_no_address(way, schemes, listener, tmp_path):
     secret = tmp_path / "secret.xml"
     secret.write_text("<x>the secret</x>")
-    for address in (secret.as_uri(), str(secret), listener, listener.replace("http", "ftp")):
+    addresses = {
+        "file": secret.as_uri(),
+        "path": str(secret),
+        "http": listener,
+        "ftp": listener.replace("http", "ftp"),
+    }
+    for scheme in schemes.split():
         try:
-            assert b"secret<" not in transformed(WAYS_OUT[way].replace("{}", address))
+            assert b"secret<" not in transformed(WAYS_OUT[way].replace("{}", addresses[scheme]))
         except DataError as error:
             assert "the secret" not in str(error)  # noqa: PT017 - it may also come out empty
     assert [path.name for path in tmp_path.iterdir()] == ["secret.xml"]

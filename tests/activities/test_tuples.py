@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 import pytest
 
 from dai.drivers.duckdb import over
-from dai.drivers.duckdb.over import MEMORY_BYTES
 from dai.drivers.memory import Memory, Script
 from dai.errors import CancelledError, DataError, LimitError, ParameterError
 from dai.perform.activities.expressions import MOST_CHARACTERS, MOST_JOINED, expressions
@@ -285,9 +284,10 @@ def test_head_ends_the_statement_when_it_has_its_rows():
         assert driver.open_streams == 0
 
 
-def test_a_sort_spills():
+def test_a_sort_spills(monkeypatch):
     """Twice the memory that DuckDB may use."""
-    rows = 2 * MEMORY_BYTES // 128
+    monkeypatch.setattr(over, "MEMORY_BYTES", 32 << 20)
+    rows = 2 * over.MEMORY_BYTES // 128
     random = np.random.default_rng(1)
     keys = random.permutation(rows)
     texts = pa.py_buffer(random.bytes(120 * rows))

@@ -17,6 +17,7 @@ from dai.perform.activities import xml
 from dai.perform.parser import parse
 from dai.perform.pipeline import Running
 from dai.perform.xml import process, worker
+from dai.perform.xml.xupdate import XUpdate
 from dai.streams.cancellation import Cancellation
 from tests.collections import ALLY, BEE, PEOPLE, contents, musicians
 from tests.documents import environment, written
@@ -232,12 +233,11 @@ def test_a_reader_that_leaves_frees_everything(driver: Collections) -> None:
         assert not workers()
 
 
-def test_a_large_result_is_refused(driver: Collections, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_result_is_refused(driver: Collections) -> None:
     """The service would have it in memory."""
-    many(driver, 1, b"<a><b>" + b"x" * 60 + b"</b></a>")
-    monkeypatch.setattr(process, "MEMORY_BYTES", 4 << 30)
+    many(driver, 1, b"<a><b>" + b"x" * (8 << 20) + b"</b></a>")
     with pytest.raises(DataError, match="more than 64 MiB"):
-        blocks(statement("xPathStatement", GROWS, "many"), driver)
+        blocks(statement("xPathStatement", f"concat({', '.join('b' * 9)})", "many"), driver)
 
 
 def many(driver: Collections, count: int, document: bytes = b"<a><b>1</b></a>") -> None:
@@ -302,9 +302,12 @@ ITEM = "<a id='1'>x<b>1</b>y<b c='2'>2</b>z<!--k--></a>"
 def update(modifications: str, collection: str = "one", more: str = "") -> str:
     return (
         f'<xUpdateStatement name="u"><collection>{collection}</collection>{more}<expression>'
-        f'<xu:modifications version="1.0" {XUPDATE}>{modifications}</xu:modifications></expression>'
-        '<resultStream name="e"/></xUpdateStatement>'
+        f'{instructions(modifications)}</expression><resultStream name="e"/></xUpdateStatement>'
     )
+
+
+def instructions(modifications: str) -> str:
+    return f'<xu:modifications version="1.0" {XUPDATE}>{modifications}</xu:modifications>'
 
 
 @pytest.fixture
@@ -412,8 +415,21 @@ def updated(modifications: str, driver: Collections) -> tuple[int, str]:
         ('<xu:remove select="/x"/><xu:value-of select="/a"/>', 0, ITEM),
     ],
 )
-def test_xupdate(modifications: str, count: int, document: str, one: Collections) -> None:
-    assert updated(modifications, one) == (count, document if count == 0 else document.replace("'", '"'))
+def test_xupdate(modifications: str, count: int, document: str) -> None:
+    frames = list(XUpdate(instructions(modifications), {}).run(ITEM.encode()))
+    expected = [(worker.RESULT, str(count)), (worker.DOCUMENT, document.replace("'", '"'))] if count else []
+    assert [(kind, data.decode()) for kind, data in frames] == expected
+
+
+@pytest.mark.parametrize(
+    ("modifications", "count", "document"),
+    [
+        ('<xu:remove select="/a/b[1]"/>', 1, '<a id="1">xy<b c="2">2</b>z<!--k--></a>'),
+        ('<xu:remove select="/x"/>', 0, ITEM),
+    ],
+)
+def test_xupdate_of_a_collection(modifications: str, count: int, document: str, one: Collections) -> None:
+    assert updated(modifications, one) == (count, document)
 
 
 @pytest.mark.parametrize(
@@ -440,7 +456,21 @@ def test_xupdate(modifications: str, count: int, document: str, one: Collections
         ('<xu:append select="/a"><xu:element/></xu:append>', "element lacks the attribute 'name'"),
     ],
 )
-def test_xupdate_refuses(modifications: str, says: str, one: Collections) -> None:
+def test_xupdate_refuses(modifications: str, says: str) -> None:
+    with pytest.raises(worker.RefusedError, match=rf"(?s){says}"):
+        list(XUpdate(instructions(modifications), {}).run(ITEM.encode()))
+
+
+@pytest.mark.parametrize(
+    ("modifications", "says"),
+    [
+        ('<xu:remove select="/a["/>', "Invalid expression"),
+        ('<xu:remove select="$v"/>', "Undefined variable"),
+        ('<xu:append select="/a"><xu:element/></xu:append>', "element lacks the attribute 'name'"),
+        ('<xu:remove select="/a/b"/><xu:remove select="/a"/>', "root element.*cannot be removed"),
+    ],
+)
+def test_what_xupdate_refuses_changes_nothing(modifications: str, says: str, one: Collections) -> None:
     with pytest.raises(RequestError, match=rf"(?s){says}"):
         updated(modifications, one)
     assert contents(one, "one")["item"].decode() == ITEM

@@ -17,7 +17,7 @@ from examples.demo import data
 from examples.demo.load import load, main
 from examples.demo.tables import DATASETS, METADATA
 
-ROWS = 2_000
+ROWS = 500
 NAMES = tuple(DATASETS)
 ADAPTERS = {"postgresql:": "postgresql+psycopg:", "mariadb:": "mariadb+mysqldb:"}
 

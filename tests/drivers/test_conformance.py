@@ -218,17 +218,16 @@ def test_as_many_parameters_as_markers(driver: Driver) -> None:
 
 
 def test_more_parameters_than_16_bits_count_are_bound_or_refused(driver: Driver) -> None:
-    marks = ", ".join(["?"] * 65_536)
-    refused = 0
+    marks = ",".join("?" * 65_536)
+    refused = False
     try:
         assert table(driver, f"SELECT 1 AS one WHERE 1 IN ({marks})", *[1] * 65_536).num_rows == 1
     except RequestError:
-        refused += 1
-    try:
-        assert update(driver, f"DELETE FROM made WHERE n IN ({marks})", (1,) * 65_536) == 0
-    except RequestError:
-        refused += 1
-    assert refused == (2 if driver.dialect in ("postgres", "mysql") else 0)
+        refused = True
+    assert refused == (driver.dialect in ("postgres", "mysql"))
+    if refused:
+        with pytest.raises(RequestError):
+            update(driver, f"DELETE FROM made WHERE n IN ({marks})", (1,) * 65_536)
 
 
 def test_a_parameter_has_a_type_the_database_knows(driver: Driver) -> None:

@@ -84,7 +84,7 @@ def test_all_types_side_by_side_come_back(format: Format) -> None:
     comes_back(format, table.drop_columns(["control"]) if format.name in WITHOUT_CONTROLS else table)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(table=tables())
 @pytest.mark.parametrize("name", list(FORMATS))
 def test_any_table_comes_back(name: str, table: pa.Table) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dai.errors import DataError
@@ -26,6 +26,7 @@ def text_of(values: list[Any], type_: pa.DataType, precision: int | None = None)
 
 @pytest.mark.parametrize("type_", COLUMNS, ids=str)
 def test_round_trip(type_: pa.DataType) -> None:
+    @settings(max_examples=25)
     @given(columns(type_))
     def check(array: pa.Array) -> None:
         text = to_text(array, pa.field("x", type_))

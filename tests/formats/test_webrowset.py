@@ -47,7 +47,7 @@ def no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("type_", COLUMNS, ids=str)
 def test_round_trip_of_every_type(type_: pa.DataType, no_parser: None) -> None:
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=15)
     @given(columns(type_), st.sampled_from([None, 1, 2, 1000]))
     def check(array: pa.Array, blocksize: int | None) -> None:
         data = document(pa.table({"x": array, "y": array}), blocksize)

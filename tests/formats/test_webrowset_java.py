@@ -92,7 +92,7 @@ def test_every_type(tmp_path: Path) -> None:
 
 
 def test_many_ampersands(tmp_path: Path) -> None:
-    rows = 200_000
+    rows = 70_000  # the JDK expands 64,000 entities
     table = pa.table({"n": pa.array(range(rows), pa.int32()), "s": pa.array(["a & b"] * rows)})
     characters = sum(len(str(n)) for n in range(rows)) + rows * len("a & b")
     assert read(table, tmp_path / "many.xml", "--count") == [["rows", str(rows), str(characters)]]
