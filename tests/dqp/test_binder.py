@@ -394,14 +394,13 @@ def test_tpch_needs_no_block() -> None:
     catalog.close()
 
 
-@pytest.mark.parametrize("start", range(0, 200, 20))
-def test_generated_queries(start: int) -> None:
+def test_generated_queries() -> None:
     catalog = Catalog.of(
         Table(each.source, each.name, tuple(Column(name, each.type(name)) for name in each.columns))
         for each in GENERATED
     )
     with Oracle() as oracle:
-        for seed in range(start, start + 20):
+        for seed in range(100):
             sql = query(seed)
             try:
                 expected = oracle.connection.sql(sql).fetchall()

@@ -133,6 +133,7 @@ def test_the_parts_are_the_whole(keys: list[int | None], low: int, width: int, n
     assert sorted(rows, key=repr) == sorted(((each, each) for each in keys), key=repr)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=40), st.integers(2, 5))
 def test_groups_by_the_key_of_the_parts_are_whole(rows: list[tuple[int, int]], number: int) -> None:
     """A condition on them too; groups by another column have rows in several parts."""

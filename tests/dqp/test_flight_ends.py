@@ -239,18 +239,22 @@ def process(target, *arguments):
         ours.close()
 
 
-@pytest.mark.parametrize("fragment", ["endless", "blocked", "spilled"])
-def test_a_producer_that_is_killed_is_lost_and_nothing_stays(fragment, tmp_path, pool):
+@pytest.mark.server
+def test_a_producer_that_is_killed_is_lost_and_nothing_stays(tmp_path, pool):
     with process(_evaluator, str(tmp_path)) as (running, pipe):
         address = pipe.recv()
         assert health(address, timeout=60)["status"] == "ok"
-        stream = get(address, ticket(fragment, token="t"))
-        next(stream)
-        reader = pool.submit(list, stream) if fragment == "blocked" else None
+        streams = {each: get(address, ticket(each, token="t")) for each in ("endless", "blocked", "spilled")}
+        for each in streams.values():
+            next(each)
+        reader = pool.submit(list, streams.pop("blocked"))
         os.kill(running.pid, 9)
         running.join()
         with pytest.raises(EvaluatorLostError):
-            reader.result() if reader else list(stream)
+            reader.result()
+        for each in streams.values():
+            with pytest.raises(EvaluatorLostError):
+                list(each)
         with pytest.raises(EvaluatorLostError):
             get(address, ticket("endless", token="t"))
         with pytest.raises(EvaluatorLostError):
@@ -258,15 +262,16 @@ def test_a_producer_that_is_killed_is_lost_and_nothing_stays(fragment, tmp_path,
         assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("fragment", ["endless", "blocked"])
-def test_a_consumer_that_is_killed_frees_its_producer(fragment, tmp_path):
+@pytest.mark.server
+def test_a_consumer_that_is_killed_frees_its_producer(tmp_path):
     with process(_evaluator, str(tmp_path)) as (running, events):
         address = events.recv()
-        with process(_consumer, address, fragment) as (consumer, pipe):
-            assert pipe.recv() == "reads"
-            os.kill(consumer.pid, 9)
-            assert events.poll(20)
-            assert events.recv() == f"closed {fragment}"
+        for fragment in ("endless", "blocked"):
+            with process(_consumer, address, fragment) as (consumer, pipe):
+                assert pipe.recv() == "reads"
+                os.kill(consumer.pid, 9)
+                assert events.poll(20)
+                assert events.recv() == f"closed {fragment}"
         until(lambda: health(address, timeout=60)["readers"] == 0)
         events.send("end")
         running.join(20)

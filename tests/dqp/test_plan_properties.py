@@ -67,7 +67,10 @@ Case = tuple[Operator, list[Operator], Context]
 
 def planned(sql: str, catalog: Catalog) -> Case:
     """Raises DaiError for what is no query."""
-    bound = bind(sql, catalog).tree
+    return optimised(bind(sql, catalog).tree, catalog)
+
+
+def optimised(bound: Operator, catalog: Catalog) -> Case:
     context = Context(catalog, Estimator(), Names(identifiers(bound)), Options(pushdown="all"))
     context.learn(bound)
     before, tree = [bound], bound
@@ -190,15 +193,16 @@ def test_what_one_source_can_do_alone_is_one_statement(alias: str) -> None:
     """Tuples at hand (VALUES) are in no source: a query with them has to be joined with them here."""
     dialect = plans.DIALECTS[alias]
     actual, whole = [], 0
-    for seed in SEEDS:
+    for seed in SEEDS[:140]:
         sql = re.sub(r"\b(pg|maria|lite|duck)([._])(?=[a-z])", rf"{alias}\2", query(seed))
         try:
-            tree, before, context = planned(sql, described(alias))
+            bound = bind(sql, described(alias)).tree
         except DaiError:
             continue
-        leaves = [each for each in _everything(before[0]) if not each.inputs]
+        leaves = [each for each in _everything(bound) if not each.inputs]
         if not leaves or not all(isinstance(each, Scan) for each in leaves):
             continue
+        tree, before, context = optimised(bound, described(alias))
         if alone(tree):
             whole += 1
         elif any(refusal(each, dialect) is None for each in before):

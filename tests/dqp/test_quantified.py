@@ -20,6 +20,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def oracle(place: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(str(place), config={"enable_external_access": False}) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
 def lab(place: Path) -> Iterator[Lab]:
     with dqp.connect({"sources": {"duck": f"duckdb:///{place}"}}) as lab:
         yield lab
@@ -36,12 +42,11 @@ CONDITIONS = [
 
 
 @pytest.mark.parametrize("condition", [*CONDITIONS, "NULL = ANY([id, 2])", "NOT NULL > ANY([1, 2])", "NULL <= ANY([])"])
-def test_a_condition(condition: str, lab: Lab, place: Path) -> None:
-    with duckdb.connect(str(place), config={"enable_external_access": False}) as oracle:
-        for sql in (
-            f"SELECT id FROM duck.t WHERE {condition} ORDER BY id",
-            f"SELECT id, {condition} AS v FROM duck.t ORDER BY id",
-            f"SELECT p.s, q.id FROM {JOINED} WHERE {condition.replace('id', 'q.id')} ORDER BY ALL",
-        ):
-            expected = oracle.execute(sql.replace("duck.t", "t")).fetchall()
-            assert [tuple(each.values()) for each in lab.sql(sql).arrow().to_pylist()] == expected, sql
+def test_a_condition(condition: str, lab: Lab, oracle: duckdb.DuckDBPyConnection) -> None:
+    for sql in (
+        f"SELECT id FROM duck.t WHERE {condition} ORDER BY id",
+        f"SELECT id, {condition} AS v FROM duck.t ORDER BY id",
+        f"SELECT p.s, q.id FROM {JOINED} WHERE {condition.replace('id', 'q.id')} ORDER BY ALL",
+    ):
+        expected = oracle.execute(sql.replace("duck.t", "t")).fetchall()
+        assert [tuple(each.values()) for each in lab.sql(sql).arrow().to_pylist()] == expected, sql

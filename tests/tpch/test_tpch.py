@@ -1,6 +1,6 @@
 """The queries parse, are qualified without touching anything else, and find rows; what is loaded is what was made."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import duckdb
 import pyarrow as pa
@@ -8,7 +8,7 @@ import pytest
 
 from dai.drivers import driver_for
 from dai.streams.cancellation import Cancellation
-from tests.tpch import METADATA, PLACEMENTS, QUERIES, TABLES, load, qualified, tables
+from tests.tpch import METADATA, PLACEMENTS, QUERIES, TABLES, Placement, load, qualified, tables
 
 SMALLEST = 0.01
 
@@ -37,18 +37,30 @@ def test_only_names_of_tables_are_qualified() -> None:
     assert qualified(sql, {"nation": "pg"}) == sql.replace("from nation)", "from pg.nation)")
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_the_qualified_query_is_the_query(query: str, content: Mapping[str, pa.Table]) -> None:
-    with duckdb.connect() as connection:
-        connection.execute("CREATE SCHEMA one; CREATE SCHEMA two")
-        placement = {name: ("one", "two")[at % 2] for at, name in enumerate(TABLES)}
+TWO_SCHEMAS: Placement = {name: ("one", "two")[at % 2] for at, name in enumerate(TABLES)}
+
+
+@pytest.fixture(scope="module")
+def databases(content: Mapping[str, pa.Table]) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection]]:
+    """The tables in one schema, and in two."""
+    with duckdb.connect() as together, duckdb.connect() as apart:
+        apart.execute("CREATE SCHEMA one; CREATE SCHEMA two")
         for name, table in content.items():
-            connection.register("made", table)
-            connection.execute(f"CREATE TABLE {name} AS FROM made; CREATE TABLE {placement[name]}.{name} AS FROM made")
-        expected = connection.sql(QUERIES[query]).fetchall()
-        assert expected
-        connection.execute("".join(f"DROP TABLE {name};" for name in TABLES))
-        assert connection.sql(qualified(QUERIES[query], placement)).fetchall() == expected
+            for connection, at in ((together, name), (apart, f"{TWO_SCHEMAS[name]}.{name}")):
+                connection.register("made", table)
+                connection.execute(f"CREATE TABLE {at} AS FROM made")
+                connection.unregister("made")
+        yield together, apart
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_qualified_query_is_the_query(
+    query: str, databases: tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection]
+) -> None:
+    together, apart = databases
+    expected = together.sql(QUERIES[query]).fetchall()
+    assert expected
+    assert apart.sql(qualified(QUERIES[query], TWO_SCHEMAS)).fetchall() == expected
 
 
 def test_what_is_loaded_is_what_was_made(
