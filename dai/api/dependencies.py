@@ -24,11 +24,13 @@ async def _service(request: Request) -> Service:
 
 
 def resource_of(request: Request, name: str) -> Resource:
-    """NotFoundError for a resource that is not there, DeniedError for one that the caller may not ask."""
+    """As the caller sees it. NotFoundError for one that is not there, DeniedError for one that the caller may not ask."""
     service: Service = request.app.state.service
     resource = service.resources.named(name)
     access: Access = request.state.access
     resource.policy.check("read", access.caller, "read")
+    resource = resource.of(access.caller)
+    access.database_user = resource.database_user
     return resource
 
 

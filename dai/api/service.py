@@ -101,7 +101,7 @@ class Service:
             self.results,
             self.sessions,
             limits,
-            lambda name: self.resources.named(name).driver,
+            lambda job: self.resources.named(job.resource).by(job.database_user).driver,
             self.scratch,
             lambda name: self.resources.named(name).config,
             taken=self._tally("jobs"),
@@ -164,6 +164,7 @@ class Service:
         while not self._stop.wait(REAP_SESSIONS):
             try:
                 self.sessions.reap()
+                self.resources.tidy()
                 if time.monotonic() >= jobs_due:
                     self.store.check()
                     self.jobs.reap()
@@ -175,8 +176,9 @@ class Service:
                 log.error("reaping failed", exc_info=error)
 
     async def alive(self, resource: Resource) -> bool:
-        """As ``Driver.alive``; who asks while it is being asked waits for the same answer."""
-        return await asyncio.shield(self._once(resource.driver.alive, ALIVE_SECONDS))
+        """As ``Driver.alive``; who asks while it is being asked waits for the same answer. The service asks by its own
+        right: one thread for each resource, however many database users."""
+        return await asyncio.shield(self._once(self.resources[resource.name].driver.alive, ALIVE_SECONDS))
 
     async def check(self, resource: Resource) -> None:
         """As ``Driver.check``, and DatabaseUnavailableError after ALIVE_SECONDS; shared as the answer of ``alive``."""

@@ -109,11 +109,16 @@ def run_check(arguments: argparse.Namespace) -> int:
         for place, origin in secrets.items():
             print(f"  secret {place}: from {origin}")
         for name, resource in resources.items():
-            for driver in (resource.driver, *resource.driver.replicas):
-                try:
-                    seconds = driver.check()
-                    print(f"  {name}: {driver.product()}, answers in {seconds * 1000:.1f} ms")
-                except DaiError as error:
-                    failed += 1
-                    print(f"  {name}: " + str(error).replace("\n", "\n    "))
+            for seen in (resource, *resource.by_each_user()):
+                who = f"{name} as {seen.database_user}" if seen is not resource else name
+                for driver in (seen.driver, *seen.driver.replicas):
+                    try:
+                        seconds = driver.check()
+                        print(f"  {who}: {driver.product()}, answers in {seconds * 1000:.1f} ms")
+                    except DaiError as error:
+                        failed += 1
+                        print(f"  {who}: " + str(error).replace("\n", "\n    "))
+            if resource.users is not None and not resource.users.map.users:
+                failed += 1
+                print(f"  {name}: its role map has no entry for it, so nobody may ask it.")
     return FAILED if failed else OK

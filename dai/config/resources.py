@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 
 from dai.config.values import POSITIVE, database_url, secret, section
 from dai.errors import ConfigurationError
+
+_WITH_USERS = frozenset({"postgresql", "mariadb", "mysql"})
+"""Kinds of databases in which a role map finds users."""
+_USER_OPTIONS = frozenset({"user", "password"})
+"""Of libpq, which takes them before those that stand in front of the host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +25,8 @@ class PolicyConfig:
     ``anonymous``. ``load``, ``statistics`` and ``deliver`` are as ``read`` where they are not said. ``activities``: the
     elements that documents may have; empty: all.
 
-    ``rows``, ``bytes``, ``seconds`` (also of a job) and ``urls``, ``directory`` stand in the place of those of
-    ``[limits]`` and ``[delivery]``.
+    ``rows``, ``bytes``, ``seconds`` (also of a job), ``jobs`` (``resource_jobs``) and ``urls``, ``directory`` stand in
+    the place of those of ``[limits]`` and ``[delivery]``.
     """
 
     read: tuple[str, ...] = ("*", "anonymous")
@@ -33,6 +38,7 @@ class PolicyConfig:
     rows: int | None = None
     bytes: int | None = None
     seconds: float | None = None
+    jobs: int | None = None
     urls: tuple[str, ...] | None = None
     directory: Path | None = None
 
@@ -42,7 +48,8 @@ class ResourceConfig:
     """A data resource: ``url`` (an SQL database), ``collections`` (XML documents) or ``directory`` (files).
 
     ``collections``: the database that stores them, a file of SQLite or a URL of SQLite or PostgreSQL. ``replicas``:
-    URLs of databases with the same data, for sqlResilient; a ``password`` is that of all.
+    URLs of databases with the same data, for sqlResilient; a ``password`` is that of all. ``roles``: a file that says
+    which user of the database a caller is; its passwords may refer to the ``environment``.
     ``url`` holds the password once ``password`` was resolved: it is never printed.
     """
 
@@ -59,6 +66,7 @@ class ResourceConfig:
     connect_wait: float = field(default=10.0, metadata={"most": 1_000_000})
     read_sockets: bool = True
     policy: PolicyConfig | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -114,11 +122,14 @@ def resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[
     where = f"resources.{name}"
     value, policy = dict(value), policy_of(value, where, base)
     value.pop("policy", None)
-    resource: ResourceConfig = section(ResourceConfig, where, value, base, name=name, policy=policy)
+    fixed = {"name": name, "policy": policy, "environment": environment}
+    resource: ResourceConfig = section(ResourceConfig, where, value, base, **fixed)
     kinds = [kind for kind in ("url", "collections", "directory") if getattr(resource, kind) is not None]
     if len(kinds) != 1:
         what = " and ".join(kinds) or "none of them"
         raise ConfigurationError(f"[{where}] needs one of url, collections and directory, but has {what}.")
+    if resource.roles is not None and resource.url is None:
+        raise ConfigurationError(f"{where}.roles is for a database (url).", hint="Remove it.")
     password = None
     if resource.password is not None:
         password = secret(resource.password, f"{where}.password", environment, base)
@@ -143,4 +154,19 @@ def resource(name: str, value: dict[str, Any], base: Path, environment: Mapping[
         replica = secret(each, f"{where}.replicas", environment, base)
         replicas.append(database_url(replica, f"{where}.replicas", base, password))
     database = database_url(database, f"{where}.url", base, password)
+    if resource.roles is not None:
+        for each in (database, *replicas):
+            _check_users(make_url(each), f"{where}.roles")
     return dataclasses.replace(resource, url=database, replicas=tuple(replicas), password=None)
+
+
+def _check_users(url: URL, where: str) -> None:
+    """ConfigurationError where the user of a connection is not the one in the URL."""
+    if url.get_backend_name() not in _WITH_USERS:
+        hint = f"These have them: {', '.join(sorted(_WITH_USERS))}."
+        raise ConfigurationError(f"{where}: {url.get_backend_name()!r} has no users to map callers to.", hint=hint)
+    for option in sorted(_USER_OPTIONS & url.query.keys()):
+        raise ConfigurationError(
+            f"{where}: the option {option!r} of the URL would stand in the place of every user of the map.",
+            hint="Remove it; the user of the URL stands before the host.",
+        )

@@ -62,22 +62,21 @@ def service(values: Mapping[str, Any], base: Path) -> ServiceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitsConfig:
-    """What one service does at most; 0 means no limit for ``rows``, ``bytes``, ``seconds``, ``execution_seconds`` and
-    ``result_bytes``.
+    """What one service does at most; 0 means no limit for ``rows``, ``bytes``, ``seconds``, ``execution_seconds``,
+    ``resource_jobs`` and ``result_bytes``.
 
     ``concurrent`` requests run at once, ``queue`` more wait, at most ``queue_seconds``; ``jobs`` jobs run at once,
-    ``job_queue`` more wait. ``rows`` and ``bytes`` are those of one synchronous answer (before compression), or of all
-    that one job keeps; streams that clients pull are not counted. A synchronous request may take ``seconds``, a job
-    ``execution_seconds`` from when it leaves the queue. The head of a request must arrive within ``receive_seconds``,
-    and so must each MiB of its body. ``document_bytes``,
+    ``job_queue`` more wait; of one resource ``resource_jobs`` run or wait. ``rows`` and ``bytes`` are those of one
+    synchronous answer (before compression), or of all that one job keeps; streams that clients pull are not counted. A
+    synchronous request may take ``seconds``, a job ``execution_seconds`` from when it leaves the queue. The head of a
+    request must arrive within ``receive_seconds``, and so must each MiB of its body. ``document_bytes``,
     ``document_depth`` and ``activities`` bound a perform document, ``table_bytes`` the tables that a query brings
-    along. A client asks for at most ``block_rows`` rows a
-    block, and pushes at most ``block_bytes`` a block; blocks wait in at most ``session_bytes`` of one session and
-    ``sessions_bytes`` of all. What an activity decompresses has at most ``unpacked_bytes``, a document
-    or a style sheet that xslTransform reads ``transform_bytes``; all style sheets of one document take at most
-    ``transform_seconds`` of processor time. The waiting times that one document asks for (Sleep, the timeout of
-    sqlResilient) are ``wait_seconds`` together. ``session_seconds`` after its last use a session ends,
-    ``job_seconds`` after its creation a job is destroyed. ``result_bytes`` is for all kept results together.
+    along. A client asks for at most ``block_rows`` rows a block, and pushes at most ``block_bytes`` a block; blocks
+    wait in at most ``session_bytes`` of one session and ``sessions_bytes`` of all. What an activity decompresses has at
+    most ``unpacked_bytes``, a document or a style sheet that xslTransform reads ``transform_bytes``; all style sheets
+    of one document take at most ``transform_seconds`` of processor time. The waiting times that one document asks for
+    (Sleep, the timeout of sqlResilient) are ``wait_seconds`` together. ``session_seconds`` after its last use a session
+    ends, ``job_seconds`` after its creation a job is destroyed. ``result_bytes`` is for all kept results together.
     """
 
     concurrent: int = field(default=16, metadata=POSITIVE)
@@ -106,3 +105,4 @@ class LimitsConfig:
     session_seconds: float = field(default=600.0, metadata=POSITIVE)
     job_seconds: float = field(default=7 * 86400.0, metadata=POSITIVE)
     result_bytes: int = 16 << 30
+    resource_jobs: int = 0

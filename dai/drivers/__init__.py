@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 
+from dai.drivers.connections.pool import Limit
 from dai.drivers.published import Published
 from dai.drivers.sql.syntax import STANDARD, Syntax
 from dai.plugins import Table
@@ -47,7 +48,8 @@ class DriverOptions:
     """``pool_size``: connections at most; ``pool_wait``: seconds to wait for one before BusyError; ``connect_wait``:
     seconds to wait for the database before DatabaseUnavailableError; ``batch_bytes``: about how large a fetched
     batch may be; ``idle``: seconds after which an unused connection is checked again before use. ``read_sockets``: many
-    rows are read from the sockets of libpq and libmariadb, past these libraries, which is faster; else by them."""
+    rows are read from the sockets of libpq and libmariadb, past these libraries, which is faster; else by them.
+    ``within``: the limit of all users of the same database together."""
 
     pool_size: int = 16
     pool_wait: float = 30.0
@@ -55,6 +57,7 @@ class DriverOptions:
     batch_bytes: int = 8 << 20
     idle: float = 30.0
     read_sockets: bool = True
+    within: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)

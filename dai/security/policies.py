@@ -110,6 +110,8 @@ def narrowed(config: Config, policy: PolicyConfig | None) -> Config:
     for each in ("rows", "bytes"):
         if (most := getattr(policy, each)) is not None:
             limits = dataclasses.replace(limits, **{each: most})
+    if policy.jobs is not None:
+        limits = dataclasses.replace(limits, resource_jobs=policy.jobs)
     if policy.urls is not None:
         delivery = dataclasses.replace(delivery, urls=policy.urls)
     if policy.directory is not None:

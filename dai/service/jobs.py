@@ -129,7 +129,7 @@ class Jobs:
         results: Results,
         sessions: Sessions,
         limits: LimitsConfig,
-        driver_of: Callable[[str], Driver],
+        driver_of: Callable[[Job], Driver],
         scratch: Path | None = None,
         config_of: Callable[[str], Config] | None = None,
         *,
@@ -160,10 +160,11 @@ class Jobs:
         *,
         blocksize: int | None = None,
         owner: str | None = None,
+        database_user: str | None = None,
         pending: bool = False,
     ) -> Job:
         """Creates a job; ``kind`` is ``perform`` or ``query`` and says what ``request`` is. Queues it unless
-        ``pending``. Raises BusyError if the queue is full."""
+        ``pending``. Raises BusyError if the queue is full, or the resource has as many jobs as it may have."""
         now = time.time()
         job = Job(
             id=self.sessions.identities.new(),
@@ -176,6 +177,7 @@ class Jobs:
             destruction=now + self.limits.job_seconds,
             session=session.id if session is not None and (session.explicit or not pending) else None,
             owner=owner,
+            database_user=database_user,
             blocksize=blocksize,
             activities=[report_values(Report(each.name, each.element)) for each in perform.activities],
         )
@@ -358,6 +360,15 @@ class Jobs:
                 self._taken.add(-1)
                 self._release(live)
 
+        most = self._config_of(job.resource).limits.resource_jobs
+        # it counts itself: of two that come at once in two processes both may be refused, but never both taken
+        if most and self.store.active(job.resource) > most:
+            raise BusyError(
+                f"The resource {job.resource!r} has the {most:,} jobs already that may be queued or run "
+                "(limits.resource_jobs, policy.jobs).",
+                hint="Try again when one has ended.",
+                retry_after=30,
+            )
         if not self._taken.take(1, self._most()):
             raise self._full()
         try:
@@ -453,6 +464,7 @@ class Jobs:
             job=job.id,
             caller=job.owner,
             resource=job.resource,
+            database_user=job.database_user,
             document=digest(job.request),
             phase=phase,
             outcome=error.code if error is not None else "ok",
@@ -479,7 +491,7 @@ class Jobs:
             timer.cancel()
 
     def _environment(self, job: Job, live: _Live) -> Environment:
-        driver = self._driver_of(job.resource)
+        driver = self._driver_of(job)
         return Environment(
             driver, live.session, live.cancellation, job.blocksize, self._scratch, self._config_of(job.resource)
         )

@@ -6,9 +6,11 @@ import dataclasses
 import hashlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy.engine import make_url
@@ -16,12 +18,17 @@ from sqlalchemy.engine import make_url
 from dai.config import Config, PolicyConfig, ResourceConfig
 from dai.drivers import Driver, DriverOptions, driver_for
 from dai.drivers.collections.driver import Collections
+from dai.drivers.connections.pool import Limit
 from dai.drivers.directory.driver import Directory
-from dai.errors import ConfigurationError, DaiError, MissingDependencyError, NotFoundError
+from dai.errors import ConfigurationError, DaiError, DeniedError, MissingDependencyError, NotFoundError
 from dai.perform.activity import ACTIVITIES, ANY
 from dai.plugins import Table, nearest
+from dai.security.identity import Caller
 from dai.security.policies import Policy, narrowed, policy_for
+from dai.security.roles import DatabaseUser, RoleMap
 
+IDLE_SECONDS = 60.0
+"""After which an unused connection of a database user of a role map is closed."""
 SCHEMA_SECONDS = 30.0
 """Seconds that a reflected schema counts as current."""
 VIRTUAL = Table("virtual resource", "dai.virtual", {})
@@ -42,7 +49,8 @@ class Schema:
 
 
 class Resource:
-    """One resource. Its driver connects when it is first used. ``config``: as it holds for this resource."""
+    """One resource, as one database user sees it. Its driver connects when it is first used. ``config``: as it holds
+    for this resource. ``users``: where a role map says who the database users are."""
 
     def __init__(
         self,
@@ -51,14 +59,35 @@ class Resource:
         kind: str = "database",
         description: str | None = None,
         database_user: str | None = None,
+        users: Users | None = None,
         *,
         policy: Policy | None = None,
         config: Config = Config(),
     ) -> None:
         self.name, self.driver, self.kind, self.description = name, driver, kind, description
         self.database_user, self.policy, self.config = database_user, policy or Policy(name), config
+        self.users = users
         self._lock = threading.Lock()
         self._schemas: dict[str, Schema] = {}
+
+    def of(self, caller: Caller) -> Resource:
+        """As the caller's database user sees it. DeniedError where the role map has none."""
+        return self if self.users is None else self.users.seen_by(self.users.map.user_of(caller), self)
+
+    def by(self, database_user: str | None) -> Resource:
+        """As the database user of a job sees it. DeniedError where the role map has it no more."""
+        return self if self.users is None else self.users.seen_by(self.users.map.named(database_user), self)
+
+    def by_each_user(self) -> Iterator[Resource]:
+        """As each user of the role map sees it."""
+        for name in self.users.map.users if self.users is not None else ():
+            yield self.by(name)
+
+    def close(self) -> None:
+        if self.users is not None:
+            self.users.close()
+        for driver in (self.driver, *self.driver.replicas):
+            driver.close()
 
     def properties(self, answers: bool = True) -> dict[str, Any]:
         """The description for clients. While the database is down, ``product`` is None and ``available`` is false. If
@@ -106,16 +135,49 @@ class Resource:
             return schema
 
 
+class Users:
+    """The database users of a resource with a role map, the file ``roles``. They share nothing that comes from the
+    database: each has a resource of its own, with a driver, its connections and all that it learns, and with the
+    schema. ``limits`` are those of all their connections together, one for each database. What documents have published
+    is everybody's."""
+
+    def __init__(self, config: ResourceConfig, roles: Path) -> None:
+        self.map = RoleMap(config.name, roles, config.environment)
+        self.limits = tuple(Limit(config.pool_size, config.pool_wait) for _ in (config.url, *config.replicas))
+        self._config = config
+        self._lock = threading.Lock()
+        self._resources: dict[DatabaseUser, Resource] = {}
+
+    def seen_by(self, user: DatabaseUser, resource: Resource) -> Resource:
+        with self._lock:
+            if (known := self._resources.get(user)) is None:
+                driver = _driver(self._config, self.limits, user)
+                driver.published = resource.driver.published
+                described = resource.name, driver, resource.kind, resource.description, user.name
+                known = self._resources[user] = Resource(*described, policy=resource.policy, config=resource.config)
+            return known
+
+    def tidy(self) -> None:
+        """Follows the map, and closes connections that nobody uses. What former users still run is stopped."""
+        for limit in self.limits:
+            limit.close_idle(IDLE_SECONDS)
+        if self.map.follow():
+            self._close(set(self.map.users.values()))
+
+    def close(self) -> None:
+        self._close(set())
+
+    def _close(self, but: Set[DatabaseUser]) -> None:
+        with self._lock:
+            gone = [self._resources.pop(user) for user in self._resources.keys() - but]
+        for each in gone:
+            each.close()
+
+
 class Resources(Mapping[str, Resource]):
     """All resources of the service. Raises ConfigurationError for a resource that it cannot serve."""
 
     def __init__(self, config: Config) -> None:
-        for each in config.resources.values():
-            if each.roles is not None:
-                raise ConfigurationError(
-                    f"resources.{each.name}.roles: this version has no roles and would serve everybody alike.",
-                    hint="Remove it, and let the database user of the url see only what everybody may.",
-                )
         for name in config.federations:
             if "federations" not in VIRTUAL:
                 raise ConfigurationError(
@@ -131,7 +193,9 @@ class Resources(Mapping[str, Resource]):
         try:
             for name, each in config.resources.items():
                 user = make_url(each.url).username if each.url is not None else None
-                self._add(config, each.policy, name, _driver(each), each.kind, each.description, user)
+                users = Users(each, each.roles) if each.roles is not None else None
+                driver = _driver(each, users.limits if users is not None else ())
+                self._add(config, each.policy, name, driver, each.kind, each.description, user, users)
             for name, federation in config.federations.items():
                 driver = VIRTUAL["federations"](federation, lambda wanted: self.named(wanted).driver)
                 self._add(config, federation.policy, name, driver, "federation")
@@ -154,6 +218,19 @@ class Resources(Mapping[str, Resource]):
             config=narrowed(config, policy),
         )
 
+    def seen_by(self, caller: Caller) -> Iterator[Resource]:
+        """Those that the caller may read, each as the caller's database user sees it."""
+        for resource in self._all.values():
+            if resource.policy.may_read(caller):
+                with suppress(DeniedError):
+                    yield resource.of(caller)
+
+    def tidy(self) -> None:
+        """To be called regularly."""
+        for resource in self._all.values():
+            if resource.users is not None:
+                resource.users.tidy()
+
     def __getitem__(self, name: str) -> Resource:
         return self._all[name]
 
@@ -173,15 +250,15 @@ class Resources(Mapping[str, Resource]):
 
     def close(self) -> None:
         for resource in reversed(self._all.values()):
-            for driver in (resource.driver, *resource.driver.replicas):
-                driver.close()
+            resource.close()
 
 
-def _driver(config: ResourceConfig) -> Driver:
+def _driver(config: ResourceConfig, limits: Sequence[Limit | None] = (), user: DatabaseUser | None = None) -> Driver:
+    """Of the database user, who has half of the connections at most; None: of the user of the URL."""
     if config.directory is not None:
         return Directory(config.directory)
     options = DriverOptions(
-        pool_size=config.pool_size,
+        pool_size=config.pool_size if user is None else (config.pool_size + 1) // 2,
         pool_wait=config.pool_wait,
         connect_wait=config.connect_wait,
         read_sockets=config.read_sockets,
@@ -189,6 +266,14 @@ def _driver(config: ResourceConfig) -> Driver:
     if config.collections is not None:
         return Collections.connect(config.collections, options)
     assert config.url is not None
-    driver = driver_for(config.url, options)
-    driver.replicas = tuple(driver_for(url, options) for url in config.replicas)
+    driver, *replicas = (
+        driver_for(url if user is None else _as(url, user), dataclasses.replace(options, within=limit))
+        for url, limit in zip_longest((config.url, *config.replicas), limits)
+    )
+    driver.replicas = tuple(replicas)
     return driver
+
+
+def _as(url: str, user: DatabaseUser) -> str:
+    """The URL for another user. Without a password it has an empty one: that of the URL is the other user's."""
+    return make_url(url).set(username=user.name, password=user.password or "").render_as_string(hide_password=False)

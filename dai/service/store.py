@@ -39,6 +39,7 @@ _jobs = sa.Table(
     sa.Column("resource", sa.String(200), nullable=False),
     sa.Column("session", sa.String(64)),
     sa.Column("owner", sa.String(400)),
+    sa.Column("database_user", sa.String(400)),
     sa.Column("phase", sa.String(16), nullable=False),
     sa.Column("kind", sa.String(16), nullable=False),
     # MariaDB has types by their sizes
@@ -108,6 +109,7 @@ class Job:
     destruction: float
     session: str | None = None
     owner: str | None = None
+    database_user: str | None = None
     blocksize: int | None = None
     started: float | None = None
     ended: float | None = None
@@ -289,6 +291,12 @@ class Store:
         """How many jobs the owner has that have not ended."""
         ended = ("COMPLETED", "ERROR", "ABORTED")
         query = sa.select(sa.func.count()).where(self._own(), _owned(owner), _jobs.c.phase.not_in(ended))
+        return int(self._run(query)[0][0])
+
+    def active(self, resource: str) -> int:
+        """How many jobs of the resource are queued or run."""
+        phase = _jobs.c.phase.in_(("QUEUED", "EXECUTING"))
+        query = sa.select(sa.func.count()).where(self._own(), _jobs.c.resource == resource, phase)
         return int(self._run(query)[0][0])
 
     def result_bytes(self, owner: str) -> int:

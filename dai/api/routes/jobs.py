@@ -25,6 +25,7 @@ from dai.api.service import Service
 from dai.errors import (
     ConflictError,
     DataError,
+    DeniedError,
     EncodingError,
     GoneError,
     InternalError,
@@ -241,9 +242,15 @@ async def post_phase(service: TheService, caller: TheCaller, job: Text, body: Th
     await _control(service, service.jobs.get, job, caller)
 
     def allowed(known: Job, perform: Perform) -> None:
-        """The policy may be another than when the job was made."""
+        """The policy and the role map may be others than when the job was made."""
         resource = service.resources.named(known.resource)
         resource.policy.check("read", caller, "read")
+        seen = resource.of(caller) if (known.owner or "") == caller.name else resource.by(known.database_user)
+        if resource.users is not None and seen.database_user != known.database_user:
+            raise DeniedError(
+                f"Since the job was made the role map of the resource {resource.name!r} has another user for you.",
+                hint="Send the document again.",
+            )
         resource.policy.check_document(perform.activities, caller, loads=resource.kind == "federation")
 
     if change.phase == "RUN":

@@ -168,7 +168,7 @@ async def post_query(
     limits = target.config.limits
     data = await Body(request).read(QUERY_BYTES + limits.table_bytes * 4 // 3)
     if service.audit.on:
-        access.document, access.database_user = digest(data), target.database_user
+        access.document = digest(data)
 
     def prepared() -> Perform:
         tables = tables_of({"tables": statement.tables}, limits.table_bytes)
@@ -198,7 +198,7 @@ async def post_query(
         coding=coding,
         replace_invalid=options.invalid_characters == "replace",
         turns=service.turns,
-        statement=Small.key(target.name, statement.sql.encode(errors="replace")),
+        statement=Small.key((target.name, target.database_user), statement.sql.encode(errors="replace")),
     )
     return WorkAnswer(request, work, session if session.explicit else None)
 
@@ -246,7 +246,7 @@ async def post_perform(
     limits = resource.config.limits
     data = await Body(request).read(limits.document_bytes)
     if service.audit.on:
-        access.document, access.database_user = digest(data), resource.database_user
+        access.document = digest(data)
     bounds, blocksize = document_limits(limits), block_rows(options.blocksize, limits.block_rows)
     dialect = next((each for each in DIALECTS if each.namespace.encode() in data[:4096]), GDS)
     request.state.dialect = dialect
@@ -283,7 +283,7 @@ async def post_perform(
         coding=negotiate(listed(request, "accept-encoding")),
         awaited=awaited,
         turns=service.turns,
-        statement=Small.key(resource.name, data),
+        statement=Small.key((resource.name, resource.database_user), data),
     )
     return WorkAnswer(request, work, session)
 
@@ -389,6 +389,7 @@ async def _job(
             *(resource.name, kind, body, perform, session),
             blocksize=blocksize,
             owner=access.caller.name or None,
+            database_user=resource.database_user,
             pending=pending,
         )
 

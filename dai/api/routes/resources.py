@@ -87,7 +87,7 @@ async def _listed(service: Service, resource: Resource) -> dict[str, Any]:
 @router.get("", summary="The data resources", response_model=ResourceList, responses=answers())
 async def list_resources(service: TheService, caller: TheCaller) -> Response:
     """Those that the caller may ask."""
-    asked = [_listed(service, each) for each in service.resources.values() if each.policy.may_read(caller)]
+    asked = [_listed(service, each) for each in service.resources.seen_by(caller)]
     return JSONAnswer({"resources": await asyncio.gather(*asked)})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
+from collections.abc import Hashable
 from itertools import count
 
 OLDEST_EVERY = 4
@@ -66,7 +67,7 @@ class Small:
         self._known: OrderedDict[int, bool] = OrderedDict()
 
     @staticmethod
-    def key(resource: str, statement: bytes) -> int | None:
+    def key(resource: Hashable, statement: bytes) -> int | None:
         """None for a statement that is too long to be looked at."""
         return hash((resource, _LITERAL.sub(b"?", statement))) if len(statement) <= _MOST_BYTES else None
 

@@ -3,7 +3,9 @@
 A ``Pool`` opens connections when they are asked for, up to its ``Limit``; whoever finds none free waits its turn, and
 gives up with BusyError. There is no thread behind it: a connection that lay idle for long is checked when it is next
 asked for, and a broken one is replaced then. Several pools may share one limit (two libraries that talk to the same
-database): a pool that finds the limit reached closes what lies idle in another.
+database): a pool that finds the limit reached closes what lies idle in another. Several limits may stand ``within`` one
+(users of the same database): each has its own size, the sum is that of the common one, and whoever holds the fewest
+connections is served first.
 """
 
 from __future__ import annotations
@@ -26,28 +28,63 @@ C = TypeVar("C")
 class Limit:
     """``size`` connections at most, over all pools that share it; ``wait`` seconds for one to come free."""
 
-    def __init__(self, size: int, wait: float) -> None:
-        self.size, self.wait = size, wait
+    def __init__(self, size: int, wait: float, within: Limit | None = None) -> None:
+        self.size, self.wait, self.within = size, wait, within
         self.open = 0
         self.closed = False
         self.pools: list[Pool[Any]] = []
-        self.lock = threading.Lock()
-        self.queue: deque[Condition] = deque()
+        self.lock: threading.Lock = within.lock if within is not None else threading.Lock()
+        self.queue: deque[tuple[Condition, Limit]] = within.queue if within is not None else deque()
 
     @property
     def idle(self) -> int:
         return sum(len(pool.idle) for pool in self.pools)
 
     @property
+    def full(self) -> bool:
+        return self.open >= self.size
+
+    @property
     def free(self) -> bool:
-        return self.open < self.size or self.idle > 0
+        return (not self.full or self.idle > 0) and (self.within is None or self.within.free)
+
+    def add(self, pool: Pool[Any]) -> None:
+        self.pools.append(pool)
+        if self.within is not None:
+            self.within.add(pool)
+
+    def remove(self, pool: Pool[Any]) -> None:
+        self.pools.remove(pool)
+        if self.within is not None:
+            self.within.remove(pool)
+
+    def count(self, more: int) -> None:
+        self.open += more
+        if self.within is not None:
+            self.within.count(more)
+
+    def first(self) -> Condition | None:
+        """Whose turn it is: first come, first served, among those who have the fewest connections in use."""
+        waiting = [each for each in self.queue if each[1].free]
+        return min(waiting, key=lambda each: each[1].open - each[1].idle)[0] if waiting else None
 
     def wake_first(self) -> None:
-        """Called with the lock held, whenever a connection or a place may have come free: first come, first served."""
-        if self.queue and (self.free or self.closed):
-            self.queue[0].notify_all()
+        """Called with the lock held, whenever a connection or a place may have come free."""
+        for turn, limit in self.queue:
+            if limit.closed:
+                turn.notify_all()
+        if (first := self.first()) is not None:
+            first.notify_all()
+
+    def close_idle(self, seconds: float) -> None:
+        """Closes the connections that nobody has used for so long."""
+        for pool in list(self.pools):
+            pool.clear(seconds)
 
     def state(self) -> dict[str, int]:
+        """Of all that stand within the same limit."""
+        if self.within is not None:
+            return self.within.state()
         with self.lock:
             return {"open": self.open, "idle": self.idle, "limit": self.size}
 
@@ -76,7 +113,8 @@ class Pool(Generic[C]):
         self._limit, self._idle_seconds = limit, idle
         self.idle: list[tuple[C, float]] = []
         self._taken: dict[int, C] = {}
-        limit.pools.append(self)
+        with limit.lock:
+            limit.add(self)
 
     def take(self, cancellation: Cancellation, wait: float | None = None) -> C:
         """A connection, the one used last first; the caller must give it back or discard it.
@@ -112,7 +150,7 @@ class Pool(Generic[C]):
         finally:
             with self._limit.lock:
                 self._taken.pop(id(connection), None)
-                self._limit.open -= 1
+                self._limit.count(-1)
                 self._limit.wake_first()
 
     @contextmanager
@@ -126,28 +164,33 @@ class Pool(Generic[C]):
             raise
         self.give_back(connection)
 
-    def clear(self) -> None:
-        """Discards the idle connections: where one turned out to be broken, the others probably are too."""
+    def clear(self, seconds: float = 0.0) -> None:
+        """Discards the connections that were idle for so long; all: where one turned out to be broken, the others
+        probably are too."""
+        before = time.monotonic() - seconds
         with self._limit.lock:
-            connections = [connection for connection, _ in self.idle]
-            self.idle.clear()
+            connections = [connection for connection, since in self.idle if since <= before]
+            self.idle = [(connection, since) for connection, since in self.idle if since > before]
         for connection in connections:
             self.discard(connection)
 
     def close(self) -> None:
-        """Closes the limit and with it all its pools. Interrupts connections in use, which are closed once they come
-        back."""
+        """Closes the limit and with it all its pools, but not what stands beside it within another limit. Interrupts
+        connections in use, which are closed once they come back."""
         limit = self._limit
         with limit.lock:
             limit.closed = True
             limit.wake_first()
-        for pool in limit.pools:
+            pools = list(limit.pools)
+        for pool in pools:
             with limit.lock:
                 taken = list(pool._taken.values())
             for connection in taken:
                 with contextlib.suppress(Exception):
                     pool._interrupt(connection)
             pool.clear()
+            with limit.lock:
+                limit.remove(pool)
 
     def _usable(self, connection: C, since: float) -> bool:
         try:
@@ -162,7 +205,7 @@ class Pool(Generic[C]):
             connection = self._connect()
         except BaseException:
             with self._limit.lock:
-                self._limit.open -= 1
+                self._limit.count(-1)
                 self._limit.wake_first()
             raise
         with self._limit.lock:
@@ -177,18 +220,20 @@ class Pool(Generic[C]):
                 cancellation.check()
                 return self._last_idle()
             turn = Condition(limit.lock)
-            limit.queue.append(turn)
+            limit.queue.append((turn, limit))
             try:
                 self._await_turn(turn, cancellation, wait)
                 if self.idle:
                     return self._last_idle()
-                if limit.open < limit.size:
-                    limit.open += 1
+                full = limit if limit.full else limit.within
+                limit.count(1)
+                if full is None or full.open <= full.size:
                     return None
-                pool = next(pool for pool in limit.pools if pool.idle)
+                pool = min((pool for pool in full.pools if pool.idle), key=lambda pool: pool.idle[0][1])
                 surplus, _ = pool.idle.pop(0)
+                pool._limit.count(-1)
             finally:
-                limit.queue.remove(turn)
+                limit.queue.remove((turn, limit))
                 limit.wake_first()
         with contextlib.suppress(Exception):
             pool._close(surplus)
@@ -201,11 +246,12 @@ class Pool(Generic[C]):
 
     def _await_turn(self, turn: Condition, cancellation: Cancellation, wait: float) -> None:
         limit = self._limit
-        came = turn.wait_for(lambda: limit.closed or (limit.queue[0] is turn and limit.free), cancellation, wait)
+        came = turn.wait_for(lambda: limit.closed or limit.first() is turn, cancellation, wait)
         cancellation.check()
         if not came:
+            most = limit.size if limit.within is None or limit.full else limit.within.size
             raise BusyError(
-                f"All {limit.size} connections to this database are in use and none came free in {wait:g} seconds.",
+                f"All {most} connections to this database are in use and none came free in {wait:g} seconds.",
                 hint="Try again later, or ask for the connection limit of this resource to be raised.",
             )
         if limit.closed:

@@ -32,7 +32,7 @@ class PooledDriver(Driver, Generic[C]):
 
     def __init__(self, options: DriverOptions) -> None:
         self._options = options
-        self._limit = Limit(options.pool_size, options.pool_wait)
+        self._limit = Limit(options.pool_size, options.pool_wait, options.within)
 
     @abstractmethod
     def stream(

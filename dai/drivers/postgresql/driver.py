@@ -70,7 +70,7 @@ class PostgreSQL(Driver):
         self._product: str | None = None
         self._database: adbc.AdbcDatabase | None = None
         self._database_lock = threading.Lock()
-        self._limit = Limit(options.pool_size, options.pool_wait)
+        self._limit = Limit(options.pool_size, options.pool_wait, options.within)
         self._connections: Pool[Connection] = Pool(
             self._connect,
             lambda connection: connection.close(),
@@ -316,7 +316,7 @@ class PostgreSQL(Driver):
         self._connections.close()
         with self._database_lock, suppress(adbc.Error):
             # Streams still open hold their connection, and each connection its database.
-            if self._database is not None and self._limit.state()["open"] == 0:
+            if self._database is not None and self._limit.open == 0:
                 self._database.close()
 
     def _connect(self) -> Connection:
