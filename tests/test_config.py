@@ -191,7 +191,7 @@ def test_numbers_that_may_be_0_are_those_that_say_so(section: str, key: str) -> 
     """Fields without ``POSITIVE``: 0 is no limit, nobody waits, or any free port."""
     document = {section: {"a": {"url": "sqlite://", key: 0}} if section == "resources" else {key: 0}}
     may_be_zero = {"port", "grace", "pool_wait", "connect_wait", "queue", "job_queue", "sessions", "rows", "bytes"}
-    if key in may_be_zero | {"seconds", "execution_seconds", "result_bytes"}:
+    if key in may_be_zero | {"seconds", "execution_seconds", "result_bytes", "resource_jobs"}:
         config(document)
         return
     with pytest.raises(ConfigurationError, match=rf"\.{key} must be more than 0"):

@@ -65,7 +65,7 @@ def test_a_database_that_is_away_does_not_hide_the_resource() -> None:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ({"resources": {"a": {"url": "sqlite://", "roles": "r.xml"}}}, "has no roles"),
+        ({"resources": {"a": {"url": "sqlite://", "roles": "r.xml"}}}, "has no users"),
     ],
 )
 def test_what_this_version_cannot_serve_is_said(document: dict[str, Any], says: str) -> None:

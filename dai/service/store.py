@@ -149,6 +149,7 @@ class Store:
                 _metadata.create_all(self._engine)
             except SQLAlchemyError:  # another process makes the same tables at this moment: look again
                 _metadata.create_all(self._engine)
+            _add_columns(self._engine)
             if sqlite and not in_memory and not str(parsed.database).startswith("file:"):
                 self._file = _File(Path(str(parsed.database)), _marked(self._engine))
         except (SQLAlchemyError, OSError, ImportError) as error:
@@ -388,6 +389,15 @@ class _File:
         there = os.stat(self._path)
         head = os.pread(self._descriptor, 64, 0)
         return (there.st_dev, there.st_ino, head[:16]), int.from_bytes(head[60:64], signed=True)
+
+
+def _add_columns(engine: sa.Engine) -> None:
+    """Those that the table of an earlier version does not have."""
+    there = {each["name"] for each in sa.inspect(engine).get_columns(_jobs.name)}
+    for column in (each for each in _jobs.columns if each.nullable and each.name not in there):
+        kind = column.type.compile(engine.dialect)
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"ALTER TABLE {_jobs.name} ADD COLUMN {column.name} {kind}")
 
 
 def _marked(engine: sa.Engine) -> int:

@@ -97,6 +97,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[dic
         shutil.copy(book.removeprefix("sqlite:///"), directory / f"{name}.db")
         resources[name] = {"url": f"sqlite:///{directory / name}.db"} | ({} if policy is None else {"policy": policy})
     resources["limited"] = {"url": book, "policy": {"rows": 10, "seconds": 0.2, "activities": ["sqlQueryStatement"]}}
+    resources["few"] = {"url": book, "policy": {"read": ["alice"], "jobs": 1}}
     federations = {
         "unsaid-federation": {"sources": [{"alias": "a", "resource": "public"}]},
         "loading": {"sources": [{"alias": "a", "resource": "public"}], "policy": {"load": ["alice"]}},
@@ -216,6 +217,28 @@ def test_limits_and_activities_of_a_resource(clients: dict[str, httpx.Client]) -
     answer = client.post("/resources/limited/perform", content=DOCUMENT.format(echo), headers=XML)
     assert answer.status_code == 403
     assert "sqlQueryStatement" in answer.text
+
+
+def test_jobs_of_a_resource(clients: dict[str, httpx.Client]) -> None:
+    """Those that wait to be run do not count; who must wait keeps what there was."""
+    client, path = clients["alice"], "/resources/few/query"
+    endless = {"sql": f"select count(*) as n from ({ENDLESS})"}
+    runs = client.post(path, json=endless, headers={"Prefer": "respond-async"}).headers["location"]
+    waits = client.post(f"{path}?phase=PENDING", json={"sql": "select 7 as a"}).headers["location"]
+    before = len(client.get("/jobs").json()["jobs"])
+    for answer in (
+        client.post(path, json={"sql": "select 1 as a"}, headers={"Prefer": "respond-async"}),
+        client.post(f"{waits}/phase", data={"PHASE": "RUN"}),
+    ):
+        assert (answer.status_code, answer.json()["type"]) == (503, "busy")
+        assert "policy.jobs" in answer.text
+        assert answer.headers["retry-after"] == "30"
+    assert client.get(waits).json()["phase"] == "PENDING"
+    assert len(client.get("/jobs").json()["jobs"]) == before
+    assert client.post(path, json={"sql": "select 1 as a"}).status_code == 200
+    client.delete(runs)
+    assert client.post(f"{waits}/phase", data={"PHASE": "RUN"}).status_code == 200
+    until(lambda: client.get(waits).json()["phase"] == "COMPLETED")
 
 
 def test_federations(clients: dict[str, httpx.Client]) -> None:

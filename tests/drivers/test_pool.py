@@ -157,6 +157,90 @@ def test_pools_share_a_limit_and_take_idle_places_from_each_other() -> None:
     assert limit.state() == {"open": 1, "idle": 1, "limit": 1}
 
 
+def test_users_share_a_limit_and_none_has_all_of_it() -> None:
+    limit = Limit(3, 0.01)
+    connections = Connections()
+    first, second, third = (connections.pool(Limit(2, 0.01, limit)) for _ in range(3))
+    held = [first.take(Cancellation()), first.take(Cancellation())]
+    with pytest.raises(BusyError, match="All 2"):
+        first.take(Cancellation())
+    second.take(Cancellation())
+    for pool in (second, third):
+        with pytest.raises(BusyError, match="All 3"):
+            pool.take(Cancellation())
+    for each in held:
+        first.give_back(each)
+    assert limit.state() == {"open": 3, "idle": 2, "limit": 3}
+    second.take(Cancellation())  # in the place of what the first leaves idle, the oldest of it
+    third.take(Cancellation())
+    assert connections.closed == held
+    assert limit.state() == {"open": 3, "idle": 0, "limit": 3}
+
+
+def test_of_users_who_wait_the_one_with_the_fewest_connections_is_served_first() -> None:
+    limit = Limit(5, 10)
+    first, second, third = (Connections().pool(Limit(4, 10, limit)) for _ in range(3))
+    held = [pool.take(Cancellation()) for pool in (first, first, first, second, third)]
+    order: list[str] = []
+
+    def work(pool: Pool[int], name: str) -> None:
+        with pool.connection(Cancellation()):
+            order.append(name)
+
+    with thread(lambda: work(first, "first")):
+        waiting(limit, 1)
+        with thread(lambda: work(second, "second")):
+            waiting(limit, 2)
+            third.discard(held[4])
+    assert order == ["second", "first"]
+
+
+def test_closing_one_users_pools_leaves_the_others() -> None:
+    limit = Limit(4, 10)
+    connections = Connections()
+    own = Limit(2, 10, limit)
+    first, beside = connections.pool(own), connections.pool(own)
+    other = connections.pool(Limit(2, 10, limit))
+    held, kept = first.take(Cancellation()), other.take(Cancellation())
+    beside.give_back(beside.take(Cancellation()))
+    failures: list[Exception] = []
+    full = first.take(Cancellation())
+
+    def work() -> None:
+        try:
+            beside.take(Cancellation())
+        except DatabaseUnavailableError as error:
+            failures.append(error)
+
+    with thread(work):
+        waiting(limit, 1)
+        first.close()
+    assert len(failures) == 1
+    assert sorted(connections.interrupted) == sorted({held, full})
+    other.give_back(kept)
+    assert other.take(Cancellation()) == kept
+    for each in (held, full):
+        first.give_back(each)
+    assert limit.state() == {"open": 1, "idle": 0, "limit": 4}
+    assert limit.pools == [other]
+
+
+def test_connections_that_were_idle_for_long_are_closed() -> None:
+    limit = Limit(4, 10)
+    connections = Connections()
+    pools = [connections.pool(Limit(2, 10, limit)) for _ in range(2)]
+    held = [pool.take(Cancellation()) for pool in pools]
+    limit.close_idle(0)
+    assert connections.closed == []
+    for pool, each in zip(pools, held, strict=True):
+        pool.give_back(each)
+    limit.close_idle(60)
+    assert connections.closed == []
+    limit.close_idle(0)
+    assert connections.closed == held
+    assert limit.state()["open"] == 0
+
+
 def test_closing_interrupts_what_runs_and_wakes_who_waits() -> None:
     connections = Connections()
     limit = Limit(1, 10)
