@@ -54,7 +54,9 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
     [
         pytest.param(_rows(SERVICE, "### `[service]`"), _fields(ServiceConfig), id="service"),
         pytest.param(_rows(SERVICE, "### `[limits]`"), _fields(LimitsConfig), id="limits"),
-        pytest.param(_rows(SERVICE, "### `[resources.NAME]`"), _fields(ResourceConfig, "name", "environment"), id="resources"),
+        pytest.param(
+            _rows(SERVICE, "### `[resources.NAME]`"), _fields(ResourceConfig, "name", "environment"), id="resources"
+        ),
         pytest.param(
             _rows(SERVICE, "### `[resources.NAME.policy]`"),
             _fields(PolicyConfig) | dict.fromkeys(("rows", "bytes", "seconds", "urls", "directory")),
