@@ -102,13 +102,15 @@ class Job:
         format: str | None = None,
         blocksize: int | None = None,
         progress: Asked = None,
+        numeric: str | None = None,
     ) -> Result:
         """The result ``name`` (the only one where there is one), once the job has completed. Raises its error.
 
         Without a ``format`` tuples come as Arrow, and what is none (the count of an update, XML) as it is. With one,
         NotAcceptableError where the result cannot have it.
 
-        A download that breaks off goes on where it was, as often as the transport retries.
+        ``numeric`` as in ``Resource.query``. A download that breaks off goes on where it was, as often as the transport
+        retries.
         """
         self.wait()
         if (error := self.error) is not None:
@@ -127,7 +129,7 @@ class Job:
         headers = {"Accept": media_type(format) if format else f"{media_type('arrow')}, */*;q=0.1"}
         reply = transport.send("GET", path, headers=headers)
         source = Resumed(transport, path, headers, reply) if resumable(reply) else reply.body
-        return Result(source, form_of(reply.media_type), blocksize=blocksize, progress=progress)
+        return Result(source, form_of(reply.media_type), blocksize=blocksize, progress=progress, numeric=numeric)
 
     def abort(self) -> None:
         """Stop the work, in the database too. A job that has ended stays as it is."""

@@ -12,6 +12,7 @@ from dai.client.documents import as_bytes
 from dai.client.http.transport import Options, Reply, Transport
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Asked
+from dai.client.results.choices import checked
 from dai.client.results.response import Response
 from dai.client.results.result import Result
 from dai.client.session import Session
@@ -85,21 +86,25 @@ class Resource:
         progress: Asked = None,
         cancellation: Cancellation | None = None,
         tables: Mapping[str, Any] | None = None,
+        numeric: str | None = None,
     ) -> Result:
         """The result of a query, streamed as it is read. ``?`` in the SQL stands for the ``parameters``, bound by the
         database. ``blocksize``: rows a block. ``session``: the id of a session to run in, which a federation needs for
         tables that were loaded into it. The database has accepted the statement when this returns. Cancelling
         (from another thread) raises the cause here or where the result is read, and stops the statement. ``tables``:
         Arrow tables (or what ``pyarrow.table`` takes, data frames among it) that this query alone sees, by name, where
-        the resource takes them (``properties["tables"]``); then ``??`` is the operator ``?``.
+        the resource takes them (``properties["tables"]``); then ``??`` is the operator ``?``. ``numeric``: what decimal
+        numbers are in tuples: ``double``, ``decimal`` (those without a declared precision with 38 digits on either side
+        of the point) or ``text``; None: as docs/types.md says.
 
         Raises StatementError with a caret into the SQL, NotAQueryError, BusyError after several attempts.
         """
         headers = {"Content-Type": "application/json", "Accept": media_type(format)}
+        numeric = checked(numeric)
         body = _query(sql, parameters, blocksize, tables)
         path = f"{self._path}/query" + _parameters(session=session)
         reply = self.service.transport.send("POST", path, body, headers, cancellation=cancellation)
-        return _result(reply, blocksize, progress)
+        return _result(reply, blocksize, progress, numeric)
 
     @overload
     def perform(
@@ -111,6 +116,8 @@ class Resource:
         blocksize: int | None = None,
         session: str | None = None,
         progress: Asked = None,
+        cancellation: Cancellation | None = None,
+        numeric: str | None = None,
     ) -> Response: ...
 
     @overload
@@ -123,6 +130,8 @@ class Resource:
         blocksize: int | None = None,
         session: str | None = None,
         progress: Asked = None,
+        cancellation: Cancellation | None = None,
+        numeric: str | None = None,
     ) -> Result: ...
 
     def perform(
@@ -134,23 +143,27 @@ class Resource:
         blocksize: int | None = None,
         session: str | None = None,
         progress: Asked = None,
+        cancellation: Cancellation | None = None,
+        numeric: str | None = None,
     ) -> Response | Result:
         """Run a perform document: bytes, text, a path or an element (``dai.client.documents`` builds them).
 
         Gives its ``Response``; with ``output``, the result of that end point alone, in ``format`` where that is given.
-        A document without end points goes on as the response's ``job``. Raises DocumentError with line and element,
-        and whatever struck before the first block; the error says what was committed all the same.
+        ``cancellation`` and ``numeric`` as in ``query``. A document without end points goes on as the response's
+        ``job``. Raises DocumentError with line and element, and whatever struck before the first block; the error says
+        what was committed all the same.
         """
         accept = media_type(format) if format and output else "application/xml" if output is None else "*/*"
         headers = {"Content-Type": "application/xml", "Accept": accept}
         path = f"{self._path}/perform" + _parameters(output=output, blocksize=blocksize, session=session)
-        reply = self.service.transport.send("POST", path, as_bytes(document), headers)
+        numeric = checked(numeric)
+        reply = self.service.transport.send("POST", path, as_bytes(document), headers, cancellation=cancellation)
         if reply.status == PARTIAL:
             with Response(reply.body) as received:
                 received.check()
             raise DataError("The service says that a part of the document failed, and not which.")
         if output is not None:
-            return _result(reply, blocksize, progress)
+            return _result(reply, blocksize, progress, numeric)
         response = Response(reply.body, blocksize=blocksize, progress=progress)
         if reply.status == 202:
             response.job = Job(self.service.transport, _id(reply))
@@ -245,9 +258,10 @@ def _described(table: Mapping[str, Any]) -> str:
     return f"{_full(table)}{estimate}: {columns}"
 
 
-def _result(reply: Reply, blocksize: int | None, progress: Asked) -> Result:
+def _result(reply: Reply, blocksize: int | None, progress: Asked, numeric: str | None) -> Result:
     """The result in a reply; its form is what the reply says it is."""
-    return Result(reply.body, form_of(reply.media_type), blocksize=blocksize, progress=progress)
+    form = form_of(reply.media_type)
+    return Result(reply.body, form, blocksize=blocksize, progress=progress, numeric=numeric)
 
 
 def _query(

@@ -269,6 +269,7 @@ def _activity_result(report: Report, name: str | None = None, committed: bool = 
 
 
 def _error(error: DaiError, activity: str | None = None) -> bytes:
-    at = f" activity={quoteattr(activity)}" if activity else ""
+    said = {"activity": activity, "sqlstate": error.extra.get("sqlstate")}
+    at = "".join(f" {name}={quoteattr(value)}" for name, value in said.items() if value)
     message = escape(_FORBIDDEN.sub("?", str(error))).encode("utf-8", "replace")
     return f"<error id={quoteattr(error.code)}{at}>".encode() + message + b"</error>"

@@ -21,6 +21,7 @@ from dai.errors import (
     CancelledError,
     ConflictError,
     DaiError,
+    DataError,
     DocumentError,
     GoneError,
     NotAcceptableError,
@@ -362,3 +363,46 @@ def test_many_at_once_share_no_state(service: Background) -> None:
     for thread in threads:
         thread.join()
     assert actual == [0] * 40
+
+
+@pytest.mark.parametrize(
+    ("numeric", "types", "values"),
+    [
+        ("double", ["double", "double"], [1.5, 1 / 3]),
+        (
+            "decimal",
+            ["decimal128(4, 2)", "decimal256(76, 38)"],
+            [decimal.Decimal("1.50"), decimal.Decimal("0.33333333333333333333")],
+        ),
+        ("text", ["string", "string"], ["1.50", "0.33333333333333333333"]),
+    ],
+)
+def test_decimal_numbers_are_what_was_asked_for(
+    lab: Resource, numeric: str, types: list[str], values: list[object]
+) -> None:
+    sql = "select 1.50::numeric(4,2) as declared, 1::numeric / 3 as undeclared"
+    results = lab.query(sql, numeric=numeric), lab.submit(sql).result(numeric=numeric)
+    for result in (*results, lab.perform(query_document(sql), "rows", format="arrow", numeric=numeric)):
+        table = result.arrow()
+        assert [str(each.type) for each in table.schema] == types
+        assert list(table.to_pylist()[0].values()) == values
+    assert [str(each) for each in lab.query(sql, numeric="double").to_pandas().dtypes] == ["float64", "float64"]
+
+
+def test_a_number_that_is_no_decimal(lab: Resource) -> None:
+    with pytest.raises(DataError, match="'n' has a value that is no number of the type decimal256"):
+        lab.query("select 'NaN'::numeric as n", numeric="decimal").arrow()
+    assert lab.query("select 'NaN'::numeric as n", numeric="text").arrow().to_pylist() == [{"n": "NaN"}]
+    with pytest.raises(ParameterError, match="'double', 'decimal', 'text'"):
+        lab.query("select 1", numeric="float")
+
+
+def test_the_state_of_the_database_is_in_response_documents(lab: Resource) -> None:
+    with pytest.raises(StatementError) as caught, lab.perform(query_document("select 1 / 0")) as response:
+        response.check()
+    assert caught.value.sqlstate == "22012"
+
+
+def test_a_carriage_return_in_a_document_stays(lab: Resource) -> None:
+    table = lab.perform(query_document("select 'a\r\nb' as text"), "rows", format="arrow").arrow()
+    assert table.to_pylist() == [{"text": "a\r\nb"}]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dai.client.http.body import Pieces, Reading
 from dai.client.progress import Asked, Meter
+from dai.client.results.choices import checked
 from dai.client.results.files import IDENTITY, meant, written
 from dai.errors import NotAcceptableError, RequestError
 from dai.formats import format_named, recognised
@@ -47,8 +48,9 @@ class Result:
         blocksize: int | None = None,
         progress: Asked = None,
         finished: Callable[[], None] = lambda: None,
+        numeric: str | None = None,
     ) -> None:
-        self._source, self._form, self._blocksize = source, form, blocksize
+        self._source, self._form, self._blocksize, self._numeric = source, form, blocksize, checked(numeric)
         self._finished = finished
         self._meter = Meter(progress)
         self._stream: Stream | None = None
@@ -228,6 +230,10 @@ class Result:
             stream = read_stream(self._source)
         else:
             stream = format_named(self.form).decode(iter(self._source.read1, b""))
+        if self._numeric is not None:
+            from dai.client.results.numbers import converted
+
+            stream = converted(stream, self._numeric)
         return stream.rebatch(self._blocksize) if self._blocksize else stream
 
     def _count(self, batch: pa.RecordBatch) -> None:

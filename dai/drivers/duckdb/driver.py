@@ -66,6 +66,8 @@ _REFUSED = {
     StatementType.COPY_DATABASE,
     StatementType.EXPORT,
 }
+_SQLSTATES: tuple[tuple[type[Exception], str], ...] = ((duckdb.IntegrityError, "23000"), (duckdb.DataError, "22000"))
+"""DuckDB says no states of its own."""
 _VECTOR_ROWS = 2048
 
 
@@ -370,7 +372,9 @@ def _raise(error: Exception, sql: str | None, bound: Bound | None) -> NoReturn:
             position = of_name(sql, name.group(1) or name.group(2), SYNTAX)
     hints = (line for line in rest.splitlines() if line.startswith(("Did you mean", "Candidate")))
     hint = next((line for line in hints if '"pg_' not in line), None)
-    raise StatementError(message.partition(": ")[2] or message, sql=sql, position=position, hint=hint) from error
+    sqlstate = next((state for kind, state in _SQLSTATES if isinstance(error, kind)), None)
+    detail = message.partition(": ")[2] or message
+    raise StatementError(detail, sql=sql, position=position, sqlstate=sqlstate, hint=hint) from error
 
 
 def _position(text: str, sql: str) -> int | None:

@@ -387,7 +387,8 @@ class SQLite(PooledDriver[_Connection]):
         if "binding" in text.lower():
             raise ParameterError(f"{text}") from error
         position, hint = (None, None) if sql is None else _place(text, sql, connection)
-        raise StatementError(f"{text}.", sql=sql, position=position, hint=hint) from error
+        sqlstate = "23000" if code.startswith("SQLITE_CONSTRAINT") else None
+        raise StatementError(f"{text}.", sql=sql, position=position, sqlstate=sqlstate, hint=hint) from error
 
 
 class _Session(PooledSession[_Connection]):

@@ -1,0 +1,37 @@
+"""What a connection stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+
+
+class Source(Protocol):
+    """A resource of a service, or a federation in this process. Errors are those of ``dai.errors``."""
+
+    @property
+    def dialect(self) -> str:
+        """The name of the SQL spoken, as services say it: ``postgres``, ``mysql``, ``sqlite``, ``duckdb`` …"""
+
+    @property
+    def product(self) -> str:
+        """Name and version of the database, for people; empty while it cannot be reached."""
+
+    def query(self, sql: str, parameters: Sequence[Any], cancellation: Cancellation, blocksize: int | None) -> Stream:
+        """The tuples of one query. NotAQueryError, before anything runs, for a statement that may change something."""
+
+    def change(self, sql: str, rows: Sequence[Sequence[Any]], cancellation: Cancellation) -> int:
+        """Runs a statement that changes something once for each row of parameters, all in one transaction; once where
+        there are no rows. How many rows of the database changed."""
+
+    def insert(self, sql: str, parameters: Sequence[Any], identity: str, cancellation: Cancellation) -> tuple[int, Any]:
+        """As ``change`` for one row. The second value is that of the query ``identity`` in the same transaction: the
+        key that the database gave to the row."""
+
+    def schema(self, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
+        """Tables and views with their columns, as ``GET /resources/NAME/schema`` describes them."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,16 @@
+"""What a caller may say about the values of a result."""
+
+from __future__ import annotations
+
+from dai.errors import ParameterError
+
+NUMERIC = ("double", "decimal", "text")
+
+
+def checked(numeric: str | None) -> str | None:
+    """ParameterError for what is no choice."""
+    if numeric is not None and numeric not in NUMERIC:
+        raise ParameterError(
+            f"numeric={numeric!r} is not known.", hint=f"It is one of {', '.join(map(repr, NUMERIC))}."
+        )
+    return numeric

@@ -1,0 +1,26 @@
+"""One service in front of every database, for the tests of a module."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dai.api.server.serve import Background
+from tests.client.databases import served
+from tests.servers.mariadb import MySQLServer
+
+
+@pytest.fixture(scope="module")
+def databases(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Background]:
+    """Resources ``postgresql``, ``mariadb``, ``mysql`` (where there is one), ``sqlite``, ``duckdb``; a federation
+    ``lab``."""
+    directory = tmp_path_factory.mktemp("service")
+    urls = {"sqlite": f"sqlite:///{directory}/data.db", "duckdb": f"duckdb:///{directory}/data.duckdb"}
+    for name, fixture in (
+        ("postgresql", "postgres_module_url"),
+        ("mariadb", "mariadb_module_url"),
+        ("mysql", "mysql_module_url"),
+    ):
+        if name != "mysql" or MySQLServer.found():
+            urls[name] = request.getfixturevalue(fixture)
+    with served(directory, urls) as running:
+        yield running
