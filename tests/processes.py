@@ -7,6 +7,8 @@ import os
 import re
 import resource
 import signal
+import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -177,11 +179,24 @@ class ServiceProcess:
             raise
 
     def client(self, **options: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=100, **options)
+        return httpx.Client(base_url=self.url, timeout=100, verify=self.trusted, **options)
+
+    @property
+    def trusted(self) -> ssl.SSLContext | bool:
+        """What ``verify`` of httpx takes."""
+        return True if self.tls is None else ssl.create_default_context(cafile=self.tls)
+
+    def connect(self) -> socket.socket:
+        """A connection to write bytes to."""
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if isinstance(context := self.trusted, ssl.SSLContext):
+            return context.wrap_socket(connection, server_hostname="127.0.0.1")
+        return connection
 
     def metrics(self) -> dict[str, float]:
         """Every gauge and counter, by name with labels, as /metrics writes them."""
-        text = httpx.get(f"{self.url}/metrics", timeout=SECONDS).text
+        text = httpx.get(f"{self.url}/metrics", timeout=SECONDS, verify=self.trusted).text
         return {name: float(value) for name, value in re.findall(r"^(\w+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)}
 
     def connections(self, name: str) -> tuple[int, int]:

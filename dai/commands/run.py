@@ -15,6 +15,7 @@ from dai.commands.output import UsageError, whole
 from dai.errors import DaiError
 
 if TYPE_CHECKING:
+    from dai.api.server.self_signed import SelfSigned
     from dai.config import Config
 
 DEFAULT_FILE = "dai.toml"
@@ -30,6 +31,9 @@ def add(commands: Any) -> None:
     port, workers = whole(0, 65535, "a port"), whole(1, 64, "a number of processes")
     serve.add_argument("--port", type=port, help="port to listen on, 0 for a free one (default: 8080)")
     serve.add_argument("--workers", type=workers, metavar="N", help="processes that serve (default: 1)")
+    serve.add_argument(
+        "--self-signed", action="store_true", help="TLS with a certificate that the service makes for itself: to try it"
+    )
     serve.set_defaults(run=run_serve)
 
     check = commands.add_parser("check-config", help="read the configuration, connect to everything, and report")
@@ -64,10 +68,13 @@ def run_serve(arguments: argparse.Namespace) -> int:
     from dai.api.server.serve import serve
 
     chosen = replace(loaded, service=replace(loaded.service, **overrides))
+    signed = _self_signed(chosen) if arguments.self_signed else None
+    if signed is not None:
+        chosen = replace(chosen, service=replace(chosen.service, tls=signed.tls))
     # The server raises a signal again once it has shut down: a wanted stop is no failure.
     signal.signal(signal.SIGTERM, _stopped)
     try:
-        return serve(chosen, lambda url: print(greeting(chosen, url), flush=True))
+        return serve(chosen, lambda url: print(greeting(chosen, url, signed), flush=True))
     except KeyboardInterrupt:
         return OK
 
@@ -76,13 +83,36 @@ def _stopped(number: int, frame: FrameType | None) -> None:
     raise SystemExit(OK)
 
 
-def greeting(config: Config, url: str) -> str:
+def _self_signed(config: Config) -> SelfSigned:
+    if config.service.tls is not None:
+        raise UsageError(
+            "--self-signed and [service.tls] exclude each other.", hint="Leave --self-signed out: there is a certificate."
+        )
+    try:
+        from dai.api.server.self_signed import self_signed
+    except ImportError as error:
+        raise UsageError(
+            "--self-signed needs the package cryptography.", hint="pip install 'dai-dqp[identity]'"
+        ) from error
+    return self_signed(config.service, Path.cwd())
+
+
+def greeting(config: Config, url: str, signed: SelfSigned | None = None) -> str:
     """Where everything is, and a first command to try."""
     if not config.service.loopback:
         url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     names = [*config.resources, *config.federations]
     width = max(map(len, names), default=0)
     lines = [f"Data service at {url}", *(f"  {name:<{width}}  {url}/resources/{name}" for name in names)]
+    if signed is not None:
+        file = signed.tls.certificate
+        lines += [
+            f"TLS with a certificate that the service {'made' if signed.made else 'had made'} for itself: to try it, not "
+            "for others.",
+            f"  SHA-256 fingerprint  {signed.fingerprint}",
+            f'  Clients trust it by its file: dai.connect("{url}", ca="{file}"); for the commands:',
+            f"  export DAI_CA={file}",
+        ]
     if names:
         lines += ["Try:", f"  dai resources {names[0]} --server {url}", f'  dai query {url}/{names[0]} "select 1"']
     else:

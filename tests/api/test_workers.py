@@ -21,6 +21,7 @@ from dai.errors import BusyError
 from dai.service.identities import Identities
 from tests.api.conftest import ENDLESS, FAILS_LATE, ROWS, XML, streamed
 from tests.processes import SECONDS, ServiceProcess, until
+from tests.servers.certificates import self_signed
 
 Clients = list[httpx.Client]
 NUMBERS = "select * from numbers order by i"
@@ -37,9 +38,11 @@ def two_clients(service: ServiceProcess, stack: ExitStack) -> Clients:
     return clients
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[ServiceProcess]:
-    service = ServiceProcess(tmp_path_factory.mktemp("service"), {"book": book}, workers=2)
+@pytest.fixture(scope="module", params=["plain", "tls"])
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[ServiceProcess]:
+    directory = tmp_path_factory.mktemp("service")
+    tls = self_signed(directory, "server") if request.param == "tls" else None
+    service = ServiceProcess(directory, {"book": book}, workers=2, tls=tls)
     try:
         yield service.start()
     finally:
@@ -197,7 +200,7 @@ def test_pipelined_requests_are_answered_by_their_owner_or_not_at_all(
     """The client sends again what was not answered, as RFC 9112 section 9.3.2 says."""
     sessions = session_of_each(clients)
     for session in sessions:
-        with socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS) as connection:
+        with service.connect() as connection:
             host = f"Host: 127.0.0.1:{service.port}\r\n"
             query = b'{"sql": "select 1 as a"}'
             connection.sendall(
@@ -224,8 +227,7 @@ def test_no_byte_of_the_next_head_is_lost_where_a_request_moves(
         request = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
         begun, rest = b"GET /health/li", f"ve HTTP/1.1\r\n{host}Connection: close\r\n\r\n".encode()
         for _ in clients:  # the connections go to the workers in turns
-            with socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS) as connection:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with service.connect() as connection:
                 for part in (request + begun,) if together else (request, begun):
                     connection.sendall(part)
                 said = connection.recv(65536)
@@ -475,7 +477,7 @@ def test_places_that_workers_share_are_never_too_many_and_never_lost(concurrent:
         for mine in peers:
             mine.stop()
 
-    async def taken(connection: socket.socket, read: bytes, accepted: bool) -> None:
+    async def taken(connection: socket.socket, origin: bytes, read: bytes, accepted: bool) -> None:
         raise AssertionError("no connection was sent")
 
     asyncio.run(all_of_them())

@@ -7,7 +7,7 @@
 - HTTP/1.0 knows no chunks: a body of unknown length ends with the connection. Where it breaks off the connection is
   reset, so that no client takes it for whole.
 - A connection whose next request belongs to another worker of the service moves there (``dai.api.workers``), with what
-  was read of it. Behind a request that is still being answered it cannot move: it is closed after that answer, as
+  was read of it; of one with TLS the plain side moves (``dai.api.server.relay``). Behind a request that is still being answered it cannot move: it is closed after that answer, as
   RFC 9112 section 9.3.2 allows, and the client sends its other requests again.
 """
 
@@ -18,17 +18,20 @@ import logging
 import secrets
 import socket
 import struct
+from functools import partial
 from typing import Any, cast
 
 import orjson
 from starlette.types import Receive, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import is_ssl
 
 from dai.api.problems import PROBLEM
 from dai.api.requests.head import HEAD_BYTES, head_too_large
+from dai.api.server.relay import relay
 from dai.api.server.tls import extensions
 from dai.api.workers.member import Member
-from dai.errors import BusyError, DaiError
+from dai.errors import BusyError, DaiError, RequestError
 
 log = logging.getLogger("dai.access")
 
@@ -146,6 +149,9 @@ class _WorkerProtocol(_Protocol):
     member: Member
     handed = b""
     """What another worker has read of this connection."""
+    origin = b""
+    """Of a connection whose TLS another worker has, JSON: addresses of ``client`` and ``server``, ``extensions``."""
+    _relaying: asyncio.Future[None] | None = None
     _read = b""
     """What came since the head of the next request began."""
     _in_head = _at_start = True
@@ -156,6 +162,10 @@ class _WorkerProtocol(_Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.origin:
+            origin = orjson.loads(self.origin)
+            self.client, self.server = (tuple(origin[each] or ()) or None for each in ("client", "server"))
+            self.scheme, self._extensions = "https", origin["extensions"]
         self.member.table.set("connections", len(self.connections))
         if self.handed:  # before anything else is read
             self.data_received(self.handed)
@@ -202,29 +212,62 @@ class _WorkerProtocol(_Protocol):
         elif self._behind or self.transport.get_write_buffer_size():
             self._closing = True
             self.transport.close()
-        elif not self._move(worker, self._read):
-            self._refuse(BusyError("The process of the service that has this takes no request now.", retry_after=1))
+        else:
+            try:
+                self._move(worker, self._read)
+            except DaiError as error:
+                self._refuse(error)
 
-    def _move_with(self, worker: int, request: bytes) -> bool:
+    def shutdown(self) -> None:
+        if self._relaying is None:  # otherwise the worker that answers ends the connection
+            super().shutdown()
+
+    def _move_with(self, worker: int, request: bytes) -> None:
         """Hands over a request that was read, and what has come of the next head; not where the beginning of that came
         with the end of the request."""
-        return not self._behind and self._move(worker, request + self._read)
+        if self._behind:
+            raise _busy()
+        self._move(worker, request + self._read)
 
-    def _move(self, worker: int, read: bytes) -> bool:
-        """Hands the connection over; False where that is not possible now."""
+    def _move(self, worker: int, read: bytes) -> None:
+        """Hands the connection over. BusyError where that is not possible now."""
         self.flow.pause_reading()  # what still comes is for the other worker
-        if self.pipeline or not self.member.peers.move(worker, self.transport.get_extra_info("socket").fileno(), read):
-            return False
+        if self.pipeline:
+            raise _busy()
+        if is_ssl(self.transport):
+            self._move_plain_side(worker, read)
+        else:
+            connection = self.transport.get_extra_info("socket")
+            if not self.member.peers.move(worker, connection.fileno(), read, self.origin):
+                raise _busy()
+            self.transport.abort()
         self._closing = True
         self._stop_waiting()
         if self.cycle is not None:
             self.cycle.disconnected = True
-        self.transport.abort()
-        return True
+
+    def _move_plain_side(self, worker: int, read: bytes) -> None:
+        if self.parser.get_http_version() == "1.0":
+            # the end of a connection is the end of its answers; a relay does not see which ends are broken ones
+            raise RequestError(
+                "Another process of the service has this, and takes no request of HTTP/1.0 with TLS.",
+                hint="Use HTTP/1.1.",
+            )
+        near, far = socket.socketpair()
+        origin = orjson.dumps({"client": self.client, "server": self.server, "extensions": self._extensions})
+        with far:
+            if not self.member.peers.move(worker, far.fileno(), read, origin):
+                near.close()
+                raise _busy()
+        self._relaying = asyncio.ensure_future(relay(self.transport, near, partial(self.connection_lost, None)))
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
         scope["state"]["move"] = self._move_with
         await super()._answer(scope, receive, send)
+
+
+def _busy() -> BusyError:
+    return BusyError("The process of the service that has this takes no request now.", retry_after=1)
 
 
 def _without_chunks(cycle: RequestResponseCycle) -> Send:

@@ -71,7 +71,7 @@ class _Server(uvicorn.Server):
         if self.started and (member := self._service.member) is not None:
             member.peers.start(self._take, self._service.woken, self._service.answer)
 
-    async def _take(self, connection: socket.socket, read: bytes, accepted: bool) -> None:
+    async def _take(self, connection: socket.socket, origin: bytes, read: bytes, accepted: bool) -> None:
         """A connection that another process of the service hands over, with what it has read."""
         member = self._service.member
         assert member is not None
@@ -79,12 +79,17 @@ class _Server(uvicorn.Server):
         def create() -> asyncio.Protocol:
             kind: Any = self.config.http_protocol_class
             created = kind(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
-            created.handed = read
+            created.origin, created.handed = origin, read
             return created  # type: ignore[no-any-return]
 
-        await asyncio.get_running_loop().connect_accepted_socket(create, connection)
-        if accepted:
-            member.table.set("accepted", member.table.get("accepted") + 1)
+        tls = self._certificate.context if accepted and self._certificate is not None else None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(create, connection, ssl=tls)
+        except OSError as error:  # as of a client that speaks no TLS
+            log.debug("a connection was not opened", exc_info=error)
+        finally:
+            if accepted:
+                member.table.set("accepted", member.table.get("accepted") + 1)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.stopping()

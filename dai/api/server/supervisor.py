@@ -65,8 +65,6 @@ def possible_workers(config: Config) -> int:
     why = None
     if not sys.platform.startswith("linux"):
         why = "several processes need Linux"
-    elif config.service.tls is not None:
-        why = "a connection with TLS cannot move to another process"
     elif state.get_backend_name() == "sqlite" and state.database in (None, "", ":memory:"):
         why = "service.state is in memory, which processes cannot share"
     elif not shared_resources(config, workers):
@@ -110,6 +108,8 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._stopping.set)
+        if self._config.service.tls is not None:
+            loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._listening.listen(2048)
         self._listening.setblocking(False)
         places = [asyncio.ensure_future(self._keep(number, announce)) for number in range(self._workers)]
@@ -122,6 +122,12 @@ class Supervisor:
             self._listening.close()
             await self._stop()
             await asyncio.gather(*places)
+
+    def _reload(self) -> None:
+        """The workers read their certificate again."""
+        for number in self._ready:
+            with suppress(ProcessLookupError):
+                self._processes[number].send_signal(signal.SIGHUP)
 
     async def _stop(self) -> None:
         for process in list(self._processes.values()):

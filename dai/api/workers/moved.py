@@ -6,8 +6,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dai.errors import BusyError
-
 _OF_BODY = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 
 
@@ -28,6 +26,5 @@ class Moved(Response):
         access = self._request.state.access
         if access.forget is not None:
             access.forget()
-        if not self._request.state.move(self._worker, b"\r\n".join(lines)):
-            raise BusyError("The process of the service that has this session takes no request now.", retry_after=1)
+        self._request.state.move(self._worker, b"\r\n".join(lines))
         access.moved = True

@@ -88,21 +88,22 @@ class Peers:
 
     def start(
         self,
-        take: Callable[[socket.socket, bytes, bool], Awaitable[None]],
+        take: Callable[[socket.socket, bytes, bytes, bool], Awaitable[None]],
         wake: Callable[[], None],
         answer: Callable[[str], object],
     ) -> None:
-        """``take``: a connection, what was read from it, and whether the supervisor has accepted it; ``answer``: what a
-        question gives."""
+        """``take``: a connection, where it comes from if its TLS is elsewhere, what was read from it, and whether the
+        supervisor has accepted it; ``answer``: what a question gives."""
         self._take, self._wake, self._answer = take, wake, answer
         asyncio.get_running_loop().add_reader(self._inboxes[self.number].receiving.fileno(), self._receive)
 
     def stop(self) -> None:
         asyncio.get_running_loop().remove_reader(self._inboxes[self.number].receiving.fileno())
 
-    def move(self, worker: int, connection: int, read: bytes) -> bool:
-        """Hands a connection over, with what was read from it; False where the worker takes no more now."""
-        return self._inboxes[worker].send(MOVED, read, connection)
+    def move(self, worker: int, connection: int, read: bytes, origin: bytes = b"") -> bool:
+        """Hands a connection over, with what was read from it; False where the worker takes no more now. ``origin``:
+        one line."""
+        return self._inboxes[worker].send(MOVED, origin + b"\n" + read, connection)
 
     def wake(self, worker: int | None = None) -> None:
         """That worker, or all others."""
@@ -136,7 +137,8 @@ class Peers:
             if kind in (ACCEPTED, MOVED):
                 connection = socket.socket(fileno=descriptors[0])
                 connection.setblocking(False)
-                task = asyncio.ensure_future(self._take(connection, content, kind == ACCEPTED))
+                origin, _, read = content.partition(b"\n")
+                task = asyncio.ensure_future(self._take(connection, origin, read, kind == ACCEPTED))
                 self._tasks.add(task)
                 task.add_done_callback(self._taken)
             elif kind == WAKE:
