@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from dai import config
 from dai.client import parted
+from dai.config import TlsConfig
 from dai.errors import ConfigurationError, RequestError
 from dai.plugins import nearest
 
@@ -29,7 +30,26 @@ _RESERVED = frozenset({"main", "temp", "system", "memory", "pg_catalog", "inform
 
 PUSHDOWN = ("cost", "all", "none")
 """What sources compute: what takes less time there, all that they can, or filters and columns only."""
-LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
+LOOPBACK = tuple(f"{scheme}://{host}" for scheme in ("http", "https") for host in ("127.0.0.1", "localhost", "[::1]"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsSettings:
+    """TLS between nodes, by files (PEM): the ``certificate`` that this process shows at its port and to others, its
+    private ``key`` (none: in the same file); ``client_ca``: authorities of the certificates that everybody must show
+    who comes to its port; ``ca``: authorities trusted besides those of the system."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    ca: Path | None = None
+
+    @classmethod
+    def of(cls, config: TlsConfig | None) -> TlsSettings:
+        """That of a service."""
+        if config is None:
+            return cls()
+        return cls(certificate=config.certificate, key=config.key, client_ca=config.client_ca, ca=config.ca)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +57,7 @@ class SourceSettings:
     """Tables are ``alias.table``. One of ``url`` (a resource of a data service), ``resource`` (of this service) and
     ``database`` (an SQLAlchemy URL, in this process; it may hold a password and is never printed). ``replicas``: URLs
     of resources that have the same tables. ``token``: what the services at ``url`` and ``replicas`` know this
-    federation by."""
+    federation by. ``ca``, ``certificate`` and ``key`` in the place of those of the federation's ``tls``."""
 
     alias: str
     url: str | None = None
@@ -45,6 +65,14 @@ class SourceSettings:
     database: str | None = field(default=None, repr=False)
     replicas: tuple[str, ...] = ()
     token: str | None = field(default=None, repr=False)
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def private(self) -> bool:
+        """Whether only the process of the federation can ask it."""
+        return self.token is not None or self.certificate is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +85,15 @@ class FederationSettings:
     a statement waits for its rows, until a service counts as lost. ``upload_bytes``: of tables that were loaded into a
     service's federation, of all sessions together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other
     tables with the same rows. ``functions``: operation calls by name, as they are configured; relative paths in them
-    count from ``base``."""
+    count from ``base``. ``token``: what the evaluators know this federation by; ``flight_host`` and ``flight_port``:
+    where evaluators read what only this process can read; ``tls``: how it speaks with evaluators and sources."""
 
     name: str = "federation"
     evaluators: tuple[str, ...] = ("local",)
+    token: str | None = field(default=None, repr=False)
+    flight_host: str = "127.0.0.1"
+    flight_port: int = field(default=0, metadata={"most": 65_535})
+    tls: TlsSettings = TlsSettings()
     memory_bytes: int = 0
     lifetime: float = field(default=300.0, metadata=config.POSITIVE)
     pushdown: str = "cost"
@@ -86,6 +119,9 @@ class _Source:
     database: str | None = None
     password: str | None = None
     token: str | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
     replicas: tuple[str, ...] = ()
 
 
@@ -136,17 +172,18 @@ def parse(
     where: str = "",
     base: Path | str = ".",
     environment: Mapping[str, str] | None = None,
-    served: bool = False,
+    served: TlsSettings | None = None,
 ) -> FederationSettings:
     """The settings of a section, which errors call ``where``; ConfigurationError as in ``load``. ``served``: it is a
-    service's, whose sources are resources."""
+    service's, whose sources are resources, and whose TLS that is."""
     base, environment = Path(base), environment or {}
     if not isinstance(document, Mapping):
         raise ConfigurationError(f"[{where}] must be a section, not {document!r}.")
     dot = f"{where}." if where else ""
-    parts = ("sources", "views", "replicas", "functions")
+    parts = ("sources", "views", "replicas", "functions", "tls")
     plain = {key: value for key, value in document.items() if key not in parts}
-    settings: FederationSettings = config.section(FederationSettings, where, plain, base, name=name, base=base)
+    tls = _tls(document.get("tls"), f"{dot}tls", base, served)
+    settings: FederationSettings = config.section(FederationSettings, where, plain, base, name=name, base=base, tls=tls)
     check_memory(settings.memory_bytes, f"{dot}memory_bytes")
     if settings.pushdown not in PUSHDOWN:
         raise ConfigurationError(
@@ -155,19 +192,28 @@ def parse(
         )
     if not settings.evaluators or not all(isinstance(each, str) for each in settings.evaluators):
         raise ConfigurationError(f"{dot}evaluators must be a list of texts, at least one.", hint='["local"]')
-    sources = _sources(document.get("sources", ()), f"{dot}sources", base, environment, served)
-    if settings.evaluators != ("local",) and any(each.token is not None for each in sources):
-        raise ConfigurationError(
-            f"{dot}evaluators: a source with a token is read by this process alone.", hint='Set evaluators = ["local"].'
-        )
+    sources = _sources(document.get("sources", ()), f"{dot}sources", base, environment, served is not None)
+    token = settings.token
     aliases = {each.alias.casefold() for each in sources}
     return dataclasses.replace(
         settings,
+        token=None if token is None else config.secret(token, f"{dot}token", environment, base),
         sources=sources,
         views=_views(document.get("views", {}), f"{dot}views"),
         replicas=_replicas(document.get("replicas", {}), f"{dot}replicas", aliases),
         functions=_mapping(document.get("functions", {}), f"{dot}functions", Mapping, "a section"),
     )
+
+
+def _tls(document: Any, where: str, base: Path, served: TlsSettings | None) -> TlsSettings:
+    if document is None:
+        return served or TlsSettings()
+    if served is not None:
+        raise ConfigurationError(
+            f"[{where}]: a service's federation has the TLS of the service.", hint="Set its keys in [service.tls]."
+        )
+    tls: TlsSettings = config.section(TlsSettings, where, _mapping(document, where, str, "a file"), base)
+    return tls
 
 
 def _sources(
@@ -221,9 +267,12 @@ def _source(section: _Source, place: str, base: Path, environment: Mapping[str, 
     if section.password is not None and section.database is None:
         raise ConfigurationError(f"{place}: a password goes with a database only.")
     token = None
+    for key in ("token", "ca", "certificate", "key"):
+        if getattr(section, key) is not None and url is None:
+            raise ConfigurationError(f"{place}: a {key} goes with a service or a url only.")
+    if section.key is not None and section.certificate is None:
+        raise ConfigurationError(f"{place}: a key goes with a certificate.")
     if section.token is not None:
-        if url is None:
-            raise ConfigurationError(f"{place}: a token goes with a service or a url only.")
         token = config.secret(section.token, f"{place}.token", environment, base)
     database = None
     if section.database is not None:
@@ -236,7 +285,15 @@ def _source(section: _Source, place: str, base: Path, environment: Mapping[str, 
         if address is not None:
             _check_address(address, f"{place}.{key}")
     return SourceSettings(
-        alias=section.alias, url=url, resource=resource, database=database, replicas=section.replicas, token=token
+        alias=section.alias,
+        url=url,
+        resource=resource,
+        database=database,
+        replicas=section.replicas,
+        token=token,
+        ca=section.ca,
+        certificate=section.certificate,
+        key=section.key,
     )
 
 
@@ -292,7 +349,8 @@ class EvaluatorSettings:
     """``flight_host`` and ``flight_port`` (0: a free one): where exchanges are served. ``memory_bytes``: what DuckDB
     holds for all queries together before it spills (0: its own limit); ``exchange_bytes`` and ``buffer_bytes``: what
     one output and one input hold. ``directory``: for what does not fit; the system's place for temporary files unless
-    given. ``liveness_timeout``: seconds without a sign of life from a coordinator, until its fragments end.
+    given. ``liveness_timeout``: seconds without a sign of life from a coordinator, until its fragments end. ``tls``:
+    that of the service, for its exchanges too.
     ``sources``: prefixes of the addresses of resources and operations that may be asked; ``python``: functions
     ``package.module:function`` that may be called. ``keep_freed_memory``: the C library keeps large blocks that were
     freed, which makes exchanges faster and the process larger."""
@@ -307,3 +365,4 @@ class EvaluatorSettings:
     sources: tuple[str, ...] = LOOPBACK
     python: tuple[str, ...] = ()
     keep_freed_memory: bool = True
+    tls: TlsSettings = TlsSettings()

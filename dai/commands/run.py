@@ -86,7 +86,8 @@ def _stopped(number: int, frame: FrameType | None) -> None:
 def _self_signed(config: Config) -> SelfSigned:
     if config.service.tls is not None:
         raise UsageError(
-            "--self-signed and [service.tls] exclude each other.", hint="Leave --self-signed out: there is a certificate."
+            "--self-signed and [service.tls] exclude each other.",
+            hint="Leave --self-signed out.",
         )
     try:
         from dai.api.server.self_signed import self_signed
@@ -107,8 +108,7 @@ def greeting(config: Config, url: str, signed: SelfSigned | None = None) -> str:
     if signed is not None:
         file = signed.tls.certificate
         lines += [
-            f"TLS with a certificate that the service {'made' if signed.made else 'had made'} for itself: to try it, not "
-            "for others.",
+            "To try it only: TLS with a certificate that the service made for itself.",
             f"  SHA-256 fingerprint  {signed.fingerprint}",
             f'  Clients trust it by its file: dai.connect("{url}", ca="{file}"); for the commands:',
             f"  export DAI_CA={file}",

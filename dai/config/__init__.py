@@ -25,6 +25,7 @@ from dai.config.identity import read as _identity
 from dai.config.resources import FederationConfig, PolicyConfig, ResourceConfig, RoleConfig
 from dai.config.resources import federation as _federation
 from dai.config.resources import resource as _resource
+from dai.config.resources import role as _role
 from dai.config.service import LimitsConfig, ServiceConfig, TlsConfig
 from dai.config.service import service as _service
 from dai.config.values import MOST, POSITIVE, database_url, keys, named, origins, overridden, secret, section
@@ -102,12 +103,12 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     for name, value in named(merged, "federations"):
         if name in resources:
             raise ConfigurationError(f"[federations.{name}]: there is a resource of this name already.")
-        federations[name] = _federation(name, value, base, environment)
+        federations[name] = _federation(name, value, base, environment, service.tls)
     roles = {}
     for name, value in named(merged, "roles"):
         if name in resources or name in federations:
             raise ConfigurationError(f"[roles.{name}]: there is a resource of this name already.")
-        roles[name] = RoleConfig(name=name, content=value, base=base)
+        roles[name] = _role(name, value, base, service, bool(identity.methods) and not identity.anonymous)
     return Config(
         service=service,
         limits=limits,

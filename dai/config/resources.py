@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.engine import URL, make_url
 
+from dai.config.service import ServiceConfig, TlsConfig
 from dai.config.values import POSITIVE, database_url, secret, section
 from dai.errors import ConfigurationError
 
@@ -85,22 +86,37 @@ class FederationConfig:
     base: Path = Path()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     policy: PolicyConfig | None = None
+    tls: TlsConfig | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoleConfig:
     """What a service does besides serving its resources: the section ``[roles.NAME]``, whose ``content`` belongs to the
-    package that has the role and is read as that of a federation."""
+    package that has the role and is read as that of a federation. ``host``, ``tls`` and ``identifies`` (whether it
+    answers known callers only) are those of the service."""
 
     name: str
     content: Mapping[str, Any] = field(default_factory=dict, repr=False)
     base: Path = Path()
+    policy: PolicyConfig | None = None
+    host: str = "127.0.0.1"
+    tls: TlsConfig | None = None
+    identifies: bool = False
 
 
-def federation(name: str, value: dict[str, Any], base: Path, environment: Mapping[str, str]) -> FederationConfig:
+def federation(
+    name: str, value: dict[str, Any], base: Path, environment: Mapping[str, str], tls: TlsConfig | None
+) -> FederationConfig:
     policy = policy_of(value, f"federations.{name}", base)
     content = {key: each for key, each in value.items() if key != "policy"}
-    return FederationConfig(name=name, content=content, base=base, environment=environment, policy=policy)
+    return FederationConfig(name=name, content=content, base=base, environment=environment, policy=policy, tls=tls)
+
+
+def role(name: str, value: dict[str, Any], base: Path, service: ServiceConfig, identifies: bool) -> RoleConfig:
+    policy = policy_of(value, f"roles.{name}", base)
+    content = {key: each for key, each in value.items() if key != "policy"}
+    rest = {"policy": policy, "host": service.host, "tls": service.tls, "identifies": identifies}
+    return RoleConfig(name=name, content=content, base=base, **rest)  # type: ignore[arg-type]
 
 
 def policy_of(value: Mapping[str, Any], where: str, base: Path) -> PolicyConfig | None:

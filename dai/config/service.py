@@ -16,11 +16,14 @@ TLS_VERSIONS = ("1.2", "1.3")
 @dataclass(frozen=True, kw_only=True)
 class TlsConfig:
     """Files (PEM): ``certificate`` with those between it and its authority, its private ``key`` (none: in the same
-    file), ``client_ca``: the authorities of certificates that every client must have. ``minimum_version`` of TLS."""
+    file), ``client_ca``: the authorities of certificates that every client must have. ``minimum_version`` of TLS.
+    ``ca``: authorities trusted besides those of the system where this service calls other nodes, to which it shows the
+    same certificate."""
 
     certificate: Path
     key: Path | None = None
     client_ca: Path | None = None
+    ca: Path | None = None
     minimum_version: str = "1.2"
 
 

@@ -200,7 +200,7 @@ class Resources(Mapping[str, Resource]):
                 driver = VIRTUAL["federations"](federation, lambda wanted: self.named(wanted).driver)
                 self._add(config, federation.policy, name, driver, "federation")
             for name, role in config.roles.items():
-                self._add(config, None, name, ROLES[name](role), name)
+                self._add(config, role.policy, name, ROLES[name](role), name)
         except BaseException:
             self.close()
             raise

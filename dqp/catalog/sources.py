@@ -35,7 +35,7 @@ from dai.streams.stream import Stream
 from dqp.algebra.dialects import dialect_of
 from dqp.algebra.types import readable
 from dqp.catalog.heartbeat import PATIENCE, Heartbeat
-from dqp.settings import FederationSettings, SourceSettings
+from dqp.settings import FederationSettings, SourceSettings, TlsSettings
 
 SMALL_SECONDS = 30.0
 """Seconds that a service may take to describe a resource."""
@@ -148,7 +148,8 @@ class DriverSource(Source):
 class ServiceSource(Source):
     """A resource of a data service, over HTTP. Connects at its first use. ``liveness_timeout``: seconds without a
     sign of life, while a statement waits, until the service counts as lost. ``alone``: it has no replica;
-    otherwise a statement that it does not accept is not sent again, but to another source (``dqp.execution.fetch``)."""
+    otherwise a statement that it does not accept is not sent again, but to another source (``dqp.execution.fetch``).
+    ``private``: only this process can ask it, no evaluator."""
 
     def __init__(
         self,
@@ -159,17 +160,17 @@ class ServiceSource(Source):
         options: Options | None = None,
         liveness_timeout: float = PATIENCE,
         alone: bool = True,
-        token: str | None = None,
+        private: bool = False,
     ) -> None:
         base, name = parted(url)
         if name is None:
             raise ConfigurationError(
                 f"The source {alias!r}: {url!r} names no resource.", hint=f"It looks like {base}/resources/NAME."
             )
-        self.alias, self.replica_of = alias, replica_of
+        self.alias, self.replica_of, self.private = alias, replica_of, private
         self._path = f"/resources/{quote(name, safe='')}"
         self.address = base + self._path
-        options = options or Options(read=STATEMENT_SECONDS, busy_only=not alone, token=token)
+        options = replace(options or Options(read=STATEMENT_SECONDS), busy_only=not alone)
         self._service = Service(base, options)
         # Small requests must not wait as long as a statement may.
         self._described = Service(base, replace(options, read=min(options.read, SMALL_SECONDS), retries=1))
@@ -318,13 +319,15 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
     this service."""
     sources: list[Source] = []
     for each in settings.sources:
+        options = options_of(settings.tls, each)
         if each.url is not None:
             sources.append(
                 ServiceSource(
                     *(each.alias, each.url),
+                    options=options,
                     liveness_timeout=settings.liveness_timeout,
                     alone=not each.replicas,
-                    token=each.token,
+                    private=each.private,
                 )
             )
         elif each.database is not None:
@@ -340,13 +343,25 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
             ServiceSource(
                 *(f"{each.alias}@{number}", url),
                 replica_of=each.alias,
+                options=options,
                 liveness_timeout=settings.liveness_timeout,
                 alone=False,
-                token=each.token,
+                private=each.private,
             )
             for number, url in enumerate(each.replicas, 1)
         ]
     return sources
+
+
+def options_of(tls: TlsSettings, source: SourceSettings | None = None) -> Options:
+    """Of calls to a source, which may have files of its own in the place of those of ``tls``."""
+    ca, certificate, key = tls.ca, tls.certificate, tls.key
+    if source is not None:
+        ca = source.ca or ca
+        if source.certificate is not None:
+            certificate, key = source.certificate, source.key
+    token = None if source is None else source.token
+    return Options(read=STATEMENT_SECONDS, token=token, ca=ca, certificate=certificate, key=key)
 
 
 def _resolved(resolve: Callable[[str], Driver], source: SourceSettings) -> Driver:

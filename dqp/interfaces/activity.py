@@ -17,8 +17,9 @@ from dai.errors import ConfigurationError, RequestError
 from dai.perform.activity import Activity, Context, Output, child, output
 from dai.streams.stream import Stream
 from dqp.runtimes.evaluator import Evaluator, Work
+from dqp.runtimes.flight.server import is_loopback
 from dqp.runtimes.wire import decoded
-from dqp.settings import EvaluatorSettings, check_memory
+from dqp.settings import EvaluatorSettings, TlsSettings, check_memory
 
 ROLE = "evaluator"
 REPORTS = pa.schema([pa.field("report", pa.string(), nullable=False)])
@@ -26,7 +27,15 @@ REPORTS = pa.schema([pa.field("report", pa.string(), nullable=False)])
 
 def configured(role: RoleConfig) -> EvaluatorDriver:
     """The resource of ``[roles.evaluator]``, with the keys of ``EvaluatorSettings``."""
-    settings: EvaluatorSettings = config.section(EvaluatorSettings, f"roles.{role.name}", role.content, role.base)
+    where, tls = f"roles.{role.name}", TlsSettings.of(role.tls)
+    settings: EvaluatorSettings = config.section(EvaluatorSettings, where, role.content, role.base, tls=tls)
+    known = tls.certificate is not None and (tls.client_ca is not None or role.identifies)
+    if not known and not (is_loopback(role.host) and is_loopback(settings.flight_host)):
+        raise ConfigurationError(
+            f"[{where}]: beyond loopback an evaluator needs TLS, and certificates or tokens of those who ask it.",
+            hint="Set certificate and key in [service.tls], and there client_ca, or methods in [identity] without "
+            "anonymous.",
+        )
     check_memory(settings.memory_bytes, f"roles.{role.name}.memory_bytes")
     for name in ("sources", "python"):
         if not all(isinstance(each, str) for each in getattr(settings, name)):

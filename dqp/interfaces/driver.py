@@ -37,7 +37,7 @@ from dqp.algebra.table import Table
 from dqp.catalog.uploads import Uploads
 from dqp.coordinator import Coordinator
 from dqp.execution.execution import Execution
-from dqp.settings import FederationSettings, load, parse
+from dqp.settings import FederationSettings, TlsSettings, load, parse
 
 _MOST_LOADED = 1_000
 _COORDINATORS = 16
@@ -52,7 +52,7 @@ def configured(config: FederationConfig, resolve: Callable[[str], Driver]) -> Fe
         where=f"federations.{config.name}",
         base=config.base,
         environment=config.environment,
-        served=True,
+        served=TlsSettings.of(config.tls),
     )
     return Federation(settings, resolve)
 

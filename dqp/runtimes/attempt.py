@@ -36,6 +36,7 @@ from dqp.planning.splitting import parts
 from dqp.runtimes.flight.client import fetch, reached
 from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
 from dqp.runtimes.wire import Input, Received, RemoteInput, Task
+from dqp.settings import TlsSettings
 
 ANSWER = 3.0
 """Seconds in which an evaluator has to answer when it is asked whether it is there."""
@@ -47,10 +48,10 @@ only progress is asked for."""
 
 
 class Evaluator(ABC):
-    """One evaluator as its coordinator sees it. ``name`` is for people."""
+    """One evaluator as its coordinator sees it. ``name`` is for people, ``tls`` that of the exchanges."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, tls: TlsSettings | None = None) -> None:
+        self.name, self.tls = name, tls
         self._lock = threading.Lock()
         self._address: str | None = None
 
@@ -60,7 +61,7 @@ class Evaluator(ABC):
         ConfigurationError where its port is not reached from here."""
         with self._lock:
             if self._address is None:
-                self._address = reached(self.name, self.ask, timeout=ANSWER)
+                self._address = reached(self.name, self.ask, timeout=ANSWER, tls=self.tls)
             return self._address
 
     def forget(self) -> None:
@@ -142,9 +143,10 @@ class Attempt:
                 with execution.cancellation.on_cancel(taken.set):
                     taken.wait()
         root = self._plan.root
-        address = self._evaluators[self._places[root.id][0]][1]
+        evaluator, address = self._evaluators[self._places[root.id][0]]
         with self._named():
-            stream = fetch(address, self._ticket(root, 0, 0), cancellation=execution.cancellation)
+            ticket = self._ticket(root, 0, 0)
+            stream = fetch(address, ticket, cancellation=execution.cancellation, tls=evaluator.tls)
         return Stream(stream.schema, self._to_the_end(stream), stream.close)
 
     def _to_the_end(self, stream: Stream) -> Iterator[pa.RecordBatch]:
@@ -279,7 +281,7 @@ class Attempt:
             remote = pieces[instance]
         if remote not in self._readings.begun:
             able = places(remote, self._runtime.catalog, self._lost)
-            if all(isinstance(each.source, ServiceSource) for each in able):
+            if all(isinstance(each.source, ServiceSource) and not each.source.private for each in able):
                 able = tuple(sorted(able, key=lambda each: not each.statement.tables))
                 asked = tuple((each.source.alias, each.source.address, each.statement.sql) for each in able)
                 tables = {each.name: each.data for each in able[0].statement.tables}

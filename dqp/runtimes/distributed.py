@@ -120,7 +120,8 @@ class Distributed(Local):
         """Of the coordinator: for what only it can read."""
         with self._lock:
             if self._port is None:
-                self._port = FlightPort()
+                host, port = self._settings.flight_host, self._settings.flight_port
+                self._port = FlightPort(host, port, tls=self.evaluators[0].tls)
             return self._port
 
     @property
@@ -187,7 +188,7 @@ class Distributed(Local):
             try:
                 address = evaluator.address
                 if again:
-                    health(address, timeout=ANSWER)
+                    health(address, timeout=ANSWER, tls=evaluator.tls)
             except EvaluatorLostError:
                 self._lost(evaluator)
                 return None
@@ -218,7 +219,8 @@ class Distributed(Local):
         for each in plan.fragments:
             if remote in each.parted:
                 return parts(remote, each.instances)
-        if isinstance(self._catalog.sources[remote.source], ServiceSource):
+        source = self._catalog.sources[remote.source]
+        if isinstance(source, ServiceSource) and not source.private:
             return (remote,)
         return divided(remote, FORESEEN.split_rows, FORESEEN.splits)
 

@@ -19,7 +19,7 @@ from dai.errors import ClosedError, DaiError, DeniedError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.waiting import Condition
 from dqp.catalog.heartbeat import AFTER, Heartbeat
-from dqp.catalog.sources import ServiceSource
+from dqp.catalog.sources import ServiceSource, options_of
 from dqp.errors import EvaluatorLostError
 from dqp.execution.engine import Engine
 from dqp.execution.fragment import Body, Called
@@ -42,7 +42,11 @@ class Evaluator:
 
     def __init__(self, settings: EvaluatorSettings = EvaluatorSettings()) -> None:
         self.settings = settings
-        self.port = FlightPort(settings.flight_host, settings.flight_port, keep_freed_memory=settings.keep_freed_memory)
+        self.tls = settings.tls if settings.tls.certificate is not None else None
+        """Of exchanges, if they have any."""
+        self.port = FlightPort(
+            settings.flight_host, settings.flight_port, tls=self.tls, keep_freed_memory=settings.keep_freed_memory
+        )
         directory = None if settings.directory is None else str(settings.directory)
         self.engine = Engine(memory_bytes=settings.memory_bytes, directory=directory)
         self._sources: dict[str, ServiceSource] = {}
@@ -82,7 +86,8 @@ class Evaluator:
             if source is None:
                 while len(self._sources) >= _KEPT:
                     self._sources.pop(next(iter(self._sources))).close()
-                source = self._sources[address] = ServiceSource(alias, address)
+                source = ServiceSource(alias, address, options=options_of(self.settings.tls))
+                self._sources[address] = source
             return source
 
     def coordinator(self, address: str) -> Heartbeat:
@@ -90,7 +95,7 @@ class Evaluator:
 
         def ask() -> None:
             try:
-                health(address, timeout=ANSWER)
+                health(address, timeout=ANSWER, tls=self.tls)
             except EvaluatorLostError as error:
                 raise UnreachableError(error.detail) from error
 
@@ -124,8 +129,8 @@ class Evaluator:
                     )
 
     def _check_port(self, address: str) -> None:
-        if not is_loopback(address.rpartition(":")[0].strip("[]")):
-            raise DeniedError(f"An evaluator without TLS and identity does not read from {address}.")
+        if self.tls is None and not is_loopback(address.rpartition(":")[0].strip("[]")):
+            raise DeniedError(f"An evaluator without TLS does not read from {address}.")
 
     def _check_address(self, address: str) -> None:
         if not any(_within(address, each) for each in self.settings.sources):

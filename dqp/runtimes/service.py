@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -12,14 +15,24 @@ from dai.client import Options, parted
 from dai.client import Service as Client
 from dai.client.documents import activity, document, element
 from dai.client.results.result import Result
-from dai.errors import BusyError, ConfigurationError, DaiError, NotFoundError, TruncatedError, UnreachableError
+from dai.errors import (
+    BusyError,
+    ConfigurationError,
+    DaiError,
+    DeniedError,
+    NotFoundError,
+    TruncatedError,
+    UnauthenticatedError,
+    UnreachableError,
+)
 from dai.formats import media_type
 from dai.streams.cancellation import Cancellation
 from dqp.catalog.heartbeat import Heartbeat
 from dqp.runtimes.attempt import ANSWER, Evaluator, gone
 from dqp.runtimes.distributed import LIVENESS_TIMEOUT, Distributed
+from dqp.runtimes.flight.server import is_loopback
 from dqp.runtimes.wire import Task, encoded
-from dqp.settings import FederationSettings
+from dqp.settings import FederationSettings, TlsSettings
 
 RESOURCE = "evaluator"
 AFTER = 2.0
@@ -30,31 +43,68 @@ class Service(Distributed):
     """``evaluators`` of the settings are addresses of services."""
 
     def join(self, settings: FederationSettings) -> Sequence[ServiceEvaluator]:
-        return tuple(map(ServiceEvaluator, settings.evaluators))
+        secure = [each.startswith("https://") for each in settings.evaluators]
+        if not any(secure):
+            return tuple(ServiceEvaluator(each, token=settings.token) for each in settings.evaluators)
+        if not all(secure):
+            raise ConfigurationError(
+                f"evaluators of {settings.name}: some have https:// and others do not.",
+                hint="All exchange rows with each other: give all of them TLS, or none.",
+            )
+        if settings.tls.certificate is None:
+            raise ConfigurationError(
+                f"evaluators of {settings.name}: they read from this process too, with TLS, and it has no certificate.",
+                hint="Set certificate and key in [service.tls], or in [tls] of a federation.toml.",
+            )
+        if is_loopback(settings.flight_host) and not all(map(_near, settings.evaluators)):
+            raise ConfigurationError(
+                f"evaluators of {settings.name}: those on other machines cannot read from {settings.flight_host}.",
+                hint="Set flight_host to the name of this machine in its certificate, by which they reach it.",
+            )
+        return tuple(ServiceEvaluator(each, settings.tls, token=settings.token) for each in settings.evaluators)
+
+
+def _near(url: str) -> bool:
+    return is_loopback(urlsplit(url).hostname or "")
 
 
 class ServiceEvaluator(Evaluator):
-    """The evaluator at ``http://host:port`` (or ``…/resources/evaluator``). ConfigurationError for no such address."""
+    """The evaluator at ``http://host:port`` (or ``…/resources/evaluator``), which knows its coordinator by the
+    certificate of ``tls`` or by the ``token``. ConfigurationError for no such address."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: TlsSettings | None = None, *, token: str | None = None) -> None:
         base, resource = parted(url)
-        super().__init__(base)
+        super().__init__(base, tls)
         self._path = f"/resources/{resource or RESOURCE}"
-        self._client = Client(base, Options(connect=2.0, retries=1))
-        self._prompt = Client(base, Options(connect=2.0, retries=0))
-        self._asked = Client(base, Options(connect=ANSWER, read=ANSWER, retries=0))
+        files = tls or TlsSettings()
+        known = Options(connect=2.0, token=token, ca=files.ca, certificate=files.certificate, key=files.key)
+        self._client = Client(base, replace(known, retries=1))
+        self._prompt = Client(base, replace(known, retries=0))
+        self._asked = Client(base, replace(known, connect=ANSWER, read=ANSWER, retries=0))
         self._heartbeat = Heartbeat(self._lives, self.name, after=AFTER, patience=LIVENESS_TIMEOUT - AFTER - ANSWER)
 
     def ask(self) -> tuple[str, str | None]:
         try:
             properties: Mapping[str, Any] = self._asked.get(self._path)
         except UnreachableError as error:
+            if isinstance(error.__cause__, ssl.SSLError):
+                raise self._refused(error) from error
             raise gone(self.name) from error
+        except (UnauthenticatedError, DeniedError) as error:
+            raise self._refused(error) from error
         except NotFoundError as error:
             raise self._no_evaluator() from error
         if "flight" not in properties:
             raise self._no_evaluator()
         return str(properties["flight"]), properties.get("instance")
+
+    def _refused(self, error: DaiError) -> DaiError:
+        """No failure of the caller: the caller of a federation is not who asks its evaluators."""
+        return ConfigurationError(
+            f"The evaluator {self.name} and this federation do not know each other: {error.detail}",
+            hint="Look at the federation's token, at certificate, client_ca and ca in [service.tls] of both, and at "
+            "[roles.evaluator.policy].",
+        )
 
     def _no_evaluator(self) -> DaiError:
         return ConfigurationError(
@@ -83,6 +133,8 @@ class ServiceEvaluator(Evaluator):
                         yield [json.loads(each) for each in batch.column(0).to_pylist()]
         except (UnreachableError, TruncatedError) as error:
             raise gone(self.name) from error
+        except (UnauthenticatedError, DeniedError) as error:
+            raise self._refused(error) from error
         except BusyError as error:
             raise BusyError(
                 f"The evaluator {self.name} has too much to do.",

@@ -26,7 +26,7 @@ from dqp.execution.profile import bounded
 from dqp.runtimes.flight.client import fetch
 from dqp.runtimes.flight.server import FlightPort
 from dqp.runtimes.wire import Received, RemoteInput, Task
-from dqp.settings import EvaluatorSettings
+from dqp.settings import EvaluatorSettings, TlsSettings
 
 log = logging.getLogger("dqp.runtimes.task")
 
@@ -44,6 +44,7 @@ class Host(Protocol):
     settings: EvaluatorSettings
     port: FlightPort
     engine: Engine
+    tls: TlsSettings | None
 
     def source(self, alias: str, address: str) -> Source:
         """The resource at an address, whose connections are kept."""
@@ -142,7 +143,8 @@ class TaskRun:
         return Begun(Arriving(fetches, names, self._execution, measure), fetched.columns, fetched.whole)
 
     def _fetch(self, address: str, ticket: Any, arriving: Arriving) -> None:
-        with fetch(address, ticket, cancellation=self._execution.cancellation, timeout=STARTED) as stream:
+        tls, cancellation = self._evaluator.tls, self._execution.cancellation
+        with fetch(address, ticket, cancellation=cancellation, timeout=STARTED, tls=tls) as stream:
             arriving.take(stream)
 
     def _ask(self, remote: RemoteInput, measure: Measure, arriving: Arriving) -> None:

@@ -20,8 +20,8 @@ import pytest
 import dai
 from dai.__main__ import main
 from dai.api.server import tls as tls_module
-from dai.api.server.serve import Background, background
 from dai.api.server.self_signed import self_signed as self_signed_by_itself
+from dai.api.server.serve import Background, background
 from dai.commands.run import greeting
 from dai.config import parse
 from dai.errors import ConfigurationError, RequestError, UnreachableError
@@ -229,9 +229,7 @@ def test_settings_that_cannot_be_used(tmp_path: Path, book: str, certificates: P
 def test_several_processes(tmp_path: Path, book: str, certificates: Path) -> None:
     """Sessions, jobs and streams: ``test_workers``, with and without TLS. Here what a relayed connection adds."""
     audit = tmp_path / "audit.jsonl"
-    service = ServiceProcess(
-        tmp_path, {"book": book}, workers=2, tls=certificates / "server.pem", audit=audit, grace=5
-    )
+    service = ServiceProcess(tmp_path, {"book": book}, workers=2, tls=certificates / "server.pem", audit=audit, grace=5)
     service.start()
     try:
         with service.connect() as plain_end, service.client() as client:
@@ -269,8 +267,10 @@ def test_several_processes(tmp_path: Path, book: str, certificates: Path) -> Non
 
 
 def test_a_certificate_of_its_own_to_try(tmp_path: Path, book: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Made once, of names by which the service is reached; the key is its owner's alone, and the greeting says it all."""
-    config = parse({"service": {"hosts": ["data.example.org:8443", "*"]}, "resources": {"book": {"url": book}}}, ".", {})
+    """Made once, of names by which the service is reached; the key is its owner's; the greeting says it all."""
+    config = parse(
+        {"service": {"hosts": ["data.example.org:8443", "*"]}, "resources": {"book": {"url": book}}}, ".", {}
+    )
     signed = self_signed_by_itself(config.service, tmp_path)
     assert signed.made
     assert signed.tls.key is not None
@@ -278,7 +278,7 @@ def test_a_certificate_of_its_own_to_try(tmp_path: Path, book: str, capsys: pyte
     text = greeting(config, "https://127.0.0.1:1", signed)
     assert signed.fingerprint in text
     assert f'ca="{signed.tls.certificate}"' in text
-    assert "to try it" in text
+    assert "To try it only" in text
     again = self_signed_by_itself(config.service, tmp_path)
     assert (again.made, again.fingerprint) == (False, signed.fingerprint)
     assert "data.example.org" in shown_names(signed.tls.certificate)

@@ -39,7 +39,9 @@ def two_clients(service: ServiceProcess, stack: ExitStack) -> Clients:
 
 
 @pytest.fixture(scope="module", params=["plain", "tls"])
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[ServiceProcess]:
+def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, book: str
+) -> Iterator[ServiceProcess]:
     directory = tmp_path_factory.mktemp("service")
     tls = self_signed(directory, "server") if request.param == "tls" else None
     service = ServiceProcess(directory, {"book": book}, workers=2, tls=tls)

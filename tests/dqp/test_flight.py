@@ -250,11 +250,6 @@ def test_every_name_of_loopback(host):
         assert port.health().items() >= {"status": "ok", "tickets": 0, "readers": 0}.items()
 
 
-def test_tls_has_its_place():
-    with pytest.raises(ConfigurationError, match="TLS"):
-        FlightPort(tls=("certificate", "key"))
-
-
 def test_a_port_that_is_taken(port):
     with pytest.raises(ConfigurationError, match="cannot listen"):
         FlightPort(port=int(port.address.rsplit(":")[-1]))

@@ -303,7 +303,7 @@ def test_a_client_is_not_closed_while_it_opens(monkeypatch: pytest.MonkeyPatch) 
             self.closed.set()
 
     client, cancellation = Client(), Cancellation()
-    monkeypatch.setattr(flight_client, "_connected", lambda address: client)
+    monkeypatch.setattr(flight_client, "connected", lambda address, tls: client)
     with ThreadPoolExecutor(1) as pool:
         fetched = pool.submit(flight_client.fetch, "127.0.0.1:1", ticket(), cancellation=cancellation)
         assert client.entered.wait(30)

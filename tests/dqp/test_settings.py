@@ -8,7 +8,7 @@ import pytest
 
 from dai import config
 from dai.errors import ConfigurationError
-from dqp.settings import EvaluatorSettings, SourceSettings, load, parse
+from dqp.settings import EvaluatorSettings, SourceSettings, TlsSettings, load, parse
 
 TOML = """
 [federations.lab]
@@ -72,11 +72,11 @@ def test_a_mapping_and_its_short_form() -> None:
 
 def test_a_service_reads_resources() -> None:
     made = parse(
-        {"sources": [{"alias": "go", "resource": "goterms"}]}, name="lab", where="federations.lab", served=True
+        {"sources": [{"alias": "go", "resource": "goterms"}]}, name="lab", where="federations.lab", served=TlsSettings()
     )
     assert made.sources == (SourceSettings(alias="go", resource="goterms"),)
     with pytest.raises(ConfigurationError, match="reads resources, not databases"):
-        parse({"sources": {"a": "sqlite://"}}, where="federations.lab", served=True)
+        parse({"sources": {"a": "sqlite://"}}, where="federations.lab", served=TlsSettings())
 
 
 @pytest.mark.parametrize(

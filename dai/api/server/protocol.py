@@ -7,8 +7,9 @@
 - HTTP/1.0 knows no chunks: a body of unknown length ends with the connection. Where it breaks off the connection is
   reset, so that no client takes it for whole.
 - A connection whose next request belongs to another worker of the service moves there (``dai.api.workers``), with what
-  was read of it; of one with TLS the plain side moves (``dai.api.server.relay``). Behind a request that is still being answered it cannot move: it is closed after that answer, as
-  RFC 9112 section 9.3.2 allows, and the client sends its other requests again.
+  was read of it; of one with TLS the plain side moves (``dai.api.server.relay``). Behind a request that is
+  still being answered it cannot move: it is closed after that answer, as RFC 9112 section 9.3.2 allows, and the client
+  sends its other requests again.
 """
 
 from __future__ import annotations

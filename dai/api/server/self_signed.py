@@ -36,11 +36,9 @@ def self_signed(service: ServiceConfig, directory: Path) -> SelfSigned:
     it is good for another day and has the same names."""
     certificate_file, key_file = directory / f"{NAME}.pem", directory / f"{NAME}.key"
     host = socket.gethostname()
-    names: list[x509.GeneralName] = []
     hosts = (each.partition(":")[0] if each.count(":") == 1 else each for each in service.hosts)
-    for each in dict.fromkeys(["localhost", host, "127.0.0.1", "::1", service.host, *hosts]):
-        if each != "*":
-            names.append(_name(each))
+    every = dict.fromkeys(["localhost", host, "127.0.0.1", "::1", service.host, *hosts])
+    names = [_name(each) for each in every if each != "*"]
     now = datetime.datetime.now(datetime.UTC)
 
     def result(certificate: x509.Certificate, made: bool) -> SelfSigned:

@@ -19,6 +19,8 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.errors import EvaluatorLostError
 from dqp.runtimes.flight.server import WAIT, Ticket
+from dqp.runtimes.flight.tls import connected, why
+from dqp.settings import TlsSettings
 
 TURN = 2.0
 """Seconds after which it asks again: Flight cannot take back a call that has not been answered, and the port of a
@@ -27,9 +29,16 @@ SLOW = 10.0
 """Seconds longer than it was told to wait that a port may take to answer."""
 
 
-def fetch(address: str, ticket: Ticket, *, cancellation: Cancellation, timeout: float = WAIT) -> Stream:
-    """The tuples behind a ticket at the port with ``address`` (``host:port``); returns when the producer has opened
-    them, which has to be within ``timeout`` seconds, or at any time while the port expects it.
+def fetch(
+    address: str,
+    ticket: Ticket,
+    *,
+    cancellation: Cancellation,
+    timeout: float = WAIT,
+    tls: TlsSettings | None = None,
+) -> Stream:
+    """The tuples behind a ticket at the port with ``address`` (``host:port``), by ``tls`` if given. Returns when the
+    producer has opened them, which has to be within ``timeout`` seconds, or at any time while the port expects it.
 
     Closing the stream and cancelling both end the producer's side too. Here and while pulling, raises what the
     producer failed with, the cancellation's cause, or EvaluatorLostError when the evaluator is gone.
@@ -38,7 +47,7 @@ def fetch(address: str, ticket: Ticket, *, cancellation: Cancellation, timeout: 
     while True:
         wait = max(0.0, min(TURN, deadline - time.monotonic()))
         try:
-            client, reader = _opened(address, ticket.encode(wait), cancellation, wait)
+            client, reader = _opened(connected(address, tls), address, ticket.encode(wait), cancellation, wait)
             break
         except NotFoundError as error:
             if error.extra.get("started") is not False:
@@ -61,9 +70,9 @@ def fetch(address: str, ticket: Ticket, *, cancellation: Cancellation, timeout: 
     return Stream(schema, _received(reader, address, cancellation), close)
 
 
-def health(address: str, *, timeout: float = 1.0) -> dict[str, Any]:
+def health(address: str, *, timeout: float = 1.0, tls: TlsSettings | None = None) -> dict[str, Any]:
     """What the port says of itself. Raises EvaluatorLostError when it does not answer within ``timeout`` seconds."""
-    client = _connected(address)
+    client = connected(address, tls)
     try:
         results = list(client.do_action(flight.Action("health", b""), flight.FlightCallOptions(timeout=timeout)))
         answer: dict[str, Any] = json.loads(results[0].body.to_pybytes())
@@ -74,39 +83,49 @@ def health(address: str, *, timeout: float = 1.0) -> dict[str, Any]:
     return answer
 
 
-def reached(name: str, told: Callable[[], tuple[str, str | None]], *, timeout: float) -> str:
+def reached(
+    name: str, told: Callable[[], tuple[str, str | None]], *, timeout: float, tls: TlsSettings | None = None
+) -> str:
     """The address of the port of the evaluator called ``name``. ``told`` asks the evaluator itself for it, and for the
     port's instance. On another machine loopback is another: there may be nothing at that address from here, or the
     port of somebody else. That is a ConfigurationError; EvaluatorLostError when the evaluator went away meanwhile, or
     its port does not answer within ``timeout`` seconds."""
     address, instance = told()
+    reason = ""
     try:
-        if health(address, timeout=timeout).get("instance") == instance:
+        if health(address, timeout=timeout, tls=tls).get("instance") == instance:
             return address
     except DaiError as error:
         if isinstance(error.__cause__, flight.FlightTimedOutError):
             raise
+        reason = why(error.__cause__ or error)
     if told() != (address, instance):
         raise EvaluatorLostError(f"The evaluator {name} was started again.", address=address)
+    if reason:
+        raise ConfigurationError(
+            f"The evaluator {name} answers, but its exchanges do not: {reason}.",
+            hint="Look at certificate, client_ca and ca in the [service.tls] of both.",
+        )
+    if tls is None:
+        raise ConfigurationError(
+            f"The evaluator {name} answers, but its exchanges are not reached: it is on another machine or in a "
+            "container.",
+            hint="Without TLS exchanges are on loopback only: run the federation and all of its evaluators on one "
+            "machine, or give each of them [service.tls], and the evaluators flight_host.",
+        )
     raise ConfigurationError(
-        f"The evaluator {name} answers, but its exchanges are not reached: it is on another machine or in a container.",
-        hint="Until services know identities and TLS, exchanges are on loopback only: run the federation and all of "
-        "its evaluators on one machine.",
+        f"The evaluator {name} answers, but its exchanges are not reached at {address}.",
+        hint="Set flight_host in its [roles.evaluator] to a name by which others reach it, and let them through to "
+        "its flight_port.",
     )
 
 
-def _connected(address: str) -> flight.FlightClient:
-    # a proxy that the environment names is not meant for evaluators
-    return flight.FlightClient(f"grpc://{address}", generic_options=[("grpc.enable_http_proxy", 0)])
-
-
 def _opened(
-    address: str, request: bytes, cancellation: Cancellation, timeout: float
+    client: flight.FlightClient, address: str, request: bytes, cancellation: Cancellation, timeout: float
 ) -> tuple[flight.FlightClient, flight.FlightStreamReader]:
     """Opening blocks until the producer has begun and cannot be interrupted: so it has a thread, which cancels what
     nobody waits for any more. The client is closed there, too: Arrow crashes where it is closed while it opens."""
     cancellation.check()
-    client = _connected(address)
     opening: Future[flight.FlightStreamReader] = Future()
 
     def open_it() -> None:
@@ -173,6 +192,8 @@ def _received_error(error: Exception, address: str) -> DaiError:
         return cause
     lost = flight.FlightUnavailableError | flight.FlightCancelledError | flight.FlightTimedOutError
     if isinstance(error, lost):
+        if reason := why(error):
+            return EvaluatorLostError(f"No connection to the port {address} is possible: {reason}.", address=address)
         return EvaluatorLostError(
             f"The evaluator with the port {address} went away while its tuples were wanted.", address=address
         )

@@ -8,7 +8,8 @@ The last message of a complete stream says how many batches and rows there were.
 a failure on the reader's side, so that a dead producer never looks like the end of the data. Errors travel as problem
 documents (RFC 9457), as over HTTP, and are raised as the same class; nothing else of the evaluator leaves it.
 
-Listening is on loopback only, until identity and TLS come to every port.
+Beyond loopback a port listens with TLS only, and answers those alone who show a certificate of ``client_ca``, where
+that is set. Tickets open what they are for, with and without.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dai.streams.waiting import Condition
 from dqp.errors import EvaluatorLostError
+from dqp.runtimes.flight.tls import location, of_port
+from dqp.settings import TlsSettings
 
 log = logging.getLogger("dqp.runtimes.flight.server")
 
@@ -114,17 +117,21 @@ class FlightPort:
     """The port of one evaluator, listening from the start; a context manager. Thread-safe."""
 
     def __init__(
-        self, host: str = "127.0.0.1", port: int = 0, *, tls: object | None = None, keep_freed_memory: bool = True
+        self, host: str = "127.0.0.1", port: int = 0, *, tls: TlsSettings | None = None, keep_freed_memory: bool = True
     ) -> None:
-        """Port 0 takes a free one. Raises ConfigurationError for anything but loopback or for ``tls``, the place of
-        the certificate and the identities that this port does not know yet."""
-        if tls is not None:
-            raise ConfigurationError("Exchanges between evaluators have no TLS and no identities yet.")
-        if not is_loopback(host):
+        """Port 0 takes a free one. Raises ConfigurationError beyond loopback without ``tls``, and for a ``host`` under
+        which others could not reach it."""
+        if tls is None and not is_loopback(host):
             raise ConfigurationError(
-                f"An evaluator cannot listen on {host}: without TLS and identities, exchanges are for loopback only.",
-                hint='Use flight_host = "127.0.0.1".',
+                f"Exchanges cannot be offered on {host}: without TLS they are for loopback only.",
+                hint='Set certificate and key in [service.tls], or flight_host = "127.0.0.1".',
             )
+        if host in ("", "0.0.0.0", "::"):
+            raise ConfigurationError(
+                f"flight_host = {host!r} is no address that others could be told.",
+                hint="Use the name of this machine that is in its certificate.",
+            )
+        self._tls = tls
         self._changed = Condition()
         self._published: dict[tuple[str, int, str, int], tuple[str, Opener | None]] = {}
         self._expected: set[tuple[str, int]] = set()
@@ -136,9 +143,10 @@ class FlightPort:
             _keep_freed_memory()
         shown = f"[{host}]" if ":" in host else host
         try:
-            self._server = _Server(self, f"grpc://{shown}:{port}")
+            self._server = _Server(self, location(f"{shown}:{port}", tls), of_port(tls))
         except (OSError, pa.ArrowException) as error:
-            raise ConfigurationError(f"An evaluator cannot listen on {shown}:{port}.") from error
+            with_tls = ", or its certificate cannot be used" if tls is not None else ""
+            raise ConfigurationError(f"An evaluator cannot listen on {shown}:{port}{with_tls}.") from error
         self.address = f"{shown}:{self._server.port}"
         self._watcher = threading.Thread(target=self._watch, name="flight-watcher", daemon=True)
         self._watcher.start()
@@ -185,6 +193,11 @@ class FlightPort:
             self._withdrawn[query, attempt] = now + 2 * WAIT
         for get in concerned:
             get.cancellation.cancel(cause or _withdrawn())
+
+    def told(self) -> dict[str, Any]:
+        """What anybody who reaches the port is told: beyond loopback not what is under way."""
+        health = self.health()
+        return health if self._tls is None else {name: health[name] for name in ("status", "instance")}
 
     def health(self) -> dict[str, Any]:
         """``instance`` is of this port alone: another one with the same address, elsewhere or later, has another."""
@@ -320,9 +333,9 @@ class FlightPort:
 class _Server(flight.FlightServerBase):  # type: ignore[misc]
     """Arrow's side of the port: calls in, Flight's own errors out."""
 
-    def __init__(self, port: FlightPort, location: str) -> None:
+    def __init__(self, port: FlightPort, location: str, tls: dict[str, Any]) -> None:
         self._port = port
-        super().__init__(location)
+        super().__init__(location, **tls)
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
         try:
@@ -333,7 +346,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         if action.type != "health":
             self._refuse()
-        return [json.dumps(self._port.health()).encode()]
+        return [json.dumps(self._port.told()).encode()]
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [("health", "Says that the evaluator is alive.")]

@@ -1,0 +1,65 @@
+"""TLS of Arrow Flight: what ports show and ask for, and what who comes to them shows and trusts.
+
+A process whose ``TlsSettings`` have a certificate speaks TLS at its port and to all ports; one without speaks it to
+none. So nobody who stands between can have them speak without.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from pyarrow import flight
+
+from dai.errors import ConfigurationError
+from dqp.settings import TlsSettings
+
+_REASON = re.compile(r"CERTIFICATE_VERIFY_FAILED|[A-Z_]*CERTIFICATE[A-Z_]*|WRONG_VERSION_NUMBER|[Hh]andshake failed")
+WHY = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted, has expired, or is of another name",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+}
+
+
+def location(address: str, tls: TlsSettings | None) -> str:
+    return f"{'grpc' if tls is None else 'grpc+tls'}://{address}"
+
+
+def of_port(tls: TlsSettings | None) -> dict[str, Any]:
+    """The arguments of a Flight server."""
+    if tls is None:
+        return {}
+    arguments: dict[str, Any] = {"tls_certificates": [_pair(tls)]}
+    if tls.client_ca is not None:
+        arguments |= {"verify_client": True, "root_certificates": _read(tls.client_ca)}
+    return arguments
+
+
+def connected(address: str, tls: TlsSettings | None) -> flight.FlightClient:
+    """A client of the port at ``host:port``; it connects with its first call."""
+    arguments: dict[str, Any] = {}
+    if tls is not None:
+        arguments["cert_chain"], arguments["private_key"] = _pair(tls)
+        if tls.ca is not None:
+            arguments["tls_root_certs"] = _read(tls.ca)
+    # a proxy that the environment names is not meant for evaluators
+    return flight.FlightClient(location(address, tls), generic_options=[("grpc.enable_http_proxy", 0)], **arguments)
+
+
+def why(error: BaseException) -> str:
+    """What is wrong with a connection, as far as a failed call says; empty where it does not concern TLS."""
+    found = _REASON.search(str(error))
+    return "" if found is None else WHY.get(found[0], "one of both does not accept the other's certificate")
+
+
+def _pair(tls: TlsSettings) -> tuple[bytes, bytes]:
+    assert tls.certificate is not None
+    return _read(tls.certificate), _read(tls.key or tls.certificate)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"The file {path} cannot be read: {error.strerror}.") from error
