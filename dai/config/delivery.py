@@ -19,7 +19,7 @@ MAIL_TLS = ("starttls", "tls", "none")
 @dataclass(frozen=True, kw_only=True)
 class AccountConfig:
     """Credentials for the addresses that begin with ``url``: ``user`` and ``password``, or the file of a private
-    ``key`` (sftp); or a bearer ``token`` (http, https). For an object store ``user`` is the name of the access key,
+    ``key`` (sftp); or a bearer ``token`` (http, https), a ``certificate`` and its ``key`` (https). For an object store ``user`` is the name of the access key,
     ``password`` the key; ``endpoint`` and ``region`` say where the store is."""
 
     name: str
@@ -27,6 +27,7 @@ class AccountConfig:
     user: str = ""
     password: str | None = field(default=None, repr=False)
     key: Path | None = None
+    certificate: Path | None = None
     token: str | None = field(default=None, repr=False)
     endpoint: str | None = None
     region: str = "us-east-1"

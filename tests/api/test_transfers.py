@@ -3,6 +3,7 @@
 import re
 import socket
 import sqlite3
+import ssl
 import threading
 from base64 import b64decode
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from dai.perform.parser import parse
 from tests.api.conftest import DOCUMENT, ENDLESS, FAILS_LATE, ROWS, XML, configured, statement
 from tests.documents import results, to_csv
 from tests.processes import ROOT, until
+from tests.servers.certificates import self_signed
 
 ALL = "select i, s from numbers order by i"
 ARROW, WEBROWSET = "application/vnd.apache.arrow.stream", "application/vnd.webrowset+xml"
@@ -344,3 +346,32 @@ def test_the_page_is_true(source, target, capsys):
     assert capsys.readouterr().out == output
     assert document == (ROOT / "examples/deliver-to-service.xml").read_text()
     parse(document.encode())
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_to_a_service_that_asks_for_a_certificate(tmp_path, book, shown):
+    """B answers only with TLS and to a certificate of its authority; A shows that of the account."""
+    server, client = self_signed(tmp_path, "server"), self_signed(tmp_path, "client")
+    tls = {"certificate": str(server), "key": str(server.with_suffix(".key")), "client_ca": str(client)}
+    resources = {"store": {"url": f"sqlite:///{tmp_path / 'store.db'}"}}
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with background(configured(tmp_path / "b", resources, service={"tls": tls})) as target:
+        url = f"{target.url}/sessions"
+        account = {"url": url, "certificate": str(client), "key": str(client.with_suffix(".key"))}
+        delivery = {"urls": [url], "private": True, "authorities": str(server), "accounts": {"b": account}}
+        if not shown:
+            del delivery["accounts"]
+        context = ssl.create_default_context(cafile=server)
+        context.load_cert_chain(client, client.with_suffix(".key"))
+        source = configured(tmp_path / "a", {"book": {"url": book}}, delivery=delivery)
+        with (
+            background(source) as near,
+            httpx.Client(base_url=near.url, timeout=60) as a,
+            httpx.Client(base_url=target.url, timeout=60, verify=context) as b,
+        ):
+            address = session(b)
+            job = deliver(a, statement(ALL) + AGGREGATE.format(7000) + to_gdt(address, "block", "blocks"))
+            if shown:
+                assert len(results(read(b, address, INTO).content)["came"].text) > ROWS
+            assert ended(a, job)["phase"] == ("COMPLETED" if shown else "ERROR")

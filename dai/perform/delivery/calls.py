@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Self
 
-from dai.config import DeliveryConfig
+from dai.config import AccountConfig, DeliveryConfig
 from dai.drivers.connections.interrupts import interruptible
 from dai.errors import DaiError, DataError, LimitError, TruncatedError, UnreachableError
 from dai.perform.delivery.addresses import resolved
@@ -40,11 +40,14 @@ def too_late(config: DeliveryConfig) -> LimitError:
     )
 
 
-def tls(config: DeliveryConfig) -> ssl.SSLContext:
-    """Checks certificates and names, by the authorities of the system and those of the configuration."""
+def tls(config: DeliveryConfig, account: AccountConfig | None = None) -> ssl.SSLContext:
+    """Checks certificates and names, by the authorities of the system and those of the configuration, and shows the
+    certificate of the account."""
     context = ssl.create_default_context()
     if config.authorities is not None:
         context.load_verify_locations(config.authorities)
+    if account is not None and account.certificate is not None:
+        context.load_cert_chain(account.certificate, account.key)
     return context
 
 

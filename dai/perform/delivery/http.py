@@ -22,11 +22,12 @@ class _Connection(http.client.HTTPConnection):
         super().__init__(address.host, address.port)
         self.default_port = PORTS[address.scheme]
         self._call, self._secure = call, address.scheme == "https"
+        self._account = account_of(address, call.config)
 
     def connect(self) -> None:
         self.sock = self._call.connect(self.port)
         if self._secure:
-            self.sock = tls(self._call.config).wrap_socket(self.sock, server_hostname=self.host)
+            self.sock = tls(self._call.config, self._account).wrap_socket(self.sock, server_hostname=self.host)
 
 
 class Call(calls.Call):

@@ -6,7 +6,6 @@ none. So nobody who stands between can have them speak without.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,14 @@ from pyarrow import flight
 from dai.errors import ConfigurationError
 from dqp.settings import TlsSettings
 
-_REASON = re.compile(r"CERTIFICATE_VERIFY_FAILED|[A-Z_]*CERTIFICATE[A-Z_]*|WRONG_VERSION_NUMBER|[Hh]andshake failed")
-WHY = {
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted, has expired, or is of another name",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+REASONS = {
+    "certificate has expired": "its certificate has expired",
+    "is not in peer certificate": "its certificate is of another name",
+    "certificate verify failed": "its certificate is not of an authority that is trusted",
+    "wrong version number": "it does not speak TLS",
+    "handshake failed": "one of both does not accept the other's certificate",
 }
+"""By what gRPC says of a connection."""
 
 
 def location(address: str, tls: TlsSettings | None) -> str:
@@ -48,9 +50,9 @@ def connected(address: str, tls: TlsSettings | None) -> flight.FlightClient:
 
 
 def why(error: BaseException) -> str:
-    """What is wrong with a connection, as far as a failed call says; empty where it does not concern TLS."""
-    found = _REASON.search(str(error))
-    return "" if found is None else WHY.get(found[0], "one of both does not accept the other's certificate")
+    """What is wrong with a connection, as far as a failed call says; empty where that does not concern TLS."""
+    said = str(error)
+    return next((reason for text, reason in REASONS.items() if text in said), "")
 
 
 def _pair(tls: TlsSettings) -> tuple[bytes, bytes]:
