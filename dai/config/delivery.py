@@ -19,8 +19,8 @@ MAIL_TLS = ("starttls", "tls", "none")
 @dataclass(frozen=True, kw_only=True)
 class AccountConfig:
     """Credentials for the addresses that begin with ``url``: ``user`` and ``password``, or the file of a private
-    ``key`` (sftp); or a bearer ``token`` (http, https), a ``certificate`` and its ``key`` (https). For an object store ``user`` is the name of the access key,
-    ``password`` the key; ``endpoint`` and ``region`` say where the store is."""
+    ``key`` (sftp); or a bearer ``token`` (http, https), a ``certificate`` and its ``key`` (https). For an object store
+    ``user`` is the name of the access key, ``password`` the key; ``endpoint`` and ``region`` say where the store is."""
 
     name: str
     url: str
