@@ -45,7 +45,24 @@ EVERYWHERE = (
     "SET TRANSACTION READ WRITE",
 )
 _SERVER = ("SELECT writes() AS n", "SELECT n FROM target WHERE writes() > 0", "PREPARE p FROM 'DELETE FROM target'")
-_FILES = ("SELECT n INTO OUTFILE '{}' FROM target", "SELECT 1 INTO DUMPFILE '{}'", "/*! DELETE FROM target */")
+_FILES = (
+    "SELECT n INTO OUTFILE '{}' FROM target",
+    "SELECT 1 INTO DUMPFILE '{}'",
+    "SELECT 1.INTO OUTFILE '{}'",
+    "SELECT 1e1INTO OUTFILE '{}'",
+    "SELECT 1 MERGE INTO OUTFILE '{}'",
+    "SELECT @INSERT INTO OUTFILE '{}'",
+    "SELECT t.AS INTO OUTFILE '{}' FROM (SELECT 1 AS `AS`) t",
+    "SELECT 1 --\x7f '\n INTO OUTFILE '{}' -- '",
+    "SELECT 1 --\u00a0a INTO OUTFILE '{}' FROM (SELECT 1 AS `\u00a0a`) t",
+    "/*! DELETE FROM target */",
+    # a server that is older than the comment says does not look for the end of its strings
+    "/*!99999 SELECT ' */ DROP TABLE target /*!99999 ' */",
+    "/*!99999 SELECT ' */ CREATE TABLE further AS SELECT 1 AS n /*!99999 ' */",
+    "SELECT 1 /*!99999 ' */ INTO OUTFILE '{}' /*!99999 ' */",
+    "SHOW GRANTS",
+    "SHOW CREATE USER",
+)
 _EMBEDDED = ("ATTACH '{}' AS other", "COPY target TO '{}'", "VACUUM INTO '{}'", "PRAGMA query_only = OFF")
 FURTHER = {
     "postgresql": (

@@ -21,7 +21,7 @@ from dai.drivers.mariadb.literals import literal
 from dai.drivers.mariadb.syntax import SYNTAX
 from dai.drivers.mariadb.types import Kind, kind
 from dai.drivers.mariadb.wire import settle
-from dai.drivers.sql.lexer import Bound, bind_markers, check_count, keyword
+from dai.drivers.sql.lexer import COMMANDS, Bound, bind_markers, check_comments, check_count, keyword
 from dai.errors import DataError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -108,7 +108,9 @@ class MariaSession(PooledSession[Connection]):
         self.run("COMMIT")
 
     def update(self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None) -> int:
-        if keyword(sql, SYNTAX) in _SESSION_WORDS:
+        check_comments(sql, SYNTAX)
+        word = keyword(sql, SYNTAX)
+        if word in _SESSION_WORDS or (word and word not in COMMANDS):  # IF, LOOP, a label: a program of statements
             raise StatementError(
                 "The statement is not allowed here: it would reach files, settings or transactions.", sql=sql
             )

@@ -38,14 +38,16 @@ _TYPES = syntax.Types(
 SYNTAX = syntax.Syntax(
     (
         syntax.SPACE,
-        r"(?P<comment>--(?=[\s\x00-\x1f]|\Z)[^\n]*|\#[^\n]*)",
-        r"(?P<executable>/\*M?!\d*|\*/)",  # what such a comment holds is run by the server: it is code
+        r"(?P<comment>--(?=[\x00-\x20\x7f]|\Z)[^\n]*|\#[^\n]*)",
+        r"(?P<executable>/\*M?!)",  # the version of the server decides whether what such a comment holds is run
         syntax.OPEN_COMMENT,
         r"(?P<string>'(?:[^'\\]|\\.)*(?:'|\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\Z))",
         r"(?P<name>`[^`]*(?:`|\Z))",
         syntax.REST,
     ),
     queries=syntax.QUERIES | {"SHOW", "EXPLAIN", "DESCRIBE", "DESC"},
+    before_into=frozenset(),  # INTO writes files and variables, in a transaction that only reads, too
+    telling=frozenset({("SHOW", "GRANTS"), ("SHOW", "CREATE", "USER")}),  # the hash of the password
     quote="`",
     types=_TYPES,
 )

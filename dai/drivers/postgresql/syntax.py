@@ -38,7 +38,7 @@ _TYPES = syntax.Types(
 SYNTAX = syntax.Syntax(
     (
         syntax.SPACE,
-        syntax.LINE_COMMENT,
+        syntax.LINE_COMMENT_TO_RETURN,
         syntax.OPEN_COMMENT,
         syntax.ESCAPE_STRING,
         syntax.STRING,

@@ -21,7 +21,7 @@ from dai.plugins import nearest
 F = TypeVar("F", bound=Callable[..., Any])
 _KEPT = 20_000
 """Characters of a statement whose results are remembered."""
-Kind = Literal["word", "name", "string", "number", "comment", "marker", "escaped", "symbol"]
+Kind = Literal["word", "name", "string", "number", "comment", "executable", "marker", "escaped", "symbol"]
 Style = Literal["qmark", "format", "dollar", "numeric", "named"]
 """``?``, ``%s``, ``$1``, ``:1``, ``:p1``."""
 
@@ -34,9 +34,9 @@ class Token(NamedTuple):
     end: int
 
 
-_KINDS: dict[str, Kind] = {"estring": "string", "dollar": "string", "executable": "comment"}
+_KINDS: dict[str, Kind] = {"estring": "string", "dollar": "string"}
 
-_COMMANDS = frozenset(
+COMMANDS = frozenset(
     """ABORT ALTER ANALYSE ANALYZE ATTACH BACKUP BEGIN BINLOG CACHE CALL CHANGE CHECK CHECKPOINT CHECKSUM CLOSE CLUSTER
     COMMENT COMMIT COPY CREATE DEALLOCATE DECLARE DELETE DESC DESCRIBE DETACH DISCARD DO DROP END EXECUTE EXPLAIN EXPORT
     FETCH FLUSH FORCE FROM GET GRANT HANDLER HELP IMPORT INSERT INSTALL KILL LISTEN LOAD LOCK MERGE MOVE NOTIFY OPTIMIZE
@@ -87,6 +87,19 @@ def keyword(sql: str, syntax: Syntax) -> str:
     return ""
 
 
+def check_comments(sql: str, syntax: Syntax) -> None:
+    """NotAQueryError for a comment that the server may run: whether its quotes begin a string nobody knows who does not
+    know the server's version, so nothing could be said of what follows."""
+    for kind, start, end in tokens(sql, syntax) if "/*" in sql else ():
+        if kind == "executable":
+            raise NotAQueryError(
+                f"Comments that the database may run are not taken: {sql[start:end]}.",
+                sql=sql,
+                position=start + 1,
+                hint="Write what it holds without the comment, or leave it out.",
+            )
+
+
 def _remembered(function: F) -> F:
     """With its last results, but for long statements: they would be kept with them."""
     known = lru_cache(maxsize=256)(function)
@@ -103,16 +116,19 @@ def single_query(sql: str, syntax: Syntax) -> str:
     """The SQL of one single query, without a semicolon and what follows it (so positions stay what they are).
 
     Raises StatementError where no statement begins so; NotAQueryError for no statement, several statements, a statement
-    that changes something by its own keyword (also behind ``WITH``), and ``SELECT … INTO``.
+    that changes something by its own keyword (also behind ``WITH``), ``SELECT … INTO``, comments that the server may
+    run, and what tells secrets.
     """
+    check_comments(sql, syntax)
     first = keyword(sql, syntax)
     if not first and not any(kind != "comment" for kind, _, _ in tokens(sql, syntax)):
         raise NotAQueryError("The statement is empty.", sql=sql, hint="Send one SELECT statement.")
-    if first not in _COMMANDS and first not in syntax.queries:
+    if first not in COMMANDS and first not in syntax.queries:
         raise _unknown(sql, syntax)
     if first not in syntax.queries:
         raise _refused(sql, first or "This", _first_code(sql, syntax))
     depth, previous, ended, verb = 0, "", None, "" if first == "WITH" else first
+    words: tuple[str, ...] = ()
     for kind, start, end in tokens(sql, syntax):
         if kind == "comment":
             continue
@@ -133,11 +149,14 @@ def single_query(sql: str, syntax: Syntax) -> str:
         elif text == ")":
             depth -= 1
         elif kind == "word":
+            words = (*words, text) if len(words) < 3 else words
+            if words[:2] in syntax.telling or words in syntax.telling:
+                raise _refused(sql, " ".join(words), start)
             if not verb and depth == 0 and text in _VERBS and previous not in ("WITH", "RECURSIVE", ","):
                 verb = text
                 if verb in _CHANGES:
                     raise _refused(sql, f"WITH … {verb}", start)
-            if text == "INTO" and previous not in ("AS", ".", "INSERT", "MERGE", "REPLACE", "IGNORE"):
+            if text == "INTO" and previous not in syntax.before_into:
                 raise _refused(sql, f"{first} … INTO", start)
         previous = text
     return sql if ended is None else sql[:ended]

@@ -15,12 +15,13 @@ import pyarrow.types as types
 
 SPACE = r"(?P<space>\s+)"
 LINE_COMMENT = r"(?P<comment>--[^\n]*)"
+LINE_COMMENT_TO_RETURN = r"(?P<comment>--[^\n\r]*)"
 OPEN_COMMENT = r"(?P<open>/\*)"
 STRING = r"(?P<string>'[^']*(?:'|\Z))"  # a doubled quote is two adjacent strings, which is the same to us
 NAME = r'(?P<name>"[^"]*(?:"|\Z))'
 ESCAPE_STRING = r"(?P<estring>[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z))"
 DOLLAR_STRING = r"(?P<dollar>\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z))"
-REST = r"(?P<word>[^\W\d][\w$]*)|(?P<number>\d[\w.]*)|(?P<escaped>\?\?)|(?P<marker>\?)|(?P<symbol>.)"
+REST = r"(?P<word>[^\W\d][\w$]*)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)|(?P<escaped>\?\?)|(?P<marker>\?)|(?P<symbol>.)"
 QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})
 
 
@@ -76,10 +77,14 @@ class Types:
 class Syntax:
     """``parts``: of the regular expression that finds the next token, whose groups are ``Kind`` s of tokens or one of
     ``space``, ``open`` (of a comment), ``estring``, ``dollar`` and ``executable``; ``queries``: what a query may begin
-    with; ``quote``: around names; ``types``: None where no tables are made."""
+    with; ``before_into``: behind what INTO is a name or stands where the database itself lets nothing change;
+    ``telling``: beginnings of statements that tell secrets; ``quote``: around names; ``types``: None where no tables
+    are made."""
 
     parts: tuple[str, ...] = (SPACE, LINE_COMMENT, OPEN_COMMENT, STRING, NAME, REST)
     queries: frozenset[str] = QUERIES
+    before_into: frozenset[str] = frozenset({"AS", ".", "INSERT", "MERGE", "REPLACE", "IGNORE"})
+    telling: frozenset[tuple[str, ...]] = frozenset()
     nested_comments: bool = False
     quote: str = '"'
     types: Types | None = None
