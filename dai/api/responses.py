@@ -20,7 +20,7 @@ from dai.api.requests.head import listed
 from dai.errors import RangeError
 
 FILE_PIECE = 1 << 20
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 class JSONAnswer(JSONResponse):

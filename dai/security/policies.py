@@ -77,6 +77,8 @@ class Policy:
                 )
             if (work := _work(each, loads)) is not None:
                 self.check(work, caller, f"run {each.element} ({work})", activity=each.name)
+            if getattr(each, "tables", ()):
+                self.check("load", caller, "load tables for queries of", activity=each.name)
 
 
 def _work(activity: Activity, loads: bool) -> str | None:

@@ -38,7 +38,7 @@ class Results:
         """The lock for renaming and removing files, so that only existing files count as removed."""
         self._rendering: dict[Path, tuple[threading.Lock, int]] = {}
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(
                 f"The directory for job results (service.results_directory) cannot be created: {error.strerror}."
@@ -66,7 +66,7 @@ class Results:
         part = path.with_name(path.name + PART)
         try:
             if form is None:
-                part.parent.mkdir(exist_ok=True)
+                part.parent.mkdir(0o700, exist_ok=True)
             file = part.open("wb")
         except OSError as error:
             raise _translated(error) from error

@@ -141,7 +141,10 @@ class Store:
             options["connect_args"] = {"timeout": 30, "check_same_thread": False}
         try:
             if sqlite and not in_memory:
-                Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
+                path = Path(str(parsed.database))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if not str(path).startswith("file:") and not path.exists():
+                    path.touch(0o600)  # it has what callers asked: nobody else on the machine reads it
             self._engine = sa.create_engine(parsed, pool_pre_ping=not sqlite, **options)
             if sqlite:
                 sa.event.listen(self._engine, "connect", _prepare_sqlite)

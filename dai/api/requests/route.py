@@ -103,10 +103,11 @@ def _query(request: Request) -> dict[str, str]:
         listed = pairs(text)
     except ValueError as error:
         raise ParameterError("The query part of the address cannot be read.") from error
-    values = dict(listed)
-    if len(values) < len(listed):
-        twice = next(name for number, (name, _) in enumerate(listed) if name in dict(listed[:number]))
-        raise ParameterError(f"The parameter {twice!r} is there twice.")
+    values: dict[str, str] = {}
+    for name, value in listed:
+        if name in values:
+            raise ParameterError(f"The parameter {name!r} is there twice.")
+        values[name] = value
     return values
 
 

@@ -46,7 +46,8 @@ async def _outcome(check: Awaitable[None]) -> str:
     responses=answers(ok={503: {"description": "Not ready", "content": {"application/json": {}}}}),
 )
 async def get_ready(service: TheService, access: TheAccess) -> JSONAnswer:
-    """A resource that is away does not make the service unready for the others."""
+    """A resource that is away does not make the service unready for the others. Nobody is asked who they are here, so
+    where callers must say it the names of the resources are not told."""
     access.quiet = True
     parts = {
         "state": service.check_state(),
@@ -56,7 +57,8 @@ async def get_ready(service: TheService, access: TheAccess) -> JSONAnswer:
     checks = dict(zip(parts, outcomes, strict=True))
     resources = [value for name, value in checks.items() if name != "state"]
     ready = checks["state"] == "ok" and (not resources or "ok" in resources)
-    return JSONAnswer({"status": "ready" if ready else "not ready", "checks": checks}, 200 if ready else 503)
+    told = {"state": checks["state"]} if service.identification.asks else checks
+    return JSONAnswer({"status": "ready" if ready else "not ready", "checks": told}, 200 if ready else 503)
 
 
 @router.get(

@@ -120,7 +120,8 @@ def _moment_of(text: str) -> float:
     """Seconds of a time as in 2030-01-31T12:00:00Z, in UTC where it does not say."""
     try:
         when = datetime.datetime.fromisoformat(text)
-        return (when if when.tzinfo else when.replace(tzinfo=datetime.UTC)).timestamp()
+        # in UTC it may be beyond the years that there are, and could not be told
+        return (when if when.tzinfo else when.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC).timestamp()
     except (OverflowError, OSError, ValueError):
         raise ValueError("a time as in 2030-01-31T12:00:00Z") from None
 

@@ -85,6 +85,8 @@ Parsed = TypeVar("Parsed")
 PARSE_AT_ONCE = 1 << 16
 """Documents of more bytes are parsed in a thread."""
 QUERY_BYTES = 4 << 20
+MOST_PARAMETERS = 65_535
+"""Of a query: what PostgreSQL takes."""
 _PROBLEMS = (
     NotFoundError,
     StatementError,
@@ -134,7 +136,7 @@ def _scalar(value: object) -> object:
 class Statement(Asked, strict=True):
     sql: Annotated[str, Field(min_length=1, pattern=r"\S"), AfterValidator(printable)]
     parameters: list[Annotated[str | bool | int | float | None, BeforeValidator(_scalar)]] | None = Field(
-        None, description="values of the ? in the statement, by position"
+        None, max_length=MOST_PARAMETERS, description="values of the ? in the statement, by position"
     )
     tables: Annotated[
         Any,
@@ -179,10 +181,11 @@ async def post_query(
     large = len(data) > PARSE_AT_ONCE
     statement = await _off_loop(service, lambda: members(Statement, data)) if large else members(Statement, data)
     blocksize = block_rows(statement.blocksize or options.blocksize, limits.block_rows)
-    if statement.tables:
+    if statement.tables:  # before they are read
         target.policy.check("load", access.caller, "load tables for queries of")
     # A few bytes of a table may be many rows.
     perform = await _off_loop(service, prepared) if large or statement.tables else prepared()
+    target.policy.check_document(perform.activities, access.caller, loads=target.kind == "federation")
     if _asynchronous(request, options):
         session = _session(service, access.caller, options, target)
         return await _job(request, options, target, "query", data, perform, session, blocksize)

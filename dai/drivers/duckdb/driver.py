@@ -33,7 +33,7 @@ from dai.drivers.duckdb.inputs import beyond_arrow
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.duckdb.types import huge, missing, of_huge, target, with_huge
 from dai.drivers.sql.ddl import matched, quoted, quoted_table
-from dai.drivers.sql.lexer import Bound, bind_markers, check_count, single_query
+from dai.drivers.sql.lexer import Bound, bind_markers, check_count, single_query, tokens
 from dai.drivers.sql.positions import of_name
 from dai.drivers.sql.query_tables import Tables
 from dai.errors import (
@@ -68,6 +68,13 @@ _REFUSED = {
 }
 _SQLSTATES: tuple[tuple[type[Exception], str], ...] = ((duckdb.IntegrityError, "23000"), (duckdb.DataError, "22000"))
 """DuckDB says no states of its own."""
+_TELLING = frozenset(
+    "current_setting duckdb_databases duckdb_log_contexts duckdb_logs duckdb_secrets duckdb_settings "
+    "duckdb_temporary_files pg_settings pragma_database_list which_secret".split()
+)
+"""Functions and views that tell paths and settings of the service."""
+_BUILDING = frozenset({"query", "query_table"})
+"""Functions that run a text, in which no name could be found."""
 _VECTOR_ROWS = 2048
 
 
@@ -191,6 +198,7 @@ class DuckDB(PooledDriver[DuckDBPyConnection]):
         release: Release[DuckDBPyConnection],
     ) -> Stream:
         query = single_query(sql, self.syntax)
+        _check_names(query)
         bound = bind_markers(query, "qmark", self.syntax) if parameters else Bound(query, 0)
         if parameters:
             check_count(bound.count, len(parameters))
@@ -295,6 +303,21 @@ class _Session(PooledSession[DuckDBPyConnection]):
                 raise
             self.connection.unregister("dai_load")
         return int(rows.num_rows)
+
+
+def _check_names(sql: str) -> None:
+    """StatementError for what would tell of the service."""
+    called = ""
+    for kind, start, end in tokens(sql, SYNTAX):
+        text = sql[start:end]
+        if called and text == "(":
+            raise StatementError(f"The function {called} is not allowed: it runs a text.", sql=sql, position=start + 1)
+        if kind == "comment":
+            continue
+        name = text.strip('"`').casefold() if kind in ("word", "name") else ""
+        if name in _TELLING:
+            raise StatementError(f"{name} is not allowed: it tells of the service.", sql=sql, position=start + 1)
+        called = name if name in _BUILDING else ""
 
 
 def _changed(result: DuckDBPyConnection) -> int:

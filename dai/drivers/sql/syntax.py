@@ -21,7 +21,8 @@ STRING = r"(?P<string>'[^']*(?:'|\Z))"  # a doubled quote is two adjacent string
 NAME = r'(?P<name>"[^"]*(?:"|\Z))'
 ESCAPE_STRING = r"(?P<estring>[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z))"
 DOLLAR_STRING = r"(?P<dollar>\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z))"
-REST = r"(?P<word>[^\W\d][\w$]*)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)|(?P<escaped>\?\?)|(?P<marker>\?)|(?P<symbol>.)"
+NUMBER = r"(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)"  # a keyword may follow at once: 1.INTO
+REST = rf"(?P<word>[^\W\d][\w$]*)|{NUMBER}|(?P<escaped>\?\?)|(?P<marker>\?)|(?P<symbol>.)"
 QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})
 
 

@@ -72,6 +72,10 @@ _TEMPORARY = {
 _READING_PRAGMAS = {"table_info", "table_xinfo", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
 """What table-valued functions like ``pragma_table_info('t')`` come down to."""
 _FILE_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}
+_TELLING = {"sqlite_stmt"}
+"""Virtual tables that tell what others have asked."""
+_VALUE_BYTES = 1 << 27
+"""Of a text, a blob or a row: a few characters of a statement make as much as may be."""
 _LOST = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR", "SQLITE_FULL")
 _WAITED_FOR_SECONDS = 0.05
 _FEW_STEPS = 1_000_000
@@ -93,6 +97,7 @@ class _Connection:
         self.raw = sqlite3.connect(
             uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0, cached_statements=0
         )
+        self.raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
         try:
             self.raw.execute("PRAGMA foreign_keys = ON")
             if not read_only and self.raw.execute("PRAGMA page_count").fetchone() == (0,):
@@ -110,6 +115,8 @@ class _Connection:
             return sqlite3.SQLITE_DENY
         if action == sqlite3.SQLITE_PRAGMA and first in _READING_PRAGMAS:
             return sqlite3.SQLITE_OK
+        if action == sqlite3.SQLITE_READ and str(first).lower() in _TELLING:
+            return sqlite3.SQLITE_DENY
         self.used |= action in _TEMPORARY
         allowed = action in _READS if self.read_only else action not in _NEVER
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY

@@ -39,10 +39,23 @@ from dai.streams.stream import Block, ByteStream, Stream, size_of
 Converted = Literal["string", "integer", "double", "decimal", "boolean", "date", "time", "timestamp", "binary", "null"]
 
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+MOST_DIGITS = 131_072, 16_383
+"""Of a decimal, before and behind its point: what PostgreSQL takes, the most of all. An exponent of a few characters
+would be written out as gigabytes."""
+
+
+def _decimal(text: str) -> decimal.Decimal:
+    value = decimal.Decimal(text)
+    before, behind = MOST_DIGITS
+    if value.is_finite() and not -behind <= value.adjusted() < before:
+        raise ValueError("too many digits")
+    return value
+
+
 _CONVERSIONS: dict[str, Callable[[str], Any]] = {
     "integer": int,
     "double": float,
-    "decimal": decimal.Decimal,
+    "decimal": _decimal,
     "boolean": lambda value: {"true": True, "1": True, "false": False, "0": False}[value],
     "date": datetime.date.fromisoformat,
     "time": datetime.time.fromisoformat,
