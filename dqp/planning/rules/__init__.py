@@ -21,9 +21,11 @@ from dqp.planning.rules.conditions import order_conditions
 from dqp.planning.rules.empty import drop_empty
 from dqp.planning.rules.extremes import group_semi_joins
 from dqp.planning.rules.filters import push_filters
+from dqp.planning.rules.groups import share_groups
 from dqp.planning.rules.joins import order_joins
 from dqp.planning.rules.limits import push_limits
 from dqp.planning.rules.narrow import narrow
+from dqp.planning.rules.passes import one_pass
 from dqp.planning.rules.repeated import ask_once
 from dqp.planning.rules.semijoins import push_semi_joins, thin_semi_joins
 from dqp.planning.rules.simplify import simplify
@@ -36,6 +38,7 @@ Rule = Callable[[Operator, Context], Operator]
 RULES: tuple[Rule, ...] = (
     simplify,
     unnest,
+    one_pass,
     push_filters,
     drop_empty,
     push_semi_joins,
@@ -48,6 +51,7 @@ RULES: tuple[Rule, ...] = (
     narrow,
     prune_columns,
     order_conditions,
+    share_groups,
     ask_once,
     push_subtrees,
     calls,

@@ -39,6 +39,10 @@ def _source(tree: Operator, context: Context) -> str | None:
     source = place(tree)
     if source is None or not isinstance(groups, Aggregate | Distinct) or refused(tree, source, context) is not None:
         return None
+    return source if worth_asking(tree, context) else None
+
+
+def worth_asking(tree: Operator, context: Context) -> bool:
+    """Whether groups are few beside the rows that are read for them."""
     of = context.estimator.of
-    read = sum(of(each).rows for each in walk(tree) if isinstance(each, Scan))
-    return source if of(tree).rows <= FEWER * read else None
+    return of(tree).rows <= FEWER * sum(of(each).rows for each in walk(tree) if isinstance(each, Scan))

@@ -1,0 +1,145 @@
+"""Groups that a query uses several times with different filters on their keys are the same groups: all that any use
+wants, filtered where they are used.
+
+Sums by customer and year, once of this year and once of the last, are one pass over the sales of two years.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dqp.algebra.operators import (
+    Aggregate,
+    Filter,
+    Join,
+    Nested,
+    Operator,
+    Project,
+    column,
+    conjuncts,
+    used,
+    walk,
+)
+from dqp.planning.common_subtrees import alike
+from dqp.planning.context import Context
+from dqp.planning.predicates import all_of, any_of, bare, changing, comparison, replaced
+from dqp.planning.rules.filters import push_filters
+from dqp.planning.rules.repeated import worth_asking
+
+Predicates = list[exp.Expression]
+
+
+def share_groups(tree: Operator, context: Context) -> Operator:
+    """Rule: aggregates that are equal but for filters on their keys become equal."""
+    if context.options.pushdown != "cost":
+        return tree
+    found = [each for each in walk(tree) if isinstance(each, Aggregate) and each.keys and each.sets is None]
+    shared = _shared([_lifted(each, context) for each in found], context) if len(found) > 1 else {}
+    return _replaced(tree, shared) if shared else tree
+
+
+def _replaced(tree: Operator, by: Mapping[int, Operator]) -> Operator:
+    other = by.get(id(tree))
+    return tree.with_inputs(*(_replaced(each, by) for each in tree.inputs)) if other is None else other
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The ``groups`` of an ``aggregate`` without its filters on keys, and these, as filters above it."""
+
+    aggregate: Aggregate
+    groups: Operator
+    filters: Predicates
+
+
+def _lifted(tree: Aggregate, context: Context) -> _Groups:
+    keys = {each.name: name for name, each in tree.keys if isinstance(each, exp.Column)}
+    filters: Predicates = []
+    return _Groups(tree, tree.with_inputs(_without(tree.input, keys, filters, context)), filters)
+
+
+def _without(tree: Operator, keys: Mapping[str, str], filters: Predicates, context: Context) -> Operator:
+    """The tree without conditions on keys (column: key), which are added to the filters."""
+    if isinstance(tree, Filter):
+        rest: Predicates = []
+        for each in conjuncts(tree.condition):
+            names = used(each)
+            if names and names <= keys.keys() and each.find(Nested) is None and not _changing(each, context):
+                filters.append(replaced(each, {name: column(keys[name]) for name in names}))
+            else:
+                rest.append(each)
+        condition, below = all_of(rest), _without(tree.input, keys, filters, context)
+        return below if condition is None else Filter(below, condition)
+    if isinstance(tree, Project):
+        if any(each.find(exp.Window) for each in tree.expressions):
+            return tree
+        below_keys = {
+            each.name: keys[name] for name, each in tree.items if name in keys and isinstance(each, exp.Column)
+        }
+        return tree.with_inputs(_without(tree.input, below_keys, filters, context))
+    if isinstance(tree, Join):
+        left = _without(tree.left, keys, filters, context) if tree.kind not in ("right", "full") else tree.left
+        right = _without(tree.right, keys, filters, context) if tree.kind in ("inner", "right") else tree.right
+        return tree.with_inputs(left, right)
+    return tree
+
+
+def _changing(condition: exp.Expression, context: Context) -> bool:
+    return changing(condition, context.options.functions)
+
+
+def _shared(found: list[_Groups], context: Context) -> Mapping[int, Operator]:
+    """By the id of an aggregate what replaces it: groups that are made once, filtered."""
+    equals = alike([each.groups for each in found])
+    uses: dict[int, list[tuple[_Groups, Mapping[str, str]]]] = {}
+    for each in found:
+        first, names = equals.get(id(each.groups), (each.groups, {name: name for name in each.groups.columns}))
+        uses.setdefault(id(first), []).append((each, names))
+    shared: dict[int, Operator] = {}
+    for together in uses.values():
+        if len(together) > 1:
+            shared |= _wide(together, context)
+    return shared
+
+
+def _wide(together: list[tuple[_Groups, Mapping[str, str]]], context: Context) -> Mapping[int, Operator]:
+    """Each of these groups, filtered, over groups that all of them can use."""
+    filters = [
+        [replaced(each, {old: column(new) for old, new in names.items()}) for each in groups.filters]
+        for groups, names in together
+    ]
+    common = [each for each in filters[0] if all(each in other for other in filters)]
+    own = [[each for each in one if each not in common] for one in filters]
+    if not any(own):
+        return {}
+    wanted = common if not all(own) else [*common, _either(own)]
+    condition = all_of(wanted)
+    replacements: dict[int, Operator] = {}
+    for (groups, names), rest in zip(together, own, strict=True):
+        back = {new: column(old) for old, new in reversed(names.items())}
+        if any(not used(each) <= back.keys() for each in (*wanted, *rest)):
+            return {}
+        wide = groups.groups
+        if condition is not None:
+            wide = push_filters(Filter(wide, replaced(condition, back)), context)
+        if not worth_asking(wide, context):
+            return {}
+        mine = all_of(replaced(each, back) for each in rest)
+        replacements[id(groups.aggregate)] = wide if mine is None else Filter(wide, mine)
+    context.remark(f"{len(together)} uses of groups differ in filters on their keys, so these groups are made once")
+    return replacements
+
+
+def _either(filters: list[Predicates]) -> exp.Expression:
+    """What each of the uses wants."""
+    alternatives = list(dict.fromkeys(each for each in map(all_of, filters) if each is not None))
+    compared = [comparison(bare(each)) for each in alternatives]
+    pairs = [each for each in compared if each is not None and each[1] is exp.EQ]
+    if len(pairs) == len(alternatives) and len({name for name, _, _ in pairs}) == 1:
+        return exp.In(this=column(pairs[0][0]), expressions=[literal for _, _, literal in pairs])
+    either = any_of(alternatives)
+    assert either is not None
+    return either
