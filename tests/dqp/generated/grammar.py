@@ -15,11 +15,14 @@ from dataclasses import replace
 from tests.dqp.generated.expressions import KINDS, Expr, Scope
 from tests.dqp.generated.forms import form
 from tests.dqp.generated.relations import From, Output, Relation, Relations
+from tests.dqp.generated.repeats import repeated
 from tests.dqp.generated.schema import TABLES
 
 
 def query(seed: int) -> str:
-    """The query of a seed; every fifth is one of the forms."""
+    """The query of a seed; every fifth is one of the forms, or asks for the same rows several times."""
+    if seed % 25 == 7:
+        return repeated(random.Random(seed))
     if seed % 5 == 2:
         return form(random.Random(seed))
     return Grammar(random.Random(seed)).top()

@@ -1,5 +1,6 @@
 """Each rule by its fixtures; all rules together on queries of every kind: the answers stay what they were."""
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dqp.planning.rules import RULES, optimise
 from tests.dqp.generated import differential
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
+from tests.dqp.generated.repeats import repeated
 from tests.dqp.rules.world import Case, bound, cases, catalog, registered, shown, written
 
 CASES = list(cases())
@@ -98,3 +100,21 @@ def test_generated(batch: int, over: Catalog, oracle: Oracle, backwards: Oracle)
             answers(sql, over, oracle)
             compared += 1
     assert compared >= 20
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_the_same_rows_several_times(batch: int, over: Catalog, oracle: Oracle) -> None:
+    compared, changed = 0, 0
+    for seed in range(batch * BATCH, batch * BATCH + BATCH):
+        sql = repeated(random.Random(seed))
+        try:
+            oracle.answer(sql)
+        except duckdb.Error:
+            continue
+        answers(sql, over, oracle)
+        tree, context = bound(sql, over)
+        optimise(tree, context)
+        changed += any("in one pass" in each or "made once" in each for each in context.remarks)
+        compared += 1
+    assert compared >= 20
+    assert changed >= 5
