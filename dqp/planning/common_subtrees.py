@@ -41,7 +41,8 @@ from dqp.planning.costing.cost import Estimator
 from dqp.sql.render_duckdb import expression_sql
 
 KEPT_BYTES = float(64 << 20)
-"""Most estimated rows that are kept for a second use; more only up to twice the rows of the inputs."""
+"""Most estimated rows that are kept for a second use; more only up to twice the rows of the inputs, and groups, which
+are never more than the rows that they are made of."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,16 @@ class Shared:
     uses: int
 
 
+Twin = tuple[Remote, Mapping[str, str]]
+
+
 class Sharing:
     """The shared subtrees of a tree. ``tables``: each after the ones that it reads."""
 
     def __init__(self, tree: Operator) -> None:
         self.tables: tuple[Shared, ...] = ()
         self._uses: dict[int, tuple[Shared, dict[str, str]]] = {}
+        self._twins: dict[Remote, list[Twin]] = {}
         if any(count > 1 for count in Counter(_signatures(tree)).values()):
             self._find(tree)
 
@@ -73,6 +78,19 @@ class Sharing:
         """The table that replaces the node, and the names of the node's columns in that table."""
         use = self._uses.get(id(node))
         return None if use is None else (use[0].name, use[1])
+
+    def twins(self, leaf: Operator) -> Sequence[Twin]:
+        """The leaves that stand in other uses of a shared subtree where this one stands, with the names that its
+        columns have there. What changes one of them and not the others makes the uses different."""
+        return self._twins.get(leaf, []) if isinstance(leaf, Remote) else []
+
+    def _pair(self, uses: Sequence[_Place], forms: _Forms) -> None:
+        for standing in zip(*([one for one in walk(each.node) if not one.inputs] for each in uses), strict=True):
+            leaves = {each: forms.tree(each) for each in standing if isinstance(each, Remote)}
+            for leaf, form in leaves.items():
+                self._twins.setdefault(leaf, []).extend(
+                    (other, form.known_as(another)) for other, another in leaves.items() if other is not leaf
+                )
 
     def _find(self, tree: Operator) -> None:
         forms = _Forms()
@@ -99,6 +117,7 @@ class Sharing:
                     shared_subtrees.append(shared)
                     for each in group:
                         self._uses[id(each.node)] = (shared, each.form.named_as(group[0].form))
+                    self._pair(group, forms)
                     gone += group[1:]
                     taken += group
                     break
@@ -133,9 +152,15 @@ class _Form:
     rows: int
     columns: Mapping[str, int]
 
-    def named_as(self, other: _Form) -> dict[str, str]:
+    def known_as(self, other: _Form) -> dict[str, str]:
+        """Of the columns that the other one has, too, the names there."""
         names = {content: name for name, content in reversed(list(other.columns.items()))}
-        return {name: names[content] for name, content in self.columns.items()}
+        return {name: names[content] for name, content in self.columns.items() if content in names}
+
+    def named_as(self, other: _Form) -> dict[str, str]:
+        names = self.known_as(other)
+        assert names.keys() == self.columns.keys()
+        return names
 
 
 class _Forms:
@@ -296,6 +321,8 @@ def _worth(tree: Operator) -> bool:
         return False
     if free(tree):
         return False
+    if isinstance(next(each for each in nodes if not isinstance(each, Project)), Aggregate | Distinct):
+        return True
     leaves = [each for each in nodes if not each.inputs]
     if any(isinstance(each, Receive) for each in leaves):
         return True

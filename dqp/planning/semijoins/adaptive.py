@@ -3,18 +3,22 @@
 A build side that is estimated small is fetched before the statements that its join keys could reduce are sent. If it is
 small, its keys become a filter (a range, a list, a table) in the probe's statement: a dynamic semi-join. If it is not,
 its rows wait in their buffer, and the query reads them like those of any other input.
+
+A subtree that is computed once for several uses stays one: its statement is reduced by the keys of all uses, or not at
+all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
 
 from dqp.algebra.operators import Inline, Operator, Remote, Scan, walk
+from dqp.planning.common_subtrees import Sharing
 from dqp.planning.context import Context
-from dqp.planning.semijoins.program import candidates, program
+from dqp.planning.semijoins.program import Reduction, candidates, program
 from dqp.planning.semijoins.reduction import at_hand, reduced
 
 
@@ -35,25 +39,62 @@ def adapt(tree: Operator, context: Context, read: Callable[[Remote], Fetched], l
     tried: set[tuple[Remote | Inline, tuple[tuple[str, str], ...]]] = set()
     begun: set[Remote] = set()
     while steps := program(tree, context, limit, begun, tried):
+        sharing = Sharing(tree)
+        groups = [_together(each, steps, sharing) for each in steps]
+        if alone := [each for each, group in zip(steps, groups, strict=True) if not group]:
+            tried.update((each.build, each.pairs) for each in alone)
+            continue
         waiting = {each.probe for each in steps}
         # A build that a step will reduce is read later.
-        ready = [each for each in steps if each.build not in waiting]
+        ready = [each for each in groups if each[0].build not in waiting]
         small = [each for each in _leaves(tree) if each not in waiting and context.estimator.of(each).bytes <= limit]
-        for remote in (*(each.build for each in ready), *small):
+        for remote in (*(each[0].build for each in ready), *small):
             if isinstance(remote, Remote):
                 begun.add(remote)
                 read(remote)
         # One at a time, because a reduction changes the tree for the next one.
-        first = ready[0]
-        build = first.build
-        tried.add((build, first.pairs))
-        keys = read(build).whole(limit) if isinstance(build, Remote) else at_hand(build)
-        if keys is None:
-            tried.update((build, each.pairs) for each in candidates(tree, context) if each.build == build)
+        group = ready[0]
+        tried.update((each.build, each.pairs) for each in group)
+        rows: list[pa.Table] = []
+        for each in group:
+            keys = read(each.build).whole(limit) if isinstance(each.build, Remote) else at_hand(each.build)
+            if keys is None:
+                tried.update((one.build, one.pairs) for one in candidates(tree, context) if one.build == each.build)
+                break
+            rows.append(keys)
         else:
-            tree = reduced(tree, first, keys, context)
-            context.estimator.measured(build, keys.select(list(dict.fromkeys(one for one, _ in first.pairs))))
+            for each, keys in zip(group, _of_all(group, rows), strict=True):
+                tree = reduced(tree, each, keys, context)
+            for each, keys in zip(group, rows, strict=True):
+                context.estimator.measured(each.build, keys.select(list(dict.fromkeys(one for one, _ in each.pairs))))
     return tree
+
+
+def _together(step: Reduction, steps: Sequence[Reduction], sharing: Sharing) -> list[Reduction]:
+    """The step with those that do the same in the other uses of a subtree that is computed once; none where one of them
+    is missing."""
+    group = [step]
+    for twin, names in sharing.twins(step.probe):
+        wanted = [names.get(other) for _, other in step.pairs]
+        builds = [each for each, _ in sharing.twins(step.build)]
+        same = [each for each in steps if each.probe == twin and [other for _, other in each.pairs] == wanted]
+        # What builds inside of the subtree has twins itself.
+        same = [each for each in same if each.build in builds or each.build == step.build or not builds]
+        if not same:
+            return []
+        group.append(same[0])
+    return group
+
+
+def _of_all(group: Sequence[Reduction], rows: Sequence[pa.Table]) -> Sequence[pa.Table]:
+    """For each of the steps the keys of all, as columns of its own build."""
+    if len(group) == 1:
+        return rows
+    columns = [[one for one, _ in each.pairs] for each in group]
+    keys = [table.select(names) for table, names in zip(rows, columns, strict=True)]
+    plain = [table.rename_columns([str(at) for at in range(table.num_columns)]) for table in keys]
+    united = pa.concat_tables(plain, promote_options="permissive")
+    return [united.rename_columns(names) for names in columns]
 
 
 def foreseen(tree: Operator, context: Context, limit: int) -> Iterator[str]:
