@@ -301,3 +301,32 @@ def test_with_real_databases(postgres_module_url: str, mariadb_module_url: str) 
     fetched = {each.where: each.rows for each in running.measurements()}
     assert fetched == {"maria": 50, "pg": 50, "here": 50}
     catalog.close()
+
+
+def _least(number: int) -> Aggregate:
+    """The least value of each key of the large table, one more use of it."""
+    large = Remote("l", Scan(table("l", 2_000_000), ((f"k{number}", "k"), (f"v{number}", "v"))))
+    least = exp.Min(this=column(f"v{number}"))
+    return Aggregate(large, ((f"g{number}", column(f"k{number}")),), ((f"m{number}", least),))
+
+
+@pytest.mark.parametrize(("few", "said"), [((3, 700_000), "IN (3, 5, 700000)"), ((4, 5), ">= 4"), ((), '"k" = 5')])
+def test_what_is_computed_once_is_reduced_by_the_keys_of_all_uses(few: tuple[int, ...], said: str) -> None:
+    one, other, large = Double("s", keys(*few)), Double("o", keys(5)), Double("l", probing)
+    uses = (joined(_least(1), leaf("s", 100)), joined(_least(2), leaf("o", 100)))
+    condition = exp.LTE(this=column("g1"), expression=column("g2"))
+    rows = run(catalog_of(one, other, large), Join(*uses, "left", condition))
+    assert len(large.asked) == 1
+    assert said in large.asked[0]
+    assert rows == sorted(
+        [(each, 2 * each, each, 1, *((5, 10, 5, 1) if each <= 5 else (None,) * 4)) for each in few], key=repr
+    )
+
+
+def test_what_is_computed_once_is_not_reduced_for_one_use_alone() -> None:
+    one, large = Double("s", keys(7, 8)), Double("l", probing)
+    condition = exp.EQ(this=column("g1"), expression=column("g2"))
+    rows = run(catalog_of(one, large), Join(_least(2), joined(_least(1), leaf("s", 100)), "left", condition))
+    assert len(large.asked) == 1
+    assert "WHERE" not in large.asked[0]
+    assert len(rows) == 49

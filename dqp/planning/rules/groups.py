@@ -119,7 +119,7 @@ def _wide(together: list[tuple[_Groups, Mapping[str, str]]], context: Context) -
     condition = all_of(wanted)
     replacements: dict[int, Operator] = {}
     for (groups, names), rest in zip(together, own, strict=True):
-        back = {new: column(old) for old, new in reversed(names.items())}
+        back = {new: column(old) for old, new in reversed([*names.items()])}
         if any(not used(each) <= back.keys() for each in (*wanted, *rest)):
             return {}
         wide = groups.groups
