@@ -22,7 +22,7 @@ BATCH = 50
 SHOWN = 2
 """Failures of a batch that are made small; the others are named."""
 EVERYWHERE, EAGERLY, HOSTILE, MYSQL, SPREAD = 70_000_000, 71_000_000, 72_000_000, 100_000, 90_000_000
-FORCED, OVERTAKEN = 73_000_000, 74_000_000
+FORCED, OVERTAKEN, REPEATED = 73_000_000, 74_000_000, 75_000_007
 """The first seeds of those that are always the same."""
 
 
@@ -45,9 +45,10 @@ def spread(generated: Connected, tmp_path_factory: pytest.TempPathFactory) -> It
         yield connected
 
 
-def check(first: int, number: int, oracles: tuple[Oracle, Oracle], federation: Connected) -> list[str]:
-    """Asks the queries of so many seeds; those that run. Fails where answers differ, and says how."""
-    asked = {seed: query(seed) for seed in range(first, first + number)}
+def check(first: int, number: int, oracles: tuple[Oracle, Oracle], federation: Connected, step: int = 1) -> list[str]:
+    """Asks the queries of so many seeds, or of each ``step``th; those that run. Fails where answers differ, and says
+    how."""
+    asked = {seed: query(seed) for seed in range(first, first + number, step)}
     differences = {seed: difference(sql, oracles[0], federation) for seed, sql in asked.items()}
     wrong = {seed: each for seed, each in differences.items() if each and not is_left_out(each, asked[seed])}
     reports = [
@@ -102,6 +103,17 @@ def test_steps_that_are_to_pay_change_no_answer(
 def test_whatever_sources_compute(pushdown: str, oracles: tuple[Oracle, Oracle], generated: Connected) -> None:
     with Connected(generated.urls, pushdown=pushdown) as federation:
         check(FORCED, 2 * BATCH, oracles, federation)
+
+
+@pytest.mark.parametrize("pushdown", ["cost", "all", "none"])
+def test_the_same_rows_several_times(
+    pushdown: str, oracles: tuple[Oracle, Oracle], generated: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if pushdown == "cost":
+        eagerly(monkeypatch)
+    with Connected(generated.urls, pushdown=pushdown) as federation:
+        asked = check(REPEATED, 25 * 40, oracles, federation, step=25)
+    assert len(asked) > 30
 
 
 def test_overtaken_at_random_moments(oracles: tuple[Oracle, Oracle], generated: Connected) -> None:
