@@ -26,8 +26,10 @@ from dai.config import Config
 from dai.errors import CancelledError, DaiError, DatabaseUnavailableError
 from dai.formats import FORMATS
 from dai.perform.parser import query
+from dai.replicas.replicas import Replicas
 from dai.security.audit import Audit
 from dai.security.identity import Caller, Identification, StoredToken
+from dai.security.policies import policy_for
 from dai.service.identities import ALONE
 from dai.service.jobs import Jobs
 from dai.service.quotas import Quotas
@@ -129,6 +131,11 @@ class Service:
         self.problems = Problems()
         seen = member.table.seen if member is not None else None
         self.identification = Identification(config.identity, self._token, seen)
+        self.replicas: Replicas | None = None
+        self.replicas_policy = policy_for("replicas", config.replicas.policy, bool(config.identity.methods))
+        if config.replicas.catalog is not None:
+            self.replicas = Replicas(config.replicas, self.scratch)
+        self.locating = ThreadPoolExecutor(8, thread_name_prefix="replicas")
         self.working: set[Work] = set()
         interrupted = self.jobs.recover()
         if interrupted:
@@ -165,6 +172,8 @@ class Service:
             try:
                 self.sessions.reap()
                 self.resources.tidy()
+                if self.replicas is not None:
+                    self.replicas.reap()
                 if time.monotonic() >= jobs_due:
                     self.store.check()
                     self.jobs.reap()
@@ -237,8 +246,10 @@ class Service:
         self.jobs.stop(grace)
         self.sessions.close()
         self._reaper.join()
-        for each in (self.workers, self.interrupts, self.control, self.files, self.rendering):
+        for each in (self.workers, self.interrupts, self.control, self.files, self.rendering, self.locating):
             each.shutdown(wait=True)
+        if self.replicas is not None:
+            self.replicas.close()
         self._questions.shutdown(wait=False, cancel_futures=True)
         self.resources.close()
         with suppress(DaiError):

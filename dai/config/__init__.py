@@ -22,6 +22,8 @@ from dai.config.delivery import read as _delivery
 from dai.config.identity import AuditConfig, IdentityConfig, JwtConfig, QuotaConfig, QuotasConfig
 from dai.config.identity import quotas as _quotas
 from dai.config.identity import read as _identity
+from dai.config.replicas import ReplicasConfig
+from dai.config.replicas import replicas as _replicas
 from dai.config.resources import FederationConfig, PolicyConfig, ResourceConfig, RoleConfig
 from dai.config.resources import federation as _federation
 from dai.config.resources import resource as _resource
@@ -35,8 +37,8 @@ from dai.plugins import nearest
 __all__ = [
     "DELIVERY_SCHEMES", "MOST", "POSITIVE", "AccountConfig", "AuditConfig", "Config", "DeliveryConfig",
     "FederationConfig", "IdentityConfig", "JwtConfig", "LimitsConfig", "MailConfig", "PolicyConfig", "QuotaConfig",
-    "QuotasConfig", "ResourceConfig", "RoleConfig", "ServiceConfig", "TlsConfig", "database_url", "keys", "load",
-    "origins", "parse", "secret", "section",
+    "QuotasConfig", "ReplicasConfig", "ResourceConfig", "RoleConfig", "ServiceConfig", "TlsConfig", "database_url",
+    "keys", "load", "origins", "parse", "secret", "section",
 ]  # fmt: skip
 
 
@@ -50,6 +52,7 @@ class Config:
     quotas: QuotasConfig = field(default_factory=QuotasConfig)
     audit: AuditConfig = field(default_factory=AuditConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
+    replicas: ReplicasConfig = field(default_factory=ReplicasConfig)
     resources: Mapping[str, ResourceConfig] = field(default_factory=dict)
     federations: Mapping[str, FederationConfig] = field(default_factory=dict)
     roles: Mapping[str, RoleConfig] = field(default_factory=dict)
@@ -96,6 +99,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     audit = section(AuditConfig, "audit", merged.get("audit", {}), base)
     quotas = _quotas(dict(merged.get("quotas", {})), base)
     delivery = _delivery(dict(merged.get("delivery", {})), base, environment)
+    replicas = _replicas(dict(merged.get("replicas", {})), base, environment)
     resources = {}
     for name, value in named(merged, "resources"):
         resources[name] = _resource(name, value, base, environment)
@@ -116,6 +120,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
         quotas=quotas,
         audit=audit,
         delivery=delivery,
+        replicas=replicas,
         resources=resources,
         federations=federations,
         roles=roles,

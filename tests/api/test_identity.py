@@ -219,6 +219,12 @@ def test_what_is_anothers_is_not_there(known: Known, how: str, method: str, path
             other = asked(limited, method, path, known.hers | {"resource": "other"})
         assert (refused.status_code, refused.json()["type"]) == (403, "denied")
         assert other.status_code == answer.status_code < 400
+    elif path.startswith("/replicas"):
+        with known.client("limited") as limited:
+            assert asked(limited, method, path, known.hers).status_code == 403
+        changes = method != "GET" and not path.endswith("/query")
+        assert (answer.status_code == 403) is changes, "without a policy everybody reads and nobody changes"
+        assert answer.status_code < 500
     else:
         assert path in HEALTH or (method, path) in EVERYBODY, "whom is this for?"
         assert answer.status_code < 400

@@ -26,6 +26,8 @@ from dai.api.server.tls import Certificate
 from dai.api.service import Service
 from dai.config import Config
 from dai.errors import ConfigurationError, DaiError
+from dai.replicas.rpc.server import Rules
+from dai.replicas.rpc.server import Server as RpcServer
 from dai.service.resources import Resource
 from dai.streams.cancellation import SETTLE_SECONDS
 
@@ -51,6 +53,15 @@ def _settings(service: Service, http: str | None = None) -> uvicorn.Config:
     )
 
 
+def rpc_server(service: Service) -> RpcServer | None:
+    """The port of the original replica protocol; None where it is not served."""
+    settings = service.config.replicas
+    if service.replicas is None or settings.rpc_port is None:
+        return None
+    rules = Rules(settings.acl, open_to_all=not service.config.identity.methods)
+    return RpcServer(service.replicas, rules.allow, settings.rpc_port)
+
+
 class _Server(uvicorn.Server):
     """Tells the service when its time of grace begins."""
 
@@ -63,8 +74,11 @@ class _Server(uvicorn.Server):
         if self._certificate is not None:
             self.config.load()
             self.config.ssl = self._certificate.context
+        self.rpc = rpc_server(service)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.rpc is not None:
+            await self.rpc.start(self._service.config.service.host)
         await super().startup(sockets)
         if self.started and self._certificate is not None:
             self._watching = asyncio.ensure_future(self._certificate.watch())
@@ -95,6 +109,8 @@ class _Server(uvicorn.Server):
         self._service.stopping()
         if self._watching is not None:
             self._watching.cancel()
+        if self.rpc is not None:
+            self.rpc.stop()
         if self._service.member is not None:
             self._service.member.peers.stop()
         await super().shutdown(sockets)
@@ -215,10 +231,11 @@ def _listen(config: Config) -> socket.socket:
 
 @dataclass(frozen=True)
 class Background:
-    """A running server."""
+    """A running server; ``rpc_port``: of the original replica protocol, where it is served."""
 
     url: str
     service: Service
+    rpc_port: int | None = None
 
 
 @contextmanager
@@ -235,7 +252,8 @@ def background(config: Config, http: str | None = None) -> Iterator[Background]:
                 if not thread.is_alive():
                     raise ConfigurationError("The service could not be started.")
                 time.sleep(0.002)
-            yield Background(f"{_scheme(config)}://{host}:{port}", service)
+            rpc_port = server.rpc.port if server.rpc is not None else None
+            yield Background(f"{_scheme(config)}://{host}:{port}", service, rpc_port)
         finally:
             server.should_exit = True
             thread.join()

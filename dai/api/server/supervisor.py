@@ -67,6 +67,8 @@ def possible_workers(config: Config) -> int:
         why = "several processes need Linux"
     elif state.get_backend_name() == "sqlite" and state.database in (None, "", ":memory:"):
         why = "service.state is in memory, which processes cannot share"
+    elif config.replicas.catalog is not None:
+        why = "a replica location index is in the memory of one process"
     elif not shared_resources(config, workers):
         single = [name for name, each in config.resources.items() if one_process(each)]
         names = ", ".join(sorted([*single, *config.federations, *config.roles]))

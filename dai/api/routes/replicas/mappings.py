@@ -1,0 +1,230 @@
+"""``/replicas/mappings`` and ``/replicas/names``: logical names and their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dai.api.dependencies import Accept, TheBody
+from dai.api.problems import answers
+from dai.api.requests.body import JSON, takes
+from dai.api.requests.negotiation import best
+from dai.api.requests.parameters import Asked, Text, Unsaid, members
+from dai.api.requests.route import Route
+from dai.api.responses import JSONAnswer
+from dai.api.routes.replicas.common import (
+    BODY,
+    MOST_BODY,
+    MOST_PAGE,
+    Administering,
+    Location,
+    Of,
+    Offset,
+    Page,
+    Reading,
+    Writing,
+    checked,
+    json_body,
+)
+from dai.errors import DataError, DeniedError, NotFoundError, ParameterError
+from dai.replicas import operations
+from dai.replicas.codes import KINDS, LOGICAL
+from dai.replicas.names import like
+
+router = APIRouter(route_class=Route, prefix="/replicas", tags=["replicas"])
+LINES = "application/x-ndjson"
+
+
+class Mappings(Asked):
+    logical: Text | Unsaid = Field(None, description="name whose targets are asked for")
+    target: Text | Unsaid = Field(None, description="target whose logical names are asked for")
+    logical_pattern: Text | Unsaid = Field(None, alias="logicalPattern", description="with * and ?")
+    target_pattern: Text | Unsaid = Field(None, alias="targetPattern", description="with * and ?")
+    offset: Offset = 0
+    limit: Page = 1000
+
+
+class Names(Asked):
+    of: Of = "logical"
+    names: list[str] = Field(max_length=MOST_PAGE)
+
+
+class Pair(Asked):
+    logical: str
+    target: str
+
+
+class Mapped(Asked):
+    mappings: list[Pair]
+
+
+class How(Asked):
+    mode: Literal["create", "add", "put"] = Field(
+        "put", description="create: the names are new; add: they are there; put: either, and the mapping may be there"
+    )
+
+
+class Rename(Asked):
+    before: str = Field(alias="from")
+    after: str = Field(alias="to")
+
+
+class Renames(Asked):
+    of: Of = "logical"
+    names: list[Rename] = Field(max_length=MOST_PAGE)
+
+
+class _Lines(Response):
+    """JSON lines of an iterator, which is read in threads, a portion at a time."""
+
+    def __init__(self, here: Location, portions: Iterator[list[Any]]) -> None:
+        super().__init__(headers={"content-type": LINES})
+        del self.headers["content-length"]
+        self._here, self._portions = here, portions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        first = await self._here.run(next, self._portions, None)
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        portion = first
+        while portion is not None:
+            body = b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in portion)
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            portion = await self._here.run(next, self._portions, None)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _named(pair: operations.Pair) -> dict[str, Any]:
+    return {"logical": pair[0], "target": pair[1]}
+
+
+async def _pairs(body: TheBody, request: Request) -> list[operations.Pair]:
+    data = await body.read(MOST_BODY)
+    if request.headers.get("content-type", "").startswith(LINES):
+        listed = b",".join(line for line in data.split(b"\n") if line.strip())
+        data = b'{"mappings":[%s]}' % listed
+    try:
+        given = orjson.loads(data)["mappings"]
+        pairs = [(each["logical"], each["target"]) for each in given if len(each) == 2]
+        if len(pairs) != len(given) or not all(type(each) is str for pair in pairs for each in pair):
+            raise TypeError
+    except orjson.JSONDecodeError as error:
+        raise DataError(f"The body is not JSON: {error}.") from error
+    except (KeyError, TypeError) as error:
+        raise ParameterError(
+            "A mapping is an object with 'logical' and 'target', both texts.",
+            hint='It looks like {"mappings": [{"logical": "lfn", "target": "https://…"}]}.',
+        ) from error
+    checked(*(each for pair in pairs for each in pair))
+    return pairs
+
+
+_MAPPED = takes({JSON: Mapped.model_json_schema(), LINES: Pair.model_json_schema()})
+
+
+@router.get("", summary="What is here", responses=answers(NotFoundError, DeniedError), response_model=None)
+async def get_replicas(here: Reading) -> Response:
+    catalog = await here.run(here.replicas.catalog.counts)
+    return JSONAnswer({"url": here.replicas.settings.url, "catalog": catalog, "index": here.replicas.index.counts()})
+
+
+@router.get(
+    "/mappings",
+    summary="The mappings of a name, or of the names that fit a pattern",
+    responses=answers(NotFoundError, DeniedError, ParameterError),
+    response_model=None,
+)
+async def get_mappings(here: Reading, accept: Accept, asked: Annotated[Mappings, Query()]) -> Response:
+    catalog = here.replicas.catalog
+    said = [
+        (kind, name, pattern)
+        for kind, (name, pattern) in enumerate(
+            ((asked.logical, asked.logical_pattern), (asked.target, asked.target_pattern))
+        )
+        if name is not None or pattern is not None
+    ]
+    if len(said) > 1 or (said and None not in said[0][1:]):
+        raise ParameterError("One of 'logical', 'target', 'logicalPattern' and 'targetPattern' is asked at a time.")
+    kind, name, pattern = said[0] if said else (LOGICAL, None, "*")
+    if name is None and best(accept, [JSON, LINES]) == LINES:
+        return _Lines(here, ([*map(_named, pairs)] for pairs in catalog.pages(kind, like(pattern or "*"))))
+    if name is not None:
+        others = await here.run(catalog.partners, kind, name, asked.offset, asked.limit)
+        pairs = [(name, each) if kind == LOGICAL else (each, name) for each in others]
+    else:
+        try:
+            pairs = await here.run(catalog.matching, kind, like(pattern or "*"), asked.offset, asked.limit)
+        except NotFoundError:
+            pairs = []  # a pattern is a question for what is there; a name is one for that name
+    following = asked.offset + len(pairs) if len(pairs) == asked.limit else None
+    return JSONAnswer({"mappings": [*map(_named, pairs)], "next": following})
+
+
+@router.post(
+    "/mappings/query",
+    summary="The mappings of many names at once",
+    openapi_extra=json_body(Names),
+    responses=answers(NotFoundError, DeniedError, *BODY),
+    response_model=None,
+)
+async def query_mappings(here: Reading, body: TheBody) -> Response:
+    asked = members(Names, await body.read(MOST_BODY))
+    there = await here.run(here.replicas.catalog.partners_of, KINDS[asked.of], asked.names)
+    return JSONAnswer({"found": there, "missing": [each for each in asked.names if each not in there]})
+
+
+@router.post(
+    "/mappings",
+    summary="Add mappings, each by itself; what is refused is told",
+    openapi_extra=_MAPPED,
+    responses=answers(NotFoundError, DeniedError, *BODY),
+    response_model=None,
+)
+async def post_mappings(here: Writing, how: Annotated[How, Query()], body: TheBody, request: Request) -> Response:
+    modes = {"create": operations.create, "add": operations.add, "put": operations.put}
+    answered: Response = await here.change(modes[how.mode], await _pairs(body, request), _named)
+    return answered
+
+
+@router.post(
+    "/mappings/delete",
+    summary="Delete mappings; a name that has none any more is gone with its attributes",
+    openapi_extra=_MAPPED,
+    responses=answers(NotFoundError, DeniedError, *BODY),
+    response_model=None,
+)
+async def delete_mappings(here: Writing, body: TheBody, request: Request) -> Response:
+    answered: Response = await here.change(operations.delete, await _pairs(body, request), _named)
+    return answered
+
+
+@router.post(
+    "/names/rename",
+    summary="Give names another name; mappings and attributes go with them",
+    openapi_extra=json_body(Renames),
+    responses=answers(NotFoundError, DeniedError, *BODY),
+    response_model=None,
+)
+async def rename(here: Writing, body: TheBody) -> Response:
+    asked = members(Renames, await body.read(MOST_BODY))
+    pairs = [(each.before, each.after) for each in asked.names]
+    checked(*(each for pair in pairs for each in pair))
+    operation = operations.rename_logical if asked.of == "logical" else operations.rename_target
+    answered: Response = await here.change(operation, pairs, lambda pair: {"from": pair[0], "to": pair[1]})
+    return answered
+
+
+@router.delete(
+    "/mappings",
+    summary="Delete every mapping, and every attribute of a name; for administrators",
+    responses=answers(NotFoundError, DeniedError),
+    response_model=None,
+)
+async def clear(here: Administering) -> Response:
+    answered: Response = await here.change(operations.clear, [None], lambda _: {})
+    return answered

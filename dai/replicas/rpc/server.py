@@ -1,0 +1,234 @@
+"""Connections: requests of one are answered one after the other, on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, cast
+
+import re2
+
+from dai.errors import ConfigurationError, DaiError
+from dai.replicas.codes import Code, Refused, text
+from dai.replicas.replicas import Replicas
+from dai.replicas.rpc.methods import METHODS, Failed, Method, Rpc
+
+log = logging.getLogger("dai.replicas")
+
+MOST_REQUEST = 64 << 20
+"""Bytes of one request."""
+MOST_CONNECTIONS = 2000
+TOO_MANY = 28
+_OK = b"0\0"
+_METHODS = {name.encode(): method for name, method in METHODS.items()}
+Request = tuple[Method, list[str], list[list[str]]]
+
+
+RIGHTS = ("lrc_read", "lrc_update", "rli_read", "rli_update", "stats", "admin", "all")
+
+
+class Rules:
+    """Who may do what: lines ``REGEX: right …``, of which the first decides whose expression (RE2) matches the whole
+    name of the caller. A caller of this protocol has no name; ``open_to_all``: everybody may everything where there are
+    no lines. ConfigurationError for a line that cannot be read."""
+
+    def __init__(self, lines: Sequence[str], open_to_all: bool) -> None:
+        self._rules: list[tuple[Any, frozenset[str]]] = []
+        self._otherwise = open_to_all and not lines
+        for line in lines:
+            expression, colon, rights = str(line).rpartition(":")
+            granted = frozenset(rights.split())
+            if not colon or not granted or granted - {*RIGHTS}:
+                raise ConfigurationError(
+                    f"replicas.acl: {line!r} is no rule.",
+                    hint=f"It looks like '.*: lrc_read'; rights: {', '.join(RIGHTS)}.",
+                )
+            try:
+                self._rules.append((re2.compile(expression.strip()), granted))
+            except re2.error as error:
+                raise ConfigurationError(f"replicas.acl: {expression!r} is no regular expression.") from error
+
+    def allow(self, right: str, caller: str = "") -> bool:
+        for expression, granted in self._rules:
+            if expression.fullmatch(caller):
+                return right in granted or "all" in granted
+        return self._otherwise
+
+
+class Server:
+    """Listens at ``port`` (0: the system chooses one when it starts); ``may`` says whether a caller, who is not known,
+    has a right."""
+
+    def __init__(self, replicas: Replicas, may: Callable[[str], bool], port: int) -> None:
+        self._rpc, self._may, self.port = Rpc(replicas), may, port
+        self._connected: set[Connection] = set()
+        self._listening: asyncio.Server | None = None
+
+    async def start(self, host: str) -> None:
+        """ConfigurationError where the port is taken."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._listening = await loop.create_server(
+                lambda: Connection(self._rpc, self._connected, self._may), host, self.port, backlog=512
+            )
+        except OSError as error:
+            raise ConfigurationError(
+                f"replicas.rpc_port: {host} port {self.port} cannot be listened on: {error.strerror}."
+            ) from error
+        self.port = int(self._listening.sockets[0].getsockname()[1])
+
+    def stop(self) -> None:
+        """What is being written is committed all the same; its callers are not told."""
+        if self._listening is not None:
+            self._listening.close()
+        for each in list(self._connected):
+            each.abort()
+
+
+class Connection(asyncio.Protocol):
+    """One caller's. The texts that have arrived and are not used yet are in ``_texts`` from ``_at`` on; ``_rest`` is
+    the last, which has not ended; ``_looked``: up to where a list was looked through for its end."""
+
+    def __init__(self, rpc: Rpc, connected: set[Connection], may: Callable[[str], bool]) -> None:
+        self._rpc, self._connected, self._may = rpc, connected, may
+        self._rest = b""
+        self._texts: list[bytes] = []
+        self._at = self._looked = self._size = 0
+        self._task: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # that of uvloop has another base
+        if len(self._connected) >= MOST_CONNECTIONS:
+            self._close(TOO_MANY, "Too many connections")
+            return
+        self._connected.add(self)
+        self._transport.write(_OK)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connected.discard(self)
+        if self._task is not None:
+            self._task.cancel()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        self._size += len(data)
+        *texts, self._rest = (self._rest + data if self._rest else data).split(b"\0")
+        self._texts += texts
+        if self._size > MOST_REQUEST:
+            self._close(Code.BADARG, text(Code.BADARG, f"a request has at most {MOST_REQUEST:,} bytes"))
+        elif self._task is None:
+            self._serve()
+
+    def _close(self, code: int, said: str) -> None:
+        self._transport.write(_error(code, said))
+        self._transport.close()
+
+    def _serve(self) -> None:
+        """Answers the requests that are here; one that takes time goes on in a task, after which come the others."""
+        while not self._transport.is_closing() and (request := self._request()) is not None:
+            answer = self._answer(*request)
+            if not isinstance(answer, bytes):
+                self._task = asyncio.ensure_future(self._later(answer))
+                return
+            self._transport.write(answer)
+            if not self._writable.is_set():
+                self._task = asyncio.ensure_future(self._later(None))
+                return
+
+    async def _later(self, answer: Coroutine[Any, Any, bytes] | None) -> None:
+        if answer is not None:
+            self._transport.write(await answer)
+        await self._writable.wait()
+        self._task = None
+        self._serve()
+
+    def _request(self) -> Request | None:
+        """The next request, once all of it is here."""
+        texts, at = self._texts, self._at
+        while at < len(texts) and texts[at].isdigit():
+            at += 1  # some clients send offset and limit where none are taken
+        if at == len(texts):
+            self._taken(at)
+            return None
+        if texts[at] == b"close":
+            self._transport.close()
+            return None
+        method = _METHODS.get(texts[at])
+        if method is None:
+            self._close(Code.BADMETHOD, text(Code.BADMETHOD, texts[at][:60].decode(errors="replace")))
+            return None
+        begin = at + 1
+        end = begin + method.before
+        if end > len(texts):
+            return None
+        items: list[list[bytes]] = []
+        before = texts[begin:end]
+        if method.items:
+            listed, end = end, max(end, self._looked)
+            while end < len(texts) and texts[end]:
+                end += method.items
+            if end >= len(texts):
+                self._looked = end
+                return None
+            items = [texts[each : each + method.items] for each in range(listed, end, method.items)]
+            end += 1
+        self._taken(end)
+        try:
+            return method, [each.decode() for each in before], [[each.decode() for each in item] for item in items]
+        except UnicodeDecodeError:
+            self._close(Code.BADARG, text(Code.BADARG, "texts are UTF-8"))
+            return None
+
+    def _taken(self, end: int) -> None:
+        self._at = end
+        self._looked = 0
+        if end == len(self._texts):
+            self._texts, self._at, self._size = [], 0, len(self._rest)
+
+    def _answer(self, method: Method, before: list[str], items: list[list[str]]) -> bytes | Coroutine[Any, Any, bytes]:
+        try:
+            if not self._may(method.right):
+                raise Refused(Code.PERM, method.right)
+            answer = method.run(self._rpc, before, items)
+        except Exception as error:  # noqa: BLE001 - the boundary of the protocol
+            return _failure(error)
+        return _written(answer) if asyncio.iscoroutine(answer) else _success(answer)
+
+
+async def _written(answer: Coroutine[Any, Any, list[str]]) -> bytes:
+    try:
+        return _success(await answer)
+    except Exception as error:  # noqa: BLE001 - the boundary of the protocol
+        return _failure(error)
+
+
+def _success(texts: list[str]) -> bytes:
+    return _OK + ("\0".join(texts) + "\0").encode() if texts else _OK
+
+
+def _failure(error: Exception) -> bytes:
+    match error:
+        case Refused():
+            return _error(error.code, str(error))
+        case Failed():
+            return _error(error.code, error.said)
+        case DaiError():
+            return _error(Code.DBERROR, text(Code.DBERROR, error.detail))
+    log.error("a request failed", exc_info=error)
+    return _error(Code.GLOBUSERR, text(Code.GLOBUSERR))
+
+
+def _error(code: int, said: str) -> bytes:
+    return f"{int(code)}\0{said}\0".encode()

@@ -1,0 +1,293 @@
+"""The HTTP face: catalogs that tell indexes on other servers, who may do what, bad requests."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from dai.api.server.serve import Background, background
+from dai.config import Config, parse
+from dai.errors import ConfigurationError
+from dai.replicas.filters import Filter, arrow
+from dai.replicas.replicas import ARROW, FILTER
+from dai.replicas.updates import fitting
+from dai.security.identity.tokens import new
+from tests.api.conftest import configured
+from tests.processes import until
+
+pytestmark = pytest.mark.server
+Start = Callable[..., Background]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a service with a replica catalog, which several may do side by side."""
+    with ExitStack() as stack:
+
+        def started(name: str, sections: dict[str, Any] | None = None, **replicas: Any) -> Background:
+            directory = tmp_path / name
+            directory.mkdir(exist_ok=True)
+            config = configured(
+                directory, {}, replicas={"catalog": "sqlite:///replicas.db", **replicas}, **(sections or {})
+            )
+            return stack.enter_context(background(config))
+
+        yield started
+
+
+def mapped(*pairs: tuple[str, str]) -> dict[str, Any]:
+    return {"mappings": [{"logical": logical, "target": target} for logical, target in pairs]}
+
+
+def known(index: Background, name: str) -> list[str]:
+    answer = httpx.get(f"{index.url}/replicas/index", params={"logical": name})
+    return [] if answer.status_code == 404 else [each["catalog"] for each in answer.json()["names"]]
+
+
+def test_catalogs_tell_an_index_and_that_one_above(start: Start) -> None:
+    above = start("above")
+    index = start("index", parents=[above.url])
+    often = {"change_seconds": 0.05, "indexes": [index.url]}
+    first = start("first", url="https://first", **often)
+    httpx.post(f"{first.url}/replicas/mappings", json=mapped(("early", "1")))
+    second = start("second", url="https://second", filters=True, **often)
+    httpx.post(f"{second.url}/replicas/mappings", json=mapped(("shared", "2")))
+    httpx.post(f"{first.url}/replicas/mappings", json=mapped(("shared", "1"), ("first", "1")))
+    for each in (index, above):
+        until(lambda each=each: known(each, "shared") == ["https://first", "https://second"])
+        assert known(each, "first") == ["https://first"]
+        assert known(each, "early") == ["https://first"]
+    httpx.post(f"{first.url}/replicas/mappings/delete", json=mapped(("shared", "1")))
+    for each in (index, above):
+        until(lambda each=each: known(each, "shared") == ["https://second"])
+    answer = httpx.get(f"{index.url}/replicas/index", params={"pattern": "*r*"}).json()
+    assert answer["names"] == [{"logical": name, "catalog": "https://first"} for name in ("early", "first")]
+    assert not answer["complete"], "a filter knows no patterns"
+    listed = httpx.get(f"{above.url}/replicas/index/catalogs").json()["catalogs"]
+    assert [(each["catalog"], each["filter"]) for each in listed] == [
+        ("https://first", False),
+        ("https://second", True),
+    ]
+    many = httpx.post(f"{index.url}/replicas/index/query", json={"names": ["first", "no"]}).json()
+    assert many == {"found": {"first": ["https://first"]}, "missing": ["no"]}
+
+
+def test_an_index_is_told_what_fits_and_again_after_its_restart(start: Start, tmp_path: Path) -> None:
+    with ExitStack() as life:
+        config = configured(tmp_path, {}, replicas={"catalog": "sqlite:///index.db"})
+        index = life.enter_context(background(config))
+        catalog = start("catalog", url="https://c", change_seconds=0.05)
+        httpx.post(f"{catalog.url}/replicas/mappings", json=mapped(("a1", "x"), ("b1", "x")))
+        told = httpx.post(f"{catalog.url}/replicas/indexes", json={"url": index.url, "pattern": "glob:a*"})
+        assert told.status_code == 200, told.text
+        assert (
+            httpx.post(f"{catalog.url}/replicas/indexes", json={"url": index.url, "pattern": "glob:a*"}).status_code
+            == 409
+        )
+        until(lambda: known(index, "a1") == ["https://c"])
+        assert known(index, "b1") == []
+        port = int(index.url.rpartition(":")[2])
+    config = configured(tmp_path, {}, service={"port": port}, replicas={"catalog": "sqlite:///index.db"})
+    with background(config) as index:
+        assert known(index, "a1") == [], "nothing of it lasts"
+        httpx.post(f"{catalog.url}/replicas/mappings", json=mapped(("a2", "x")))
+        until(lambda: known(index, "a2") == ["https://c"])
+        assert known(index, "a1") == ["https://c"], "it knew nothing, so it was told everything"
+        gone = httpx.delete(f"{catalog.url}/replicas/indexes", params={"url": index.url})
+        assert gone.status_code == 200
+        assert httpx.get(f"{catalog.url}/replicas/indexes").json() == {"indexes": []}
+
+
+def test_a_catalog_that_stops_is_forgotten_at_once(start: Start, tmp_path: Path) -> None:
+    index = start("index")
+    (tmp_path / "catalog").mkdir()
+    replicas = {"catalog": "sqlite:///r.db", "url": "https://c", "indexes": [index.url], "change_seconds": 0.05}
+    with background(configured(tmp_path / "catalog", {}, replicas=replicas)) as catalog:
+        httpx.post(f"{catalog.url}/replicas/mappings", json=mapped(("a", "x")))
+        until(lambda: known(index, "a") == ["https://c"])
+    assert known(index, "a") == []
+
+
+def test_lines_and_pages(start: Start) -> None:
+    here = start("here")
+    lines = "".join(json.dumps({"logical": f"n{at:02}", "target": "t"}) + "\n" for at in range(25))
+    answer = httpx.post(
+        f"{here.url}/replicas/mappings?mode=create", content=lines, headers={"Content-Type": "application/x-ndjson"}
+    )
+    assert answer.json() == {"done": 25, "refused": []}
+    listed = httpx.get(f"{here.url}/replicas/mappings", headers={"Accept": "application/x-ndjson"})
+    assert listed.text == lines.replace('": "', '":"').replace('", "', '","')
+    page = httpx.get(f"{here.url}/replicas/mappings", params={"logicalPattern": "n*", "limit": 20}).json()
+    assert (len(page["mappings"]), page["next"]) == (20, 20)
+    page = httpx.get(f"{here.url}/replicas/mappings", params={"logicalPattern": "n*", "limit": 20, "offset": 20}).json()
+    assert (len(page["mappings"]), page["next"]) == (5, None)
+    assert httpx.get(f"{here.url}/replicas").json()["catalog"] == {"logical": 25, "target": 1, "mappings": 25}
+
+
+def test_values(start: Start) -> None:
+    here = httpx.Client(base_url=start("here").url)
+    here.post("/replicas/mappings", json=mapped(("t", "https://a"), ("u", "https://b")))
+    defined = {
+        "attributes": [
+            {"name": "fresh", "of": "target", "type": "date"},
+            {"name": "rows", "of": "target", "type": "int"},
+        ]
+    }
+    assert here.post("/replicas/attributes", json=defined).json()["done"] == 2
+    assert [each["code"] for each in here.post("/replicas/attributes", json=defined).json()["refused"]] == [22, 22]
+    values = [
+        {"of": "target", "key": "https://a", "name": "rows", "type": "int", "value": 5},
+        {"of": "target", "key": "https://b", "name": "rows", "type": "int", "value": "7"},
+        {"of": "target", "key": "https://a", "name": "fresh", "type": "date", "value": "2026-01-02T03:04:05+01:00"},
+        {"of": "target", "key": "https://z", "name": "rows", "type": "int", "value": 1},
+    ]
+    answer = here.post("/replicas/values", json={"values": values}).json()
+    assert (answer["done"], answer["refused"][0]["reason"]) == (3, "PFN doesn't exist")
+    there = here.get("/replicas/values", params={"of": "target", "key": "https://a"}).json()["values"]
+    assert [(each["name"], each["value"]) for each in there] == [("fresh", "2026-01-02 02:04:05"), ("rows", 5)]
+    found = here.get(
+        "/replicas/values/search",
+        params={"of": "target", "name": "rows", "operator": "between", "value": 6, "value2": 9},
+    ).json()["values"]
+    assert [each["key"] for each in found] == ["https://b"]
+    assert here.delete("/replicas/attributes", params={"of": "target", "name": "rows"}).status_code == 409
+    assert here.post("/replicas/values?mode=modify", json={"values": [values[0] | {"value": 9}]}).json()["done"] == 1
+    removed = {"values": [{"of": "target", "key": "https://a", "name": "rows"}]}
+    assert here.post("/replicas/values/delete", json=removed).json()["done"] == 1
+    assert (
+        here.delete("/replicas/attributes", params={"of": "target", "name": "rows", "clear": "true"}).status_code == 200
+    )
+    assert here.get("/replicas/attributes", params={"of": "target", "name": "rows"}).status_code == 404
+    assert (
+        here.post(
+            "/replicas/names/rename", json={"of": "target", "names": [{"from": "https://a", "to": "https://c"}]}
+        ).json()["done"]
+        == 1
+    )
+    assert (
+        here.get("/replicas/values", params={"of": "target", "key": "https://c"}).json()["values"][0]["name"] == "fresh"
+    )
+    here.close()
+
+
+BAD: list[tuple[str, str, dict[str, Any], int]] = [
+    ("GET", "/replicas/mappings?logical=a&target=b", {}, 400),
+    ("GET", "/replicas/mappings?logical=a&logicalPattern=b", {}, 400),
+    ("GET", "/replicas/mappings?limit=0", {}, 400),
+    ("GET", "/replicas/mappings?nope=1", {}, 400),
+    ("GET", "/replicas/mappings?logical=nope", {}, 404),
+    ("POST", "/replicas/mappings", {"json": {"mappings": [{"logical": "a"}]}}, 400),
+    ("POST", "/replicas/mappings", {"json": {"mappings": [{"logical": "", "target": "x"}]}}, 400),
+    ("POST", "/replicas/mappings", {"json": {"mappings": [{"logical": "a\0", "target": "x"}]}}, 400),
+    ("POST", "/replicas/mappings", {"json": [1]}, 400),
+    ("POST", "/replicas/mappings", {"content": b"{", "headers": {"Content-Type": "application/json"}}, 400),
+    ("POST", "/replicas/mappings?mode=other", {"json": mapped(("a", "b"))}, 400),
+    ("POST", "/replicas/mappings", {"content": b"x", "headers": {"Content-Type": "text/plain"}}, 415),
+    ("GET", "/replicas/index", {}, 400),
+    ("GET", "/replicas/values/search?name=nope", {}, 404),
+    ("POST", "/replicas/indexes", {"json": {"url": "file:///etc/passwd"}}, 400),
+    ("POST", "/replicas/indexes", {"json": {"url": "https://x", "pattern": "("}}, 400),
+    ("POST", "/replicas/index/names?catalog=c&update=12345678&expected=1",
+     {"content": b"x", "headers": {"Content-Type": ARROW}}, 400),
+    ("POST", "/replicas/index/filter?catalog=c&seconds=1", {"content": b"x", "headers": {"Content-Type": FILTER}}, 400),
+    ("POST", "/replicas/index/filter?catalog=c&seconds=inf",
+     {"content": Filter.empty(1).to_bytes(), "headers": {"Content-Type": FILTER}}, 400),
+    ("POST", "/replicas/index/changes",
+     {"json": {"catalog": "c", "seconds": 1, "added": [""], "removed": []}}, 400),
+]  # fmt: skip
+
+
+def test_bad_requests_are_refused_and_change_nothing(located: Background) -> None:
+    with httpx.Client(base_url=located.url) as client:
+        before = client.get("/replicas").json()
+        for method, path, body, status in BAD:
+            answer = client.request(method, path, **body)
+            assert answer.status_code == status, (path, body, answer.text)
+            assert answer.json()["detail"]
+        assert client.get("/replicas").json() == before
+
+
+def test_portions_of_two_updates_are_kept_apart(located: Background) -> None:
+    def portion(update: str, names: list[str], catalog: str = "https://p", **more: Any) -> httpx.Response:
+        sink = pa.BufferOutputStream()
+        table = pa.table({"logical": arrow(names)})
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        asked = {"catalog": catalog, "update": update, "expected": 3, **more}
+        return httpx.post(
+            f"{located.url}/replicas/index/names",
+            params=asked, content=sink.getvalue().to_pybytes(), headers={"Content-Type": ARROW},
+        )  # fmt: skip
+
+    assert portion("update-1", ["p1"]).json() == {"taken": 1}
+    assert portion("update-2", ["p2"]).json() == {"taken": 1}
+    assert portion("update-1", ["p3"], catalog="https://q").status_code == 409
+    assert portion("update-2", ["p4"], seconds=60).json() == {"taken": 1}
+    assert (known(located, "p2"), known(located, "p4"), known(located, "p1")) == (["https://p"], ["https://p"], [])
+    assert portion("update-1", [], seconds=60).status_code == 200
+    assert (known(located, "p1"), known(located, "p2")) == (["https://p"], [])
+    httpx.delete(f"{located.url}/replicas/index/catalogs", params={"catalog": "https://p"})
+    assert known(located, "p1") == []
+
+
+def test_who_may(start: Start) -> None:
+    """Readers read, writers write, those who load tell the index; administrators see to the catalog as a whole."""
+    policy = {"read": ["*"], "write": ["writer", "admin"], "load": ["loader"]}
+    here = start("here", {"identity": {"methods": ["token"]}}, policy=policy, url="https://c")
+    answers: dict[str, list[int]] = {}
+    for name in ("reader", "writer", "loader", "admin"):
+        token, stored = new(name, 3600, administrator=name == "admin")
+        here.service.store.add_token(stored)
+        with httpx.Client(base_url=here.url, headers={"Authorization": f"Bearer {token}"}) as client:
+            answers[name] = [
+                client.get("/replicas").status_code,
+                client.post("/replicas/mappings", json=mapped(("a", "b"))).status_code,
+                client.delete("/replicas/index/catalogs", params={"catalog": "x"}).status_code,
+                client.post("/replicas/updates").status_code,
+                client.post("/replicas/indexes", json={"url": "https://other", "pattern": name}).status_code,
+                client.delete("/replicas/mappings").status_code,
+            ]
+    assert answers == {
+        "reader": [200, 403, 403, 403, 403, 403],
+        "writer": [200, 200, 403, 403, 403, 403],
+        "loader": [200, 403, 200, 403, 403, 403],
+        "admin": [200, 200, 403, 202, 200, 200],
+    }
+    assert httpx.get(f"{here.url}/replicas").status_code == 401
+
+
+def test_a_service_without_replica_location_says_so(tmp_path: Path) -> None:
+    with background(configured(tmp_path, {})) as running:
+        answer = httpx.get(f"{running.url}/replicas/mappings")
+        assert answer.status_code == 404
+        assert "[replicas]" in answer.json()["hint"]
+
+
+def replicas(**keys: Any) -> Config:
+    return parse({"replicas": keys}, ".", {"SECRET": "s3cret"})
+
+
+def test_configuration() -> None:
+    read = replicas(catalog="sqlite:///r.db", token="env:SECRET").replicas
+    assert (read.token, read.rpc_port) == ("s3cret", None)
+    assert "s3cret" not in repr(read)
+    for wrong in (
+        {"indexes": ["https://x"]},
+        {"url": "https://c", "indexes": ["ftp://x"]},
+        {"nope": 1},
+        {"rpc_port": 70000},
+        {"policy": "all"},
+    ):
+        with pytest.raises(ConfigurationError, match="replicas"):
+            replicas(**wrong)
+
+
+def test_patterns_of_partitions() -> None:
+    assert fitting("")("anything")
+    assert [bool(fitting("glob:a*b?c")(each)) for each in ("aXYbZc", "abc", "a\nbxc")] == [True, False, True]
+    assert [bool(fitting("lfn[0-9]+")(each)) for each in ("lfn12", "xlfn12")] == [True, False]
