@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import dai
-from dai.commands import FAILED, INTERRUPTED, USAGE, ask, generate, look, run, tokens
+from dai.commands import FAILED, INTERRUPTED, USAGE, ask, generate, look, replicas, run, tokens
 from dai.commands.output import UsageError
 from dai.errors import ConfigurationError, DaiError, MissingDependencyError
 
@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="dai", description="A data service: serve databases, ask them, follow jobs.")
     root.add_argument("--version", action="version", version=f"dai {dai.__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for group in (run, ask, look, generate, tokens):
+    for group in (run, ask, look, generate, tokens, replicas):
         group.add(commands)
     return root
 

@@ -19,8 +19,9 @@ class ReplicasConfig:
     """``catalog``: the database of the local replica catalog; none: the service has no replica location. ``url``: by
     which name indexes know this catalog. ``indexes`` are sent all its names every ``update_seconds`` (a filter of them
     where ``filters``), and what changed after ``change_seconds`` or ``changes``; ``token`` identifies it there.
-    ``parents`` are sent what this index is sent. ``rpc_port``: of the original protocol (0: the system chooses; none: not served), which
-    ``acl`` opens: lines ``REGEX: right …``; the first whose expression matches the caller's name decides."""
+    ``parents`` are sent what this index is sent. ``rpc_port``: of the original protocol (0: the system chooses; none:
+    not served), which ``acl`` opens: lines ``REGEX: right …``; the first whose expression matches the caller's name
+    decides."""
 
     catalog: str | None = field(default=None, repr=False)
     url: str | None = None

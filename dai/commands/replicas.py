@@ -1,0 +1,198 @@
+"""``dai replicas``: which targets hold a copy of what has a logical name, with the verbs of the original's command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from dai.client import Options
+from dai.client.http.transport import Transport
+from dai.commands import FAILED, OK
+from dai.commands.output import UsageError, add_server, identity
+from dai.commands.table import lines
+
+PORTION = 10_000
+_CHANGES = {"create": "?mode=create", "add": "?mode=add", "put": "?mode=put", "delete": "/delete"}
+_HELP = {
+    "create": "map a logical name that is new to a target",
+    "add": "one more target of a logical name that is there",
+    "put": "map, whether the logical name is there or not",
+    "delete": "delete a mapping",
+}
+
+
+def add(commands: Any) -> None:
+    replicas = commands.add_parser("replicas", help="logical names and where their copies are")
+    actions = replicas.add_subparsers(metavar="ACTION", required=True)
+    for name, help in _HELP.items():
+        change = actions.add_parser(name, help=f"{help}; or those of a file")
+        change.add_argument("logical", nargs="?")
+        change.add_argument("target", nargs="?")
+        change.add_argument(
+            "--from", dest="file", metavar="FILE", help="lines of a logical name, a tab and a target; - reads the input"
+        )
+        change.set_defaults(run=run_change, change=name)
+    query = actions.add_parser("query", help="the targets of logical names; of all without a name")
+    query.add_argument("names", nargs="*", metavar="NAME", help="with * and ? a pattern")
+    query.add_argument("--target", action="store_true", help="the names are targets")
+    query.add_argument("--index", action="store_true", help="ask the index which catalogs have the names")
+    query.set_defaults(run=run_query)
+    rename = actions.add_parser("rename", help="give a name another one; mappings and attributes go with it")
+    rename.add_argument("before")
+    rename.add_argument("after")
+    rename.add_argument("--target", action="store_true", help="it is a target")
+    rename.set_defaults(run=run_rename)
+    attribute = actions.add_parser("attribute", help="show the attributes of a name, or set one")
+    attribute.add_argument("key", help="the name")
+    attribute.add_argument("name", nargs="?")
+    attribute.add_argument("value", nargs="?")
+    attribute.add_argument("--type", choices=("date", "float", "int", "string"), default="string")
+    attribute.add_argument("--target", action="store_true", help="the name is a target")
+    attribute.set_defaults(run=run_attribute)
+    indexes = actions.add_parser("indexes", help="which indexes this catalog tells its names; or one more, or one less")
+    indexes.add_argument("--tell", metavar="URL")
+    indexes.add_argument("--filter", action="store_true", help="with --tell: a filter in the place of names")
+    indexes.add_argument(
+        "--pattern", default="", help="with --tell: only names that fit (a regular expression, glob:…)"
+    )
+    indexes.add_argument("--forget", metavar="URL")
+    indexes.add_argument("--now", action="store_true", help="tell all of them all names, soon")
+    indexes.set_defaults(run=run_indexes)
+    status = actions.add_parser("status", help="how many names, targets, mappings and catalogs")
+    status.set_defaults(run=run_status)
+    for each in actions.choices.values():
+        add_server(each)
+
+
+class _Server:
+    def __init__(self, url: str) -> None:
+        self._transport = Transport(url, Options(**identity()))
+
+    def ask(self, method: str, path: str, body: Any = None, **asked: str) -> Any:
+        sent = None if body is None else json.dumps(body).encode()
+        headers = {"Accept": "application/json", **({} if sent is None else {"Content-Type": "application/json"})}
+        query = f"?{urlencode(asked)}" if asked else ""
+        with self._transport.send(method, f"/replicas{path}{query}", body=sent, headers=headers).body as answer:
+            return json.loads(answer.read_all())
+
+
+def run_change(arguments: argparse.Namespace) -> int:
+    if (arguments.file is None) == (arguments.target is None):
+        raise UsageError(f"`dai replicas {arguments.change}` takes a logical name and a target, or --from FILE.")
+    server, done, refused = _Server(arguments.server), 0, 0
+    pairs: Iterator[tuple[str, str]] = iter([(arguments.logical, arguments.target)])
+    if arguments.file is not None:
+        pairs = _pairs(arguments.file)
+    while portion := [*islice(pairs, PORTION)]:
+        body = {"mappings": [{"logical": logical, "target": target} for logical, target in portion]}
+        answer = server.ask("POST", f"/mappings{_CHANGES[arguments.change]}", body)
+        done += answer["done"]
+        refused += len(answer["refused"])
+        for each in answer["refused"]:
+            print(f"{each['logical']}\t{each['target']}: {each['reason']}", file=sys.stderr)
+    print(f"{done:,} done" + (f", {refused:,} refused" if refused else ""))
+    return FAILED if refused else OK
+
+
+def _pairs(file: str) -> Iterator[tuple[str, str]]:
+    with nullcontext(sys.stdin) if file == "-" else Path(file).open(encoding="utf-8") as read:
+        for number, line in enumerate(read, 1):
+            logical, tab, target = line.rstrip("\n").partition("\t")
+            if not (logical and tab and target):
+                raise UsageError(f"Line {number} has no logical name, tab and target.")
+            yield logical, target
+
+
+def _is_pattern(name: str) -> bool:
+    return "*" in name or "?" in name
+
+
+def run_query(arguments: argparse.Namespace) -> int:
+    server, of = _Server(arguments.server), "target" if arguments.target else "logical"
+    names: Sequence[str] = arguments.names or ["*"]
+    heading, path, found = ("target", "/mappings", "mappings")
+    asked = {False: of, True: f"{of}Pattern"}
+    if arguments.index:
+        heading, path, found = ("catalog", "/index", "names")
+        asked = {False: "logical", True: "pattern"}
+    rows = []
+    for name in names:
+        offset = 0
+        while True:
+            answer = server.ask(
+                "GET", path, **{asked[_is_pattern(name)]: name, "offset": str(offset), "limit": str(PORTION)}
+            )
+            rows += [[each["logical"], each[heading]] for each in answer[found]]
+            if (offset := answer.get("next")) is None:
+                break
+    for line in lines(["logical", heading], rows):
+        print(line)
+    return OK
+
+
+def run_rename(arguments: argparse.Namespace) -> int:
+    of = "target" if arguments.target else "logical"
+    names = [{"from": arguments.before, "to": arguments.after}]
+    return _told(_Server(arguments.server).ask("POST", "/names/rename", {"of": of, "names": names}))
+
+
+def run_attribute(arguments: argparse.Namespace) -> int:
+    server, of = _Server(arguments.server), "target" if arguments.target else "logical"
+    if arguments.value is None:
+        asked = {"of": of, "key": arguments.key} | ({"name": arguments.name} if arguments.name else {})
+        rows = [
+            [each["name"], each["type"], str(each["value"])] for each in server.ask("GET", "/values", **asked)["values"]
+        ]
+        for line in lines(["attribute", "type", "value"], rows):
+            print(line)
+        return OK
+    server.ask("POST", "/attributes", {"attributes": [{"name": arguments.name, "of": of, "type": arguments.type}]})
+    value = {
+        "of": of, "key": arguments.key, "name": arguments.name, "type": arguments.type, "value": arguments.value,
+    }  # fmt: skip
+    answer = server.ask("POST", "/values", {"values": [value]})
+    if answer["refused"] and answer["refused"][0]["reason"].endswith("already exists"):
+        answer = server.ask("POST", "/values", {"values": [value]}, mode="modify")
+    return _told(answer)
+
+
+def _told(answer: Any) -> int:
+    for each in answer["refused"]:
+        print(each["reason"], file=sys.stderr)
+    return FAILED if answer["refused"] else OK
+
+
+def run_indexes(arguments: argparse.Namespace) -> int:
+    server = _Server(arguments.server)
+    if arguments.tell is not None:
+        server.ask(
+            "POST", "/indexes", {"url": arguments.tell, "filter": arguments.filter, "pattern": arguments.pattern}
+        )
+    if arguments.forget is not None:
+        server.ask("DELETE", "/indexes", url=arguments.forget)
+    if arguments.now:
+        server.ask("POST", "/updates")
+    rows = [
+        [each["url"], "filter" if each["filter"] else "names", each["pattern"]]
+        for each in server.ask("GET", "/indexes")["indexes"]
+    ]
+    for line in lines(["index", "is sent", "of"], rows):
+        print(line)
+    return OK
+
+
+def run_status(arguments: argparse.Namespace) -> int:
+    answer = _Server(arguments.server).ask("GET", "")
+    rows = [
+        [f"{each} of the {part}", f"{count:,}"] for part in ("catalog", "index") for each, count in answer[part].items()
+    ]
+    for line in lines(["what", "count"], rows, right=[1]):
+        print(line)
+    return OK
