@@ -32,6 +32,7 @@ from dqp.settings import EvaluatorSettings, FederationSettings, SourceSettings
 
 ROOT = Path(__file__).parents[1]
 SERVICE = (ROOT / "docs" / "service.md").read_text()
+REPLICAS = (ROOT / "docs" / "replicas.md").read_text()
 IDENTITY = (ROOT / "docs" / "identity.md").read_text()
 FEDERATIONS = (ROOT / "docs" / "federations" / "reference.md").read_text()
 
@@ -126,7 +127,8 @@ def test_keys_of_a_source() -> None:
 
 
 def test_every_call() -> None:
-    described = re.findall(r"^\| `((?:GET|POST|PUT|PATCH|DELETE) [^`]*)` \|", SERVICE, re.MULTILINE)
+    calls = r"^\| `((?:GET|POST|PUT|PATCH|DELETE) [^`]*)` \|"
+    described = re.findall(calls, SERVICE + REPLICAS, re.MULTILINE)
     paths = create_app().openapi()["paths"]
     assert sorted(described) == sorted(
         f"{method.upper()} {path}" for path, methods in paths.items() for method in methods

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import threading
@@ -132,7 +133,11 @@ class Service:
         seen = member.table.seen if member is not None else None
         self.identification = Identification(config.identity, self._token, seen)
         self.replicas: Replicas | None = None
-        self.replicas_policy = policy_for("replicas", config.replicas.policy, bool(config.identity.methods))
+        policy = policy_for("replicas", config.replicas.policy, bool(config.identity.methods))
+        if config.replicas.policy is None or config.replicas.policy.load is None:
+            # an index that anybody could tell names would lead others astray
+            policy = dataclasses.replace(policy, load=policy.write)
+        self.replicas_policy = policy
         if config.replicas.catalog is not None:
             self.replicas = Replicas(config.replicas, self.scratch)
         self.locating = ThreadPoolExecutor(8, thread_name_prefix="replicas")

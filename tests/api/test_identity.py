@@ -117,6 +117,7 @@ def known(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Known
         directory,
         {"book": {"url": book}, "other": {"url": book}},
         identity=identity,
+        replicas={"catalog": "sqlite:///replicas.db"},
     )
     with background(config) as running:
         tokens = {}

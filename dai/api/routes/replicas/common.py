@@ -16,6 +16,7 @@ from dai.api.responses import JSONAnswer
 from dai.api.service import Service
 from dai.errors import DataError, DeniedError, NotFoundError, TooLargeError, UnsupportedMediaTypeError
 from dai.replicas.codes import Refused, text
+from dai.replicas.names import check_name
 from dai.replicas.operations import Operation
 from dai.replicas.replicas import Replicas
 from dai.security.identity import Caller
@@ -67,6 +68,19 @@ class Location:
             if code
         ]
         return JSONAnswer({"done": len(items) - len(refused), "refused": refused})
+
+
+def checked(*names: str) -> None:
+    for each in names:
+        refusing(check_name, each)
+
+
+def refusing(work: Callable[..., T], *arguments: Any) -> T:
+    """What the work gives; the error of an answer where it refuses."""
+    try:
+        return work(*arguments)
+    except Refused as error:
+        raise error.error() from error
 
 
 async def _reading(service: TheService, caller: TheCaller) -> Location:
