@@ -68,6 +68,7 @@ class _Application(FastAPI):
             identification=service.identification,
             quotas=service.quotas,
             audit=service.audit,
+            document_bytes=service.config.limits.document_bytes,
         )
 
     def openapi(self) -> dict[str, Any]:

@@ -69,9 +69,12 @@ class KeyConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SignaturesConfig:
-    """Signed requests: each may be ``seconds`` old; ``keys`` by the ids that signatures name."""
+    """Signed requests and documents: each may be ``seconds`` old; ``keys`` by the ids that signatures name.
+    ``documents_without_nonce``: signed documents need not say when and for where they were signed, so that whoever has
+    one can send it again and again."""
 
     seconds: float = field(default=60.0, metadata={"most": 3600, **POSITIVE})
+    documents_without_nonce: bool = False
     keys: Mapping[str, KeyConfig] = field(default_factory=dict)
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "SessionRequest",
     "parse",
     "query",
+    "scan",
     "xsd",
 ]
 
@@ -62,7 +63,7 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
     """
     if len(document) > limits.bytes:
         raise TooLargeError(f"The document has {len(document):,} bytes; {limits.bytes:,} are allowed.")
-    _scan(document, limits)
+    scan(document, limits)
     root = _parsed(document)
     _check_number(root, limits)
     dialect = _dialect_of(root)
@@ -117,7 +118,7 @@ def query(sql: str, parameters: Sequence[Any] = (), tables: Mapping[str, Any] | 
 # --- Parsing --------------------------------------------------------------------------------------------------------
 
 
-def _scan(document: bytes, limits: DocumentLimits) -> None:
+def scan(document: bytes, limits: DocumentLimits) -> None:
     """Refuses DTDs, what is not well-formed, and what is too deep or has too many elements, before a tree is built."""
     parser = expat.ParserCreate()
     depth = elements = 0

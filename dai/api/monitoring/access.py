@@ -8,7 +8,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from dai.api.monitoring.metrics import Metrics
 from dai.api.monitoring.problems import Problems
 from dai.api.problems import response
 from dai.api.requests.digests import checked
+from dai.api.requests.early import EarlyBodies
 from dai.api.requests.head import check_head
 from dai.api.requests.origins import check_host
 from dai.errors import BusyError, DaiError, InternalError, RequestError
@@ -44,7 +45,8 @@ class Access:
     """Who asks, and what the log and the metrics say of a request; ``request.state.access``. ``stages``: seconds by
     name; ``sent``: bytes of the answer; ``quiet`` ones are logged below the level info; one that was ``moved`` another
     worker answers and counts. For the audit: the digest of the ``document`` or statement, the ``database_user`` that
-    runs it, and the ``job`` that it became. ``forget``: what to call before another worker asks again who asks."""
+    runs it, and the ``job`` that it became. For another worker that asks again who asks: what to call before
+    (``forget``), and the body as it was ``received``, where what is read is a part of it."""
 
     id: str
     caller: Caller = ANONYMOUS
@@ -60,6 +62,7 @@ class Access:
     quiet: bool = False
     moved: bool = False
     forget: Callable[[], None] | None = None
+    received: bytes | None = None
 
 
 class AccessMiddleware:
@@ -74,9 +77,11 @@ class AccessMiddleware:
         identification: Identification,
         quotas: Quotas,
         audit: Audit,
+        document_bytes: int,
     ) -> None:
         self.app, self.names, self.metrics, self.problems = app, names, metrics, problems
         self.identification, self.quotas, self.audit = identification, quotas, audit
+        self.early = EarlyBodies(document_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -105,9 +110,13 @@ class AccessMiddleware:
             hosts = [value for name, value in scope["headers"] if name == b"host"]
             check_host(hosts, scope["http_version"], self.names)
             if self.identification.asks and scope["path"] not in OPEN:
-                head = _head(scope)
-                access.caller = await self._caller(scope, head)
+                with self.early.of(scope, receive) as early:
+                    head = _head(scope, early.read)
+                    access.caller = await self._caller(scope, head)
                 access.forget = head.forget
+                if head.document is not None:
+                    access.received = early.body
+                receive = early.again(head.document)
                 if head.digests is not None:
                     receive = checked(receive, head.digests)
             if scope["method"] != "DELETE" and scope["path"] not in OPEN:
@@ -203,11 +212,12 @@ class AccessMiddleware:
         )
 
 
-def _head(scope: Scope) -> Head:
+def _head(scope: Scope, read: Callable[[], Awaitable[bytes]]) -> Head:
     query = b"?" + scope["query_string"] if scope["query_string"] else b""
     target = scope["raw_path"] + query
     chain = scope.get("extensions", {}).get("tls", {}).get("client_cert_chain", ())
-    return Head(scope["headers"], scope["method"], scope["scheme"], target, _address(scope), next(iter(chain), None))
+    certificate = next(iter(chain), None)
+    return Head(scope["headers"], scope["method"], scope["scheme"], target, _address(scope), certificate, read)
 
 
 def _address(scope: MutableMapping[str, Any]) -> str:

@@ -14,7 +14,8 @@ class Moved(Response):
 
     def __init__(self, request: Request, worker: int, body: bytes) -> None:
         self.background = None
-        self._request, self._worker, self._body = request, worker, body
+        received = request.state.access.received
+        self._request, self._worker, self._body = request, worker, body if received is None else received
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         query = b"?" + scope["query_string"] if scope["query_string"] else b""

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from dai.errors import MissingDependencyError, RequestError
 
@@ -26,26 +26,46 @@ _PORTS = {"http": 80, "https": 443}
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
+PrivateKey = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+def private_key(file: str | Path) -> PrivateKey:
+    """RequestError for a file that holds none that services take."""
+    try:
+        key = load_pem_private_key(Path(file).read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise RequestError(f"{str(file)!r} is no file of a private key (PEM, without a passphrase).") from error
+    if isinstance(key, ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey) or (
+        isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.key_size in (256, 384)
+    ):
+        return key
+    raise RequestError(f"The key in {str(file)!r} is none of Ed25519, P-256, P-384 and RSA.")
+
+
+def checked_id(id: str) -> str:
+    if not _ID.fullmatch(id):
+        raise RequestError(f"{id!r} is no key id.", hint="It has letters, digits, '-', '_' and '.'.")
+    return id
+
+
+def address_of(parts: SplitResult) -> str:
+    """Host and port of a URL as a request names them: without the port that its scheme has anyway."""
+    return parts.netloc.lower().removesuffix(f":{_PORTS[parts.scheme]}")
+
+
 class Signer:
     """With the private key in a file (PEM, without a passphrase), which the service knows by ``id``."""
 
     def __init__(self, file: str | Path, id: str) -> None:
-        if not _ID.fullmatch(id):
-            raise RequestError(f"{id!r} is no key id.", hint="It has letters, digits, '-', '_' and '.'.")
         algorithm: type[HTTPSignatureAlgorithm]
-        try:
-            key = load_pem_private_key(Path(file).read_bytes(), None)
-        except (OSError, ValueError, TypeError) as error:
-            raise RequestError(f"{str(file)!r} is no file of a private key (PEM, without a passphrase).") from error
+        self._id = checked_id(id)
+        key = private_key(file)
         if isinstance(key, ed25519.Ed25519PrivateKey):
             algorithm = algorithms.ED25519
-        elif isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.key_size in (256, 384):
-            algorithm = algorithms.ECDSA_P256_SHA256 if key.curve.key_size == 256 else algorithms.ECDSA_P384_SHA384
         elif isinstance(key, rsa.RSAPrivateKey):
             algorithm = algorithms.RSA_PSS_SHA512
         else:
-            raise RequestError(f"The key in {str(file)!r} is none of Ed25519, P-256, P-384 and RSA.")
-        self._id = id
+            algorithm = algorithms.ECDSA_P256_SHA256 if key.curve.key_size == 256 else algorithms.ECDSA_P384_SHA384
         self._algorithm = algorithm(private_key=key)
 
     def headers(
@@ -53,10 +73,9 @@ class Signer:
     ) -> dict[str, str]:
         """What a request has besides ``headers``, once: another one needs another signature."""
         parts = urlsplit(url)
-        default = f":{_PORTS[parts.scheme]}"
         covered = {
             '"@method"': method,
-            '"@authority"': parts.netloc.lower().removesuffix(default),
+            '"@authority"': address_of(parts),
             '"@path"': parts.path or "/",
             '"@query"': f"?{parts.query}",
         }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import random
+import re
 import select
 import socket
 import ssl
@@ -29,6 +30,7 @@ from dai.errors import BusyError, DaiError, RequestError, UnreachableError
 from dai.streams.cancellation import Cancellation
 
 if TYPE_CHECKING:
+    from dai.client.http.signed_documents import DocumentSigner
     from dai.client.http.signing import Signer
 
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
@@ -36,6 +38,8 @@ IDLE_CONNECTIONS = 8
 SMALL_BODY = 1 << 16
 CORRELATION = "x-request-id"
 _LOOPBACK = ("127.", "::1", "localhost")
+_PERFORM = re.compile(r"/resources/[^/?]+/perform(\?|$)")
+"""Where documents are sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,8 @@ class Options:
     service was too busy, because the caller has another place to ask when it cannot be reached. ``compression``:
     ``zstd``, ``gzip``, ``identity``, or None for ``identity`` on loopback and ``zstd`` elsewhere. ``token``: a bearer
     token, which is sent over https or on loopback alone. ``signing_key``: a file with a private key (PEM), which the
-    service knows as ``key_id``; each request is signed with it. ``ca``: a file of authorities (PEM) that are trusted
+    service knows as ``key_id``; each request is signed with it, or (``signs``: ``documents``) each perform document,
+    and other requests as they are. ``ca``: a file of authorities (PEM) that are trusted
     besides those of the system; ``certificate`` and ``key``: files that show a service who calls. ``tls``: a context in
     place of all that."""
 
@@ -61,6 +66,7 @@ class Options:
     token: str | None = field(default=None, repr=False)
     signing_key: str | Path | None = None
     key_id: str | None = None
+    signs: str = "requests"
     ca: str | Path | None = None
     certificate: str | Path | None = None
     key: str | Path | None = None
@@ -170,11 +176,20 @@ class Transport:
             )
         if (options.signing_key is None) != (options.key_id is None):
             raise RequestError("Signed requests need both signing_key and key_id.")
+        if options.signs not in ("requests", "documents"):
+            raise RequestError(f"A key signs requests or documents, not {options.signs!r}.")
+        if options.signs == "documents" and options.signing_key is None:
+            raise RequestError("Signed documents need signing_key and key_id.")
         self._signer: Signer | None = None
+        self._document_signer: DocumentSigner | None = None
         if options.signing_key is not None and options.key_id is not None:
             from dai.client.http.signing import Signer
 
             self._signer = Signer(options.signing_key, options.key_id)
+            if options.signs == "documents":
+                from dai.client.http.signed_documents import DocumentSigner
+
+                self._document_signer = DocumentSigner(options.signing_key, options.key_id)
         authorization = {} if options.token is None else {"Authorization": f"Bearer {options.token}"}
         self._headers = {
             "Accept-Encoding": compression,
@@ -245,7 +260,7 @@ class Transport:
         headers: Mapping[str, str],
         cancellation: Cancellation,
     ) -> Reply:
-        headers = self._signed(method, target, headers, body)
+        headers, body = self._signed(method, target, headers, body)
         connection = self._taken()
         try:
             with cancellation.on_cancel(connection.interrupt):
@@ -275,7 +290,7 @@ class Transport:
             try:
                 connection.sock.settimeout(WHY_SECONDS)
                 path = f"{self._prefix}/problems/{quote(correlation, safe='')}"
-                headers = self._signed("GET", path, {**self._headers, "Accept-Encoding": "identity"})
+                headers, _ = self._signed("GET", path, {**self._headers, "Accept-Encoding": "identity"})
                 connection.request("GET", path, headers=headers)
                 response = connection.getresponse()
                 if response.status != 200:
@@ -286,10 +301,14 @@ class Transport:
 
     def _signed(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | memoryview | None = None
-    ) -> Mapping[str, str]:
+    ) -> tuple[Mapping[str, str], bytes | memoryview | None]:
+        """Headers and body of one attempt."""
         if self._signer is None:
-            return headers
-        return {**headers, **self._signer.headers(method, self._origin + target, headers, body)}
+            return headers, body
+        url = self._origin + target
+        if self._document_signer is not None and _PERFORM.search(target):
+            return headers, self._document_signer.signed(bytes(body or b""), url)
+        return {**headers, **self._signer.headers(method, url, headers, body)}, body
 
     def _taken(self) -> Connection:
         while True:

@@ -29,8 +29,9 @@ METHODS = Table(
         "jwt": "dai.security.identity.jwt:JsonWebTokens",
         "signature": "dai.security.identity.signatures:Signatures",
         "certificate": "dai.security.identity.certificates:Certificates",
+        "xml-signature": "dai.security.identity.xml_signatures:XmlSignatures",
     },
-    extras={"jwt": "identity", "signature": "identity", "certificate": "identity"},
+    extras=dict.fromkeys(("jwt", "signature", "certificate", "xml-signature"), "identity"),
 )
 MOST_NAME = 200
 BEARER = "Send a token: Authorization: Bearer …. In Python: dai.connect(…, token=…). Commands: DAI_TOKEN."
@@ -93,8 +94,9 @@ LookUp = Callable[[str], Awaitable[StoredToken | None]]
 
 class Head(dict[bytes, bytes]):
     """The headers of a request by their names in lower case; all their ``lines``, and the ``target``, the path with the
-    query. ``address``: where it comes from; ``certificate``: what the client has shown (PEM), verified. A method that
-    knows what the body must be sets its ``digests`` (none: empty), one that takes a request once ``forget``, for a
+    query. ``address``: where it comes from; ``certificate``: what the client has shown (PEM), verified. ``read``
+    gives the body, within the limits. A method that knows what the body must be sets its ``digests`` (none: empty), one
+    that knows what of the body may run sets that as ``document``, one that takes a request once ``forget``, for a
     request that another worker looks at again."""
 
     def __init__(
@@ -105,10 +107,12 @@ class Head(dict[bytes, bytes]):
         target: bytes = b"/",
         address: str = "",
         certificate: str | None = None,
+        read: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
         super().__init__(lines)
         self.lines, self.method, self.scheme, self.target = lines, method, scheme, target
-        self.address, self.certificate = address, certificate
+        self.address, self.certificate, self.read = address, certificate, read
+        self.document: bytes | None = None
         self.digests: Mapping[str, bytes] | None = None
         self.forget: Callable[[], None] | None = None
 

@@ -1,4 +1,4 @@
-"""What was seen lately: each signed request counts once, whichever worker meets it.
+"""What was seen lately: each signature counts once, for a while, whichever worker meets it.
 
 A table of fixed size in memory that the workers share: buckets of entries, of which each has the first bytes of a hash
 and when it may be forgotten. Where a bucket is full of what may not be forgotten yet, a request is refused rather than
@@ -7,19 +7,25 @@ taken unseen.
 
 from __future__ import annotations
 
+import hashlib
+import math
 import mmap
 import struct
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
-from dai.errors import BusyError
+from dai.errors import BusyError, UnauthenticatedError
 
 _ENTRY = struct.Struct("<16sd")
 _ENTRIES, _BUCKETS = 16, 1 << 14
 _BUCKET = _ENTRIES * _ENTRY.size
 BYTES = _BUCKETS * _BUCKET
 """6 MiB, for 262,144 entries."""
+SKEW = 5.0
+"""Seconds that the clocks of a caller and of the service may differ."""
+_MOST_NONCE = 200
 
 
 class Seen:
@@ -57,3 +63,31 @@ class Seen:
         first = int.from_bytes(digest[16:20]) % _BUCKETS * _BUCKET
         entries = _ENTRY.iter_unpack(self._memory[first : first + _BUCKET])
         return [(first + number * _ENTRY.size, entry) for number, entry in enumerate(entries)]
+
+
+class Window:
+    """In which a signature counts, once: ``seconds`` from when it was made."""
+
+    def __init__(self, seconds: float, seen: Seen | None) -> None:
+        self._seconds, self._seen = seconds, Seen() if seen is None else seen
+        self._began = math.floor(time.time())
+
+    def take(self, key: str, created: float, nonce: str | None) -> Callable[[], None]:
+        """Notes a signature by that key; what forgets it again. UnauthenticatedError for one that counts no more."""
+        if not nonce or len(nonce) > _MOST_NONCE:
+            raise UnauthenticatedError(
+                "This signature has no nonce.", hint="Sign each request with a nonce of its own."
+            )
+        now = time.time()
+        if not now - self._seconds - SKEW <= created <= now + SKEW:
+            raise UnauthenticatedError(
+                "This signature is too old, or of the future.",
+                hint=f"It may be {self._seconds:g} seconds old by the clock of this service.",
+            )
+        if created < self._began:
+            # what was seen before is not known any more
+            raise UnauthenticatedError("This signature is older than the service.", hint="Sign the request anew.")
+        digest = hashlib.sha256(f"{key}\n{nonce}".encode()).digest()
+        if not self._seen.first(digest, created + self._seconds + 2 * SKEW):
+            raise UnauthenticatedError("This signature was used before.", hint="Sign each request with its own nonce.")
+        return partial(self._seen.forget, digest)

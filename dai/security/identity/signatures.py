@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import math
 import re
-import time
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import http_sf
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 from http_message_signatures import (
     HTTPMessageSignaturesException,
     HTTPMessageVerifier,
@@ -29,15 +24,14 @@ from http_message_signatures import (
 
 from dai.config import IdentityConfig
 from dai.config.identity import KeyConfig
-from dai.errors import ConfigurationError, UnauthenticatedError
+from dai.errors import UnauthenticatedError
 from dai.security.identity import Caller, Head, LookUp
-from dai.security.identity.replay import Seen
+from dai.security.identity.keys import caller_of, key_store, public_key
+from dai.security.identity.replay import Seen, Window
 
 COVERED = ("@method", "@authority", "@path", "@query")
 OF_A_BODY = ("content-type", "content-digest")
 HASHES = {"sha-256": hashlib.sha256, "sha-512": hashlib.sha512}
-_LEAST_RSA_BITS = 2048
-_MOST_NONCE = 200
 _FIELDS = frozenset({b"signature-input", b"signature"})
 _KEY_ID = re.compile(r';keyid="([\w.-]+)"', re.ASCII)
 """Which verifier to ask: it reads the field itself, and knows this one key."""
@@ -65,15 +59,10 @@ class Signatures:
 
     def __init__(self, config: IdentityConfig, look_up: LookUp, seen: Seen | None = None) -> None:
         """ConfigurationError without keys, or for a file that holds none."""
-        if config.signatures is None or not config.signatures.keys:
-            raise ConfigurationError(
-                'identity.methods has "signature", but there are no keys.',
-                hint='It looks like [identity.signatures.keys.ID] with name = "alice", key = "alice.pem".',
-            )
-        self._seconds = config.signatures.seconds
-        self._keys = {id: (_verifier(id, key), _caller(key)) for id, key in config.signatures.keys.items()}
-        self._seen = Seen() if seen is None else seen
-        self._began = math.floor(time.time())
+        signatures = key_store(config, "signature")
+        self._seconds = signatures.seconds
+        self._keys = {id: (_verifier(id, key), caller_of(key, "signature")) for id, key in signatures.keys.items()}
+        self._window = Window(signatures.seconds, seen)
 
     async def caller(self, head: Head) -> Caller | None:
         if b"signature-input" not in head:
@@ -102,23 +91,8 @@ class Signatures:
                 "This signature does not hold.",
                 hint=f"It must cover {covered}, and be at most {self._seconds:g} seconds old by this service's clock.",
             ) from error
-        created, nonce = int(result.parameters["created"]), result.nonce
-        if not nonce or len(nonce) > _MOST_NONCE:
-            raise UnauthenticatedError(
-                "This signature has no nonce.", hint="Sign each request with a nonce of its own."
-            )
-        if created < self._began:
-            # what was seen before is not known any more
-            raise UnauthenticatedError("This signature is older than the service.", hint="Sign the request anew.")
-        digest = hashlib.sha256(f"{id}\n{nonce}".encode()).digest()
-        if not self._seen.first(digest, created + self._seconds + 2 * verifier.max_clock_skew.total_seconds()):
-            raise UnauthenticatedError("This signature was used before.", hint="Sign each request with its own nonce.")
-        head.forget = partial(self._seen.forget, digest)
+        head.forget = self._window.take(id, int(result.parameters["created"]), result.nonce)
         return caller
-
-
-def _caller(key: KeyConfig) -> Caller:
-    return Caller(key.name, "signature", frozenset(key.resources), key.administrator, frozenset(key.groups))
 
 
 def _digests(value: bytes | None) -> dict[str, bytes]:
@@ -133,21 +107,13 @@ def _digests(value: bytes | None) -> dict[str, bytes]:
 
 
 def _verifier(id: str, config: KeyConfig) -> HTTPMessageVerifier:
-    where = f"identity.signatures.keys.{id}.key"
     algorithm: type[HTTPSignatureAlgorithm]
-    try:
-        key = load_pem_public_key(config.key.read_bytes())
-    except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigurationError(f"{where} is no file of a public key (PEM).") from error
+    key = public_key(id, config)
     if isinstance(key, ed25519.Ed25519PublicKey):
         algorithm = algorithms.ED25519
-    elif isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
-        algorithm = algorithms.ECDSA_P256_SHA256
-    elif isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP384R1):
-        algorithm = algorithms.ECDSA_P384_SHA384
-    elif isinstance(key, rsa.RSAPublicKey) and key.key_size >= _LEAST_RSA_BITS:
+    elif isinstance(key, rsa.RSAPublicKey):
         algorithm = algorithms.RSA_PSS_SHA512
     else:
-        raise ConfigurationError(f"{where} is none of Ed25519, P-256, P-384 and RSA with 2048 bits or more.")
+        algorithm = algorithms.ECDSA_P256_SHA256 if key.key_size == 256 else algorithms.ECDSA_P384_SHA384
     resolver = MappingKeyResolver(public_keys={id: key}, private_keys={})
     return HTTPMessageVerifier(signature_algorithm=algorithm, key_resolver=resolver)

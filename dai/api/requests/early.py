@@ -1,0 +1,70 @@
+"""Bodies that say who asks: read before anybody knows, so bounded together, and kept for whoever reads them then."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope
+
+from dai.api.requests.body import Body
+from dai.errors import BusyError
+
+AT_ONCE = 16
+"""So many of the largest documents may be in memory while nobody knows whose they are."""
+
+
+class EarlyBodies:
+    """Those of a service, of at most ``limit`` bytes each."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.held = limit, 0
+
+    def of(self, scope: Scope, receive: Receive) -> EarlyBody:
+        return EarlyBody(self, scope, receive)
+
+
+class EarlyBody:
+    """Of one request. Leaving it means that it is known who asks."""
+
+    def __init__(self, all: EarlyBodies, scope: Scope, receive: Receive) -> None:
+        self._all, self._scope, self._receive = all, scope, receive
+        self._held = 0
+        self.body: bytes | None = None
+        """None: nobody has asked for it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._all.held -= self._held
+        self._held = 0
+
+    async def read(self) -> bytes:
+        """As ``Body.read``; BusyError where other bodies have all the room."""
+        if self.body is None:
+            self.body = await Body(Request(self._scope, self._counted)).read(self._all.limit)
+        return self.body
+
+    async def _counted(self) -> Message:
+        message = await self._receive()
+        size = len(message.get("body", b""))
+        if self._all.held + size > AT_ONCE * self._all.limit:
+            raise BusyError("Too many documents are being identified at once.")
+        self._all.held += size
+        self._held += size
+        return message
+
+    def again(self, document: bytes | None) -> Receive:
+        """For whoever reads the body: the ``document`` in its place, or the body itself."""
+        if self.body is None:
+            return self._receive
+        waiting = [self.body if document is None else document]
+
+        async def receive() -> Message:
+            if waiting:
+                return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+            return await self._receive()
+
+        return receive
