@@ -43,7 +43,7 @@ OPERATIONS = sorted(
 )
 
 
-METHODS = ("token", "jwt", "signature")
+METHODS = ("token", "jwt", "signature", "certificate")
 ISSUER = "https://login.example.org"
 UNSIGNED = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSIsImF1ZCI6ImRhaSIsImV4cCI6OTk5OTk5OTk5OX0."
 """A JSON Web Token of alice with ``alg=none``."""
@@ -58,7 +58,9 @@ FORGED_HEADERS = {
         "Signature-Input": f'a=("@method" "@authority" "@path" "@query");created={int(time.time())};keyid="bobs"',
         "Signature": f"a=:{'A' * 86}==:",
     },
+    "certificate without the secret": {"Authorization": "", "X-Client-DN": "CN=bob", "X-Proxy-Secret": "x" * 32},
 }
+SECRET = "what a proxy of this service knows"
 
 
 @dataclass
@@ -81,8 +83,12 @@ class Known:
             token = jwt.encode(claims, self.issuer, "RS256", {"kid": "1"})
         elif method == "signature":
             token, auth = None, Signed(self.signer)
+        elif method == "certificate":
+            token = None
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         headers |= FORGED_HEADERS.get(who or "", {})
+        if method == "certificate":
+            headers |= {"X-Client-DN": f"CN={who}", "X-Proxy-Secret": SECRET}
         return httpx.Client(base_url=self.running.url, timeout=60, headers=headers, auth=auth)
 
 
@@ -112,6 +118,7 @@ def known(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Known
         "wrong_seconds": 0.0,
         "jwt": {"issuer": ISSUER, "audience": ["dai"], "jwks": "keys.json"},
         "signatures": {"keys": {"bobs": {"name": "bob", "key": "bob.pem"}}},
+        "certificate": {"proxies": ["127.0.0.1"], "secret": SECRET, "header": "X-Client-DN", "name": "cn"},
     }
     config = configured(
         directory,
