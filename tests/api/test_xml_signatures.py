@@ -64,7 +64,7 @@ def test_the_client_signs_documents(service: Background, directory: Path, id: st
     document = DOCUMENT.format(statement("select count(*) as n from numbers where i < 7 and s <> '&'"))
     for _ in range(2):
         assert resource.perform(document, output="rows", format="arrow").arrow()["n"].to_pylist() == [7]
-    answer = resource.perform(document, blocksize=3)["rows"]
+    answer = resource.perform(document, blocksize=3).results["rows"]
     assert answer.arrow()["n"].to_pylist() == [7]
 
 
