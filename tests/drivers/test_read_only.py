@@ -1,6 +1,7 @@
 """Who may only read cannot write: what is no query is refused by its text, and what a query hides by the database."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -109,10 +110,17 @@ REFUSED = (
     "WITH a AS (DELETE FROM target RETURNING n) SELECT n FROM a",
     "/* SELECT */ DELETE FROM target",
 )
+_DEFINITIONS = (
+    "DROP TABLE target",
+    "TRUNCATE target",
+    "CREATE TABLE further (n int)",
+    "ALTER TABLE target ADD COLUMN m int",
+    "CREATE VIEW further AS SELECT n FROM target",
+)
 REFUSED_FURTHER = {
-    "postgresql": (*_SERVER[:2], "SELECT escapes() AS n", "DROP TABLE target", "SELECT setval('numbers', 7)"),
-    "mariadb": (*_SERVER[:2], "SELECT escapes() AS n"),
-    "mysql": _SERVER[:2],
+    "postgresql": (*_SERVER[:2], *_DEFINITIONS, "SELECT escapes() AS n", "SELECT setval('numbers', 7)"),
+    "mariadb": (*_SERVER[:2], *_DEFINITIONS, "RENAME TABLE target TO further", "SELECT escapes() AS n"),
+    "mysql": (*_SERVER[:2], *_DEFINITIONS, "RENAME TABLE target TO further", "CREATE USER further"),
     "duckdb": ("DROP TABLE target", "SELECT nextval('numbers')"),
 }
 STATEMENTS = [(name, sql) for name in CASES for sql in (*EVERYWHERE, *FURTHER[name])]
@@ -159,6 +167,32 @@ def test_the_database_refuses_by_itself(driver: Driver, sql: str) -> None:
     with pytest.raises(DaiError), driver.transaction(cancellation=Cancellation(), read_only=True) as session:
         session.update(sql)
     assert table(driver, "SELECT * FROM target").to_pydict() == {"n": [1]}
+
+
+@pytest.mark.parametrize(("database", "sql"), [each for each in STATEMENTS if each[0] in _URLS and "{}" not in each[1]])
+def test_no_query_writes_though_nobody_looks_at_its_text(
+    driver: Driver, sql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second lock. What it leaves to the first: files and settings of the server."""
+    for module in ("connections.pooled", "mariadb.driver", "postgresql.driver"):
+        monkeypatch.setattr(f"dai.drivers.{module}.single_query", lambda sql, _: sql)
+    for statement in (sql, f"{sql} ", "SELECT 1 AS n"):
+        with suppress(DaiError):
+            table(driver, statement)
+    monkeypatch.undo()
+    assert table(driver, "SELECT * FROM target").to_pydict() == {"n": [1]}
+    assert {each.name for each in driver.tables()} <= {"target", "numbers"}
+
+
+@pytest.mark.parametrize("database", ["mariadb", "mysql"])
+def test_who_writes_may_go_on_after_a_definition(driver: Driver) -> None:
+    """It ends the transaction; the next one of the session writes, too. The next user of the connection reads only."""
+    with driver.transaction(cancellation=Cancellation()) as session:
+        session.update("CREATE TABLE further (n int)")
+        session.update("INSERT INTO further VALUES (3)")
+        session.update("DROP TABLE further")
+    with pytest.raises(DaiError), driver.transaction(cancellation=Cancellation(), read_only=True) as session:
+        session.update("DROP TABLE target")
 
 
 @pytest.mark.parametrize("database", ["postgresql", "mariadb", "mysql"])

@@ -61,9 +61,13 @@ _SETUP = (
     "/*M!100318 , SESSION in_predicate_conversion_threshold = 0, SESSION default_regex_flags = ''"
     ", SESSION system_versioning_asof = DEFAULT */"
     "/*M!100601 , SESSION old_mode = 'UTF8_IS_UTF8MB3' */"
-    "/*!80000 , SESSION information_schema_stats_expiry = 0 */"
+    "/*M! , SESSION tx_read_only = 1 */"
+    "/*!80000 , SESSION information_schema_stats_expiry = 0, SESSION transaction_read_only = 1 */"
 )
-"""A long IN list stays a sorted list: as the derived table that MariaDB makes of it, it takes three times as long. And
+"""A session reads only until it is told otherwise: DROP TABLE ends a transaction that reads only, and begins one of the
+session's kind.
+
+A long IN list stays a sorted list: as the derived table that MariaDB makes of it, it takes three times as long. And
 MySQL would tell how many rows a table had a day ago; its comment is none of MariaDB's. Whatever the library sets of its
 own accord when it connects is here too: a session that was reset has only this. The others are what the same statement
 would have other answers by, whatever is set in the server."""

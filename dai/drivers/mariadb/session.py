@@ -102,6 +102,8 @@ class MariaSession(PooledSession[Connection]):
     _driver: Server
 
     def begin(self, *, read_only: bool) -> None:
+        if not read_only:
+            self.run("SET SESSION TRANSACTION READ WRITE")
         self.run(f"START TRANSACTION{' READ ONLY' if read_only else ''}")
 
     def commit(self) -> None:
