@@ -23,6 +23,7 @@ import pyarrow as pa
 from dai.drivers.connections.pool import Limit
 from dai.drivers.published import Published
 from dai.drivers.sql.syntax import STANDARD, Syntax
+from dai.drivers.statements import statement
 from dai.plugins import Table
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -262,7 +263,7 @@ class Driver(ABC):
         self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None, *, cancellation: Cancellation
     ) -> int:
         """One statement in a transaction of its own, run once or for each row of parameters: rows changed, summed."""
-        with self.transaction(cancellation=cancellation) as session:
+        with statement(cancellation, self.dialect, sql) as within, self.transaction(cancellation=within) as session:
             return session.update(sql, parameter_rows)
 
     @abstractmethod

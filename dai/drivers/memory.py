@@ -19,6 +19,7 @@ import pyarrow as pa
 from dai.drivers import NO_TABLES, CallResult, Driver, DriverOptions, Session, Statistics, TableInfo
 from dai.drivers.sql.query_tables import Tables, refused
 from dai.drivers.sqlite.syntax import SYNTAX
+from dai.drivers.statements import traced
 from dai.errors import DaiError, NotAQueryError, NotFoundError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -66,6 +67,7 @@ class Memory(Driver):
     def product(self) -> str:
         return "memory 1"
 
+    @traced
     def query(
         self,
         sql: str,

@@ -60,7 +60,7 @@ class Running:
 
     def __init__(self, perform: Perform, environment: Environment) -> None:
         self.perform, self.environment = perform, environment
-        self.progress = Progress(perform)
+        self.progress = Progress(perform, environment.cancellation.span)
         self._stack = ExitStack()
         self._place = {each.name: at for at, step in enumerate(perform.steps) for each in step}
         self._ready: dict[str, list[Source]] = {}

@@ -24,6 +24,7 @@ from dai.perform.activity import Activity
 from dai.perform.graph import Perform
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block
+from dai.streams.tracing import Span
 
 UNSTARTED, PROCESSING, COMPLETED = "UNSTARTED", "PROCESSING", "COMPLETED"
 TERMINATED, ERROR = "TERMINATED", "ERROR"
@@ -67,16 +68,23 @@ class Count:
 class _Stand:
     """How one activity stands."""
 
-    __slots__ = ("activity", "error", "outputs", "parts", "seconds", "status")
+    __slots__ = ("activity", "cancellation", "error", "outputs", "parts", "seconds", "span", "status")
 
-    def __init__(self, activity: Activity) -> None:
-        self.activity = activity
+    def __init__(self, activity: Activity, cancellation: Cancellation) -> None:
+        self.activity, self.cancellation = activity, cancellation
+        self.span: Span | None = None
         self.status = UNSTARTED
         self.error: DaiError | None = None
         self.outputs = {port.link: Count() for port in activity.outputs}
         self.seconds = 0.0
         """Of an activity without outputs."""
         self.parts: Parts | None = None
+
+    def close(self) -> None:
+        """Its last status is known."""
+        if self.span is not None:
+            self.span.set({"dai.rows": sum(each.rows for each in self.outputs.values())})
+            self.span.end(self.error)
 
     def report(self) -> Report:
         counts = self.outputs.values()
@@ -93,14 +101,17 @@ class _Stand:
 
 
 class Progress:
-    """Of one running document; thread-safe."""
+    """Of one running document; thread-safe. ``span``: that of the request, below which each activity of a document has
+    one of its own."""
 
-    def __init__(self, perform: Perform) -> None:
+    def __init__(self, perform: Perform, span: Span | None = None) -> None:
         self.perform = perform
         self.cause: DaiError | None = None
         self._lock = threading.Lock()
-        self._stands = {each.name: _Stand(each) for each in perform.activities}
-        self._cancellations = {number: Cancellation() for number in set(perform.component.values())}
+        self._cancellations = {number: Cancellation(span) for number in set(perform.component.values())}
+        self._stands = {
+            each.name: _Stand(each, self._cancellations[perform.component[each.name]]) for each in perform.activities
+        }
         self._culprits: dict[int, str] = {}
 
     def reports(self) -> tuple[Report, ...]:
@@ -114,15 +125,21 @@ class Progress:
         return sum(count.rows for name in activities for count in self._stands[name].outputs.values())
 
     def cancellation_of(self, name: str) -> Cancellation:
-        """That of the pipeline the activity belongs to."""
-        return self._cancellations[self.perform.component[name]]
+        """That of the pipeline the activity belongs to, with the activity's own span once it has started."""
+        return self._stands[name].cancellation
 
     def culprit(self, name: str) -> str:
         """The activity that failed first in the pipeline of ``name``; ``name`` itself where none has."""
         return self._culprits.get(self.perform.component[name], name)
 
     def started(self, name: str) -> None:
-        self._stands[name].status = PROCESSING
+        stand = self._stands[name]
+        stand.status = PROCESSING
+        above, activity = stand.cancellation.span, stand.activity
+        if above is not None and activity.line:  # it stands in a document
+            span = above.child(activity.element, {"dai.activity": name})
+            if span is not above:
+                stand.span, stand.cancellation = span, stand.cancellation.under(span)
 
     def began(self, name: str, parts: Parts) -> None:
         """A query of the activity, which is run in several places."""
@@ -133,6 +150,7 @@ class Progress:
         with self._lock:
             stand = self._stands[name]
             stand.status, stand.seconds = COMPLETED, seconds
+        stand.close()
 
     def count(self, name: str, link: str) -> Count:
         """For what leaves the output ``link``."""
@@ -145,6 +163,7 @@ class Progress:
             stand.outputs[link].ended = True
             if stand.status == PROCESSING and all(each.ended for each in stand.outputs.values()):
                 stand.status = COMPLETED
+                stand.close()
 
     def failed(self, name: str, error: DaiError) -> None:
         """Records a failure of the activity and stops its pipeline. The first failure in a pipeline is its cause; what
@@ -162,6 +181,7 @@ class Progress:
                 stand.error, stand.status = self._closed(stand), TERMINATED
             if self.cause is None:
                 self.cause = cancellation.cause or error
+        stand.close()
         cancellation.cancel(error)
 
     def stop(self, cause: DaiError | None) -> None:
@@ -181,6 +201,7 @@ class Progress:
                 else:
                     stand.error, stand.status = self._closed(stand), TERMINATED
                     self.cause = self.cause or stand.error
+                stand.close()
 
     def _closed(self, stand: _Stand) -> DaiError:
         """What stopped an activity that is not itself the cause."""

@@ -4,6 +4,8 @@ Each request has a ``Cancellation``, which it passes to everything that may bloc
 registers how to interrupt itself (``on_cancel``); whoever wants the work to stop calls ``cancel``. The blocked
 call then fails in its own thread, the generators unwind, and every ``with`` block closes what it holds: cancelling
 never closes anything itself.
+
+Since it reaches whatever works for a request, it also says where in a trace that work belongs (``tracing``).
 """
 
 from __future__ import annotations
@@ -12,8 +14,12 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from dai.errors import CancelledError, DaiError
+
+if TYPE_CHECKING:
+    from dai.streams.tracing import Span
 
 log = logging.getLogger("dai.streams.cancellation")
 
@@ -22,9 +28,10 @@ SETTLE_SECONDS = 2.0
 
 
 class Cancellation:
-    """Thread-safe; the first cause wins and stays."""
+    """Thread-safe; the first cause wins and stays. ``span``: that of the work; None where it is not traced."""
 
-    def __init__(self) -> None:
+    def __init__(self, span: Span | None = None) -> None:
+        self.span = span
         self._changed = threading.Condition()
         self._callbacks: dict[object, Callable[[], None]] = {}
         self._calling: dict[object, int] = {}
@@ -73,6 +80,32 @@ class Cancellation:
         connection afterwards. So the callback must not wait for anything that is held while the block is left.
         """
         return _OnCancel(self, callback)
+
+    def under(self, span: Span | None) -> Cancellation:
+        """The same cancellation, for work that belongs to that span."""
+        return self if span is self.span else _Under(self, span)
+
+
+class _Under(Cancellation):
+    def __init__(self, of: Cancellation, span: Span | None) -> None:
+        self._of, self.span = of, span
+
+    @property
+    def cause(self) -> DaiError | None:
+        return self._of.cause
+
+    @property
+    def cancelled(self) -> bool:
+        return self._of.cancelled
+
+    def check(self) -> None:
+        self._of.check()
+
+    def cancel(self, cause: DaiError | None = None) -> None:
+        self._of.cancel(cause)
+
+    def on_cancel(self, callback: Callable[[], None]) -> AbstractContextManager[None]:
+        return self._of.on_cancel(callback)
 
 
 class _OnCancel:

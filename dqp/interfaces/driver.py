@@ -28,6 +28,7 @@ from dai.drivers import Column as ColumnInfo
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.ddl import like
 from dai.drivers.sql.query_tables import Tables, refused
+from dai.drivers.statements import traced
 from dai.drivers.virtual import Virtual
 from dai.errors import ConfigurationError, DatabaseUnavailableError, LimitError, ParameterError, RequestError
 from dai.streams.cancellation import Cancellation
@@ -94,6 +95,7 @@ class Federation(Virtual):
             f", away: {', '.join(away)}" if away else ""
         )
 
+    @traced
     def query(
         self,
         sql: str,

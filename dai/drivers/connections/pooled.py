@@ -17,6 +17,7 @@ from dai.drivers.connections.pool import C, Limit, Pool
 from dai.drivers.sql.ddl import create_table
 from dai.drivers.sql.lexer import single_query
 from dai.drivers.sql.query_tables import Tables, checked, refused
+from dai.drivers.statements import traced
 from dai.errors import DatabaseUnavailableError, DataError, ParameterError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -108,6 +109,7 @@ class PooledDriver(Driver, Generic[C]):
     def _pool_of(self, connection: C) -> Pool[C]:
         return self._pool
 
+    @traced
     def query(
         self,
         sql: str,

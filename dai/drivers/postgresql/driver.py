@@ -45,6 +45,7 @@ from dai.drivers.postgresql.write import LOOK, SETTINGS, PostgreSQLSession, call
 from dai.drivers.sql.lexer import single_query
 from dai.drivers.sql.query_tables import Tables, checked
 from dai.drivers.sql.suggestions import meant
+from dai.drivers.statements import traced
 from dai.errors import ConfigurationError, DatabaseUnavailableError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -117,6 +118,7 @@ class PostgreSQL(Driver):
     def takes_tables(self) -> bool:
         return True
 
+    @traced
     def query(
         self,
         sql: str,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from dai.drivers.statements import statement
 from dai.perform.activities.relational import SqlParameter, embedded, enclosed, in_order
 from dai.perform.activity import FRAGMENT, Activity, Context, Element, Output, attribute, child, output
 from dai.streams.stream import Block, ByteStream
@@ -49,9 +50,10 @@ class SqlBag(Activity):
             for position, each in enumerate(self.statements, 1):
                 context.cancellation.check()
                 values = [parameter.constant() for parameter in in_order(each.parameters)]
-                if each.returns == "rows":
-                    with session.query(each.expression, values) as stream:
-                        yield from enclosed(f'statement position="{position}"', embedded(stream))
-                else:
-                    count = session.update(each.expression, [values] if values else None)
-                    yield Block(f'<statement position="{position}" updateCount="{count}"/>'.encode(), 0)
+                with statement(context.cancellation, context.driver.dialect, each.expression):
+                    if each.returns == "rows":
+                        with session.query(each.expression, values) as stream:
+                            yield from enclosed(f'statement position="{position}"', embedded(stream))
+                    else:
+                        count = session.update(each.expression, [values] if values else None)
+                        yield Block(f'<statement position="{position}" updateCount="{count}"/>'.encode(), 0)

@@ -88,7 +88,7 @@ class SqlResilient(Activity):
 
     def _answer(self, driver: Driver, context: Context) -> Stream:
         """The rows of one of the databases, the first of them read."""
-        attempt = Cancellation()
+        attempt = Cancellation(context.cancellation.span)
         late = DatabaseUnavailableError(f"The database gave no rows within {self.timeout} ms.")
         timer = threading.Timer(self.timeout / 1000, attempt.cancel, [late])
         with ExitStack() as stack:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 from xml.sax.saxutils import quoteattr
 
+from dai.drivers.statements import statement
 from dai.perform.activities.relational import counted
 from dai.perform.activity import Activity, Context, Element, Input, Output, attribute, child, input, output
 from dai.streams.stream import ByteStream, Stream
@@ -46,12 +47,14 @@ class SqlBulkLoadRowSet(Activity):
         transactional = self.into.transactional if self.into else True
 
         def load() -> int:
-            return context.driver.load(
-                table,
-                context.tuples(self.rows),
-                cancellation=context.cancellation,
-                create=self.into is None,
-                transactional=transactional,
-            )
+            driver = context.driver
+            with statement(context.cancellation, driver.dialect, "LOAD") as cancellation:
+                return driver.load(
+                    table,
+                    context.tuples(self.rows),
+                    cancellation=cancellation,
+                    create=self.into is None,
+                    transactional=transactional,
+                )
 
         return counted(load, "" if self.into else f" tableName={quoteattr(table)}")

@@ -19,6 +19,7 @@ from dai.drivers import CallResult
 from dai.drivers.sql.lexer import bind_markers
 from dai.drivers.sql.query_tables import MOST_BYTES
 from dai.drivers.sql.syntax import Syntax
+from dai.drivers.statements import statement
 from dai.errors import DataError, EncodingError, LimitError, ParameterError, StatementError
 from dai.formats import format_named
 from dai.perform.activity import (
@@ -341,7 +342,7 @@ class SqlStoredProcedure(Activity):
 
     def run(self, context: Context) -> Stream | ByteStream:
         values = [(each.mode, None if each.mode == "out" else each.constant()) for each in in_order(self.parameters)]
-        calling = context.driver.call(self.procedure.name, values, cancellation=context.cancellation)
+        calling = _called(context, self.procedure.name, values)
         result = calling.__enter__()
         transaction = _Once(calling)
         context.closing(transaction)
@@ -351,6 +352,16 @@ class SqlStoredProcedure(Activity):
         return ByteStream(
             FRAGMENT, enclosed("resultStream", transaction.around(_call_document(result))), transaction.close
         )
+
+
+@contextmanager
+def _called(context: Context, procedure: str, values: Sequence[tuple[str, Any]]) -> Iterator[CallResult]:
+    driver = context.driver
+    with (
+        statement(context.cancellation, driver.dialect, "CALL") as cancellation,
+        driver.call(procedure, values, cancellation=cancellation) as result,
+    ):
+        yield result
 
 
 class _Once:

@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 from dai.drivers import TableInfo
 from dai.drivers.sql.ddl import quoted, quoted_table
 from dai.drivers.sql.syntax import Syntax
+from dai.drivers.statements import statement
 from dai.drivers.virtual import WithoutTables
 from dai.errors import ParameterError, RequestError
 from dai.perform.activities.relational import NOT_XML, counted
@@ -196,8 +197,9 @@ class RelationalResourceManagement(Activity):
 
         def manage() -> int:
             with context.driver.transaction(cancellation=context.cancellation) as session:
-                for statement in statements:
-                    session.update(statement)
+                for each in statements:
+                    with statement(context.cancellation, context.driver.dialect, each):
+                        session.update(each)
             return 0
 
         return counted(manage)
