@@ -24,6 +24,7 @@ from dai.drivers import Driver
 from dai.errors import DataError, LimitError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dai.streams.tracing import ending
 from dqp.algebra.functions import MOMENTS
 from dqp.algebra.operators import Names, Operator, identifiers
 from dqp.binding.binder import Bound, bind
@@ -148,7 +149,8 @@ class Coordinator:
             if known is not None:
                 self._plans.move_to_end(key)
                 return known
-        with _not_too_deep():
+        above = None if cancellation is None else cancellation.span
+        with ending(None if above is None else above.child("planning")), _not_too_deep():
             planned = self._planned(sql, parameters, cancellation)
         if MOMENTS.keys().isdisjoint(_WORD.findall(sql.lower())):
             self._keep(key, planned)

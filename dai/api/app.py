@@ -69,6 +69,7 @@ class _Application(FastAPI):
             quotas=service.quotas,
             audit=service.audit,
             document_bytes=service.config.limits.document_bytes,
+            tracing=service.tracing,
         )
 
     def openapi(self) -> dict[str, Any]:

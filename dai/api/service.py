@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dai.api.monitoring.metrics import Gauge, Metrics
 from dai.api.monitoring.problems import Problems
+from dai.api.monitoring.tracing import Tracing
 from dai.api.scheduling.admission import Admission
 from dai.api.scheduling.turns import Small, Turns
 from dai.api.work import Work
@@ -85,7 +86,10 @@ class Service:
                 used=self._tally("result_bytes"),
             )
             opened.pop_all()
-        self.audit = Audit(config.audit.file)
+        self.metrics = Metrics(member.counters if member is not None else None)
+        self.tracing = Tracing(config.telemetry, self.metrics.dropped) if config.telemetry is not None else None
+        also = self.tracing.audit() if self.tracing is not None and config.audit.opentelemetry else None
+        self.audit = Audit(config.audit.file, also)
         self.quotas = Quotas(config.quotas, self.store)
         self.sessions = Sessions(
             limits.sessions,
@@ -111,6 +115,7 @@ class Service:
             running=self._tally("jobs_running"),
             quotas=self.quotas,
             audit=self.audit,
+            traced=self.tracing.job if self.tracing is not None else None,
         )
         places = limits.concurrent, limits.queue, limits.queue_seconds
         self.admission = SharedAdmission(*places, member.table, member.peers) if member else Admission(*places)
@@ -128,7 +133,6 @@ class Service:
         self.control = ThreadPoolExecutor(8, thread_name_prefix="control")
         self.files = ThreadPoolExecutor(8, thread_name_prefix="file")
         self.rendering = ThreadPoolExecutor(4, thread_name_prefix="render")
-        self.metrics = Metrics(member.counters if member is not None else None)
         self.problems = Problems()
         seen = member.table.seen if member is not None else None
         self.identification = Identification(config.identity, self._token, seen)
@@ -261,6 +265,8 @@ class Service:
             self.quotas.share()
         self.store.close()
         self.audit.close()
+        if self.tracing is not None:
+            self.tracing.close()
 
     def home_of(self, session: str, resource: str) -> int | None:
         """The other worker to which a document belongs that names the session; None where there is none."""

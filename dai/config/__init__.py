@@ -30,6 +30,8 @@ from dai.config.resources import resource as _resource
 from dai.config.resources import role as _role
 from dai.config.service import LimitsConfig, ServiceConfig, TlsConfig
 from dai.config.service import service as _service
+from dai.config.telemetry import TelemetryConfig
+from dai.config.telemetry import read as _telemetry
 from dai.config.values import MOST, POSITIVE, database_url, keys, named, origins, overridden, secret, section
 from dai.errors import ConfigurationError
 from dai.plugins import nearest
@@ -37,8 +39,8 @@ from dai.plugins import nearest
 __all__ = [
     "DELIVERY_SCHEMES", "MOST", "POSITIVE", "AccountConfig", "AuditConfig", "Config", "DeliveryConfig",
     "FederationConfig", "IdentityConfig", "JwtConfig", "LimitsConfig", "MailConfig", "PolicyConfig", "QuotaConfig",
-    "QuotasConfig", "ReplicasConfig", "ResourceConfig", "RoleConfig", "ServiceConfig", "TlsConfig", "database_url",
-    "keys", "load", "origins", "parse", "secret", "section",
+    "QuotasConfig", "ReplicasConfig", "ResourceConfig", "RoleConfig", "ServiceConfig", "TelemetryConfig", "TlsConfig",
+    "database_url", "keys", "load", "origins", "parse", "secret", "section",
 ]  # fmt: skip
 
 
@@ -51,6 +53,7 @@ class Config:
     identity: IdentityConfig = field(default_factory=IdentityConfig)
     quotas: QuotasConfig = field(default_factory=QuotasConfig)
     audit: AuditConfig = field(default_factory=AuditConfig)
+    telemetry: TelemetryConfig | None = None
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     replicas: ReplicasConfig = field(default_factory=ReplicasConfig)
     resources: Mapping[str, ResourceConfig] = field(default_factory=dict)
@@ -97,6 +100,9 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
     asks = service.tls is not None and service.tls.client_ca is not None
     identity = _identity(dict(merged.get("identity", {})), base, environment, asks)
     audit = section(AuditConfig, "audit", merged.get("audit", {}), base)
+    telemetry = _telemetry(dict(merged["telemetry"]), base, environment) if "telemetry" in merged else None
+    if audit.opentelemetry and telemetry is None:
+        raise ConfigurationError("audit.opentelemetry needs a section [telemetry], which says where records go.")
     quotas = _quotas(dict(merged.get("quotas", {})), base)
     delivery = _delivery(dict(merged.get("delivery", {})), base, environment)
     replicas = _replicas(dict(merged.get("replicas", {})), base, environment)
@@ -119,6 +125,7 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
         identity=identity,
         quotas=quotas,
         audit=audit,
+        telemetry=telemetry,
         delivery=delivery,
         replicas=replicas,
         resources=resources,

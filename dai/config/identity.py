@@ -245,9 +245,10 @@ class QuotasConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig:
-    """``file``: where each request is recorded; without it none is."""
+    """``file``: where each request is recorded; ``opentelemetry``: also sent where ``[telemetry]`` says."""
 
     file: Path | None = None
+    opentelemetry: bool = False
 
 
 def quotas(values: dict[str, Any], base: Path) -> QuotasConfig:

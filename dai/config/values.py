@@ -77,7 +77,11 @@ def _note(where: str, value: str, environment: Mapping[str, str]) -> None:
     variable = f"{PREFIX}{SEPARATOR.join(where.split('.'))}".upper().replace("-", "_")
     if kind in _REFERENCES:
         learnt[where] = f"{_REFERENCES[kind]} {name}"
-    elif where.endswith(("password", "token", "secret")) or _WITH_PASSWORD.search(value):
+    elif (
+        where.endswith(("password", "token", "secret"))
+        or where.startswith("telemetry.headers.")
+        or _WITH_PASSWORD.search(value)
+    ):
         overrides = next((each for each in environment if each.upper() == variable), None)
         learnt[where] = f"the environment variable {overrides}" if overrides else "the configuration itself"
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from dai.errors import StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dai.streams.tracing import Span
+from dai.streams.tracing import Span, ending, streamed
 
 Query = TypeVar("Query", bound=Callable[..., Stream])
 SYSTEMS = {"postgres": "postgresql"}
@@ -36,26 +36,15 @@ def begun(span: Span, dialect: str, sql: str) -> Span:
     return span.child(attributes.get("db.operation.name", "statement"), attributes, "client")
 
 
-def ended(span: Span, error: BaseException | None) -> None:
-    if isinstance(error, StatementError) and error.sqlstate:
-        span.set({"db.response.status_code": error.sqlstate})
-    span.end(error)
-
-
 @contextmanager
 def statement(cancellation: Cancellation, dialect: str, sql: str) -> Iterator[Cancellation]:
     """A block that runs one statement, and the cancellation to run it with."""
-    above = cancellation.span
-    if above is None:
+    if (above := cancellation.span) is None:
         yield cancellation
         return
     span = begun(above, dialect, sql)
-    try:
+    with ending(span), _state(span):
         yield cancellation.under(span)
-    except BaseException as error:
-        ended(span, error)
-        raise
-    span.end()
 
 
 def traced(query: Query) -> Query:
@@ -63,15 +52,24 @@ def traced(query: Query) -> Query:
 
     @wraps(query)
     def run(self: Any, sql: str, parameters: Sequence[Any] = (), *, cancellation: Cancellation, **more: Any) -> Stream:
-        above = cancellation.span
-        if above is None:
+        if (above := cancellation.span) is None:
             return query(self, sql, parameters, cancellation=cancellation, **more)
         span = begun(above, self.dialect, sql)
-        try:
-            stream = query(self, sql, parameters, cancellation=cancellation.under(span), **more)
-        except BaseException as error:
-            ended(span, error)
-            raise
-        return span.over(stream)
+
+        def opened() -> Stream:
+            with _state(span):
+                return query(self, sql, parameters, cancellation=cancellation.under(span), **more)
+
+        return streamed(span, opened)
 
     return cast(Query, run)
+
+
+@contextmanager
+def _state(span: Span) -> Iterator[None]:
+    try:
+        yield
+    except StatementError as error:
+        if error.sqlstate:
+            span.set({"db.response.status_code": error.sqlstate})
+        raise

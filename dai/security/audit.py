@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,11 @@ def digest(document: bytes) -> str:
 
 
 class Audit:
-    """Of one process; thread-safe. Without a ``file`` nothing is recorded. ConfigurationError for one that cannot be
-    written."""
+    """Of one process; thread-safe. Without a ``file`` nothing is written. ``also`` is given each record too.
+    ConfigurationError for a file that cannot be written."""
 
-    def __init__(self, file: Path | None) -> None:
-        self._path = file
+    def __init__(self, file: Path | None, also: Callable[[Mapping[str, Any]], None] | None = None) -> None:
+        self._path, self._also = file, also
         self._lock = threading.Lock()
         self._descriptor = -1
         self._looked = self._complained = 0.0
@@ -50,16 +51,21 @@ class Audit:
 
     @property
     def on(self) -> bool:
-        return self._path is not None
+        return self._path is not None or self._also is not None
 
     def record(self, event: str, **values: Any) -> None:
         """Without the members whose value is None. Does not raise: what is asked goes on when the disk is full, and the
         log says so."""
-        if self._path is None:
+        if not self.on:
             return
         moment = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         said = {name: value for name, value in values.items() if value is not None}
-        line = json.dumps({"time": moment, "event": event, **said}, default=str).encode() + b"\n"
+        record = {"time": moment, "event": event, **said}
+        if self._also is not None:
+            self._also(record)
+        if self._path is None:
+            return
+        line = json.dumps(record, default=str).encode() + b"\n"
         with self._lock:
             try:
                 self._follow(self._path)

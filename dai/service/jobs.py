@@ -55,6 +55,7 @@ from dai.service.store import Job, Store
 from dai.streams.cancellation import SETTLE_SECONDS, Cancellation
 from dai.streams.stream import Encoded, Stream
 from dai.streams.tally import Tally
+from dai.streams.tracing import Span
 
 log = logging.getLogger("dai.service.jobs")
 
@@ -106,6 +107,14 @@ def exceeded(limits: LimitsConfig, rows: int, size: int) -> LimitError | None:
     return None
 
 
+Traced = Callable[[str, str, Span | None], Span | None]
+"""The span of a job of that id, of a resource, which was made by a request with that span."""
+
+
+def _handed_on(job: str, resource: str, request: Span | None) -> Span | None:
+    return request
+
+
 def _failed(running: Running) -> bool:
     return running.cause is not None
 
@@ -137,6 +146,7 @@ class Jobs:
         running: Tally | None = None,
         quotas: Quotas | None = None,
         audit: Audit | None = None,
+        traced: Traced | None = None,
     ) -> None:
         self.store, self.results, self.sessions, self.limits = store, results, sessions, limits
         self._driver_of, self._scratch = driver_of, scratch
@@ -145,6 +155,9 @@ class Jobs:
         self._live: dict[str, _Live] = {}
         self._taken, self._running = taken or Tally(), running or Tally()
         self._quotas, self._audit = quotas or Quotas(QuotasConfig(), store), audit or Audit(None)
+        self._traced = traced or _handed_on
+        self._spans: dict[str, Span] = {}
+        """Of the requests that made the jobs which have not begun."""
         self._workers = ThreadPoolExecutor(limits.jobs, thread_name_prefix="job")
         self._stopping = False
 
@@ -162,9 +175,11 @@ class Jobs:
         owner: str | None = None,
         database_user: str | None = None,
         pending: bool = False,
+        span: Span | None = None,
     ) -> Job:
         """Creates a job; ``kind`` is ``perform`` or ``query`` and says what ``request`` is. Queues it unless
-        ``pending``. Raises BusyError if the queue is full, or the resource has as many jobs as it may have."""
+        ``pending``. ``span``: that of the request. Raises BusyError if the queue is full, or the resource has as many
+        jobs as it may have."""
         now = time.time()
         job = Job(
             id=self.sessions.identities.new(),
@@ -183,15 +198,20 @@ class Jobs:
         )
         if pending:
             self._add(job)
+            if span is not None:
+                self._spans[job.id] = span
             return job
         queued = dataclasses.replace(job, phase=QUEUED)
         with self._admitted(perform, session) as live, self._lock:
             self._check_stopping()
             self._add(queued)
+            if span is not None:
+                self._spans[job.id] = span
             try:
                 self._enqueue(queued, live)
             except BusyError:
                 self.store.remove(job.id)
+                self._spans.pop(job.id, None)
                 raise
         return queued
 
@@ -241,6 +261,7 @@ class Jobs:
         self._stopped(self.get(id), "The job was deleted.")
         self.store.remove(id)
         self.results.remove(id)
+        self._spans.pop(id, None)
 
     def get(self, id: str, caller: Caller | None = None) -> Job:
         """The job with its present progress. Raises NotFoundError if there is none, or none that the ``caller``
@@ -425,6 +446,7 @@ class Jobs:
             return
         error: DaiError | None = None
         outputs: list[dict[str, Any]] = []
+        span = live.cancellation.span = self._traced(job.id, job.resource, self._spans.pop(job.id, None))
         try:
             live.cancellation.check()
             seconds = self._config_of(job.resource).limits.execution_seconds
@@ -458,7 +480,12 @@ class Jobs:
         )
         if ended is None:
             self.results.remove(job.id)
-        log.info("job ended", extra={"job": job.id, "phase": phase, "error": error.code if error else None})
+        traced = {}
+        if span is not None:
+            span.end(error)
+            traced["trace_id"] = span.trace_id
+        code = error.code if error is not None else None
+        log.info("job ended", extra={"job": job.id, "phase": phase, "error": code, **traced})
         self._audit.record(
             "job",
             job=job.id,
@@ -467,7 +494,8 @@ class Jobs:
             database_user=job.database_user,
             document=digest(job.request),
             phase=phase,
-            outcome=error.code if error is not None else "ok",
+            outcome=code or "ok",
+            **traced,
             rows=sum(each["rows"] for each in outputs),
             bytes=sum(each["bytes"] for each in outputs),
             seconds=round(time.time() - (started.started or job.created), 6),

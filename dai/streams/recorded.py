@@ -48,7 +48,8 @@ class RecordedSpan(Span):
         return RecordedSpan(span, self._tracer, self.texts)
 
     def set(self, attributes: Attributes) -> None:
-        self._span.set_attributes(attributes)
+        if self._span.is_recording():
+            self._span.set_attributes(attributes)
 
     def rename(self, name: str) -> None:
         self._span.update_name(name)

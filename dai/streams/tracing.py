@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Literal
 
 from dai.streams.stream import Stream
@@ -51,12 +52,40 @@ class Span:
     def set(self, attributes: Attributes) -> None:
         """Says more of it."""
 
+    def rename(self, name: str) -> None:
+        """Where its name was not known at its beginning."""
+
     def end(self, error: BaseException | None = None) -> None:
         """Idempotent. ``error``: why what it stands for failed; its kind is recorded, not what it says."""
 
     def over(self, stream: Stream) -> Stream:
         """The stream, with whose end the span ends."""
         return stream
+
+
+@contextmanager
+def ending(span: Span | None) -> Iterator[None]:
+    """A block with which the span ends."""
+    try:
+        yield
+    except BaseException as error:
+        if span is not None:
+            span.end(error)
+        raise
+    if span is not None:
+        span.end()
+
+
+def streamed(span: Span | None, opened: Callable[[], Stream]) -> Stream:
+    """What ``opened`` gives: the span ends with it, or where it fails."""
+    if span is None:
+        return opened()
+    try:
+        stream = opened()
+    except BaseException as error:
+        span.end(error)
+        raise
+    return span.over(stream)
 
 
 def arrived(headers: Iterable[tuple[bytes, bytes]]) -> Span | None:

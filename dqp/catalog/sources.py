@@ -32,6 +32,7 @@ from dai.drivers import (
 from dai.errors import ConfigurationError, DatabaseUnavailableError, NotFoundError, UnreachableError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dai.streams.tracing import streamed
 from dqp.algebra.dialects import dialect_of
 from dqp.algebra.types import readable
 from dqp.catalog.heartbeat import PATIENCE, Heartbeat
@@ -243,7 +244,19 @@ class ServiceSource(Source):
         batch_rows: int | None = None,
         tables: Mapping[str, pa.Table] = NO_TABLES,
     ) -> Stream:
-        own = Cancellation()  # cancels this statement only
+        above = cancellation.span
+        span = None if above is None else above.child("fetch", {"dqp.source": self.alias}, "client")
+        return streamed(span, lambda: self._asked(sql, parameters, cancellation.under(span), batch_rows, tables))
+
+    def _asked(
+        self,
+        sql: str,
+        parameters: Sequence[Any],
+        cancellation: Cancellation,
+        batch_rows: int | None,
+        tables: Mapping[str, pa.Table],
+    ) -> Stream:
+        own = Cancellation(cancellation.span)  # cancels this statement only
         with ExitStack() as stack:
             stack.enter_context(cancellation.on_cancel(lambda: own.cancel(cancellation.cause)))
             with self._heartbeat.waiting(own):

@@ -235,7 +235,7 @@ class Execution:
         """What knows the alternatives of statements that give no row in time."""
         self.overtakings: dict[Hashable, Overtaking] = {}
         """Statements beside which their alternatives were started."""
-        self.cancellation = Cancellation()
+        self.cancellation = Cancellation(cancellation.span)
         self._given, self._parent = cancellation, directory
         self._lock = threading.Lock()
         self._measures: dict[tuple[Hashable, int], Measure] = {}
@@ -323,7 +323,7 @@ class Execution:
         with self._lock:
             self.attempt += 1
             self._held = ExitStack()
-            self.cancellation = Cancellation()
+            self.cancellation = Cancellation(self._given.span)
         if self._given.cancelled:  # between the check and the new one
             self._cancelled()
 

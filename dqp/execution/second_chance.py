@@ -50,7 +50,8 @@ class _Race:
     def __init__(self, remote: Remote, columns: Columns, execution: Execution, chance: Chance) -> None:
         self._remote, self._columns, self._execution, self._chance = remote, columns, execution, chance
         self._given = execution.cancellation
-        self._statement, self._other = Cancellation(), Cancellation()
+        span = self._given.span
+        self._statement, self._other = Cancellation(span), Cancellation(span)
         self._changed = Condition()
         self._begin = time.perf_counter()
         self._key = object()

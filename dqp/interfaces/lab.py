@@ -28,6 +28,7 @@ from dai.client.results.result import SHOWN_ROWS, drawn
 from dai.errors import ClosedError, ConfigurationError, DaiError, ParameterError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dai.streams.tracing import current
 from dqp.algebra.operators import Remote
 from dqp.binding.parameters import read
 from dqp.coordinator import Begun, Coordinator
@@ -296,7 +297,7 @@ class Query:
         """The answer of the service; parameters go as the literals that stand for them."""
         statement = read(self.text, self.parameters, most=None)
         head = before or ("" if statement.kind == "query" else f"{statement.kind} (format {statement.form})")
-        lab, cancellation = self._lab, Cancellation()
+        lab, cancellation = self._lab, Cancellation(current())
         lab._running.add(cancellation)
 
         def ask(session: str | None) -> Any:
@@ -346,7 +347,7 @@ class Query:
 def _interruptible(start: Callable[[Cancellation, Begun], Stream], meter: Meter, running: set[Cancellation]) -> Stream:
     """The stream that ``start`` gives, read by a thread, so that the caller's can be interrupted while it waits.
     ``running`` has its cancellation meanwhile."""
-    cancellation = Cancellation()
+    cancellation = Cancellation(current())
     running.add(cancellation)
     opened: queue.Queue[Any] = queue.Queue(1)
     batches: queue.Queue[Any] = queue.Queue(2)

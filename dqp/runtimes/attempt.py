@@ -173,17 +173,23 @@ class Attempt:
     def _conduct(self, evaluator: Evaluator, tasks: Sequence[Task], taken: threading.Event, waits: bool) -> None:
         """Has the evaluator run its tasks, ``taken`` once it has begun; the failure of one is that of the attempt, as
         long as rows are wanted."""
+        above = self._cancellation.span
+        span = None if above is None else above.child("fragments", {"dqp.evaluator": evaluator.name}, "client")
+        failure: BaseException | None = None
         try:
             with self._runtime.loaded(evaluator, len(tasks)), self._named():
-                for reports in evaluator.run(tasks, self._cancellation, waits=waits):
+                for reports in evaluator.run(tasks, self._cancellation.under(span), waits=waits):
                     taken.set()
                     with self._failing():
                         for each in reports:
                             self._told(evaluator, each)
-        except DaiError:
+        except DaiError as error:
             if not self._over:
+                failure = error
                 raise
         finally:
+            if span is not None:
+                span.end(failure)
             taken.set()
             with self._reported:
                 self._conducting -= 1

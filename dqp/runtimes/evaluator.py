@@ -173,7 +173,7 @@ class Work:
 
     def __init__(self, evaluator: Evaluator, tasks: Sequence[Task], cancellation: Cancellation) -> None:
         self._evaluator, self.tasks = evaluator, tasks
-        self._given, self._cancellation = cancellation, Cancellation()
+        self._given, self._cancellation = cancellation, Cancellation(cancellation.span)
         self._attempts = {(each.query, each.attempt) for each in tasks}
         self._runs = [TaskRun(evaluator, each, self._cancellation, self._tell) for each in tasks]
         self._threads = [threading.Thread(target=each, name="dqp-fragment", daemon=True) for each in self._runs]

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from dai.errors import DaiError, InternalError
 from dai.streams.stream import Stream
+from dai.streams.tracing import streamed
 from dqp.algebra.operators import Call, Operator, Project, Remote
 from dqp.catalog.catalog import Catalog
 from dqp.execution.engine import Engine, arrow_field
@@ -232,7 +233,10 @@ class Local(Runtime):
 
         body = body_of(query.tree, self._catalog, input_of, operation_of)
         execution.remarks += body.remarks
-        return FragmentRunner(self._engine, execution, readings.begin, HERE, keys).run(body, query.names, query.types)
+        above = execution.cancellation.span
+        span = None if above is None else above.child("fragment", {"dqp.fragment": ROOT})
+        runner = FragmentRunner(self._engine, execution, readings.begin, HERE, keys)
+        return streamed(span, lambda: runner.run(body, query.names, query.types))
 
     def operation(self, name: str) -> Operation:
         if name not in self._operations:

@@ -25,6 +25,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from dai.client.http.problems import from_problem
 from dai.errors import ConfigurationError, DaiError, MissingDependencyError
 from dai.streams.cancellation import Cancellation
+from dai.streams.tracing import arrived
 from dqp.execution.service_calls import Operation
 from dqp.runtimes.attempt import Evaluator as Coordinated
 from dqp.runtimes.attempt import gone
@@ -153,7 +154,9 @@ class RayEvaluator(Coordinated):
         del waits  # an actor has a turn for all
         work = uuid.uuid4().hex
         try:
-            problem = self._asked(self.actor.begin.remote(work, encoded(tasks)), LIVENESS_TIMEOUT)
+            span = cancellation.span
+            headers = {} if span is None else dict(span.headers)
+            problem = self._asked(self.actor.begin.remote(work, encoded(tasks), headers), LIVENESS_TIMEOUT)
             if problem is not None:
                 raise from_problem(problem)
             yield []
@@ -185,10 +188,12 @@ class Actor:
     def state(self) -> Mapping[str, Any]:
         return self._evaluator.state()
 
-    def begin(self, name: str, tasks: str) -> Mapping[str, Any] | None:
-        """Begins work under a name that was never used; the problem, if there is one."""
+    def begin(self, name: str, tasks: str, trace: Mapping[str, str]) -> Mapping[str, Any] | None:
+        """Begins work under a name that was never used; the problem, if there is one. ``trace``: the headers of its
+        span."""
+        span = arrived((each.encode(), value.encode()) for each, value in trace.items())
         try:
-            work = self._evaluator.begin(decoded(tasks), Cancellation())
+            work = self._evaluator.begin(decoded(tasks), Cancellation(span))
         except DaiError as error:
             return error.problem()
         with self._lock:

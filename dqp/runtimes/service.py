@@ -121,7 +121,7 @@ class ServiceEvaluator(Evaluator):
             headers["Prefer"] = "wait=0"
         client = self._client if waits else self._prompt
         path = f"{self._path}/perform?output=how"
-        own = Cancellation()  # What ends this request alone.
+        own = Cancellation(cancellation.span)  # What ends this request alone.
         try:
             with cancellation.on_cancel(lambda: own.cancel(cancellation.cause)):
                 with self._heartbeat.waiting(own):

@@ -59,6 +59,9 @@ class TaskRun:
         # A batch that is split is as large as a block for each of its parts, so that none has to be joined again.
         parts = 1 if task.bucket is None else min(task.partitions, SPLIT_BLOCKS)
         options = ExecutionOptions(buffer_bytes=settings.buffer_bytes, batch_bytes=parts * BLOCK_BYTES)
+        above = cancellation.span
+        self._span = None if above is None else above.child("fragment", {"dqp.fragment": task.name})
+        cancellation = cancellation.under(self._span)
         self._execution = Execution(cancellation, options, settings.directory, profiled=task.profiled)
         self._measure = self._execution.measure("", "")
         self._wanted = True
@@ -77,6 +80,8 @@ class TaskRun:
             self._failure = InternalError(f"A fragment failed: {type(error).__name__}.")
         finally:
             self._measure.ended("done" if self._failure is None else "failed")
+            if self._span is not None:
+                self._span.end(self._failure)
             self.ended = True
             self._tell()
 

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dai.api.monitoring.metrics import Metrics
 from dai.api.monitoring.problems import Problems
+from dai.api.monitoring.tracing import Tracing
 from dai.api.problems import response
 from dai.api.requests.digests import checked
 from dai.api.requests.early import EarlyBodies
@@ -26,6 +27,7 @@ from dai.errors import BusyError, DaiError, InternalError, RequestError
 from dai.security.audit import Audit
 from dai.security.identity import ANONYMOUS, Caller, Head, Identification
 from dai.service.quotas import Quotas
+from dai.streams.tracing import Span, arrived
 
 log = logging.getLogger("dai.access")
 OPEN = frozenset({"/health/live", "/health/ready"})
@@ -46,7 +48,8 @@ class Access:
     name; ``sent``: bytes of the answer; ``quiet`` ones are logged below the level info; one that was ``moved`` another
     worker answers and counts. For the audit: the digest of the ``document`` or statement, the ``database_user`` that
     runs it, and the ``job`` that it became. For another worker that asks again who asks: what to call before
-    (``forget``), and the body as it was ``received``, where what is read is a part of it."""
+    (``forget``), and the body as it was ``received``, where what is read is a part of it. ``span``: that of the request,
+    where it is traced."""
 
     id: str
     caller: Caller = ANONYMOUS
@@ -63,6 +66,7 @@ class Access:
     moved: bool = False
     forget: Callable[[], None] | None = None
     received: bytes | None = None
+    span: Span | None = None
 
 
 class AccessMiddleware:
@@ -78,9 +82,10 @@ class AccessMiddleware:
         quotas: Quotas,
         audit: Audit,
         document_bytes: int,
+        tracing: Tracing | None = None,
     ) -> None:
         self.app, self.names, self.metrics, self.problems = app, names, metrics, problems
-        self.identification, self.quotas, self.audit = identification, quotas, audit
+        self.identification, self.quotas, self.audit, self.tracing = identification, quotas, audit, tracing
         self.early = EarlyBodies(document_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,6 +96,10 @@ class AccessMiddleware:
         sane = _SANE_ID.fullmatch(headers.get(b"x-request-id", b"").decode("latin-1"))
         access = Access(sane[0] if sane else secrets.token_hex(8))
         scope.setdefault("state", {})["access"] = access
+        if b"traceparent" in headers:
+            access.span = arrived(scope["headers"])
+        if self.tracing is not None and scope["path"] not in OPEN:
+            access.span = self.tracing.request(scope["method"], scope["path"], scope["scheme"], access.span)
         added = (*(_AS_A_PAGE if scope["path"] == "/docs" else _AS_DATA), (b"x-request-id", access.id.encode()))
 
         async def noted(message: Message) -> None:
@@ -153,6 +162,8 @@ class AccessMiddleware:
         error, method, route = access.error, scope["method"], scope.get("route")
         path = route.path if route is not None and access.status != 405 else None
         broken = error is not None and access.status == 200
+        if access.span is not None and self.tracing is not None:
+            self.tracing.ended(access.span, method, path, access.status, error, broken)
         self.metrics.ended(
             path or "none",
             method if path else "other",
@@ -187,6 +198,8 @@ class AccessMiddleware:
             values["broken"] = broken
         if "resource" in scope.get("path_params", ()):
             values["resource"] = scope["path_params"]["resource"]
+        if access.span is not None:
+            values["trace_id"] = access.span.trace_id
         log.log(level, "request", extra=values)
 
     def _record(self, scope: MutableMapping[str, Any], access: Access, seconds: float, broken: bool) -> None:
@@ -201,6 +214,7 @@ class AccessMiddleware:
             method=scope["method"],
             route=route.path if route is not None else None,
             **({"job": access.job} | scope.get("path_params", {})),
+            trace_id=access.span.trace_id if access.span is not None else None,
             document=access.document,
             database_user=access.database_user,
             status=access.status,

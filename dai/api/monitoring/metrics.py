@@ -32,6 +32,9 @@ class Metrics:
         )
         stages = Counter("dai_stage_seconds", "seconds by stage", ["stage"], registry=self.registry)
         self._broken = Counter("dai_broken_transfers", "answers that were broken off", registry=self.registry)
+        self._dropped = Counter(
+            "dai_telemetry_dropped", "spans and log records that did not reach the collector", registry=self.registry
+        )
         # looking one up takes longer than counting
         self._requests_of: Callable[..., Counter] = cache(requests.labels)
         self._seconds_of: Callable[..., Histogram] = cache(durations.labels)
@@ -60,6 +63,10 @@ class Metrics:
             self._stage_of(stage).inc(spent)
         if broken:
             self._broken.inc()
+
+    def dropped(self, count: int) -> None:
+        """Spans or log records that no collector will have."""
+        self._dropped.inc(count)
 
     def text(self, gauges: Iterable[Gauge]) -> bytes:
         """All counters, and the gauges, each the sum of those with the same name and labels."""

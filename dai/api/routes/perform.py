@@ -193,7 +193,9 @@ async def post_query(
     coding = negotiate(listed(request, "accept-encoding"))
     access.stages["validate"] = time.perf_counter() - began
     session = _session(service, access.caller, options, target)
-    environment = Environment(target.driver, session, Cancellation(), blocksize, service.scratch, target.config)
+    environment = Environment(
+        target.driver, session, Cancellation(access.span), blocksize, service.scratch, target.config
+    )
     work = Work(
         *(perform, environment, limits, access.id),
         output="result",
@@ -277,7 +279,9 @@ async def post_perform(
     session = _session(service, access.caller, options, resource, perform)
     if job:
         return await _job(request, options, resource, "perform", data, perform, session, blocksize)
-    environment = Environment(resource.driver, session, Cancellation(), blocksize, service.scratch, resource.config)
+    environment = Environment(
+        resource.driver, session, Cancellation(access.span), blocksize, service.scratch, resource.config
+    )
     work = Work(
         *(perform, environment, limits, access.id),
         output=output,
@@ -394,6 +398,7 @@ async def _job(
             owner=access.caller.name or None,
             database_user=resource.database_user,
             pending=pending,
+            span=access.span,
         )
 
     job = await asyncio.get_running_loop().run_in_executor(service.control, submit)

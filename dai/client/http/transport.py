@@ -28,6 +28,7 @@ from dai.client.http.body import Body, Plain
 from dai.client.http.problems import from_reply
 from dai.errors import BusyError, DaiError, RequestError, UnreachableError
 from dai.streams.cancellation import Cancellation
+from dai.streams.tracing import current
 
 if TYPE_CHECKING:
     from dai.client.http.signed_documents import DocumentSigner
@@ -211,10 +212,12 @@ class Transport:
 
         Raises the service's error for a status of 400 or more that is not ``accepted``; UnreachableError where nothing
         answers, or not in time. Interrupted (Ctrl-C) or cancelled, the connection is closed, so that the service stops
-        the work; ``cancellation`` counts until the body has been read or closed.
+        the work; ``cancellation`` counts until the body has been read or closed. The request belongs to its span, or to
+        the current span of a program that uses OpenTelemetry.
         """
         cancellation = cancellation or Cancellation()
-        sent = {**self._headers, **(headers or {})}
+        span = cancellation.span or current()
+        sent = {**self._headers, **(headers or {}), **(span.headers if span is not None else {})}
         attempt = 0
         while True:
             delay: float | None

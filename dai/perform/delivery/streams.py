@@ -75,7 +75,7 @@ class RemoteStream:
             self.done = True
             with suppress(DaiError):  # the first failure counts
                 self._config = replace(self._config, seconds=ABANDON_SECONDS, silence=ABANDON_SECONDS)
-                self._cancellation = Cancellation()
+                self._cancellation = Cancellation(self._cancellation.span)
                 producer = f"&producer={self._producer}" if self._direction == "input" else ""
                 self._once("DELETE", f"{self._path}?direction={self._direction}{producer}", b"", {})
             self._disconnect()
@@ -156,7 +156,13 @@ class RemoteStream:
         self, method: str, path: str, body: bytes | memoryview, headers: dict[str, str]
     ) -> tuple[int, Any, bytes]:
         call = self._connected()
-        headers = {"Accept-Encoding": "identity", **authorization(self._session, self._config), **headers}
+        span = self._cancellation.span
+        headers = {
+            "Accept-Encoding": "identity",
+            **authorization(self._session, self._config),
+            **(span.headers if span is not None else {}),
+            **headers,
+        }
         with call.translated():
             call.connection.request(method, path, body or None, headers)
             response = call.connection.getresponse()

@@ -1,0 +1,317 @@
+"""Traces of a service: which spans, of whom, and what must not be in them."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import use_span
+
+import dai
+from dai.api.monitoring import otlp
+from dai.api.server.serve import Background, background
+from dai.config import origins, parse
+from dai.errors import ConfigurationError
+from dai.streams.tracing import arrived
+from tests.api.conftest import DOCUMENT, XML, configured, statement
+from tests.processes import ServiceProcess, until
+from tests.servers.collector import Collector
+
+pytestmark = pytest.mark.server
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+GIVEN = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=some,other@x=1"}
+QUERY = {"sql": "select 'a secret value' as a, i from numbers where i = 7"}
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as running:
+        yield running
+
+
+def traced(directory: Path, book: str, collector: Collector, **sections: Any) -> Any:
+    telemetry = {"endpoint": collector.url, "service_name": "lab", **sections.pop("telemetry", {})}
+    return background(configured(directory, {"book": {"url": book}}, telemetry=telemetry, **sections))
+
+
+def client_of(service: Background, **headers: str) -> httpx.Client:
+    return httpx.Client(base_url=service.url, timeout=60, headers=headers)
+
+
+def test_a_query_goes_on_with_the_trace_of_its_caller(tmp_path: Path, book: str, collector: Collector) -> None:
+    with traced(tmp_path, book, collector) as service, client_of(service, **GIVEN) as client:
+        answer = client.post("/resources/book/query?blocksize=5", json=QUERY)
+        assert answer.status_code == 200
+        assert "traceparent" not in answer.headers
+        client.get("/health/live")
+    (request,), (query,) = collector.named("POST /resources/{resource}/query"), collector.named("SELECT")
+    assert len(collector.spans) == 2
+    assert (request.service, request.trace, request.parent) == ("lab", TRACE, PARENT)
+    assert (query.trace, query.parent) == (TRACE, request.id)
+    assert request.attributes == {
+        "http.request.method": "POST",
+        "http.response.status_code": 200,
+        "http.route": "/resources/{resource}/query",
+        "url.path": "/resources/book/query",
+        "url.scheme": "http",
+    }
+    assert query.attributes == {
+        "db.system.name": "sqlite",
+        "db.operation.name": "SELECT",
+        "db.response.returned_rows": 1,
+    }
+    assert not request.failed
+    assert not query.failed
+
+
+def test_activities_stand_between_the_request_and_their_statements(
+    tmp_path: Path, book: str, collector: Collector
+) -> None:
+    bag = (
+        '<sqlBag name="bag"><statement returns="rows"><expression>select 1 as one</expression></statement>'
+        '<resultStream name="results"/></sqlBag>'
+    )
+    with traced(tmp_path, book, collector) as service, client_of(service) as client:
+        good = DOCUMENT.format(statement("select i from numbers where i &lt; 3".replace("&lt;", "<")) + bag)
+        assert client.post("/resources/book/perform", content=good, headers=XML).status_code == 200
+        bad = DOCUMENT.format(statement("select nothing from numbers", "bad"))
+        assert client.post("/resources/book/perform", content=bad, headers=XML).status_code == 400
+    request = "lab: POST /resources/{resource}/perform"
+    above = {(tuple(collector.above(each)), each.failed) for each in collector.named("SELECT")}
+    assert above == {
+        (("lab: sqlQueryStatement", request), False),
+        (("lab: sqlBag", request), False),
+        (("lab: sqlQueryStatement", request), True),
+    }
+    rows = {
+        each.attributes["dai.activity"]: each.attributes["dai.rows"] for each in collector.named("sqlQueryStatement")
+    }
+    assert rows == {"q": 3, "bad": 0}
+    (failed,) = [each for each in collector.named("sqlQueryStatement") if each.failed]
+    assert failed.attributes["error.type"] == "sql-error"
+    # what the caller did wrong is no failure of the service
+    assert not any(each.failed for each in collector.named("POST /resources/{resource}/perform"))
+
+
+@pytest.mark.parametrize("statements", [False, True])
+def test_sql_only_where_it_is_configured(tmp_path: Path, book: str, collector: Collector, statements: bool) -> None:
+    with (
+        traced(tmp_path, book, collector, telemetry={"statements": statements}) as service,
+        client_of(service) as client,
+    ):
+        client.post("/resources/book/query?session=not-there&secret=value", json=QUERY)
+        client.post("/resources/book/query", json=QUERY)
+        client.post(
+            "/resources/book/query", json={"sql": "select i from numbers where s = ?", "parameters": ["planted"]}
+        )
+        client.post("/resources/book/query", json={"sql": "secret value"})
+    sent = b"".join(collector.raw)
+    assert (b"secret value" in sent) is statements
+    assert b"planted" not in sent
+    assert b"not-there" not in sent
+
+
+def test_no_secret_is_sent(tmp_path: Path, book: str, collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
+    """The header of the collector is sent to it, and is in nothing else; nor is a token of a caller."""
+    caplog.set_level("DEBUG")
+    environment = {"COLLECTOR": "Bearer planted-header"}
+    document = {
+        "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": str(tmp_path / "results")},
+        "resources": {"book": {"url": book}},
+        "telemetry": {"endpoint": collector.url, "headers": {"authorization": "env:COLLECTOR"}},
+        "audit": {"file": "audit.jsonl", "opentelemetry": True},
+    }
+    with origins() as known:
+        config = parse(document, tmp_path, environment)
+    assert known["telemetry.headers.authorization"] == "the environment variable COLLECTOR"
+    headers = {"authorization": "Bearer planted-token", "cookie": "planted-cookie"}
+    with background(config) as service, client_of(service, **headers) as client:
+        client.post("/resources/book/query", json=QUERY)
+        metrics = client.get("/metrics").text
+    assert {each["authorization"] for each in collector.headers} == {"Bearer planted-header"}
+    audit = (tmp_path / "audit.jsonl").read_bytes()
+    assert collector.spans
+    assert collector.logs
+    for said in (*collector.raw, audit, metrics.encode(), caplog.text.encode(), repr(config).encode()):
+        assert b"planted" not in said
+
+
+def test_the_audit_as_log_records(
+    tmp_path: Path, book: str, collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dai.access")
+    audit = {"file": "audit.jsonl", "opentelemetry": True}
+    with traced(tmp_path, book, collector, audit=audit) as service, client_of(service, **GIVEN) as client:
+        client.post("/resources/book/query", json=QUERY)
+    (line,) = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
+    (record,) = collector.logs
+    assert line["trace_id"] == TRACE
+    assert record == {name: value for name, value in line.items() if name != "time"}
+    (access,) = [each for each in caplog.records if each.name == "dai.access" and each.message == "request"]
+    assert vars(access)["trace_id"] == TRACE
+
+
+def test_a_job_has_a_trace_with_a_link_to_its_request(tmp_path: Path, book: str, collector: Collector) -> None:
+    with traced(tmp_path, book, collector, audit={"file": "audit.jsonl"}) as service, client_of(service) as client:
+        for phase in ("RUN", "PENDING"):
+            job = client.post(f"/resources/book/query?phase={phase}", json=QUERY).headers["location"]
+            if phase == "PENDING":
+                client.post(f"{job}/phase", data={"PHASE": "RUN"})
+            until(lambda job=job: client.get(job).json()["phase"] == "COMPLETED")
+    made = {each.id: each.trace for each in collector.named("POST /resources/{resource}/query")}
+    jobs = collector.named("job")
+    assert {link for each in jobs for link in each.links} == set(made)
+    assert all(not each.parent and each.trace not in made.values() for each in jobs)
+    assert sorted(each.parent for each in collector.named("SELECT")) == sorted(each.id for each in jobs)
+    records = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
+    assert {each["trace_id"] for each in records if each["event"] == "job"} == {each.trace for each in jobs}
+
+
+def test_nothing_of_what_is_not_sampled(tmp_path: Path, book: str, collector: Collector) -> None:
+    with traced(tmp_path, book, collector, telemetry={"sample": 0.0}) as service, client_of(service) as client:
+        assert client.post("/resources/book/query", json=QUERY).status_code == 200
+        assert not collector.spans
+        # whoever calls has decided already
+        client.post("/resources/book/query", json=QUERY, headers=GIVEN)
+        client.post("/resources/book/query", json=QUERY, headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
+    assert {each.trace for each in collector.spans} == {TRACE}
+    assert len(collector.spans) == 2
+
+
+def dropped(client: httpx.Client) -> float:
+    lines = client.get("/metrics").text.splitlines()
+    return sum(float(each.rpartition(" ")[2]) for each in lines if each.startswith("dai_telemetry_dropped_total"))
+
+
+@pytest.mark.parametrize("answer", [400, None], ids=["refuses", "is away"])
+def test_a_collector_that_takes_nothing(
+    tmp_path: Path, book: str, answer: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")
+    with Collector(answer or 200) as collector:
+        gone = {} if answer is not None else {"endpoint": "http://127.0.0.1:9"}
+        with traced(tmp_path, book, collector, telemetry=gone) as service, client_of(service) as client:
+            assert client.post("/resources/book/query", json=QUERY).status_code == 200
+            until(lambda: dropped(client) >= 2)
+
+
+def test_a_slow_collector_holds_no_request_and_no_stop(
+    tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue is full after three spans; all requests are answered meanwhile."""
+    monkeypatch.setattr(otlp, "WAITING", 3)
+    monkeypatch.setattr(otlp, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    held = threading.Event()
+    with Collector(held=held) as collector:
+        with traced(tmp_path, book, collector) as service, client_of(service) as client:
+            for _ in range(10):
+                assert client.post("/resources/book/query", json=QUERY).status_code == 200
+            assert dropped(client) > 0
+        assert not collector.spans
+        held.set()
+
+
+def test_each_worker_sends_its_spans(tmp_path: Path, book: str, collector: Collector) -> None:
+    more = f'[telemetry]\nendpoint = "{collector.url}"\n'
+    service = ServiceProcess(tmp_path, {"book": book}, workers=2, more=more)
+    service.start()
+    try:
+        for _ in range(6):  # a connection each
+            assert httpx.post(f"{service.url}/resources/book/query", json=QUERY, headers=GIVEN).status_code == 200
+    finally:
+        service.stop()
+    until(lambda: len(collector.named("SELECT")) == 6)
+    assert {each.trace for each in collector.named("SELECT")} == {TRACE}
+    assert {each.service for each in collector.spans} == {"dai"}
+
+
+def test_a_client_goes_on_with_the_span_of_its_program(tmp_path: Path, book: str, collector: Collector) -> None:
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("a program")
+    with (
+        traced(tmp_path, book, collector) as service,
+        closing(dai.connect(f"{service.url}/resources/book")) as resource,
+    ):
+        with tracer.start_as_current_span("its work") as span:
+            resource.query("select 1 as one").table()
+        resource.query("select 2 as two").table()
+        with use_span(trace.INVALID_SPAN):
+            resource.query("select 3 as three").table()
+    requests = collector.named("POST /resources/{resource}/query")
+    assert len(collector.named("GET /resources/{resource}")) == 1  # connecting
+    context = span.get_span_context()
+    assert [each.trace == f"{context.trace_id:032x}" for each in requests] == [True, False, False]
+    assert [each.parent for each in requests] == [f"{context.span_id:016x}", "", ""]
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        "",
+        "nonsense",
+        f"00-{TRACE}-{PARENT}",
+        f"00-{TRACE}-{PARENT}-01-more",
+        f"ff-{TRACE}-{PARENT}-01",
+        f"00-{'0' * 32}-{PARENT}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE.upper()}-{PARENT}-01",
+        f"00-{TRACE}-{PARENT}-01\r\nx: y",
+        f"00-{TRACE}-{PARENT}-0x",
+        f"00-{TRACE}-{PARENT}-01" * 1000,
+    ],
+)
+def test_a_bad_parent_is_ignored(parent: str) -> None:
+    assert arrived([(b"traceparent", parent.encode())]) is None
+
+
+def test_what_arrives() -> None:
+    parent = GIVEN["traceparent"].encode()
+    span = arrived([(b"tracestate", b"vendor=some"), (b"traceparent", parent), (b"tracestate", b" other@x=1 ")])
+    assert span is not None
+    assert (span.trace_id, span.headers) == (TRACE, GIVEN)
+    assert arrived([(b"traceparent", parent), (b"traceparent", parent)]) is None
+    assert arrived([]) is None
+    later = arrived([(b"traceparent", b"01" + parent[2:] + b"-more")])
+    assert later is not None
+    assert later.headers == {"traceparent": GIVEN["traceparent"]}
+
+
+@pytest.mark.parametrize(
+    "state", ["no member", "a=b\x01", "a=\xe9", f"a={'b' * 600}", "A=b", ",".join(f"a{n}=1" for n in range(33))]
+)
+def test_a_bad_state_is_dropped(state: str) -> None:
+    span = arrived([(b"traceparent", GIVEN["traceparent"].encode()), (b"tracestate", state.encode("latin-1"))])
+    assert span is not None
+    assert "tracestate" not in span.headers
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"endpoint": "collector:4318"}, "no address"),
+        ({"endpoint": "http://user:password@collector:4318"}, "no address"),
+        ({"sample": 2.0}, "at most 1"),
+        ({"sampel": 1.0}, "no key 'sampel'"),
+        ({"headers": {"a b": "c"}}, "no header"),
+        ({"headers": {"a": "b\nc: d"}}, "no header"),
+        ({"headers": "a=b"}, "section of texts"),
+        ({"headers": {"a": "env:NOT_THERE"}}, "NOT_THERE"),
+    ],
+)
+def test_what_the_configuration_refuses(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as refused:
+        parse({"telemetry": section}, environment={})
+    assert "password@" not in str(refused.value)
+
+
+def test_the_audit_needs_somewhere_to_go() -> None:
+    with pytest.raises(ConfigurationError, match="needs a section"):
+        parse({"audit": {"opentelemetry": True}}, environment={})
