@@ -241,10 +241,10 @@ def test_a_client_goes_on_with_the_span_of_its_program(tmp_path: Path, book: str
         closing(dai.connect(f"{service.url}/resources/book")) as resource,
     ):
         with tracer.start_as_current_span("its work") as span:
-            resource.query("select 1 as one").table()
-        resource.query("select 2 as two").table()
+            resource.query("select 1 as one").stream().table()
+        resource.query("select 2 as two").stream().table()
         with use_span(trace.INVALID_SPAN):
-            resource.query("select 3 as three").table()
+            resource.query("select 3 as three").stream().table()
     requests = collector.named("POST /resources/{resource}/query")
     assert len(collector.named("GET /resources/{resource}")) == 1  # connecting
     context = span.get_span_context()

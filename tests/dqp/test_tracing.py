@@ -74,7 +74,7 @@ def test_one_trace_from_the_client_to_the_statements(tmp_path: Path, databases: 
                 closing(dai.connect(f"{federation.url}/resources/all")) as resource,
                 tracer.start_as_current_span("its work") as span,
             ):
-                assert resource.query(SQL).table().to_pylist() == [{"n": 100, "s": 9900}]
+                assert resource.query(SQL).stream().table().to_pylist() == [{"n": 100, "s": 9900}]
         trace, client = f"{span.get_span_context().trace_id:032x}", f"{span.get_span_context().span_id:016x}"
         of_trace = [each for each in collector.spans if each.trace == trace]
         query, perform = "POST /resources/{resource}/query", "POST /resources/{resource}/perform"
