@@ -6,15 +6,19 @@ They name their parents: nothing is attached to threads, since a stream is pulle
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, TraceFlags, Tracer, TraceState
 
 from dai.errors import ClosedError, DaiError
-from dai.streams.stream import Stream
 from dai.streams.tracing import NONE, Attributes, Kind, Span
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dai.streams.stream import Stream
 
 _NOWHERE = Context()
 _KINDS = {"internal": SpanKind.INTERNAL, "server": SpanKind.SERVER, "client": SpanKind.CLIENT}
@@ -63,6 +67,8 @@ class RecordedSpan(Span):
         self._span.end()
 
     def over(self, stream: Stream) -> Stream:
+        from dai.streams.stream import Stream  # a program that only asks imports no pyarrow
+
         def batches() -> Iterator[pa.RecordBatch]:
             rows = 0
             failure: BaseException | None = None

@@ -9,12 +9,12 @@ those that are recorded.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from dai.streams.stream import Stream
+if TYPE_CHECKING:
+    from dai.streams.stream import Stream
 
 Kind = Literal["internal", "server", "client"]
 Value = str | bool | int | float
@@ -111,12 +111,3 @@ def _state(values: list[bytes]) -> str | None:
     state = ",".join(members)
     proper = len(members) <= _MEMBERS and len(state) <= _STATE and all(map(_MEMBER.fullmatch, members))
     return state if proper else None
-
-
-def current() -> Span | None:
-    """The span in which a program that uses OpenTelemetry calls; nothing is imported to find out."""
-    if "opentelemetry.trace" not in sys.modules:
-        return None
-    from dai.streams.recorded import of_caller
-
-    return of_caller()

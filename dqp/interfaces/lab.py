@@ -25,10 +25,10 @@ import dai
 from dai.client.progress import Asked, Meter
 from dai.client.results.frames import to_pandas, to_polars
 from dai.client.results.result import SHOWN_ROWS, drawn
+from dai.client.tracing import current
 from dai.errors import ClosedError, ConfigurationError, DaiError, ParameterError, StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dai.streams.tracing import current
 from dqp.algebra.operators import Remote
 from dqp.binding.parameters import read
 from dqp.coordinator import Begun, Coordinator

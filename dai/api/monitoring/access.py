@@ -48,8 +48,8 @@ class Access:
     name; ``sent``: bytes of the answer; ``quiet`` ones are logged below the level info; one that was ``moved`` another
     worker answers and counts. For the audit: the digest of the ``document`` or statement, the ``database_user`` that
     runs it, and the ``job`` that it became. For another worker that asks again who asks: what to call before
-    (``forget``), and the body as it was ``received``, where what is read is a part of it. ``span``: that of the request,
-    where it is traced."""
+    (``forget``), and the body as it was ``received``, where what is read is a part of it. ``span``: where it is
+    traced."""
 
     id: str
     caller: Caller = ANONYMOUS

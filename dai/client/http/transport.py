@@ -26,9 +26,9 @@ from urllib.parse import SplitResult, quote, urlsplit
 import dai
 from dai.client.http.body import Body, Plain
 from dai.client.http.problems import from_reply
+from dai.client.tracing import current
 from dai.errors import BusyError, DaiError, RequestError, UnreachableError
 from dai.streams.cancellation import Cancellation
-from dai.streams.tracing import current
 
 if TYPE_CHECKING:
     from dai.client.http.signed_documents import DocumentSigner
