@@ -47,6 +47,7 @@ from dqp.planning.distribution.placement import Placement
 from dqp.planning.learning import LEAST_SECONDS, learn
 from dqp.planning.rules import optimise
 from dqp.runtimes import Runtime, runtime_of
+from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
 
 _WORD = re.compile(r"\w+")
@@ -129,6 +130,16 @@ class Coordinator:
         """The same federation with these uploads instead of its own. Closing this coordinator closes it, too."""
         coordinator = copy(self)
         coordinator.catalog = self.catalog.over(uploads)
+        coordinator._plans, coordinator._version, coordinator._lock = OrderedDict(), 0, threading.Lock()
+        return coordinator
+
+    def of(self, bearer: str | None, resolve: Callable[[str], Driver]) -> Coordinator:
+        """The same federation as it asks for a caller: with a catalog, statistics, plans and learned figures of its
+        own, and the same DuckDB."""
+        coordinator = copy(self)
+        coordinator.catalog = Catalog(self.settings, resolve=resolve, bearer=bearer)
+        assert isinstance(self.runtime, Local)
+        coordinator.runtime = self.runtime.over(coordinator.catalog)
         coordinator._plans, coordinator._version, coordinator._lock = OrderedDict(), 0, threading.Lock()
         return coordinator
 

@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ _RESERVED = frozenset({"main", "temp", "system", "memory", "pg_catalog", "inform
 
 PUSHDOWN = ("cost", "all", "none")
 """What sources compute: what takes less time there, all that they can, or filters and columns only."""
+CALLERS = ("own", "forward")
 LOOPBACK = tuple(f"{scheme}://{host}" for scheme in ("http", "https") for host in ("127.0.0.1", "localhost", "[::1]"))
 
 
@@ -57,7 +58,8 @@ class SourceSettings:
     """Tables are ``alias.table``. One of ``url`` (a resource of a data service), ``resource`` (of this service) and
     ``database`` (an SQLAlchemy URL, in this process; it may hold a password and is never printed). ``replicas``: URLs
     of resources that have the same tables. ``token``: what the services at ``url`` and ``replicas`` know this
-    federation by. ``ca``, ``certificate`` and ``key`` in the place of those of the federation's ``tls``."""
+    federation by. ``ca``, ``certificate`` and ``key`` in the place of those of the federation's ``tls``. ``forward``:
+    they are sent the caller's token in the place of one of the federation."""
 
     alias: str
     url: str | None = None
@@ -68,11 +70,12 @@ class SourceSettings:
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+    forward: bool = False
 
     @property
     def private(self) -> bool:
         """Whether only the process of the federation can ask it."""
-        return self.token is not None or self.certificate is not None
+        return self.token is not None or self.certificate is not None or self.forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +89,12 @@ class FederationSettings:
     service's federation, of all sessions together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other
     tables with the same rows. ``functions``: operation calls by name, as they are configured; relative paths in them
     count from ``base``. ``token``: what the evaluators know this federation by; ``flight_host`` and ``flight_port``:
-    where evaluators read what only this process can read; ``tls``: how it speaks with evaluators and sources."""
+    where evaluators read what only this process can read; ``tls``: how it speaks with evaluators and sources.
+    ``callers``: whether sources are asked by the right of the federation (``own``) or of the caller (``forward``)."""
 
     name: str = "federation"
     evaluators: tuple[str, ...] = ("local",)
+    callers: str = "own"
     token: str | None = field(default=None, repr=False)
     flight_host: str = "127.0.0.1"
     flight_port: int = field(default=0, metadata={"most": 65_535})
@@ -122,6 +127,7 @@ class _Source:
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+    forward: bool = False
     replicas: tuple[str, ...] = ()
 
 
@@ -193,6 +199,7 @@ def parse(
     if not settings.evaluators or not all(isinstance(each, str) for each in settings.evaluators):
         raise ConfigurationError(f"{dot}evaluators must be a list of texts, at least one.", hint='["local"]')
     sources = _sources(document.get("sources", ()), f"{dot}sources", base, environment, served is not None)
+    _check_callers(settings, sources, dot, served is not None)
     token = settings.token
     aliases = {each.alias.casefold() for each in sources}
     return dataclasses.replace(
@@ -203,6 +210,35 @@ def parse(
         replicas=_replicas(document.get("replicas", {}), f"{dot}replicas", aliases),
         functions=_mapping(document.get("functions", {}), f"{dot}functions", Mapping, "a section"),
     )
+
+
+def _check_callers(settings: FederationSettings, sources: Sequence[SourceSettings], dot: str, served: bool) -> None:
+    """ConfigurationError where callers could not be passed on, or their tokens would travel in the clear."""
+    forwards = settings.callers == "forward"
+    if settings.callers not in CALLERS:
+        raise ConfigurationError(
+            f"{dot}callers must be one of {', '.join(CALLERS)}, not {settings.callers!r}.",
+            hint=nearest(settings.callers, list(CALLERS)),
+        )
+    if forwards and not served:
+        raise ConfigurationError(f"{dot}callers: only a federation of a service has callers to pass on.")
+    if forwards and settings.evaluators != ("local",):
+        raise ConfigurationError(
+            f"{dot}evaluators: callers are passed on by this process alone.", hint='Set evaluators = ["local"].'
+        )
+    for each in sources:
+        place = f"{dot}sources: {each.alias}"
+        if each.forward and not forwards:
+            raise ConfigurationError(f'{place}.forward needs callers = "forward" of the federation.')
+        if each.forward and (each.url is None or each.token is not None):
+            raise ConfigurationError(f"{place}.forward is for services, in the place of a token.")
+        for address in (each.url, *each.replicas) if each.forward else ():
+            parts = urlsplit(str(address))
+            if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
+                raise ConfigurationError(
+                    f"{place}.forward: tokens of callers would travel to {parts.hostname!r} without encryption.",
+                    hint="Use an address with https://.",
+                )
 
 
 def _tls(document: Any, where: str, base: Path, served: TlsSettings | None) -> TlsSettings:
@@ -294,6 +330,7 @@ def _source(section: _Source, place: str, base: Path, environment: Mapping[str, 
         ca=section.ca,
         certificate=section.certificate,
         key=section.key,
+        forward=section.forward,
     )
 
 

@@ -6,9 +6,11 @@ import dataclasses
 import hashlib
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -29,11 +31,15 @@ from dai.security.roles import DatabaseUser, RoleMap
 
 IDLE_SECONDS = 60.0
 """After which an unused connection of a database user of a role map is closed."""
+MOST_CALLERS = 64
+CALLER_SECONDS = 3600.0
+"""Of callers of a federation that passes them on: how many are kept in memory, and how long after their last use."""
 SCHEMA_SECONDS = 30.0
 """Seconds that a reflected schema counts as current."""
 VIRTUAL = Table("virtual resource", "dai.virtual", {})
 """Drivers of resources that other packages serve. ``federations``: a function of a federation's configuration, and of a
-function that returns the driver of a resource by name; it returns a driver."""
+function that returns the driver of a resource by name; it returns a driver. Where that ``passes_callers_on``, its
+``of`` returns the driver for a caller, from the bearer token and such a function of what the caller may read."""
 ROLES = Table("role", "dai.roles", {})
 """Roles that other packages give to a service, by name: a function of the role's configuration that returns the driver
 of the resource of that name."""
@@ -50,7 +56,8 @@ class Schema:
 
 class Resource:
     """One resource, as one database user sees it. Its driver connects when it is first used. ``config``: as it holds
-    for this resource. ``users``: where a role map says who the database users are."""
+    for this resource. ``users``: where a role map says who the database users are. ``callers``: of a federation that
+    passes them on."""
 
     def __init__(
         self,
@@ -61,21 +68,26 @@ class Resource:
         database_user: str | None = None,
         users: Users | None = None,
         *,
+        callers: Callers | None = None,
         policy: Policy | None = None,
         config: Config = Config(),
     ) -> None:
         self.name, self.driver, self.kind, self.description = name, driver, kind, description
         self.database_user, self.policy, self.config = database_user, policy or Policy(name), config
-        self.users = users
+        self.users, self.callers = users, callers
         self._lock = threading.Lock()
         self._schemas: dict[str, Schema] = {}
 
     def of(self, caller: Caller) -> Resource:
         """As the caller's database user sees it. DeniedError where the role map has none."""
+        if self.callers is not None:
+            return self.callers.of(caller, self)
         return self if self.users is None else self.users.seen_by(self.users.map.user_of(caller), self)
 
     def by(self, database_user: str | None) -> Resource:
         """As the database user of a job sees it. DeniedError where the role map has it no more."""
+        if self.callers is not None:
+            return self.callers.by(database_user)
         return self if self.users is None else self.users.seen_by(self.users.map.named(database_user), self)
 
     def by_each_user(self) -> Iterator[Resource]:
@@ -84,8 +96,9 @@ class Resource:
             yield self.by(name)
 
     def close(self) -> None:
-        if self.users is not None:
-            self.users.close()
+        for each in (self.users, self.callers):
+            if each is not None:
+                each.close()
         for driver in (self.driver, *self.driver.replicas):
             driver.close()
 
@@ -174,6 +187,54 @@ class Users:
             each.close()
 
 
+class Callers:
+    """The callers of a federation that passes them on to its sources. Each has, for each of its credentials, a
+    federation of its own, ``federation_of``: so nothing that a source said to one is seen by another. They are kept in
+    memory while they are used. What stands for the database user is a digest of the credentials."""
+
+    def __init__(self, federation_of: Callable[[Caller], Driver]) -> None:
+        self._federation_of = federation_of
+        self._lock = threading.Lock()
+        self._resources: OrderedDict[str, tuple[Resource, float]] = OrderedDict()
+
+    def of(self, caller: Caller, resource: Resource) -> Resource:
+        who = (caller.name, caller.method, sorted(caller.resources), sorted(caller.groups), caller.bearer)
+        key = "caller " + hashlib.sha256(repr(who).encode()).hexdigest()[:32]
+        with self._lock:
+            known = self._resources.pop(key, (None, 0.0))[0]
+            if known is None:
+                driver, described = self._federation_of(caller), (resource.kind, resource.description, key)
+                driver.published = resource.driver.published
+                known = Resource(resource.name, driver, *described, policy=resource.policy, config=resource.config)
+            self._resources[key] = known, time.monotonic()
+            while len(self._resources) > MOST_CALLERS:
+                self._resources.popitem(last=False)  # queries that run hold it, and nobody else then
+            return known
+
+    def by(self, key: str | None) -> Resource:
+        """DeniedError where the credentials are not in memory any more."""
+        with self._lock:
+            if (known := self._resources.get(key or "")) is None:
+                raise DeniedError(
+                    "The credentials with which this job was sent are not kept any more.",
+                    hint="Send it again: a federation that passes callers on keeps them in memory only.",
+                )
+            return known[0]
+
+    def tidy(self) -> None:
+        since = time.monotonic() - CALLER_SECONDS
+        with self._lock:
+            for key in [key for key, (_, used) in self._resources.items() if used < since]:
+                del self._resources[key]
+
+    def close(self) -> None:
+        with self._lock:
+            gone = [resource for resource, _ in self._resources.values()]
+            self._resources.clear()
+        for each in gone:
+            each.close()
+
+
 class Resources(Mapping[str, Resource]):
     """All resources of the service. Raises ConfigurationError for a resource that it cannot serve."""
 
@@ -198,14 +259,33 @@ class Resources(Mapping[str, Resource]):
                 self._add(config, each.policy, name, driver, each.kind, each.description, user, users)
             for name, federation in config.federations.items():
                 driver = VIRTUAL["federations"](federation, lambda wanted: self.named(wanted).driver)
-                self._add(config, federation.policy, name, driver, "federation")
+                callers = Callers(partial(self._passed_on, driver)) if driver.passes_callers_on else None
+                self._add(config, federation.policy, name, driver, "federation", callers=callers)
             for name, role in config.roles.items():
                 self._add(config, role.policy, name, ROLES[name](role), name)
         except BaseException:
             self.close()
             raise
 
-    def _add(self, config: Config, policy: PolicyConfig | None, name: str, *described: Any) -> None:
+    def _passed_on(self, federation: Any, caller: Caller) -> Driver:
+        """The federation as it asks for the caller."""
+
+        def seen(wanted: str) -> Driver:
+            resource = self.named(wanted)
+            resource.policy.check("read", caller, "read")
+            return resource.of(caller).driver
+
+        driver: Driver = federation.of(caller.bearer, seen)
+        return driver
+
+    def _add(
+        self,
+        config: Config,
+        policy: PolicyConfig | None,
+        name: str,
+        *described: Any,
+        callers: Callers | None = None,
+    ) -> None:
         for each in policy.activities if policy is not None else ():
             if each not in ACTIVITIES:
                 raise ConfigurationError(
@@ -214,6 +294,7 @@ class Resources(Mapping[str, Resource]):
         self._all[name] = Resource(
             name,
             *described,
+            callers=callers,
             policy=policy_for(name, policy, identified=bool(config.identity.methods)),
             config=narrowed(config, policy),
         )
@@ -228,8 +309,9 @@ class Resources(Mapping[str, Resource]):
     def tidy(self) -> None:
         """To be called regularly."""
         for resource in self._all.values():
-            if resource.users is not None:
-                resource.users.tidy()
+            for each in (resource.users, resource.callers):
+                if each is not None:
+                    each.tidy()
 
     def __getitem__(self, name: str) -> Resource:
         return self._all[name]

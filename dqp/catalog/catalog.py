@@ -44,16 +44,18 @@ _Seen = Mapping[str, Reflected | None]
 
 
 class Catalog:
-    """Thread-safe. ``resolve`` gives the driver of a resource of this service."""
+    """Thread-safe. ``resolve`` gives the driver of a resource of this service, ``bearer`` is the token of the caller
+    whom the federation passes on."""
 
     def __init__(
         self,
         settings: FederationSettings,
         *,
         resolve: Callable[[str], Driver] | None = None,
+        bearer: str | None = None,
         sources: Sequence[Source] | None = None,
     ) -> None:
-        all_sources = sources_of(settings, resolve) if sources is None else sources
+        all_sources = sources_of(settings, resolve, bearer) if sources is None else sources
         self.settings = settings
         self.sources: Mapping[str, Source] = {each.alias: each for each in all_sources}
         self.views: Mapping[str, str] = dict(settings.views)

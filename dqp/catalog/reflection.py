@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from dai.drivers import Statistics, TableInfo
-from dai.errors import DaiError, DatabaseUnavailableError, DataError
+from dai.errors import DaiError, DatabaseUnavailableError, DataError, DeniedError
 from dqp.algebra.table import DEFAULT_SCHEMAS, named, with_federation_types
 from dqp.catalog.sampling import with_sample
 from dqp.catalog.sources import Source, fingerprint_of
@@ -401,8 +401,10 @@ class Reflection:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def unavailable(alias: str, error: DaiError) -> DatabaseUnavailableError:
-    """The error of a query that needs a source that is down. Raise it from ``error``."""
+def unavailable(alias: str, error: DaiError) -> DaiError:
+    """The error of a query that needs a source that is down, or refuses its caller. Raise it from ``error``."""
+    if isinstance(error, DeniedError) and error.extra.get("source") == alias:
+        return DeniedError(error.detail, hint=error.hint, source=alias)
     # The message must not tell the address of a service.
     is_public = isinstance(error, DatabaseUnavailableError) and error.detail and "://" not in error.detail
     why = error.detail if is_public else f"{error.title}."

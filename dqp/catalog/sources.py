@@ -9,8 +9,9 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -29,7 +30,14 @@ from dai.drivers import (
     TableInfo,
     driver_for,
 )
-from dai.errors import ConfigurationError, DatabaseUnavailableError, NotFoundError, UnreachableError
+from dai.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    DeniedError,
+    NotFoundError,
+    UnauthenticatedError,
+    UnreachableError,
+)
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dai.streams.tracing import streamed
@@ -108,8 +116,12 @@ class DriverSource(Source):
 
     def __init__(self, alias: str, driver: Driver, *, own: bool = True, replica_of: str | None = None) -> None:
         self.alias, self.address, self.replica_of = alias, f"local:{alias}", replica_of
-        self.driver, self._own = driver, own
+        self._driver, self._own = driver, own
         self._dialect: str | None = None
+
+    @property
+    def driver(self) -> Driver:
+        return self._driver
 
     @property
     def dialect(self) -> str:
@@ -146,11 +158,39 @@ class DriverSource(Source):
             self.driver.close()
 
 
+class CallersSource(DriverSource):
+    """A resource of this service, as a caller sees it: ``resolve`` says at each use whether the caller still may, and
+    what it is."""
+
+    def __init__(self, alias: str, resolve: Callable[[], Driver]) -> None:
+        self.alias, self.address, self.replica_of = alias, f"local:{alias}", None
+        self._resolve, self._own = resolve, False
+        self._dialect = None
+
+    @property
+    def driver(self) -> Driver:
+        with refusing(self.alias):
+            return self._resolve()
+
+
+@contextmanager
+def refusing(alias: str) -> Iterator[None]:
+    """What a source does not allow the caller is the caller's matter, and says which source that is."""
+    try:
+        yield
+    except (UnauthenticatedError, DeniedError) as error:
+        raise DeniedError(
+            f"The source {alias!r} refuses what you ask of it: {error.detail}",
+            hint="The federation asks this source with your credentials; ask who runs the source to grant it.",
+            source=alias,
+        ) from error
+
+
 class ServiceSource(Source):
     """A resource of a data service, over HTTP. Connects at its first use. ``liveness_timeout``: seconds without a
     sign of life, while a statement waits, until the service counts as lost. ``alone``: it has no replica;
     otherwise a statement that it does not accept is not sent again, but to another source (``dqp.execution.fetch``).
-    ``private``: only this process can ask it, no evaluator."""
+    ``private``: only this process can ask it, no evaluator. ``forwards``: it is asked with the token of a caller."""
 
     def __init__(
         self,
@@ -162,6 +202,7 @@ class ServiceSource(Source):
         liveness_timeout: float = PATIENCE,
         alone: bool = True,
         private: bool = False,
+        forwards: bool = False,
     ) -> None:
         base, name = parted(url)
         if name is None:
@@ -169,6 +210,7 @@ class ServiceSource(Source):
                 f"The source {alias!r}: {url!r} names no resource.", hint=f"It looks like {base}/resources/NAME."
             )
         self.alias, self.replica_of, self.private = alias, replica_of, private
+        self._refusing = partial(refusing, replica_of or alias) if forwards else nullcontext
         self._path = f"/resources/{quote(name, safe='')}"
         self.address = base + self._path
         options = replace(options or Options(read=STATEMENT_SECONDS), busy_only=not alone)
@@ -225,7 +267,7 @@ class ServiceSource(Source):
     def _get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str, bytes]:
         """Status, entity tag and content of the service's answer to a small request."""
         own = Cancellation()
-        with self._small.waiting(own):
+        with self._refusing(), self._small.waiting(own):
             reply = self._described.transport.send("GET", path, headers=headers, cancellation=own)
             with reply.body:
                 return reply.status, str(reply.headers.get("etag")), bytes(reply.body.read_all())
@@ -259,7 +301,7 @@ class ServiceSource(Source):
         own = Cancellation(cancellation.span)  # cancels this statement only
         with ExitStack() as stack:
             stack.enter_context(cancellation.on_cancel(lambda: own.cancel(cancellation.cause)))
-            with self._heartbeat.waiting(own):
+            with self._refusing(), self._heartbeat.waiting(own):
                 result = self.resource.query(sql, *parameters, blocksize=batch_rows, cancellation=own, tables=tables)
                 stack.callback(result.close)
                 # Otherwise bytes of another kind could pass for a table without rows.
@@ -283,7 +325,10 @@ class ServiceSource(Source):
         """Returns if the service lives. Raises UnreachableError if it does not answer, DatabaseUnavailableError if its
         database does not."""
         # An older service answers 404, because it cannot ask its database; that is a sign of life too.
-        with self._alive.transport.send("GET", f"{self._path}/alive", accepted=frozenset({404})).body:
+        with (
+            self._refusing(),
+            self._alive.transport.send("GET", f"{self._path}/alive", accepted=frozenset({404})).body,
+        ):
             pass
 
     def close(self) -> None:
@@ -327,12 +372,16 @@ class DescribedSource(Source):
         """Does nothing: there are no connections."""
 
 
-def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | None = None) -> list[Source]:
+def sources_of(
+    settings: FederationSettings, resolve: Callable[[str], Driver] | None = None, bearer: str | None = None
+) -> list[Source]:
     """The sources of a federation and their replicas, not connected yet. ``resolve`` gives the driver of a resource of
-    this service."""
+    this service, ``bearer`` is the token of the caller who is passed on."""
     sources: list[Source] = []
     for each in settings.sources:
         options = options_of(settings.tls, each)
+        if each.forward:
+            options = replace(options, token=bearer)
         if each.url is not None:
             sources.append(
                 ServiceSource(
@@ -341,6 +390,7 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
                     liveness_timeout=settings.liveness_timeout,
                     alone=not each.replicas,
                     private=each.private,
+                    forwards=each.forward,
                 )
             )
         elif each.database is not None:
@@ -350,6 +400,8 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
                 f"The source {each.alias!r} names the resource {each.resource!r}, but this process is not a service.",
                 hint="Give the resource's url.",
             )
+        elif settings.callers == "forward":
+            sources.append(CallersSource(each.alias, partial(resolve, str(each.resource))))
         else:
             sources.append(DriverSource(each.alias, _resolved(resolve, each), own=False))
         sources += [
@@ -360,6 +412,7 @@ def sources_of(settings: FederationSettings, resolve: Callable[[str], Driver] | 
                 liveness_timeout=settings.liveness_timeout,
                 alone=False,
                 private=each.private,
+                forwards=each.forward,
             )
             for number, url in enumerate(each.replicas, 1)
         ]
@@ -378,6 +431,7 @@ def options_of(tls: TlsSettings, source: SourceSettings | None = None) -> Option
 
 
 def _resolved(resolve: Callable[[str], Driver], source: SourceSettings) -> Driver:
+    """ConfigurationError where the service has no such resource."""
     try:
         return resolve(str(source.resource))
     except NotFoundError as error:

@@ -30,7 +30,14 @@ from dai.drivers.sql.ddl import like
 from dai.drivers.sql.query_tables import Tables, refused
 from dai.drivers.statements import traced
 from dai.drivers.virtual import Virtual
-from dai.errors import ConfigurationError, DatabaseUnavailableError, LimitError, ParameterError, RequestError
+from dai.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    DeniedError,
+    LimitError,
+    ParameterError,
+    RequestError,
+)
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.algebra import types
@@ -77,7 +84,23 @@ class Federation(Virtual):
         """Of all sessions."""
         self._loading: dict[object, int] = {}
         """Bytes of tables that are being loaded: of one of every load."""
-        self._coordinators: OrderedDict[Uploads, Coordinator] = OrderedDict()
+        self._coordinators: OrderedDict[tuple[Coordinator, Uploads], Coordinator] = OrderedDict()
+        self._home = self.coordinator
+        """Under which sessions keep their tables, whoever's coordinator this one is."""
+        self._is_base = self.passes_callers_on
+
+    @property
+    def passes_callers_on(self) -> bool:
+        return self.settings.callers == "forward"
+
+    def of(self, bearer: str | None, resolve: Callable[[str], Driver]) -> Federation:
+        """As it asks for a caller, who sent the token ``bearer``; ``resolve`` gives what the caller sees of a resource,
+        or DeniedError."""
+        federation = copy(self)
+        federation.coordinator = self._home.of(bearer, resolve)
+        federation.catalog = federation.coordinator.catalog
+        federation._is_base = False
+        return federation
 
     @classmethod
     def connect(cls, url: str, options: DriverOptions) -> Federation:
@@ -90,6 +113,8 @@ class Federation(Virtual):
     def product(self) -> str:
         """How many sources, and which of them did not answer when they were last asked."""
         count = len(self.settings.sources)
+        if self._is_base:
+            return f"dqp federation of {count} source{'' if count == 1 else 's'}, which are asked for each caller"
         away = [each.alias for each in self.settings.sources if each.alias in self.catalog.away]
         return f"dqp federation of {count} source{'' if count == 1 else 's'}" + (
             f", away: {', '.join(away)}" if away else ""
@@ -122,16 +147,22 @@ class Federation(Virtual):
         federation._session, federation._begun = session, begun
         return federation
 
+    def _check_asked_for_somebody(self) -> None:
+        if self._is_base:
+            raise DeniedError("This federation asks its sources by the right of its callers, and here is none.")
+
     def _over_uploads(self) -> Coordinator:
         """The coordinator of queries of the session, which sees the tables that were loaded into it."""
+        self._check_asked_for_somebody()
         if self._session is None:
             return self.coordinator
         with self._lock:
-            uploads = self._session.kept.get(self.coordinator)
+            uploads = self._session.kept.get(self._home)
             if uploads is None:
                 return self.coordinator
-            coordinator = self._coordinators.pop(uploads, None) or self.coordinator.over(uploads)
-            self._coordinators[uploads] = coordinator
+            key = self.coordinator, uploads
+            coordinator = self._coordinators.pop(key, None) or self.coordinator.over(uploads)
+            self._coordinators[key] = coordinator
             while len(self._coordinators) > _COORDINATORS:
                 self._coordinators.popitem(last=False)
         return coordinator
@@ -139,7 +170,8 @@ class Federation(Virtual):
     def _drop(self, uploads: Uploads) -> None:
         with self._lock:
             self._uploads.discard(uploads)
-            self._coordinators.pop(uploads, None)
+            for key in [each for each in self._coordinators if each[1] is uploads]:
+                del self._coordinators[key]
 
     def load(
         self,
@@ -171,7 +203,7 @@ class Federation(Virtual):
                     "?session=ID. Lab.upload does so.",
                 )
             self.catalog.check_name(table)
-            uploads = session.keep(self.coordinator, lambda: Uploads(self._drop))
+            uploads = session.keep(self._home, lambda: Uploads(self._drop))
             with self._lock:
                 self._uploads.add(uploads)
             batches: list[pa.RecordBatch] = []
@@ -207,6 +239,7 @@ class Federation(Virtual):
 
     def tables(self, pattern: str = "%") -> tuple[TableInfo, ...]:
         """The tables of all sources that answer, with the alias as their schema, and the views."""
+        self._check_asked_for_somebody()
         infos = [_described(each) for each in self.catalog.tables()]
         for name, shape in self.catalog.shapes_of_views().items():
             columns = tuple(ColumnInfo(each, type.lower(), str(types.arrow_type(type))) for each, type in shape)
@@ -215,6 +248,7 @@ class Federation(Virtual):
 
     def statistics(self, table: str) -> Statistics:
         """Of ``alias.table``, ``alias.schema.table`` or ``alias_table``."""
+        self._check_asked_for_somebody()
         alias, _, name = table.partition(".")
         schema, _, bare = name.rpartition(".")
         described = self.catalog.table(alias, bare, schema or None) if name else self.catalog.table(None, table)
@@ -234,8 +268,11 @@ class Federation(Virtual):
         )
 
     def check(self) -> float:
-        """Asks every source at once. DatabaseUnavailableError where none of them answers."""
+        """Asks every source at once. DatabaseUnavailableError where none of them answers. Nobody asks where callers are
+        passed on and there is none."""
         start = time.perf_counter()
+        if self._is_base:
+            return 0.0
         if self.settings.sources and not self.catalog.answering():
             away = ", ".join(self.catalog.away)
             raise DatabaseUnavailableError(f"None of the federation's sources answers: {away}.")

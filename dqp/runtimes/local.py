@@ -68,6 +68,10 @@ class Local(Runtime):
         memory = settings.memory_bytes if settings is not None else 0
         self._engine = engine or Engine(memory_bytes=memory, directory=directory)
 
+    def over(self, catalog: Catalog) -> Local:
+        """The same on the sources of another catalog; whoever closes this one closes the DuckDB of both."""
+        return Local(catalog, self._settings, operations=self._operations, engine=self._engine)
+
     def run(
         self,
         tree: Operator,

@@ -9,7 +9,7 @@ not block. Its ``hint`` says what a caller has to send.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 from dai.config import IdentityConfig
@@ -33,6 +33,8 @@ METHODS = Table(
     },
     extras=dict.fromkeys(("jwt", "signature", "certificate", "xml-signature"), "identity"),
 )
+_BEARERS = frozenset({"token", "jwt"})
+"""Methods whose credentials are a bearer token."""
 MOST_NAME = 200
 BEARER = "Send a token: Authorization: Bearer …. In Python: dai.connect(…, token=…). Commands: DAI_TOKEN."
 
@@ -40,13 +42,15 @@ BEARER = "Send a token: Authorization: Bearer …. In Python: dai.connect(…, t
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks, by which method; nobody in particular where ``name`` is empty. ``resources`` are those that may be
-    asked (none: all). An administrator sees what belongs to others. ``groups``: what policies may name in its place."""
+    asked (none: all). An administrator sees what belongs to others. ``groups``: what policies may name in its place.
+    ``bearer``: the token that the caller sent, for federations that pass it on."""
 
     name: str = ""
     method: str = "none"
     resources: frozenset[str] = frozenset()
     administrator: bool = False
     groups: frozenset[str] = frozenset()
+    bearer: str | None = field(default=None, repr=False, compare=False)
 
     def sees(self, owner: str | None, *resources: str) -> bool:
         """Whether what belongs to this owner is the caller's, or the caller an administrator, and comes from resources
@@ -147,7 +151,7 @@ class Identification:
         try:
             for method in self._methods:
                 if (caller := await method.caller(head)) is not None:
-                    return caller
+                    return replace(caller, bearer=_bearer(head)) if caller.method in _BEARERS else caller
             if self._methods and (b"authorization" in head or b"signature-input" in head):
                 raise UnauthenticatedError("These credentials are of no kind that this service takes.")
         except UnauthenticatedError:
@@ -159,3 +163,7 @@ class Identification:
                 "This service serves known callers only.", hint=" Or: ".join(filter(None, hints)) or None
             )
         return ANONYMOUS
+
+
+def _bearer(head: Head) -> str:
+    return head[b"authorization"].partition(b" ")[2].strip().decode("latin-1")
