@@ -161,7 +161,7 @@ def test_the_fragments_of_a_silent_coordinator_end(monkeypatch: pytest.MonkeyPat
     """It has stopped: its kernel still takes what it is sent."""
     rows_came = threading.Event()
 
-    def asked(address: str, timeout: float) -> dict[str, Any]:
+    def asked(address: str, timeout: float, tls: object) -> dict[str, Any]:
         assert rows_came.wait(60)
         return health(address, timeout=0.1)
 
@@ -238,7 +238,8 @@ def test_what_is_not_allowed_is_refused(evaluator: Evaluator) -> None:
         ("http://localhost/resources/pg", True),
         ("http://127.0.0.1.example.org/resources/pg", False),
         ("http://127.0.0.1:x@example.org/", False),
-        ("https://127.0.0.1/resources/pg", False),
+        ("https://127.0.0.1/resources/pg", True),
+        ("https://example.org/resources/pg", False),
         ("http://example.org/resources/pg", False),
     ],
 )
@@ -265,7 +266,7 @@ def test_a_prefix_with_port_and_path(address: str, allowed: bool) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ({"flight_host": "0.0.0.0"}, "loopback only"),
+        ({"flight_host": "0.0.0.0"}, "beyond loopback an evaluator needs TLS"),
         ({"memory_bytes": -1}, "0 or more"),
         ({"memory_bytes": 99_999_999}, "roles.evaluator.memory_bytes must be at least 100_000_000"),
         ({"memory": 1}, "has no key 'memory'"),
