@@ -61,7 +61,7 @@ def test_a_database_may_work_for_long_before_its_first_row(monkeypatch: pytest.M
 
     with in_process(catalog_of(Double("a", late), Double("b", rows))) as runtime, ThreadPoolExecutor(1) as pool:
 
-        def impatient(address: str, ticket: Ticket, *, cancellation: Cancellation) -> Stream:
+        def impatient(address: str, ticket: Ticket, *, cancellation: Cancellation, tls: object) -> Stream:
             (port,) = [each.evaluator.port for each in runtime.told if each.address == address]
             until(lambda: port._expected)
             return fetch(address, ticket, cancellation=cancellation, timeout=0.0)
@@ -95,7 +95,7 @@ def test_the_reason_of_a_failure_is_known_before_an_evaluator_is_let_go(monkeypa
     tree = Project(TREE, (("n", exp.cast(text, "INT")),))
     with in_process(catalog_of(Double("a", rows), Double("b", rows))) as runtime, execution() as running:
 
-        def late(address: str, ticket: Ticket, *, cancellation: Cancellation) -> Stream:
+        def late(address: str, ticket: Ticket, *, cancellation: Cancellation, tls: object) -> Stream:
             (port,) = [each.evaluator.port for each in runtime.told if each.address == address]
             until(lambda: port._withdrawn or cancellation.cancelled)
             try:
