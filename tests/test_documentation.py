@@ -94,7 +94,7 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
         pytest.param(_rows(SERVICE, "### `[audit]`"), _fields(AuditConfig), id="audit"),
         pytest.param(
             _rows(FEDERATIONS, "### Keys of a federation"),
-            _fields(FederationSettings, "name", "base"),
+            _fields(FederationSettings, "name", "base", "tls") | {"tls": None},
             id="federations",
         ),
         pytest.param(
@@ -104,7 +104,7 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
         ),
         pytest.param(
             _rows(FEDERATIONS, "### Keys of an evaluator"),
-            _fields(EvaluatorSettings),
+            _fields(EvaluatorSettings, "tls"),
             id="evaluators",
         ),
     ],

@@ -372,8 +372,6 @@ def test_python_and_federations_with_a_token(known: Known) -> None:
     assert token not in repr(Options(token=token))
     with dqp.connect({"sources": {"b": {"url": url, "token": token}}}) as lab:
         assert lab.sql("select max(i) as i from b.numbers").arrow()["i"].to_pylist() == [29_999]
-    with pytest.raises(ConfigurationError, match="this process alone"):
-        dqp.connect({"sources": {"b": {"url": url, "token": token}}, "evaluators": ["http://127.0.0.1:1/evaluator"]})
 
 
 def test_the_log_says_who_asked(known: Known, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ import httpx
 from tests.api.conftest import ENDLESS
 
 ROOT = Path(__file__).parents[2]
+WITHOUT_ITS_SOURCE = '[federations.all]\nsources = [{alias = "x", resource = "missing"}]\n'
 
 
 def served(directory: Path, text: str) -> subprocess.Popen[str]:
@@ -52,10 +53,10 @@ def test_it_starts_answers_and_stops_gracefully(tmp_path: Path, book: str) -> No
 
 
 def test_it_says_why_it_does_not_start(tmp_path: Path) -> None:
-    process = served(tmp_path, '[service]\nport = 0\n[resources.book]\nurl = "sqlite://"\nroles = "x"\n')
+    process = served(tmp_path, f"[service]\nport = 0\n{WITHOUT_ITS_SOURCE}")
     _, stderr = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "this version has no roles" in stderr
+    assert "There is no data resource 'missing'" in stderr
 
 
 def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_a_database_that_does_not_answer_is_said_at_the_start(tmp_path: Path) ->
 
 
 def test_nobody_listens_beyond_loopback_who_does_not_ask_for_identity(tmp_path: Path) -> None:
-    text = '[service]\nport = 0\nhost = "0.0.0.0"\n[resources.book]\nurl = "sqlite://"\nroles = "x"\n'
+    text = f'[service]\nport = 0\nhost = "0.0.0.0"\n{WITHOUT_ITS_SOURCE}'
     process = served(tmp_path, text)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode != 0
@@ -82,5 +83,5 @@ def test_nobody_listens_beyond_loopback_who_does_not_ask_for_identity(tmp_path: 
     for more in ('methods = ["token"]', "anonymous = true"):
         process = served(tmp_path, f"{text}[identity]\n{more}\n")
         _, stderr = process.communicate(timeout=60)
-        assert "this version has no roles" in stderr  # it went on to the resources
+        assert "There is no data resource 'missing'" in stderr  # it went on to the resources
         assert ("everybody who reaches" in stderr) == (more == "anonymous = true")

@@ -171,7 +171,7 @@ def test_what_is_cached_is_the_callers_own(world: World) -> None:
 
 
 def test_a_source_outside_of_the_list_gets_no_token(world: World) -> None:
-    Recorder.heads.clear()
+    """Whatever was asked of it, here and before."""
     assert world.ask("alice", "select * from other.t").status_code == 503
     assert Recorder.heads
     assert not any("uthorization" in head or "dai_" in head for head in Recorder.heads)

@@ -210,7 +210,7 @@ class _WorkerProtocol(_Protocol):
     def _leave(self, worker: int) -> None:
         if self._answering:
             self._closing, self.cycle.keep_alive = True, False
-        elif self._behind or self.transport.get_write_buffer_size():
+        elif self._behind or self._unsent:
             self._closing = True
             self.transport.close()
         else:
@@ -218,6 +218,11 @@ class _WorkerProtocol(_Protocol):
                 self._move(worker, self._read)
             except DaiError as error:
                 self._refuse(error)
+
+    @property
+    def _unsent(self) -> bool:
+        """Not of TLS, whose transport stays: it may still have bytes of the handshake to send, before what is relayed."""
+        return not is_ssl(self.transport) and self.transport.get_write_buffer_size() > 0
 
     def shutdown(self) -> None:
         if self._relaying is None:  # otherwise the worker that answers ends the connection
