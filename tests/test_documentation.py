@@ -104,7 +104,7 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
         ),
         pytest.param(
             _rows(FEDERATIONS, "### Keys of an evaluator"),
-            _fields(EvaluatorSettings, "tls"),
+            _fields(EvaluatorSettings, "tls") | {"sources": None},
             id="evaluators",
         ),
     ],
