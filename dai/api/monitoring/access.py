@@ -47,9 +47,9 @@ class Access:
     """Who asks, and what the log and the metrics say of a request; ``request.state.access``. ``stages``: seconds by
     name; ``sent``: bytes of the answer; ``quiet`` ones are logged below the level info; one that was ``moved`` another
     worker answers and counts. For the audit: the digest of the ``document`` or statement, the ``database_user`` that
-    runs it, and the ``job`` that it became. For another worker that asks again who asks: what to call before
-    (``forget``), and the body as it was ``received``, where what is read is a part of it. ``span``: where it is
-    traced."""
+    runs it, the ``job`` that it became and the ``session`` in which it ran. For another worker that asks again who
+    asks: what to call before (``forget``), and the body as it was ``received``, where what is read is a part of it.
+    ``span``: where it is traced."""
 
     id: str
     caller: Caller = ANONYMOUS
@@ -62,6 +62,7 @@ class Access:
     document: str | None = None
     database_user: str | None = None
     job: str | None = None
+    session: str | None = None
     quiet: bool = False
     moved: bool = False
     forget: Callable[[], None] | None = None
@@ -213,7 +214,7 @@ class AccessMiddleware:
             address=_address(scope) or None,
             method=scope["method"],
             route=route.path if route is not None else None,
-            **({"job": access.job} | scope.get("path_params", {})),
+            **({"job": access.job, "session": access.session} | scope.get("path_params", {})),
             trace_id=access.span.trace_id if access.span is not None else None,
             document=access.document,
             database_user=access.database_user,

@@ -187,12 +187,12 @@ async def post_query(
     perform = await _off_loop(service, prepared) if large or statement.tables else prepared()
     target.policy.check_document(perform.activities, access.caller, loads=target.kind == "federation")
     if _asynchronous(request, options):
-        session = _session(service, access.caller, options, target)
+        session = _session(service, access, options, target)
         return await _job(request, options, target, "query", data, perform, session, blocksize)
     form = tabular(listed(request, "accept"), options.format)
     coding = negotiate(listed(request, "accept-encoding"))
     access.stages["validate"] = time.perf_counter() - began
-    session = _session(service, access.caller, options, target)
+    session = _session(service, access, options, target)
     environment = Environment(
         target.driver, session, Cancellation(access.span), blocksize, service.scratch, target.config
     )
@@ -276,7 +276,7 @@ async def post_perform(
     access.stages["validate"] = time.perf_counter() - began
     job = _asynchronous(request, options) or bool(perform.activities and not perform.end_points)
     awaited = not job and _awaited(options, perform, output)
-    session = _session(service, access.caller, options, resource, perform)
+    session = _session(service, access, options, resource, perform)
     if job:
         return await _job(request, options, resource, "perform", data, perform, session, blocksize)
     environment = Environment(
@@ -351,9 +351,11 @@ def _awaited(options: Options, perform: Perform, output: str | None) -> bool:
 
 
 def _session(
-    service: Service, caller: Caller, options: Options, resource: Resource, perform: Perform | None = None
+    service: Service, access: Access, options: Options, resource: Resource, perform: Perform | None = None
 ) -> Session:
-    session = _chosen_session(service, caller, options, perform)
+    session = _chosen_session(service, access.caller, options, perform)
+    if session.explicit:
+        access.session = session.id
     session.resources.add(resource.name)
     return session
 
