@@ -100,6 +100,7 @@ class Service:
             identities=identities,
             count=self._tally("sessions"),
             held=self._tally("stream_bytes"),
+            check=self.quotas.check_session,
         )
         # its temporary files have no names: none is left behind, however the service ends
         self.scratch = self.results.directory

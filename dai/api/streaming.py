@@ -96,16 +96,17 @@ class WorkAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         work, session = self._work, self._session
-        if session is None:
-            await self._conduct(receive, send)
-            return
-        try:
-            with session.request(work.cancellation, work.perform.activities) as request:
+        with self._service.quotas.running(self._access.caller.name):
+            if session is None:
                 await self._conduct(receive, send)
-                request.error = work.error
-        finally:
-            if work.perform.session is not None and work.perform.session.end:
-                self._service.sessions.end(session)
+                return
+            try:
+                with session.request(work.cancellation, work.perform.activities) as request:
+                    await self._conduct(receive, send)
+                    request.error = work.error
+            finally:
+                if work.perform.session is not None and work.perform.session.end:
+                    self._service.sessions.end(session)
 
     async def _conduct(self, receive: Receive, send: Send) -> None:
         service, work, access = self._service, self._work, self._access

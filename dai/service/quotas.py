@@ -1,8 +1,10 @@
-"""What each caller may have at most: jobs that have not ended, bytes of kept results, bytes of answers a day (UTC).
+"""What each caller may have at most: jobs that have not ended, bytes of kept results, bytes of answers a day (UTC),
+requests that run or wait, and sessions.
 
 Jobs and results are counted in the state database, so by all processes of the service and through restarts. The bytes
 of a day are counted in each process and added up there every REAP_JOBS seconds by ``dai.api``: a caller may have as
-much more as leaves in that time, and an answer that has begun is not broken off.
+much more as leaves in that time, and an answer that has begun is not broken off. Requests and sessions are counted in
+each process alone.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import datetime
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from dai.config import QuotaConfig, QuotasConfig
 from dai.errors import QuotaError
@@ -27,6 +30,7 @@ class Quotas:
         self._lock = threading.Lock()
         self._day, self._total, self._new = _today(), dict[str, int](), dict[str, int]()
         """The bytes by caller that all processes have told, and those that this one has not yet."""
+        self._running = dict[str, int]()
         self.counts_bytes = any(each.day_bytes for each in (config.every, *config.callers.values()))
         if self.counts_bytes:
             self.share()
@@ -91,6 +95,39 @@ class Quotas:
             )
         if (most := quota.result_bytes) and self._store.result_bytes(caller) > most - most // 100:
             raise self._full(most)
+
+    @contextmanager
+    def running(self, caller: str) -> Iterator[None]:
+        """A context for a request that runs or waits for its turn. QuotaError where that is one too many."""
+        most = self.of(caller).concurrent
+        with self._lock:
+            count = self._running.get(caller, 0)
+            if most and count >= most:
+                raise QuotaError(
+                    f"You have {most} requests that have not ended; you may have no more at once.",
+                    hint="Read their answers to the end, or run what is long as a job (Prefer: respond-async).",
+                    retry_after=RETRY_SECONDS,
+                    quota="concurrent",
+                )
+            self._running[caller] = count + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running[caller] -= 1
+                if not self._running[caller]:
+                    del self._running[caller]
+
+    def check_session(self, caller: str, count: int) -> None:
+        """QuotaError where the caller has so many sessions that one more is too many."""
+        most = self.of(caller).sessions
+        if most and count >= most:
+            raise QuotaError(
+                f"You have {most} sessions; you may have no more at once.",
+                hint="End those that you no longer need: DELETE /sessions/ID.",
+                retry_after=RETRY_SECONDS,
+                quota="sessions",
+            )
 
     def fits(self, caller: str) -> Callable[[int], None]:
         """A function that raises QuotaError for so many bytes of results of one more job: what was left when it

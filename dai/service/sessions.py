@@ -254,6 +254,7 @@ class Sessions:
     One stream holds ``stream_bytes``, the streams of one session ``session_bytes``, those of all ``sessions_bytes``; a
     quarter of that is kept for pushed blocks that a reader waits for. An empty output stream takes one block whatever
     the others hold. ``count`` and ``held`` count the sessions and their bytes, in other processes of the service too.
+    ``check`` raises where an owner who has so many sessions may have no more.
     """
 
     def __init__(
@@ -267,12 +268,13 @@ class Sessions:
         identities: Identities = ALONE,
         count: Tally | None = None,
         held: Tally | None = None,
+        check: Callable[[str, int], None] = lambda owner, count: None,
     ) -> None:
         self.limit, self.timeout, self.stream_bytes = limit, timeout, stream_bytes
         self.session_bytes = session_bytes
         self.budget = Budget(sessions_bytes - sessions_bytes // 4, awaited_limit=sessions_bytes, tally=held)
         self.identities = identities
-        self._count = count or Tally()
+        self._count, self._check = count or Tally(), check
         self._lock = threading.Lock()
         self._known: dict[str, Session] = {}
 
@@ -297,6 +299,8 @@ class Sessions:
         with self._lock:
             if session.id in self._known:
                 return
+            owned = sum(each.owner == session.owner for each in self._known.values())
+            self._check(session.owner or "", owned)
             if not self._count.take(1, self.limit):
                 raise BusyError(f"The service has {self.limit} sessions already, which is the limit.", retry_after=10)
             self._known[session.id] = session

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -17,7 +17,7 @@ from dai.security.identity.tokens import new
 from dai.service import quotas as quotas_module
 from dai.service.quotas import Quotas
 from dai.service.store import Store
-from tests.api.conftest import ENDLESS, Serve
+from tests.api.conftest import DOCUMENT, ENDLESS, XML, Serve, statement, streamed
 from tests.processes import until
 
 ASYNC = {"Prefer": "respond-async"}
@@ -59,6 +59,33 @@ def test_jobs_that_have_not_ended(serve: Serve) -> None:
         assert last.status_code == 202
         for each in (jobs[1], last.headers["location"]):
             alice.delete(each)
+
+
+def test_requests_that_have_not_ended(serve: Serve) -> None:
+    """Whoever reads slowly keeps a place, and some such callers all of them."""
+    with callers(serve, {"concurrent": 2}) as (alice, bob):
+        endless, small = {"sql": ENDLESS}, {"sql": "select 1 as a"}
+        with ExitStack() as slow:
+            for _ in range(2):
+                slow.enter_context(alice.stream("POST", "/resources/book/query", json=endless))
+            refused(alice.post("/resources/book/query", json=small), "concurrent")
+            refused(
+                alice.post("/resources/book/perform", content=DOCUMENT.format(statement("select 1 as a")), headers=XML),
+                "concurrent",
+            )
+            assert alice.get("/jobs").status_code == 200
+            assert bob.post("/resources/book/query", json=small).status_code == 200
+        until(lambda: alice.post("/resources/book/query", json=small).status_code == 200)
+
+
+def test_sessions(serve: Serve) -> None:
+    with callers(serve, {"sessions": 2}) as (alice, bob):
+        sessions = [alice.post("/sessions").headers["location"] for _ in range(2)]
+        refused(alice.post("/sessions"), "sessions")
+        refused(alice.post("/resources/book/perform", content=streamed(ENDLESS), headers=XML), "sessions")
+        assert bob.post("/sessions").status_code == 201
+        assert alice.delete(sessions[0]).status_code == 204
+        assert alice.post("/sessions").status_code == 201
 
 
 def test_bytes_of_results(serve: Serve) -> None:

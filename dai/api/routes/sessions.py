@@ -15,7 +15,7 @@ from dai.api.requests.body import JSON, takes
 from dai.api.requests.parameters import Asked, Text, members
 from dai.api.requests.route import Route
 from dai.api.responses import JSONAnswer
-from dai.errors import NotFoundError, SlowRequestError, TooLargeError, UnsupportedMediaTypeError
+from dai.errors import NotFoundError, QuotaError, SlowRequestError, TooLargeError, UnsupportedMediaTypeError
 from dai.service.sessions import Session
 
 router = APIRouter(route_class=Route, prefix="/sessions", tags=["sessions"])
@@ -47,7 +47,7 @@ class SessionDescription(BaseModel):
     summary="Make a session",
     response_model=SessionDescription,
     responses=answers(
-        *(TooLargeError, UnsupportedMediaTypeError, SlowRequestError),
+        *(TooLargeError, UnsupportedMediaTypeError, SlowRequestError, QuotaError),
         ok={201: {"headers": {"Location": header("the session")}}},
     ),
     openapi_extra=takes({JSON: NewSession.model_json_schema()}, required=False),
