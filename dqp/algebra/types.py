@@ -79,6 +79,8 @@ _ARROW = {
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
     "INTERVAL": pa.month_day_nano_interval(),
 }
+PLAIN = tuple(_ARROW)
+"""DuckDB's names of the types that have an Arrow type of their own, without those of decimals, lists and texts."""
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _LIST = re.compile(r"(?:large_)?list<\w+: (.*?)(?: not null)?>")
 _WIDTHS = {

@@ -54,13 +54,15 @@ from dai.errors import ConfigurationError, DaiError, TruncatedError, Unreachable
 from dai.plugins import nearest
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.algebra.types import arrow_type
+from dqp.algebra.types import PLAIN, arrow_type
 from dqp.errors import OperationError
 from dqp.execution.execution import Execution
 from dqp.settings import FederationSettings
 
 Results = Callable[[], pa.Array]
 """Waits for the results of calls that were begun."""
+_NAMES = {exp.DataType.build(each, dialect="duckdb").this: each for each in PLAIN}
+"""DuckDB's own names of types, by what the parser calls them."""
 REPEATED = frozenset({429, 502, 503, 504})
 _ERRORS = frozenset(range(400, 600))
 LONGEST_PAUSE = 5.0
@@ -142,9 +144,14 @@ def _free(name: str, arguments: int) -> bool:
 
 
 def _type(where: str, text: Any) -> pa.DataType:
+    """Of a DuckDB type, by any of its names."""
     try:
-        return arrow_type(text.strip().upper())
-    except (KeyError, ValueError, AttributeError) as error:
+        name = text.strip().upper()
+        if name.endswith("[]"):
+            return pa.list_(_type(where, name[:-2]))
+        declared = exp.DataType.build(name, dialect="duckdb")
+        return arrow_type(_NAMES.get(declared.this) or declared.sql("duckdb").replace(", ", ","))
+    except (SqlglotError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"{where}: {text!r} is no type here.", hint="VARCHAR, BIGINT, DOUBLE …") from error
 
 

@@ -26,7 +26,7 @@ from dai.errors import (
 )
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
-from dqp.algebra.operators import Aggregate, Filter, Operator, Project, Remote, Scan, column
+from dqp.algebra.operators import Aggregate, Filter, Nested, Operator, Project, Remote, Scan, column
 from dqp.algebra.table import Column, Table
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import DriverSource
@@ -35,6 +35,7 @@ from dqp.execution.execution import Execution
 from dqp.execution.fetch import Lost, Reading, direct, places, read
 from dqp.planning.splitting import parts
 from dqp.settings import FederationSettings
+from dqp.sql.dialects import NotPushed
 from tests.dqp.doubles import Double, batch, catalog_of, ends_when_cancelled, execution, numbers, remote
 
 
@@ -220,6 +221,63 @@ def test_a_replica_is_asked_for_what_only_its_dialect_can_write() -> None:
     inner = remote(numbers("lite", replicas=(("lite@1", None, "t"),)))
     tree = Project(inner.tree, (("q", exp.Div(this=column("v"), expression=column("id"), typed=False, safe=False)),))
     assert [each.source.alias for each in places(Remote("lite", tree), catalog)] == ["lite@1"]
+
+
+DIVIDED = exp.Div(this=column("v"), expression=column("id"), typed=False, safe=False)
+"""What SQLite cannot say."""
+
+
+def test_a_place_that_cannot_write_the_statement_is_none() -> None:
+    sqlite = Double("lite", answer(), dialect="sqlite")
+    table = numbers("pg", replicas=(("lite", None, "t"), ("nowhere", None, "t")))
+    tree = Project(remote(table).tree, (("q", DIVIDED),))
+    catalog = catalog_of(Double("pg", answer()), sqlite)
+    assert [each.source.alias for each in places(Remote("pg", tree), catalog)] == ["pg"]
+    with pytest.raises(NotPushed):
+        places(Remote("lite", tree), catalog)
+
+
+def test_a_source_whose_dialect_is_not_known_yet_is_away_and_named() -> None:
+    class Away(Double):
+        @property
+        def dialect(self) -> str:
+            raise UnreachableError("nothing answers")
+
+        @dialect.setter
+        def dialect(self, _: str) -> None:
+            pass
+
+    away, copy = Away("pg", answer()), Double("pg@1", answer())
+    table = numbers("pg", replicas=(("pg@1", None, "t"),))
+    assert [each.source.alias for each in places(remote(table), catalog_of(away, copy))] == ["pg@1"]
+    with pytest.raises(UnreachableError, match=r"^pg: nothing answers"):
+        places(remote(table), catalog_of(away))
+
+
+def test_a_table_in_a_condition_is_that_of_the_replica_too() -> None:
+    table = numbers("pg", replicas=(("pg@1", "copies", "u"),))
+    exists = Nested(kind="exists", plan=remote(table, "inner_").tree)
+    tree = Filter(remote(table).tree, exists)
+    original, replica = places(Remote("pg", tree), catalog_of(Double("pg", answer()), Double("pg@1", answer())))
+    assert (original.statement.sql.count('"t"'), original.statement.sql.count('"copies"."u"')) == (2, 0)
+    assert (replica.statement.sql.count('"t"'), replica.statement.sql.count('"copies"."u"')) == (0, 2)
+
+
+def test_the_cause_of_a_cancellation_is_told_as_it_is() -> None:
+    def waiting(sql: str, cancellation: Cancellation) -> Stream:
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield batch(1, 2)
+            cancellation.check()
+
+        return Stream(batch(1, 0).schema, batches())
+
+    cancellation = Cancellation()
+    with execution(cancellation) as running:
+        stream, _ = direct(remote(numbers("pg")), catalog_of(Double("pg", waiting)), running, Lost())
+        assert next(stream).num_rows == 2
+        cancellation.cancel(CancelledError("enough"))
+        with pytest.raises(CancelledError, match=r"^enough$"):
+            next(stream)
 
 
 def test_rows_are_never_given_twice() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,13 @@ import pytest
 
 import dqp
 from dai.drivers import driver_for
-from dai.errors import CancelledError, ConfigurationError, DaiError
+from dai.errors import CancelledError, ConfigurationError, DaiError, DataError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
+from dqp.algebra.types import PLAIN, arrow_type
 from dqp.errors import OperationError
-from dqp.execution.service_calls import AHEAD, Caller, Operation
+from dqp.execution.service_calls import AHEAD, Caller, Operation, operations_of
+from dqp.settings import FederationSettings
 from tests.processes import until
 
 
@@ -224,6 +228,33 @@ def test_a_failing_python_function_does_not_tell_its_secrets() -> None:
     assert "secret" not in str(caught.value)
 
 
+def refusing(_: str) -> str:
+    raise DataError("no word of English")
+
+
+def test_an_error_that_a_python_function_means_is_told() -> None:
+    with pytest.raises(DataError, match=r"^no word of English$"):
+        called(operation(python=f"{__name__}:refusing"), pa.array(["x"]))
+
+
+def test_dates_and_decimals_travel_as_texts(service: Lengths) -> None:
+    service.answer = b'{"results": ["2024-02-29", null]}'
+    dates = operation(
+        url=service.url, batch=10, types=(pa.decimal128(9, 2), pa.timestamp("us")), result=pa.date32(), retries=0
+    )
+    moment = dt.datetime(2024, 2, 29, 12)
+    answers = called(dates, pa.array([Decimal("1.50"), Decimal("2.00")]), pa.array([moment, moment]))
+    assert answers.to_pylist() == [dt.date(2024, 2, 29), None]
+    assert service.bodies == [[["1.50", "2024-02-29T12:00:00"], ["2.00", "2024-02-29T12:00:00"]]]
+
+
+def test_an_answer_has_a_bound(service: Lengths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dqp.execution.service_calls.LARGEST_ANSWER", 100)
+    service.answer = b'{"results": [' + b" " * 200 + b"1]}"
+    with pytest.raises(OperationError, match="length answered more than 100 bytes"):
+        called(operation(url=service.url), pa.array(["abc"]))
+
+
 def test_a_failing_function_is_the_cause_that_a_query_tells(tmp_path: Path) -> None:
     lite = driver_for(f"sqlite:///{tmp_path}/lite.db")
     rows = pa.table({"name": [f"name {each}" for each in range(50)]})
@@ -269,11 +300,60 @@ def test_a_slow_call_does_not_keep_those_of_the_next_portion_from_being_made(tmp
         {"url": "file:///etc/passwd"},
         {"python": "nothing"},
         {"url": "http://x/", "batch": 0},
+        {"url": "http://x/", "format": "xml"},
+        {"url": "http://x/", "types": ()},
     ],
 )
 def test_a_registration_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=r"functions\.length"):
         operation(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "declared", "says"),
+    [
+        ("a-b", {}, "made of letters, digits and '_'"),
+        ("score", {"batches": 2}, "no key 'batches'(?s:.*)'batch'"),
+        ("score", {"arguments": "DOUBLE"}, r"score\.arguments must be a list of types"),
+        ("score", {"arguments": ["NUMBER9"]}, r"score\.arguments: 'NUMBER9' is no type here"),
+        ("score", {"returns": 3}, r"score\.returns: 3 is no type here"),
+        ("score", {"returns": None}, "needs the type that it returns"),
+    ],
+)
+def test_a_declaration_that_cannot_be_is_refused_at_its_key(name: str, declared: dict[str, Any], says: str) -> None:
+    function = {"python": "math:sqrt", "arguments": ["DOUBLE"], "returns": "DOUBLE", **declared}
+    with pytest.raises(ConfigurationError, match=says):
+        dqp.connect({"functions": {name: {key: value for key, value in function.items() if value is not None}}})
+
+
+@pytest.mark.parametrize(
+    ("text", "type"),
+    [
+        ("INT", pa.int32()),
+        ("bool", pa.bool_()),
+        ("int8", pa.int64()),
+        ("REAL", pa.float32()),
+        ("hugeint", pa.decimal128(38, 0)),
+        ("TIMESTAMPTZ", pa.timestamp("us", "UTC")),
+        ("decimal(12, 2)", pa.decimal128(12, 2)),
+        ("DECIMAL(12,2)[]", pa.list_(pa.decimal128(12, 2))),
+        ("int[][]", pa.list_(pa.list_(pa.int32()))),
+        ("TEXT", pa.string()),
+        ("UUID", pa.string()),
+        *((each, arrow_type(each)) for each in PLAIN),
+    ],
+    ids=str,
+)
+def test_a_type_has_all_its_names(text: str, type: pa.DataType) -> None:
+    function = {"python": "math:sqrt", "arguments": [text], "returns": text}
+    made = operations_of(FederationSettings(functions={"score": function}))["score"]
+    assert (made.types, made.result) == ((type,), type)
+
+
+@pytest.mark.parametrize("python", ["math:nothing", "no_such_module_at_all:f"])
+def test_a_python_function_that_is_not_there(python: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"functions\.length\.python: there is no"):
+        called(operation(python=python), pa.array(["x"]))
 
 
 @pytest.mark.parametrize("name", ["predict", "soundex", "compress", "transform", "select", "upper"])
