@@ -14,8 +14,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 from sqlglot import exp
 
+from dqp.algebra.keys import Members
 from dqp.algebra.operators import (
     Aggregate,
     Distinct,
@@ -166,6 +168,7 @@ class _Form:
 class _Forms:
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
+        self._keys: list[pa.Table] = []
 
     def number(self, *of: Hashable) -> int:
         """A number that is equal for equal parts, and larger than the numbers among the parts."""
@@ -256,6 +259,9 @@ class _Forms:
             if isinstance(node, exp.Column):
                 content = columns.get(node.name)
                 return column(f"column {self.number(object()) if content is None else content}")
+            if isinstance(node, Members):
+                compared = [self._canonical(each, columns) for each in node.expressions]
+                return column(f"{compared} in keys {self._place_of(node.key_table.data)}")
             if isinstance(node, Nested):
                 plan = self.tree(node.plan)
                 operand = "" if node.args.get("this") is None else self._canonical(node.this, columns)
@@ -264,6 +270,14 @@ class _Forms:
             return node
 
         return expression_sql(expression.transform(change))
+
+    def _place_of(self, keys: pa.Table) -> int:
+        """The place of an equal table of keys among those that were met."""
+        for place, each in enumerate(self._keys):
+            if each is keys or each.equals(keys):
+                return place
+        self._keys.append(keys)
+        return len(self._keys) - 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,8 @@ from typing import Any, Self
 import pyarrow as pa
 
 HERE = Path(__file__).parent
+FATAL = ("INTERNAL Error", "FATAL Error")
+"""Of DuckDB: after these it answers nothing, so that the next query has a new process."""
 PYTHON = HERE / ".venv" / "bin" / "python"
 
 
@@ -93,5 +95,8 @@ class Peer:
             raise PeerError(f"the peer ended with status {self._process.wait(10)}")
         answer = json.loads(line)
         if "error" in answer:
+            if any(each in answer["error"] for each in FATAL):
+                self._process.kill()
+                self._process.wait()
             raise PeerError(answer["error"])
         return answer.get("answer")

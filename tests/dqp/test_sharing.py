@@ -12,6 +12,7 @@ import pytest
 from sqlglot import exp
 
 import dqp
+from dqp.algebra.keys import KeyTable, in_table
 from dqp.algebra.operators import Aggregate, Call, Filter, Join, Nested, Operator, Project, Sort, column, walk
 from dqp.catalog.sources import DriverSource
 from dqp.interfaces.lab import Lab
@@ -280,3 +281,15 @@ def test_equal_statements_are_sent_once_when_one_of_them_is_read_first(
     sql = f"SELECT (SELECT sum(v) FROM ({few})), (SELECT max(k) FROM ({few})), (SELECT min(v + k) FROM ({few}))"
     assert _rows(lab.sql(sql).arrow()) == _rows(whole.sql(sql).to_arrow_table())
     assert sorted(sent) == ["a", "b"]
+
+
+def test_equal_tables_of_keys_are_one() -> None:
+    def among(prefix: str, *keys: int) -> Operator:
+        table = KeyTable(f"keys of {prefix}", pa.table({"k1": pa.array(keys, pa.int64())}))
+        return Aggregate(
+            Filter(remote(numbers("a"), f"{prefix}a_"), in_table([f"{prefix}a_v"], table, 0.1)),
+            ((f"{prefix}k", column(f"{prefix}a_v")),),
+        )
+
+    assert len(_tables(_both(among("x", 1, 2), among("y", 1, 2)))) == 1
+    assert not _tables(_both(among("x", 1, 2), among("y", 1, 3)))
