@@ -134,6 +134,7 @@ def test_numbers_of_the_line_have_bounds(capsys, option: str, wrong: tuple[str, 
     ("arguments", "message"),
     [
         (["query", "data", "select 1", "--output", "result.xyz"], "does not say its format"),
+        (["query", "data", "select 1", "--output", "result"], "does not say its format"),
         (["query", "data", "select 1", "--output", "a.csv", "--format", "table"], "first rows only"),
         (["perform", "/nowhere.xml"], "cannot be read: No such file"),
         (["jobs", "--abort"], "needs its id"),
@@ -395,6 +396,7 @@ def test_tables_fit_their_terminal() -> None:
     assert width("e\u0301") == 1
     assert cut("日本語", 4) == "日…"
     assert list(lines(["x"], [], columns=0)) == ["x", "─"]
+    assert next(lines(["heading"] * 10, [], columns=12)) == "  ".join(["headi…"] * 10)
 
 
 @contextmanager

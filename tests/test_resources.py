@@ -9,7 +9,7 @@ from dai.config import parse
 from dai.drivers.memory import Memory
 from dai.errors import ConfigurationError, NotFoundError
 from dai.plugins import Table
-from dai.service.resources import Resources
+from dai.service.resources import Resource, Resources
 
 
 def resources(document: dict[str, Any], base: Path | str = ".") -> Resources:
@@ -66,6 +66,11 @@ def test_a_database_that_is_away_does_not_hide_the_resource() -> None:
     ("document", "says"),
     [
         ({"resources": {"a": {"url": "sqlite://", "roles": "r.xml"}}}, "has no users"),
+        ({"roles": {"evaluater": {}}}, r"\[roles\.evaluater\]: no package that has this role"),
+        (
+            {"resources": {"a": {"url": "sqlite://", "policy": {"activities": ["sqlQuery"]}}}},
+            "there is no activity 'sqlQuery'",
+        ),
     ],
 )
 def test_what_this_version_cannot_serve_is_said(document: dict[str, Any], says: str) -> None:
@@ -93,3 +98,45 @@ def test_a_federation_is_a_resource_made_by_another_package(monkeypatch: pytest.
         assert seen == [("lab", {"anything": [1]}, actual.named("book").driver)]
     finally:
         actual.close()
+
+
+def test_each_kind_of_resource(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    document = {
+        "files": {"directory": "files"},
+        "papers": {"collections": "sqlite:///papers.db"},
+        "book": {"url": "sqlite:///book.db", "replicas": ["sqlite:///copy.db"]},
+    }
+    actual = resources({"resources": document}, tmp_path)
+    try:
+        offered = {name: set(each.properties()["activities"]) for name, each in actual.items()}
+        assert "xPathStatement" in offered["papers"] - offered["book"] - offered["files"]
+        assert "sqlQueryStatement" in offered["book"] - offered["papers"] - offered["files"]
+        assert len(actual.named("book").driver.replicas) == 1
+        assert len(actual) == 3
+        asked = actual.named("book").properties(answers=False)
+        assert (asked["available"], asked["product"]) == (False, None)
+    finally:
+        actual.close()
+
+
+def test_schemas_are_kept_by_their_patterns_but_not_all_of_them() -> None:
+    class Counting(Memory):
+        asked = 0
+
+        def tables(self, pattern: str = "%") -> Any:
+            self.asked += 1
+            return super().tables(pattern)
+
+    driver = Counting({})
+    resource = Resource("a", driver)
+    for number in range(101):
+        resource.schema(f"t{number}%")
+    assert resource.known_schema("t0%") is not None
+    assert driver.asked == 101
+    resource.schema("t0%")
+    assert driver.asked == 101
+    resource.schema("t0%", fresh=True)
+    assert driver.asked == 102
+    assert resource.known_schema("t0%") is not None
+    assert resource.known_schema("t1%") is None, "they are forgotten from time to time"

@@ -3,7 +3,16 @@ import time
 
 import pytest
 
-from dai.errors import BusyError, ClosedError, ConflictError, GoneError, NotFoundError, StatementError, TooLargeError
+from dai.errors import (
+    BusyError,
+    ClosedError,
+    ConflictError,
+    GoneError,
+    NotFoundError,
+    ParameterError,
+    StatementError,
+    TooLargeError,
+)
 from dai.perform.activities.streams import InputStream, OutputStream
 from dai.perform.activity import Input, Output
 from dai.service.identities import Identities
@@ -213,4 +222,41 @@ def test_attributes() -> None:
     assert session.attributes == {"b": [None], "c": "x"}
     with pytest.raises(TooLargeError):
         session.change({"d": "x" * (1 << 16)})
+    with pytest.raises(ParameterError, match="cannot be kept as JSON"):
+        session.change({"d": object()})
     assert session.attributes == {"b": [None], "c": "x"}
+
+
+def test_what_a_driver_keeps_for_a_session_is_made_once_and_closed_with_it() -> None:
+    class Kept:
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    known = sessions()
+    session, other = known.create(), known.create()
+    kept = session.keep("key", Kept)
+    assert session.keep("key", Kept) is kept
+    assert other.keep("key", Kept) is not kept
+    known.end(session)
+    session.end("again")
+    assert kept.closed == 1
+
+
+def test_a_request_that_fails_fails_the_streams_that_it_declared() -> None:
+    known = sessions()
+    session = known.create()
+    declared = []
+
+    def fails() -> None:
+        with session.request(Cancellation(), [OUT]):
+            declared.append(session.find_output("rows"))
+            assert known.open_streams() == 1
+            raise StatementError("no such table")
+
+    with pytest.raises(StatementError):
+        fails()
+    with pytest.raises(StatementError, match="no such table"):
+        declared[0].poll(0)
+    assert session.requests == known.open_streams() == 0

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -375,6 +375,9 @@ class Jobs:
                     self._work(job, live)
             except Exception as error:
                 log.error("job failed outside its work", exc_info=error, extra={"job": job.id})
+                live.request.error = InternalError("The service could not keep the state of this job.")
+                with suppress(DaiError):  # its state may be away for longer
+                    self._interrupted(job, live.request.error)
             finally:
                 with self._lock:
                     self._live.pop(job.id, None)
