@@ -133,9 +133,9 @@ def run(world: World, rounds: int) -> Report:
     report.text(
         f"{requests} requests each, taking turns, a process and a kept-alive connection a service, warm but for the "
         "first call, which opens the connection. The ratio of a signed document is that to the same document that "
-        "nobody signs, all others are ratios to `none`. Client: the time to say who calls, which is a part of p50. Processor "
-        "time is the service's, a request. Published for the Grid Data Service: hundreds of milliseconds more for a "
-        "signature or an encrypted conversation."
+        "nobody signs, all others are ratios to `none`. Client: the time to say who calls, which is a part of p50. "
+        "Processor time is the service's, a request. Published for the Grid Data Service: hundreds of milliseconds "
+        "more for a signature or an encrypted conversation."
     )
     report.table(
         ["caller", "first call", "p50", "p95", "ratio of p50", "client", "processor time", "ratio"],

@@ -221,7 +221,7 @@ class _WorkerProtocol(_Protocol):
 
     @property
     def _unsent(self) -> bool:
-        """Not of TLS, whose transport stays: it may still have bytes of the handshake to send, before what is relayed."""
+        """Not of TLS, whose transport stays: bytes of the handshake may wait there and leave before what is relayed."""
         return not is_ssl(self.transport) and self.transport.get_write_buffer_size() > 0
 
     def shutdown(self) -> None:
