@@ -23,6 +23,7 @@ from dai.config import (
     QuotaConfig,
     ResourceConfig,
     ServiceConfig,
+    TelemetryConfig,
     TlsConfig,
     parse,
 )
@@ -92,6 +93,7 @@ def _fields(kind: Any, *without: str) -> dict[str, Any]:
         pytest.param(_rows(SERVICE, "### `[service.tls]`"), _fields(TlsConfig), id="tls"),
         pytest.param(_rows(SERVICE, "### `[quotas]`"), _fields(QuotaConfig), id="quotas"),
         pytest.param(_rows(SERVICE, "### `[audit]`"), _fields(AuditConfig), id="audit"),
+        pytest.param(_rows(SERVICE, "### `[telemetry]`"), _fields(TelemetryConfig), id="telemetry"),
         pytest.param(
             _rows(FEDERATIONS, "### Keys of a federation"),
             _fields(FederationSettings, "name", "base", "tls") | {"tls": None},

@@ -23,7 +23,7 @@ import pyarrow as pa
 from dai.drivers.connections.pool import Limit
 from dai.drivers.published import Published
 from dai.drivers.sql.syntax import STANDARD, Syntax
-from dai.drivers.statements import statement
+from dai.drivers.statements import SYSTEMS, statement
 from dai.plugins import Table
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -209,6 +209,11 @@ class Driver(ABC):
     replicas: tuple[Driver, ...] = ()
     """Databases with the same data, in the order in which they are asked."""
 
+    @property
+    def system(self) -> str:
+        """What traces call the database."""
+        return SYSTEMS.get(self.dialect, self.dialect)
+
     @cached_property
     def published(self) -> Published:
         """What perform documents have published as properties of the resource."""
@@ -263,7 +268,7 @@ class Driver(ABC):
         self, sql: str, parameter_rows: Iterable[Sequence[Any]] | None = None, *, cancellation: Cancellation
     ) -> int:
         """One statement in a transaction of its own, run once or for each row of parameters: rows changed, summed."""
-        with statement(cancellation, self.dialect, sql) as within, self.transaction(cancellation=within) as session:
+        with statement(cancellation, self, sql) as within, self.transaction(cancellation=within) as session:
             return session.update(sql, parameter_rows)
 
     @abstractmethod

@@ -3,32 +3,42 @@ configured."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
+from dai.drivers.sql.lexer import keyword
+from dai.drivers.sql.syntax import Syntax
 from dai.errors import StatementError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dai.streams.tracing import Span, ending, streamed
 
 Query = TypeVar("Query", bound=Callable[..., Stream])
-SYSTEMS = {"postgres": "postgresql"}
-"""What a dialect is called there, where not as here."""
+SYSTEMS = {"mssql": "microsoft.sql_server", "oracle": "oracle.db", "postgres": "postgresql"}
+"""What the conventions call the database of a dialect, where it is not the name of the dialect."""
 OPERATIONS = frozenset(
     "ALTER BEGIN CALL COMMIT COPY CREATE DELETE DESCRIBE DROP EXPLAIN GRANT INSERT LOAD MERGE REPLACE REVOKE SELECT "
     "SHOW TABLE TRUNCATE UPDATE VALUES WITH".split()
 )
-_FIRST_WORD = re.compile(r"(?:\s|\(|--[^\n]*\n|(?>/\*.*?\*/))*+([a-z]+)", re.IGNORECASE | re.DOTALL)
+_LOOKED_AT = 1000
+"""Characters of a statement, for its first word."""
 
 
-def begun(span: Span, dialect: str, sql: str) -> Span:
+class Database(Protocol):
+    """What a span says of a driver's database."""
+
+    syntax: Syntax
+
+    @property
+    def system(self) -> str: ...
+
+
+def begun(span: Span, database: Database, sql: str) -> Span:
     """The span of a statement, below ``span``."""
-    first = _FIRST_WORD.match(sql, 0, 1000)
-    operation = first[1].upper() if first is not None else ""
-    attributes = {"db.system.name": SYSTEMS.get(dialect, dialect)}
+    operation = keyword(sql[:_LOOKED_AT], database.syntax)
+    attributes = {"db.system.name": database.system}
     if operation in OPERATIONS:  # another word may be anything
         attributes["db.operation.name"] = operation
     if span.texts:
@@ -37,12 +47,12 @@ def begun(span: Span, dialect: str, sql: str) -> Span:
 
 
 @contextmanager
-def statement(cancellation: Cancellation, dialect: str, sql: str) -> Iterator[Cancellation]:
+def statement(cancellation: Cancellation, database: Database, sql: str) -> Iterator[Cancellation]:
     """A block that runs one statement, and the cancellation to run it with."""
     if (above := cancellation.span) is None:
         yield cancellation
         return
-    span = begun(above, dialect, sql)
+    span = begun(above, database, sql)
     with ending(span), _state(span):
         yield cancellation.under(span)
 
@@ -54,7 +64,7 @@ def traced(query: Query) -> Query:
     def run(self: Any, sql: str, parameters: Sequence[Any] = (), *, cancellation: Cancellation, **more: Any) -> Stream:
         if (above := cancellation.span) is None:
             return query(self, sql, parameters, cancellation=cancellation, **more)
-        span = begun(above, self.dialect, sql)
+        span = begun(above, self, sql)
 
         def opened() -> Stream:
             with _state(span):

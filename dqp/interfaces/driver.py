@@ -110,6 +110,10 @@ class Federation(Virtual):
             raise ConfigurationError("A federation's URL looks like dqp:///path/federation.toml.")
         return cls(load(path[1:]))
 
+    @property
+    def system(self) -> str:
+        return "dqp"
+
     def product(self) -> str:
         """How many sources, and which of them did not answer when they were last asked."""
         count = len(self.settings.sources)

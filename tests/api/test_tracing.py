@@ -1,6 +1,8 @@
 """Traces of a service: which spans, of whom, and what must not be in them."""
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,7 +19,7 @@ import dai
 from dai.api.monitoring import otlp
 from dai.api.server.serve import Background, background
 from dai.config import origins, parse
-from dai.errors import ConfigurationError
+from dai.errors import ConfigurationError, MissingDependencyError
 from dai.streams.tracing import arrived
 from tests.api.conftest import DOCUMENT, XML, configured, statement
 from tests.processes import ServiceProcess, until
@@ -49,7 +51,8 @@ def test_a_query_goes_on_with_the_trace_of_its_caller(tmp_path: Path, book: str,
         answer = client.post("/resources/book/query?blocksize=5", json=QUERY)
         assert answer.status_code == 200
         assert "traceparent" not in answer.headers
-        client.get("/health/live")
+        for quiet in ("/health/live", "/metrics", "/resources/book/alive"):
+            assert client.get(quiet).status_code == 200
     (request,), (query,) = collector.named("POST /resources/{resource}/query"), collector.named("SELECT")
     assert len(collector.spans) == 2
     assert (request.service, request.trace, request.parent) == ("lab", TRACE, PARENT)
@@ -111,6 +114,9 @@ def test_sql_only_where_it_is_configured(tmp_path: Path, book: str, collector: C
             "/resources/book/query", json={"sql": "select i from numbers where s = ?", "parameters": ["planted"]}
         )
         client.post("/resources/book/query", json={"sql": "secret value"})
+        client.post("/resources/book/query", json={"sql": f"select '{'x' * 10_000}' as x"})
+    texts = [each.attributes["db.query.text"] for each in collector.spans if "db.query.text" in each.attributes]
+    assert [len(each) for each in texts][-1:] == ([otlp.TEXT] if statements else [])
     sent = b"".join(collector.raw)
     assert (b"secret value" in sent) is statements
     assert b"planted" not in sent
@@ -123,7 +129,10 @@ def test_no_secret_is_sent(tmp_path: Path, book: str, collector: Collector, capl
     environment = {"COLLECTOR": "Bearer planted-header"}
     document = {
         "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": str(tmp_path / "results")},
-        "resources": {"book": {"url": book}},
+        "resources": {
+            "book": {"url": book},
+            "away": {"url": "postgresql://reader:planted-password@127.0.0.1:9/planted-database"},
+        },
         "telemetry": {"endpoint": collector.url, "headers": {"authorization": "env:COLLECTOR"}},
         "audit": {"file": "audit.jsonl", "opentelemetry": True},
     }
@@ -133,6 +142,13 @@ def test_no_secret_is_sent(tmp_path: Path, book: str, collector: Collector, capl
     headers = {"authorization": "Bearer planted-token", "cookie": "planted-cookie"}
     with background(config) as service, client_of(service, **headers) as client:
         client.post("/resources/book/query", json=QUERY)
+        assert client.post("/resources/away/query", json=QUERY).status_code == 503
+        delivery = (
+            '<deliverToURL name="to"><fromLocal from="rows"/><toURL>http://planted:planted@b/</toURL></deliverToURL>'
+        )
+        document = DOCUMENT.format(statement("select 'planted-value' as v") + delivery)
+        job = client.post("/resources/book/perform", content=document, headers=XML).headers["location"]
+        until(lambda: client.get(job).json()["phase"] == "ERROR")
         metrics = client.get("/metrics").text
     assert {each["authorization"] for each in collector.headers} == {"Bearer planted-header"}
     audit = (tmp_path / "audit.jsonl").read_bytes()
@@ -173,6 +189,33 @@ def test_a_job_has_a_trace_with_a_link_to_its_request(tmp_path: Path, book: str,
     assert {each["trace_id"] for each in records if each["event"] == "job"} == {each.trace for each in jobs}
 
 
+def test_a_job_is_recorded_where_its_request_is(tmp_path: Path, book: str, collector: Collector) -> None:
+    """Its own share does not count twice."""
+    with traced(tmp_path, book, collector, telemetry={"sample": 0.0}) as service, client_of(service) as client:
+        for headers in (GIVEN, {}):
+            job = client.post("/resources/book/query?phase=RUN", json=QUERY, headers=headers).headers["location"]
+            until(lambda job=job: client.get(job).json()["phase"] == "COMPLETED")
+    (request,) = collector.named("POST /resources/{resource}/query")
+    assert [each.links for each in collector.named("job")] == [(request.id,)]
+
+
+def test_a_job_of_several_processes_keeps_its_link(tmp_path: Path, book: str, collector: Collector) -> None:
+    """Whichever process is asked to run it."""
+    more = f'[telemetry]\nendpoint = "{collector.url}"\n'
+    service = ServiceProcess(tmp_path, {"book": book}, workers=2, more=more)
+    service.start()
+    try:
+        for _ in range(4):  # a connection each
+            job = httpx.post(f"{service.url}/resources/book/query?phase=PENDING", json=QUERY).headers["location"]
+            httpx.post(f"{service.url}{job}/phase", data={"PHASE": "RUN"})
+            until(lambda job=job: httpx.get(f"{service.url}{job}").json()["phase"] == "COMPLETED")
+    finally:
+        service.stop()
+    made = {each.id for each in collector.named("POST /resources/{resource}/query")}
+    assert {link for each in collector.named("job") for link in each.links} == made
+    assert len(made) == 4
+
+
 def test_nothing_of_what_is_not_sampled(tmp_path: Path, book: str, collector: Collector) -> None:
     with traced(tmp_path, book, collector, telemetry={"sample": 0.0}) as service, client_of(service) as client:
         assert client.post("/resources/book/query", json=QUERY).status_code == 200
@@ -187,6 +230,59 @@ def test_nothing_of_what_is_not_sampled(tmp_path: Path, book: str, collector: Co
 def dropped(client: httpx.Client) -> float:
     lines = client.get("/metrics").text.splitlines()
     return sum(float(each.rpartition(" ")[2]) for each in lines if each.startswith("dai_telemetry_dropped_total"))
+
+
+def test_what_the_environment_says(
+    tmp_path: Path, book: str, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=some")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "of the environment")
+    config = configured(tmp_path, {"book": {"url": book}}, telemetry={})
+    with background(config) as service, client_of(service) as client:
+        client.post("/resources/book/query", json=QUERY)
+    assert {each.service for each in collector.spans} == {"of the environment"}
+    assert {each["x-key"] for each in collector.headers} == {"some"}
+
+
+def test_the_library_can_be_switched_off(
+    tmp_path: Path, book: str, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    with traced(tmp_path, book, collector) as service, client_of(service) as client:
+        assert client.post("/resources/book/query", json=QUERY).status_code == 200
+        assert client.post("/resources/book/query", json=QUERY, headers=GIVEN).status_code == 200
+        job = client.post("/resources/book/query?phase=RUN", json=QUERY).headers["location"]
+        until(lambda: client.get(job).json()["phase"] == "COMPLETED")
+    assert not collector.spans
+
+
+def test_without_configuration_nothing_is_imported(tmp_path: Path, book: str) -> None:
+    """But the API of OpenTelemetry, which FastAPI imports."""
+    code = f"""
+import sys, httpx
+from dai.api.server.serve import background
+from dai.config import parse
+service = {{"port": 0, "state": "sqlite:///:memory:"}}
+config = parse({{"service": service, "resources": {{"book": {{"url": {book!r}}}}}}}, {str(tmp_path)!r}, {{}})
+with background(config) as running:
+    for headers in ({{}}, {GIVEN!r}):
+        answer = httpx.post(running.url + "/resources/book/query", json={QUERY!r}, headers=headers)
+        assert answer.status_code == 200, answer.text
+ours = ("dai.streams.recorded", "dai.api.monitoring.otlp", "opentelemetry.sdk", "opentelemetry.exporter")
+print([name for name in sys.modules if name.startswith(ours)])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "[]\n"
+
+
+def test_without_the_extra(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "dai.api.monitoring.otlp")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    config = configured(tmp_path, {"book": {"url": book}}, telemetry={})
+    with pytest.raises(MissingDependencyError, match="OpenTelemetry") as missing, background(config):
+        pass
+    assert missing.value.hint == "pip install -e '.[telemetry]'"
 
 
 @pytest.mark.parametrize("answer", [400, None], ids=["refuses", "is away"])

@@ -102,6 +102,7 @@ def test_one_trace_from_the_client_to_the_statements(tmp_path: Path, databases: 
                 ["evaluator: fetch", "evaluator: fragment", *on_evaluator],
                 ["federation: fetch", *federated],
             )
+        assert {each.attributes["db.system.name"] for each in collector.named("SELECT", "federation")} == {"dqp"}
         assert not any(each.failed for each in of_trace)
         assert b"left_side" not in b"".join(collector.raw)
 

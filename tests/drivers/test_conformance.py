@@ -10,6 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from dai.client.results import frames
 from dai.drivers import Driver, DriverOptions, Session, driver_for
@@ -26,6 +29,7 @@ from dai.errors import (
 )
 from dai.formats import FORMATS, format_named
 from dai.streams.cancellation import Cancellation
+from dai.streams.recorded import RecordedSpan
 from dai.streams.stream import TYPE_NAME, Stream
 from tests.drivers.conformance_cases import CASES, COMPUTED, FURTHER, PARAMETERS, PREPARED, Case, every_type, loaded
 from tests.drivers.statements import table, update
@@ -527,3 +531,25 @@ def test_tables_with_their_keys(driver: Driver) -> None:
 def test_check_and_product(database: str, driver: Driver) -> None:
     assert 0 < driver.check() < 60
     assert driver.product().lower().startswith(database[:6])
+
+
+def test_each_statement_has_a_span(driver: Driver, database: str) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("test")
+    above = Cancellation(RecordedSpan(tracer.start_span("above"), tracer))
+    assert driver.update("/* some */ INSERT INTO made VALUES (1), (2)", cancellation=above) == 2
+    driver.query("-- some\nSELECT n FROM made", cancellation=above).close()
+    driver.query("SELECT n FROM made WHERE n > 0", cancellation=above).table()
+    with pytest.raises(StatementError) as refused:
+        driver.query("SELECT nothing FROM made", cancellation=above).table()
+    told = [(each.name, dict(each.attributes or {})) for each in exporter.get_finished_spans()]
+    state = {"db.response.status_code": refused.value.sqlstate} if refused.value.sqlstate else {}
+    names = [
+        ("INSERT", {}),
+        ("SELECT", {}),
+        ("SELECT", {"db.response.returned_rows": 2}),
+        ("SELECT", {**state, "error.type": refused.value.code}),
+    ]
+    assert told == [(name, {"db.system.name": database, "db.operation.name": name, **more}) for name, more in names]

@@ -62,7 +62,13 @@ class Collector:
             for resource in ExportLogsServiceRequest.FromString(body).resource_logs:
                 for scope in resource.scope_logs:
                     for each in scope.log_records:
-                        self.logs.append({"event": _value(each.body), **_attributes(each.attributes)})
+                        self.logs.append(
+                            {
+                                "event": _value(each.body),
+                                **({"trace_id": each.trace_id.hex()} if each.trace_id else {}),
+                                **_attributes(each.attributes),
+                            }
+                        )
             return
         assert path == "/v1/traces"
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:

@@ -45,11 +45,11 @@ _AS_A_PAGE = ((b"x-content-type-options", b"nosniff"), (b"content-security-polic
 @dataclass(slots=True)
 class Access:
     """Who asks, and what the log and the metrics say of a request; ``request.state.access``. ``stages``: seconds by
-    name; ``sent``: bytes of the answer; ``quiet`` ones are logged below the level info; one that was ``moved`` another
-    worker answers and counts. For the audit: the digest of the ``document`` or statement, the ``database_user`` that
-    runs it, the ``job`` that it became and the ``session`` in which it ran. For another worker that asks again who
-    asks: what to call before (``forget``), and the body as it was ``received``, where what is read is a part of it.
-    ``span``: where it is traced."""
+    name; ``sent``: bytes of the answer; ``quiet`` ones are logged below the level info and have no span, unless they
+    fail; one that was ``moved`` another worker answers and counts. For the audit: the digest of the ``document`` or
+    statement, the ``database_user`` that runs it, the ``job`` that it became and the ``session`` in which it ran. For
+    another worker that asks again who asks: what to call before (``forget``), and the body as it was ``received``,
+    where what is read is a part of it. ``span``: where it is in a trace."""
 
     id: str
     caller: Caller = ANONYMOUS
@@ -163,7 +163,7 @@ class AccessMiddleware:
         error, method, route = access.error, scope["method"], scope.get("route")
         path = route.path if route is not None and access.status != 405 else None
         broken = error is not None and access.status == 200
-        if access.span is not None and self.tracing is not None:
+        if access.span is not None and self.tracing is not None and not (access.quiet and error is None):
             self.tracing.ended(access.span, method, path, access.status, error, broken)
         self.metrics.ended(
             path or "none",

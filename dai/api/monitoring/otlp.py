@@ -14,20 +14,33 @@ from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
+from opentelemetry.sdk._logs import LoggerProvider, LogRecordLimits, ReadableLogRecord
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter, LogRecordExportResult
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    ALWAYS_ON,
+    ParentBased,
+    Sampler,
+    SamplingResult,
+    TraceIdRatioBased,
+)
+from opentelemetry.trace import Link, SpanKind, TraceState
+from opentelemetry.util.types import Attributes
 
 import dai
 from dai.config import TelemetryConfig
 
 WAITING = 2048
 """Spans that wait to be sent at most, and as many log records."""
+TEXT = 4096
+"""Characters of an attribute at most: statements, addresses that callers make up."""
 CLOSE_SECONDS = 2.0
 """To send what waits when the service stops."""
+_FIELDS = frozenset({"time", "event", "trace_id"})
+"""Members of a record of the audit for which a log record has fields."""
 
 
 class Room:
@@ -61,7 +74,9 @@ class Pipeline:
         spans = OTLPSpanExporter(self._endpoint["traces"], headers=self._headers)
         room = Room(dropped)
         sampler = None if config.sample is None else ParentBased(TraceIdRatioBased(config.sample))
-        traces = TracerProvider(resource=self._resource, sampler=sampler, shutdown_on_exit=False)
+        limits = SpanLimits(max_attribute_length=TEXT)
+        traces = TracerProvider(sampler, self._resource, False, span_limits=limits)
+        traces.sampler = _AsLinked(traces.sampler)
         traces.add_span_processor(_Spans(BatchSpanProcessor(_SpanExporter(spans, room), WAITING), room))
         self.tracer = traces.get_tracer("dai", dai.__version__)
         self._closing: list[tuple[Callable[[], object], Callable[[], object]]] = [(traces.shutdown, spans.shutdown)]
@@ -70,7 +85,8 @@ class Pipeline:
         """Sends records of the audit."""
         records = OTLPLogExporter(self._endpoint["logs"], headers=self._headers)
         room = Room(self._dropped)
-        logs = LoggerProvider(resource=self._resource, shutdown_on_exit=False)
+        limits = LogRecordLimits(max_attribute_length=TEXT)
+        logs = LoggerProvider(self._resource, False, log_record_limits=limits)
         logs.add_log_record_processor(BatchLogRecordProcessor(_LogExporter(records, room), max_queue_size=WAITING))
         self._closing.append((logs.shutdown, records.shutdown))
         logger = logs.get_logger("dai.audit", dai.__version__)
@@ -78,18 +94,17 @@ class Pipeline:
         def log(record: Mapping[str, Any]) -> None:
             if room.take():
                 moment = datetime.fromisoformat(record["time"])
-                more = {name: value for name, value in record.items() if name not in ("time", "event")}
-                logger.emit(
-                    LogRecord(
-                        timestamp=int(moment.timestamp() * 1e6) * 1000,
-                        context=Context(),
-                        severity_number=SeverityNumber.INFO,
-                        severity_text="INFO",
-                        body=record["event"],
-                        event_name=f"dai.audit.{record['event']}",
-                        attributes=more,
-                    )
+                said = LogRecord(
+                    timestamp=int(moment.timestamp() * 1e6) * 1000,
+                    context=Context(),
+                    severity_number=SeverityNumber.INFO,
+                    severity_text="INFO",
+                    body=record["event"],
+                    event_name=f"dai.audit.{record['event']}",
+                    attributes={name: value for name, value in record.items() if name not in _FIELDS},
                 )
+                said.trace_id = int(record.get("trace_id", "0"), 16)
+                logger.emit(said)
 
         return log
 
@@ -113,6 +128,31 @@ def _resource(config: TelemetryConfig) -> Resource:
     if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: "dai"}))
     return resource
+
+
+class _AsLinked(Sampler):
+    """A trace with a link to another is recorded if that one is: a job, where its request is."""
+
+    def __init__(self, others: Sampler) -> None:
+        self._others = others
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        sampler = self._others
+        if links:
+            sampler = ALWAYS_ON if links[0].context.trace_flags.sampled else ALWAYS_OFF
+        return sampler.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
+
+    def get_description(self) -> str:
+        return self._others.get_description()
 
 
 class _Spans(SpanProcessor):

@@ -111,6 +111,11 @@ class MariaDB(Server):
             )
         return cls(parsed, options)
 
+    @property
+    def system(self) -> str:
+        """``mariadb`` or ``mysql``, as its URL says."""
+        return self._url.get_backend_name()
+
     def product(self) -> str:
         with self._reading() as run:
             version = str(run("SELECT VERSION() AS version")[0]["version"])

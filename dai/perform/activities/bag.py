@@ -50,7 +50,7 @@ class SqlBag(Activity):
             for position, each in enumerate(self.statements, 1):
                 context.cancellation.check()
                 values = [parameter.constant() for parameter in in_order(each.parameters)]
-                with statement(context.cancellation, context.driver.dialect, each.expression):
+                with statement(context.cancellation, context.driver, each.expression):
                     if each.returns == "rows":
                         with session.query(each.expression, values) as stream:
                             yield from enclosed(f'statement position="{position}"', embedded(stream))

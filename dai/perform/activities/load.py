@@ -48,7 +48,7 @@ class SqlBulkLoadRowSet(Activity):
 
         def load() -> int:
             driver = context.driver
-            with statement(context.cancellation, driver.dialect, "LOAD") as cancellation:
+            with statement(context.cancellation, driver, "LOAD") as cancellation:
                 return driver.load(
                     table,
                     context.tuples(self.rows),

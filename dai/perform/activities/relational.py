@@ -358,7 +358,7 @@ class SqlStoredProcedure(Activity):
 def _called(context: Context, procedure: str, values: Sequence[tuple[str, Any]]) -> Iterator[CallResult]:
     driver = context.driver
     with (
-        statement(context.cancellation, driver.dialect, "CALL") as cancellation,
+        statement(context.cancellation, driver, "CALL") as cancellation,
         driver.call(procedure, values, cancellation=cancellation) as result,
     ):
         yield result

@@ -198,7 +198,7 @@ class RelationalResourceManagement(Activity):
         def manage() -> int:
             with context.driver.transaction(cancellation=context.cancellation) as session:
                 for each in statements:
-                    with statement(context.cancellation, context.driver.dialect, each):
+                    with statement(context.cancellation, context.driver, each):
                         session.update(each)
             return 0
 
