@@ -15,6 +15,7 @@ BENCHMARKS = {
     "goterm": "protein_goterm whole, and pulled in blocks, against psycopg",
     "latency": "a one-row query against a bare FastAPI handler; validation of a document",
     "identity": "a one-row query by callers who say who they are, in each way, against one that asks nobody",
+    "tracing": "a one-row query with and without traces",
     "codecs": "encoding and decoding alone, every format, against lxml and pyarrow",
     "stages": "queries of 100 to 1 M rows: time per stage",
     "blocks": "the block-size curve in seven access modes and three formats, four of them through a federation, too",

@@ -54,7 +54,7 @@ Requests = Callable[[], Request]
 """What the client sends, with what it says of its caller."""
 
 
-def _query(headers: Mapping[str, str] | None = None, body: bytes = BODY) -> Request:
+def query(headers: Mapping[str, str] | None = None, body: bytes = BODY) -> Request:
     return PATH, body, {"Content-Type": "application/json", **(headers or {})}
 
 
@@ -81,7 +81,7 @@ class Case:
 
     def bulk(self) -> float:
         began = time.perf_counter()
-        self.answered(*_query(body=BULK))
+        self.answered(*query(body=BULK))
         return time.perf_counter() - began
 
     def answered(self, path: str, body: bytes, headers: dict[str, str]) -> None:
@@ -99,9 +99,9 @@ class Case:
 def run(world: World, rounds: int) -> Report:
     report = Report("identity", "A one-row query by callers who say who they are")
     starts = {
-        NONE: (_anybody, ()),
-        "none, another process": (_anybody, ()),
-        NONE_DOCUMENT: (_document, ()),
+        NONE: (anybody, ()),
+        "none, another process": (anybody, ()),
+        NONE_DOCUMENT: (document, ()),
         "token": (_token, ("token",)),
         "JSON Web Token": (_json_web_token, ("jwt",)),
         "signature": (_signature, ("signature",)),
@@ -113,18 +113,10 @@ def run(world: World, rounds: int) -> Report:
     bulk: dict[str, list[float]] = {NONE: [], "TLS": []}
     with ExitStack() as stack:
         cases = {
-            name: stack.enter_context(_case(world.postgres.url, start, methods))
+            name: stack.enter_context(started(world.postgres.url, start, methods))
             for name, (start, methods) in starts.items()
         }
-        for number in range(WARM + requests):
-            for case in cases.values():
-                if number == WARM:
-                    case.began = case.processor()
-                took, prepared = case.call()
-                if number >= WARM:
-                    case.seconds.append(took)
-                    case.prepared.append(prepared)
-        processor = {name: (case.processor() - case.began) / requests for name, case in cases.items()}
+        processor = take_turns(cases, requests)
         for _ in range(BULK_ROUNDS):
             for name, seconds in bulk.items():
                 seconds.append(cases[name].bulk())
@@ -166,6 +158,19 @@ def run(world: World, rounds: int) -> Report:
     return report
 
 
+def take_turns(cases: Mapping[str, Case], requests: int) -> dict[str, float]:
+    """Processor time of the services, a request."""
+    for number in range(WARM + requests):
+        for case in cases.values():
+            if number == WARM:
+                case.began = case.processor()
+            took, prepared = case.call()
+            if number >= WARM:
+                case.seconds.append(took)
+                case.prepared.append(prepared)
+    return {name: (case.processor() - case.began) / requests for name, case in cases.items()}
+
+
 def _draw(axes: Any, ratios: dict[str, float]) -> None:
     ordered = sorted(ratios.items(), key=lambda each: each[1], reverse=True)
     (most, worst), (_, second) = ordered[:2]
@@ -183,7 +188,10 @@ def _draw(axes: Any, ratios: dict[str, float]) -> None:
 
 
 @contextmanager
-def _case(database: str, start: Callable[[ServiceProcess], Requests], methods: tuple[str, ...]) -> Iterator[Case]:
+def started(
+    database: str, start: Callable[[ServiceProcess], Requests], methods: tuple[str, ...] = ()
+) -> Iterator[Case]:
+    """A service of its own, which ``start`` configures."""
     with tempfile.TemporaryDirectory() as directory:
         service = ServiceProcess(Path(directory), {"pg": database}, identity=methods, workers=1)
         requests = start(service)
@@ -215,7 +223,7 @@ def _connection(service: ServiceProcess) -> http.client.HTTPConnection:
 
 def _tls(service: ServiceProcess) -> Requests:
     service.tls = self_signed(service.directory, "server")
-    return _query
+    return query
 
 
 def _mutual_tls(service: ServiceProcess) -> Requests:
@@ -223,11 +231,11 @@ def _mutual_tls(service: ServiceProcess) -> Requests:
     return _tls(service)
 
 
-def _anybody(service: ServiceProcess) -> Requests:
-    return _query
+def anybody(service: ServiceProcess) -> Requests:
+    return query
 
 
-def _document(service: ServiceProcess) -> Requests:
+def document(service: ServiceProcess) -> Requests:
     return lambda: (DOCUMENTS, DOCUMENT, XML)
 
 
@@ -246,7 +254,7 @@ def _token(service: ServiceProcess) -> Requests:
             command = [sys.executable, "-m", "dai", "tokens", "create", "alice", "--config", file]
             token = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
             sent["Authorization"] = f"Bearer {token}"
-        return _query(sent)
+        return query(sent)
 
     return request
 
@@ -259,12 +267,12 @@ def _json_web_token(service: ServiceProcess) -> Requests:
     service.more = '[identity.jwt]\nissuer = "https://login.example.org"\naudience = ["dai"]\njwks = "keys.json"\n'
     claims = {"iss": "https://login.example.org", "aud": "dai", "sub": "alice", "exp": int(time.time()) + 86400}
     token = jwt.encode(claims, key, "RS256", {"kid": "1"})
-    return lambda: _query({"Authorization": f"Bearer {token}"})
+    return lambda: query({"Authorization": f"Bearer {token}"})
 
 
 def _signature(service: ServiceProcess) -> Requests:
     signer = Signer(_own_key(service, ed25519.Ed25519PrivateKey.generate()), "own")
-    return lambda: _query(signer.headers("POST", service.url + PATH, {"Content-Type": "application/json"}, BODY))
+    return lambda: query(signer.headers("POST", service.url + PATH, {"Content-Type": "application/json"}, BODY))
 
 
 def _own_key(service: ServiceProcess, key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey) -> Path:
