@@ -3,10 +3,12 @@
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from dai.errors import ConfigurationError
+from dai.streams.cancellation import Cancellation
 from dqp.execution.fragment import Body
 from dqp.runtimes import RUNTIMES
 from dqp.runtimes.ray import Actor
@@ -42,11 +44,11 @@ def test_work_that_was_given_up_before_it_began_does_not_stay() -> None:
     """An actor that had stopped gets both calls when it goes on, in any order."""
     actor = Actor(EvaluatorSettings())
     task = Task(query="q", attempt=1, name="0.0", token="t", coordinator="127.0.0.1:1", body=Body("SELECT 1 AS a"))
-    assert actor.begin("first", encoded([task])) is None
+    assert actor.begin("first", encoded([task]), {}) is None
     assert actor.state()["works"] == 1
     actor.end("first")
     actor.end("second")
-    assert actor.begin("second", encoded([task])) is None
+    assert actor.begin("second", encoded([task]), {}) is None
     assert actor.state()["works"] == 0
     actor._evaluator.close()
 
@@ -54,4 +56,16 @@ def test_work_that_was_given_up_before_it_began_does_not_stay() -> None:
 def test_an_actor_that_was_begun_anew_does_not_know_the_work_of_the_one_before() -> None:
     actor = Actor(EvaluatorSettings())
     assert actor.report("before") is None
+    actor._evaluator.close()
+
+
+def test_an_actor_goes_on_with_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the work asks services, it hands it on to them."""
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=some"}
+    actor = Actor(EvaluatorSettings())
+    begun: list[Cancellation] = []
+    monkeypatch.setattr(actor._evaluator, "begin", lambda tasks, cancellation: begun.append(cancellation) or Mock())
+    for headers in (trace, {}):
+        actor.begin(str(headers), encoded([]), headers)
+    assert [None if each.span is None else each.span.headers for each in begun] == [trace, None]
     actor._evaluator.close()
