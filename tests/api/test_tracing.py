@@ -102,6 +102,70 @@ def test_activities_stand_between_the_request_and_their_statements(
     assert not any(each.failed for each in collector.named("POST /resources/{resource}/perform"))
 
 
+def test_what_writes_has_a_span_too(tmp_path: Path, postgres_url: str, collector: Collector) -> None:
+    """Statements that are no queries, those of a transaction, loading, procedures."""
+    update = '<sqlUpdateStatement name="u"><expression>{}</expression><resultStream name="n"/></sqlUpdateStatement>'
+    make = (
+        '<relationalResourceManagement name="m"><createTable tableName="made"><column name="i" type="integer"/>'
+        '</createTable><resultStream name="n"/></relationalResourceManagement>'
+    )
+    load = (
+        '<sqlBulkLoadRowSet name="b"><webRowSetStream from="rows"/><loadIntoTable tableName="made"/>'
+        '<resultStream name="n"/></sqlBulkLoadRowSet>'
+    )
+    call = '<sqlStoredProcedure name="s"><storedProcedure name="proc"/><resultStream name="n"/></sqlStoredProcedure>'
+    bodies = [
+        update.format("create procedure proc() language sql as 'select 1'"),
+        make,
+        statement("select 7 as i") + load,
+        call,
+        update.format("delete from made"),
+    ]
+    config = configured(tmp_path, {"pg": {"url": postgres_url}}, telemetry={"endpoint": collector.url})
+    with background(config) as service, client_of(service) as client:
+        for body in bodies:
+            answer = client.post("/resources/pg/perform", content=DOCUMENT.format(body), headers=XML)
+            assert answer.status_code == 200, answer.text
+    statements = [each for each in collector.spans if each.attributes.get("db.system.name") == "postgresql"]
+    request = "dai: POST /resources/{resource}/perform"
+    assert sorted((each.name, *collector.above(each)) for each in statements) == [
+        ("CALL", "dai: sqlStoredProcedure", request),
+        ("CREATE", "dai: relationalResourceManagement", request),
+        ("CREATE", "dai: sqlUpdateStatement", request),
+        ("DELETE", "dai: sqlUpdateStatement", request),
+        ("LOAD", "dai: sqlBulkLoadRowSet", request),
+        ("SELECT", "dai: sqlQueryStatement", request),
+    ]
+
+
+def test_a_delivery_has_a_span_and_hands_the_trace_on(
+    tmp_path: Path, book: str, collector: Collector, shared: Background, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "dai.access")
+    delivery = {"urls": [f"{shared.url}/sessions"], "private": True}
+    with (
+        traced(tmp_path, book, collector, delivery=delivery) as service,
+        client_of(service) as client,
+        client_of(shared) as other,
+    ):
+        session = shared.url + other.post("/sessions").headers["location"]
+        deliver = (
+            '<deliverToGDT name="d"><fromLocal from="rows"/>'
+            f'<toGDT streamId="in" mode="full">{session}</toGDT></deliverToGDT>'
+        )
+        document = DOCUMENT.format(statement("select 1 as one") + deliver)
+        job = client.post("/resources/book/perform", content=document, headers=XML).headers["location"]
+        take = DOCUMENT.format('<inputStream name="in"><toLocal name="came"/></inputStream>')
+        reader = f"/resources/book/perform?session={session.rpartition('/')[2]}"
+        assert other.post(reader, content=take, headers=XML).status_code == 200
+        until(lambda: client.get(job).json()["phase"] == "COMPLETED")
+    (span,) = collector.named("deliverToGDT")
+    assert collector.above(span) == ["lab: job"]
+    blocks = [vars(each) for each in caplog.records if "/blocks/" in str(vars(each).get("route"))]
+    assert blocks
+    assert {each["trace_id"] for each in blocks} == {span.trace}
+
+
 @pytest.mark.parametrize("statements", [False, True])
 def test_sql_only_where_it_is_configured(tmp_path: Path, book: str, collector: Collector, statements: bool) -> None:
     with (
@@ -283,6 +347,13 @@ def test_without_the_extra(tmp_path: Path, book: str, monkeypatch: pytest.Monkey
     with pytest.raises(MissingDependencyError, match="OpenTelemetry") as missing, background(config):
         pass
     assert missing.value.hint == "pip install -e '.[telemetry]'"
+
+
+def test_what_the_library_refuses(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", str(otlp.WAITING + 1))
+    config = configured(tmp_path, {"book": {"url": book}}, telemetry={})
+    with pytest.raises(ConfigurationError, match="refuses its configuration"), background(config):
+        pass
 
 
 @pytest.mark.parametrize("answer", [400, None], ids=["refuses", "is away"])

@@ -8,9 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import dai
+import dqp
 from dai.api.server.serve import Background, background
 from tests.api.conftest import configured
 from tests.servers.collector import Collector
@@ -75,8 +79,8 @@ def test_one_trace_from_the_client_to_the_statements(tmp_path: Path, databases: 
                 tracer.start_as_current_span("its work") as span,
             ):
                 assert resource.query(SQL).stream().table().to_pylist() == [{"n": 100, "s": 9900}]
-        trace, client = f"{span.get_span_context().trace_id:032x}", f"{span.get_span_context().span_id:016x}"
-        of_trace = [each for each in collector.spans if each.trace == trace]
+        trace_id, client = f"{span.get_span_context().trace_id:032x}", f"{span.get_span_context().span_id:016x}"
+        of_trace = [each for each in collector.spans if each.trace == trace_id]
         query, perform = "POST /resources/{resource}/query", "POST /resources/{resource}/perform"
         (first,) = [each for each in of_trace if each.parent == client]
         assert (first.service, first.name) == ("federation", query)
@@ -127,6 +131,23 @@ def test_in_this_process(tmp_path: Path, databases: dict[str, str]) -> None:
         assert {each.attributes["dqp.source"] for each in fetches} == {"l", "r"}
         assert all(collector.above(each) == federated for each in fetches)
         assert [each.failed for each in collector.named("planning")] == [False, True]
+
+
+def test_a_lab_goes_on_with_the_span_of_its_program(databases: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own steps are spans of the program."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    sources = {"l": databases["left_side"], "r": databases["right_side"]}
+    with dqp.connect({"sources": sources}) as lab:
+        with provider.get_tracer("a program").start_as_current_span("its work") as span:
+            assert lab.sql(SQL).arrow().to_pylist() == [{"n": 100, "s": 9900}]
+        spans = exporter.get_finished_spans()
+        assert {each.name for each in spans} == {"its work", "planning", "fragment", "SELECT"}
+        assert {each.context.trace_id for each in spans} == {span.get_span_context().trace_id}
+        lab.sql(SQL).arrow()
+        assert exporter.get_finished_spans() == spans
 
 
 def test_a_federation_without_telemetry_hands_the_trace_on(tmp_path: Path, databases: dict[str, str]) -> None:
