@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
@@ -22,12 +22,14 @@ from dai.api.scheduling.admission import Admission
 from dai.api.scheduling.turns import Small, Turns
 from dai.api.work import Work
 from dai.api.workers.admission import SharedAdmission
-from dai.api.workers.member import Member
+from dai.api.workers.member import HOME, Member
 from dai.api.workers.table import SharedTally
 from dai.config import Config
+from dai.drivers import TableInfo
 from dai.errors import CancelledError, DaiError, DatabaseUnavailableError
 from dai.formats import FORMATS
 from dai.perform.parser import query
+from dai.replicas.registration import Registration
 from dai.replicas.replicas import Replicas
 from dai.security.audit import Audit
 from dai.security.identity import Caller, Identification, StoredToken
@@ -145,6 +147,9 @@ class Service:
         self.replicas_policy = policy
         if config.replicas.catalog is not None:
             self.replicas = Replicas(config.replicas, self.scratch)
+        self.registration: Registration | None = None
+        if config.replicas.publish and (member is None or identities.number == HOME):
+            self.registration = Registration(config.replicas, self._tables, self._rows)
         self.locating = ThreadPoolExecutor(8, thread_name_prefix="replicas")
         self.working: set[Work] = set()
         interrupted = self.jobs.recover()
@@ -160,6 +165,14 @@ class Service:
         self._stop = threading.Event()
         self._reaper = threading.Thread(target=self._reap, name="reaper", daemon=True)
         self._reaper.start()
+
+    def _tables(self, resource: str) -> Sequence[TableInfo]:
+        return self.resources.named(resource).driver.tables()
+
+    def _rows(self, resource: str, table: TableInfo) -> int | None:
+        name = f"{table.schema}.{table.name}" if table.schema else table.name
+        rows = self.resources.named(resource).driver.statistics(name).rows
+        return table.rows if rows is None else rows
 
     async def _token(self, id: str) -> StoredToken | None:
         return await asyncio.get_running_loop().run_in_executor(self.control, self.store.token_of, id)
@@ -238,6 +251,8 @@ class Service:
     def stopping(self) -> None:
         """The time of grace begins, for requests and jobs alike."""
         self._stop_until = time.monotonic() + self.config.service.grace
+        if self.registration is not None:
+            self.registration.stop()
 
     def close(self) -> None:
         """Stops what still runs: jobs get what is left of their time of grace, requests had theirs from the server.
@@ -258,6 +273,8 @@ class Service:
         self._reaper.join()
         for each in (self.workers, self.interrupts, self.control, self.files, self.rendering, self.locating):
             each.shutdown(wait=True)
+        if self.registration is not None:
+            self.registration.close()
         if self.replicas is not None:
             self.replicas.close()
         self._questions.shutdown(wait=False, cancel_futures=True)

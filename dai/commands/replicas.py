@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 from dai.client import Options
-from dai.client.http.transport import Transport
 from dai.commands import FAILED, OK
 from dai.commands.output import UsageError, add_server, identity
 from dai.commands.table import lines
+from dai.replicas.client import ReplicaClient
 
 PORTION = 10_000
 _CHANGES = {"create": "?mode=create", "add": "?mode=add", "put": "?mode=put", "delete": "/delete"}
@@ -71,22 +69,14 @@ def add(commands: Any) -> None:
         add_server(each)
 
 
-class _Server:
-    def __init__(self, url: str) -> None:
-        self._transport = Transport(url, Options(**identity()))
-
-    def ask(self, method: str, path: str, body: Any = None, **asked: str) -> Any:
-        sent = None if body is None else json.dumps(body).encode()
-        headers = {"Accept": "application/json", **({} if sent is None else {"Content-Type": "application/json"})}
-        query = f"?{urlencode(asked)}" if asked else ""
-        with self._transport.send(method, f"/replicas{path}{query}", body=sent, headers=headers).body as answer:
-            return json.loads(answer.read_all())
+def _server(arguments: argparse.Namespace) -> ReplicaClient:
+    return ReplicaClient(arguments.server, Options(**identity()))
 
 
 def run_change(arguments: argparse.Namespace) -> int:
     if (arguments.file is None) == (arguments.target is None):
         raise UsageError(f"`dai replicas {arguments.change}` takes a logical name and a target, or --from FILE.")
-    server, done, refused = _Server(arguments.server), 0, 0
+    server, done, refused = _server(arguments), 0, 0
     pairs: Iterator[tuple[str, str]] = iter([(arguments.logical, arguments.target)])
     if arguments.file is not None:
         pairs = _pairs(arguments.file)
@@ -115,7 +105,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def run_query(arguments: argparse.Namespace) -> int:
-    server, of = _Server(arguments.server), "target" if arguments.target else "logical"
+    server, of = _server(arguments), "target" if arguments.target else "logical"
     names: Sequence[str] = arguments.names or ["*"]
     heading, path, found = ("target", "/mappings", "mappings")
     asked = {False: of, True: f"{of}Pattern"}
@@ -140,11 +130,11 @@ def run_query(arguments: argparse.Namespace) -> int:
 def run_rename(arguments: argparse.Namespace) -> int:
     of = "target" if arguments.target else "logical"
     names = [{"from": arguments.before, "to": arguments.after}]
-    return _told(_Server(arguments.server).ask("POST", "/names/rename", {"of": of, "names": names}))
+    return _told(_server(arguments).ask("POST", "/names/rename", {"of": of, "names": names}))
 
 
 def run_attribute(arguments: argparse.Namespace) -> int:
-    server, of = _Server(arguments.server), "target" if arguments.target else "logical"
+    server, of = _server(arguments), "target" if arguments.target else "logical"
     if arguments.value is None:
         asked = {"of": of, "key": arguments.key} | ({"name": arguments.name} if arguments.name else {})
         rows = [
@@ -157,10 +147,7 @@ def run_attribute(arguments: argparse.Namespace) -> int:
     value = {
         "of": of, "key": arguments.key, "name": arguments.name, "type": arguments.type, "value": arguments.value,
     }  # fmt: skip
-    answer = server.ask("POST", "/values", {"values": [value]})
-    if answer["refused"] and answer["refused"][0]["reason"].endswith("already exists"):
-        answer = server.ask("POST", "/values", {"values": [value]}, mode="modify")
-    return _told(answer)
+    return _told(server.ask("POST", "/values", {"values": [value]}, mode="put"))
 
 
 def _told(answer: Any) -> int:
@@ -170,7 +157,7 @@ def _told(answer: Any) -> int:
 
 
 def run_indexes(arguments: argparse.Namespace) -> int:
-    server = _Server(arguments.server)
+    server = _server(arguments)
     if arguments.tell is not None:
         server.ask(
             "POST", "/indexes", {"url": arguments.tell, "filter": arguments.filter, "pattern": arguments.pattern}
@@ -189,7 +176,7 @@ def run_indexes(arguments: argparse.Namespace) -> int:
 
 
 def run_status(arguments: argparse.Namespace) -> int:
-    answer = _Server(arguments.server).ask("GET", "")
+    answer = _server(arguments).ask("GET", "")
     rows = [
         [f"{each} of the {part}", f"{count:,}"] for part in ("catalog", "index") for each, count in answer[part].items()
     ]

@@ -22,7 +22,7 @@ from dai.config.delivery import read as _delivery
 from dai.config.identity import AuditConfig, IdentityConfig, JwtConfig, QuotaConfig, QuotasConfig
 from dai.config.identity import quotas as _quotas
 from dai.config.identity import read as _identity
-from dai.config.replicas import ReplicasConfig
+from dai.config.replicas import PublishedTable, ReplicasConfig
 from dai.config.replicas import replicas as _replicas
 from dai.config.resources import FederationConfig, PolicyConfig, ResourceConfig, RoleConfig
 from dai.config.resources import federation as _federation
@@ -38,9 +38,9 @@ from dai.plugins import nearest
 
 __all__ = [
     "DELIVERY_SCHEMES", "MOST", "POSITIVE", "AccountConfig", "AuditConfig", "Config", "DeliveryConfig",
-    "FederationConfig", "IdentityConfig", "JwtConfig", "LimitsConfig", "MailConfig", "PolicyConfig", "QuotaConfig",
-    "QuotasConfig", "ReplicasConfig", "ResourceConfig", "RoleConfig", "ServiceConfig", "TelemetryConfig", "TlsConfig",
-    "database_url", "keys", "load", "origins", "parse", "secret", "section",
+    "FederationConfig", "IdentityConfig", "JwtConfig", "LimitsConfig", "MailConfig", "PolicyConfig", "PublishedTable",
+    "QuotaConfig", "QuotasConfig", "ReplicasConfig", "ResourceConfig", "RoleConfig", "ServiceConfig",
+    "TelemetryConfig", "TlsConfig", "database_url", "keys", "load", "origins", "parse", "secret", "section",
 ]  # fmt: skip
 
 
@@ -119,6 +119,12 @@ def parse(document: Mapping[str, Any], base: Path | str = ".", environment: Mapp
         if name in resources or name in federations:
             raise ConfigurationError(f"[roles.{name}]: there is a resource of this name already.")
         roles[name] = _role(name, value, base, service, bool(identity.methods) and not identity.anonymous)
+    for logical, published in replicas.publish.items():
+        if published.resource not in (known := [*resources, *federations]):
+            hint = nearest(published.resource, known) if known else "The service has none."
+            raise ConfigurationError(
+                f"replicas.publish.{logical}: there is no resource {published.resource!r}.", hint=hint
+            )
     return Config(
         service=service,
         limits=limits,

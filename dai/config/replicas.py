@@ -13,6 +13,20 @@ from dai.config.resources import PolicyConfig
 from dai.config.values import POSITIVE, database_url, secret, section
 from dai.errors import ConfigurationError
 
+_MOST_BYTES = 1000
+"""Of a logical name in UTF-8."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedTable:
+    """A table of a resource of this service. ``cost``: seconds in which a million of its rows are read; ``distance``:
+    seconds from those who ask, there and back. Federations prefer copies where both are small."""
+
+    resource: str
+    table: str
+    cost: float | None = None
+    distance: float | None = None
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicasConfig:
@@ -21,7 +35,8 @@ class ReplicasConfig:
     where ``filters``), and what changed after ``change_seconds`` or ``changes``; ``token`` identifies it there.
     ``parents`` are sent what this index is sent. ``rpc_port``: of the original protocol (0: the system chooses; none:
     not served), which ``acl`` opens: lines ``REGEX: right …``; the first whose expression matches the caller's name
-    decides."""
+    decides. ``service``: the replica service with which the tables ``publish`` are registered by their logical names,
+    as tables of the service at ``url``, for ``lease_seconds`` at a time."""
 
     catalog: str | None = field(default=None, repr=False)
     url: str | None = None
@@ -36,22 +51,33 @@ class ReplicasConfig:
     rpc_port: int | None = field(default=None, metadata={"most": 65_535})
     acl: tuple[str, ...] = ()
     policy: PolicyConfig | None = None
+    service: str | None = None
+    lease_seconds: float = field(default=120.0, metadata=POSITIVE)
+    publish: Mapping[str, PublishedTable] = field(default_factory=dict)
 
 
 def replicas(values: Mapping[str, Any], base: Path, environment: Mapping[str, str]) -> ReplicasConfig:
-    rest = {name: value for name, value in values.items() if name != "policy"}
+    rest = {name: value for name, value in values.items() if name not in ("policy", "publish")}
     policy = values.get("policy")
     if policy is not None and not isinstance(policy, dict):
         raise ConfigurationError("[replicas.policy] must be a section.")
-    fixed = {} if policy is None else {"policy": section(PolicyConfig, "replicas.policy", policy, base)}
+    fixed: dict[str, Any] = {"publish": _published(values.get("publish", {}), base)}
+    if policy is not None:
+        fixed["policy"] = section(PolicyConfig, "replicas.policy", policy, base)
     read: ReplicasConfig = section(ReplicasConfig, "replicas", rest, base, **fixed)
     if read.catalog is not None:
         location = secret(read.catalog, "replicas.catalog", environment, base)
         read = dataclasses.replace(read, catalog=database_url(location, "replicas.catalog", base))
     if read.token is not None:
         read = dataclasses.replace(read, token=secret(read.token, "replicas.token", environment, base))
-    for name in ("indexes", "parents"):
-        for each in getattr(read, name):
+    services: tuple[object, ...] = () if read.service is None else (read.service,)
+    listed: tuple[tuple[str, tuple[object, ...]], ...] = (
+        ("indexes", read.indexes),
+        ("parents", read.parents),
+        ("service", services),
+    )
+    for name, urls in listed:
+        for each in urls:
             if not isinstance(each, str) or urlsplit(each).scheme not in ("http", "https"):
                 raise ConfigurationError(f"replicas.{name}: {each!r} is no URL of a service.")
     if read.indexes and read.url is None:
@@ -59,4 +85,31 @@ def replicas(values: Mapping[str, Any], base: Path, environment: Mapping[str, st
             "replicas.url is missing: the name by which the indexes know this catalog.",
             hint='It is the address of this service, such as "https://data.example.org".',
         )
+    if (read.service is None) != (not read.publish):
+        raise ConfigurationError(
+            "replicas.service and [replicas.publish] need each other: where tables are registered, and which.",
+            hint='"sky.objects" = "sky#public.objects" in [replicas.publish] is a table of the resource sky.',
+        )
+    if read.publish and urlsplit(read.url or "").scheme not in ("http", "https"):
+        raise ConfigurationError(
+            "replicas.url must be the address of this service, at which others read the tables of [replicas.publish].",
+            hint='It looks like "https://data.example.org".',
+        )
     return read
+
+
+def _published(values: Any, base: Path) -> dict[str, PublishedTable]:
+    if not isinstance(values, dict):
+        raise ConfigurationError("[replicas.publish] must be a section.")
+    published = {}
+    for logical, value in values.items():
+        where = f"replicas.publish.{logical}"
+        if not logical or len(logical.encode()) > _MOST_BYTES:
+            raise ConfigurationError(f"{where}: a logical name has 1 to {_MOST_BYTES:,} bytes.")
+        if isinstance(value, str):
+            resource, _, table = value.partition("#")
+            value = {"resource": resource, "table": table}
+        if not isinstance(value, dict) or not value.get("resource") or not value.get("table"):
+            raise ConfigurationError(f"{where} names no resource and table.", hint='It looks like "sky#objects".')
+        published[logical] = section(PublishedTable, where, value, base)
+    return published

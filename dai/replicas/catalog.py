@@ -230,6 +230,19 @@ class Catalog:
             raise Refused(Code.ATTR_NEXIST, name or key)
         return [_value(each) for each in rows]
 
+    def values_of(self, kind: int, keys: Sequence[str]) -> list[Value]:
+        """All attributes of the names, as far as these have some."""
+        found: list[Value] = []
+        for at in range(0, len(keys), PORTION):
+            rows = self._read(
+                "select v.key, v.kind, v.name, a.type, v.text, v.whole, v.real from dai_attribute_values v join"
+                f" dai_attributes a on a.name = v.name and a.kind = v.kind where v.kind = ? and"
+                f" {among('v.key', self.local)} order by 1, 3",
+                kind, listed(keys[at : at + PORTION], self.local),
+            )  # fmt: skip
+            found += map(_value, rows)
+        return found
+
     def search(
         self, kind: int, name: str, operator: str, values: Sequence[str | int | float], offset: int = 0, limit: int = 0
     ) -> list[Value]:

@@ -220,9 +220,9 @@ def _has(db: Connection, each: Value) -> bool:
     return bool(db.all(statement, each.kind, each.key, each.name))
 
 
-def valued(new: bool) -> Operation:
+def valued(new: bool | None) -> Operation:
     def written(db: Connection, items: Sequence[Value], changes: Changes) -> list[Code]:
-        """Values of attributes: ``new`` ones, or others in their place."""
+        """Values of attributes: ``new`` ones, or others in their place; None: either."""
         codes = []
         for each in items:
             type = type_of(db, each.name, each.kind)
@@ -250,7 +250,7 @@ def valued(new: bool) -> Operation:
     return written
 
 
-add_values, modify_values = valued(True), valued(False)
+add_values, modify_values, put_values = valued(True), valued(False), valued(None)
 
 
 def remove_values(db: Connection, items: Sequence[Value], changes: Changes) -> list[Code]:

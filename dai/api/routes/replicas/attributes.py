@@ -26,11 +26,12 @@ from dai.api.routes.replicas.common import (
     checked,
     json_body,
     refusing,
+    shown,
 )
 from dai.errors import ConflictError, DeniedError, NotFoundError, ParameterError
 from dai.replicas import operations
 from dai.replicas.codes import KINDS, Refused
-from dai.replicas.names import TYPES, like, value_of
+from dai.replicas.names import like, value_of
 from dai.replicas.operations import Attribute, Value
 
 router = APIRouter(route_class=Route, prefix="/replicas", tags=["replicas"])
@@ -77,7 +78,9 @@ class Values(Asked):
 
 
 class Changing(Asked):
-    mode: Literal["add", "modify"] = "add"
+    mode: Literal["add", "modify", "put"] = Field(
+        "add", description="add: names have none yet; modify: they have one; put: either"
+    )
 
 
 class Search(Asked):
@@ -131,8 +134,7 @@ async def undefine(here: Writing, asked: Annotated[Undefined, Query()]) -> Respo
 
 
 def _shown(each: Value) -> dict[str, Any]:
-    value = TYPES["date"].write(each.value) if each.type == "date" else each.value
-    return {"key": each.key, "of": _WORDS[each.kind], "name": each.name, "type": each.type, "value": value}
+    return {"key": each.key, "of": _WORDS[each.kind], "name": each.name, "type": each.type, "value": shown(each)}
 
 
 @router.get(
@@ -191,8 +193,8 @@ def _told_value(each: Value) -> dict[str, Any]:
 )
 async def post_values(here: Writing, how: Annotated[Changing, Query()], body: TheBody) -> Response:
     items = [_valued(each, True) for each in members(Values, await body.read(MOST_BODY)).values]
-    operation = operations.add_values if how.mode == "add" else operations.modify_values
-    answered: Response = await here.change(operation, items, _told_value)
+    modes = {"add": operations.add_values, "modify": operations.modify_values, "put": operations.put_values}
+    answered: Response = await here.change(modes[how.mode], items, _told_value)
     return answered
 
 

@@ -16,8 +16,8 @@ from dai.api.responses import JSONAnswer
 from dai.api.service import Service
 from dai.errors import DataError, DeniedError, NotFoundError, TooLargeError, UnsupportedMediaTypeError
 from dai.replicas.codes import Refused, text
-from dai.replicas.names import check_name
-from dai.replicas.operations import Operation
+from dai.replicas.names import TYPES, check_name
+from dai.replicas.operations import Operation, Value
 from dai.replicas.replicas import Replicas
 from dai.security.identity import Caller
 
@@ -81,6 +81,11 @@ def refusing(work: Callable[..., T], *arguments: Any) -> T:
         return work(*arguments)
     except Refused as error:
         raise error.error() from error
+
+
+def shown(each: Value) -> str | int | float | None:
+    """The value of an attribute as callers read it."""
+    return TYPES["date"].write(each.value) if each.type == "date" and each.value is not None else each.value
 
 
 async def _reading(service: TheService, caller: TheCaller) -> Location:

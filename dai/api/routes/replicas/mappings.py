@@ -31,6 +31,7 @@ from dai.api.routes.replicas.common import (
     Writing,
     checked,
     json_body,
+    shown,
 )
 from dai.errors import DataError, DeniedError, NotFoundError, ParameterError
 from dai.replicas import operations
@@ -53,6 +54,7 @@ class Mappings(Asked):
 class Names(Asked):
     of: Of = "logical"
     names: list[str] = Field(max_length=MOST_PAGE)
+    attributes: bool = Field(False, description="also the attributes of the names and of their partners")
 
 
 class Pair(Asked):
@@ -174,8 +176,17 @@ async def get_mappings(here: Reading, accept: Accept, asked: Annotated[Mappings,
 )
 async def query_mappings(here: Reading, body: TheBody) -> Response:
     asked = members(Names, await body.read(MOST_BODY))
-    there = await here.run(here.replicas.catalog.partners_of, KINDS[asked.of], asked.names)
-    return JSONAnswer({"found": there, "missing": [each for each in asked.names if each not in there]})
+    kind, catalog = KINDS[asked.of], here.replicas.catalog
+    there = await here.run(catalog.partners_of, kind, asked.names)
+    answer: dict[str, Any] = {"found": there, "missing": [each for each in asked.names if each not in there]}
+    if asked.attributes:
+        partners = sorted({each for targets in there.values() for each in targets})
+        valued = answer["attributes"] = {word: {} for word in KINDS}
+        for of, names in ((kind, list(there)), (1 - kind, partners)):
+            for each in await here.run(catalog.values_of, of, names):
+                said = valued[list(KINDS)[of]].setdefault(each.key, {})
+                said[each.name] = {"type": each.type, "value": shown(each)}
+    return JSONAnswer(answer)
 
 
 @router.post(
