@@ -114,22 +114,25 @@ class ReplicaClient:
             return []
         self.define()
         refused = self._changed("/mappings", tables, mode="put")
-        values = [
-            _written("target", str(target), name, value)
-            for (_, target), attributes in tables.items()
-            for name, value in attributes.items()
-        ]
-        refused += _reasons(self.ask("POST", "/values", {"values": values}, mode="put"))
         schemas = [
             _written("logical", logical, "schema", each["schema"])
             for (logical, _), each in tables.items()
             if "schema" in each
         ]
-        self.ask("POST", "/values", {"values": schemas}, mode="add")
+        self._values("add", schemas)
+        values = [
+            _written("target", str(target), name, value)
+            for (_, target), attributes in tables.items()
+            for name, value in attributes.items()
+        ]
+        refused += self._values("put", values)
         return refused
 
     def withdraw(self, tables: Iterable[tuple[str, TableTarget]]) -> None:
         self._changed("/mappings/delete", tables)
+
+    def _values(self, mode: str, values: Sequence[Mapping[str, Any]]) -> list[str]:
+        return _reasons(self.ask("POST", "/values", {"values": values}, mode=mode))
 
     def _changed(self, path: str, tables: Iterable[tuple[str, TableTarget]], **asked: str) -> list[str]:
         mappings = [{"logical": logical, "target": str(target)} for logical, target in tables]

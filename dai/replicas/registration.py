@@ -83,7 +83,7 @@ class Registration:
                 target = TableTarget.of(f"{address}#{published.table}")
                 assert target is not None
                 known[logical, target] = attributes
-        registered |= known.keys()
+        registered.update(known)
         for reason in self._client.register(known):
             self._say("", f"The replica service refused an entry: {reason}")
             return False
