@@ -306,10 +306,10 @@ class Service:
 
     async def problem(self, id: str, caller: Caller) -> bytes | None:
         """Why the answer with that id broke off, whichever worker gave it; None where the caller does not see it."""
-        if (kept := self.problems.of(id)) is None:
-            answers = await self._of_others(PROBLEM + id)
-            kept = (str(answers[0][0]).encode(), str(answers[0][1])) if answers else None
-        return kept[0] if kept is not None and caller.sees(kept[1]) else None
+        kept = self.problems.of(id)
+        if not any(caller.sees(owner) for _, owner in kept):
+            kept = [(str(problem).encode(), str(owner)) for problem, owner in await self._of_others(PROBLEM + id)]
+        return next((problem for problem, owner in kept if caller.sees(owner)), None)
 
     async def _of_others(self, question: str) -> list[Any]:
         answers: list[Any] = await self.member.peers.ask(question) if self.member is not None else []
@@ -321,8 +321,7 @@ class Service:
             return [[each.name, each.help, each.value, each.labels] for each in self._gauges()]
         if question == PROGRESS:
             return [{"job": id, "activities": activities} for id, activities in self.jobs.progress().items()]
-        kept = self.problems.of(question.removeprefix(PROBLEM))
-        return [] if kept is None else [[kept[0].decode(), kept[1]]]
+        return [[problem.decode(), owner] for problem, owner in self.problems.of(question.removeprefix(PROBLEM))]
 
     def woken(self) -> None:
         """Another worker has left places, or room for blocks."""

@@ -172,10 +172,12 @@ class Local:
 
 
 class Remote:
-    """The index of another server, over HTTP."""
+    """The index of another server, over HTTP. The token is for those of the configuration: a caller may have named the
+    others."""
 
     def __init__(self, url: str, settings: ReplicasConfig) -> None:
-        self._transport = Transport(url, Options(token=settings.token, ca=settings.ca, read=120.0))
+        token = settings.token if url in (*settings.indexes, *settings.parents) else None
+        self._transport = Transport(url, Options(token=token, ca=settings.ca, read=120.0))
         self._path = "/replicas/index"
 
     def names(self, url: str, expected: int, portions: Iterable[Sequence[str]], seconds: float) -> None:

@@ -1,6 +1,8 @@
 """Who asks: every operation by every caller, what is not granted refused and nothing changed by it."""
 
 import asyncio
+import hashlib
+import hmac
 import http.client
 import json
 import subprocess
@@ -16,17 +18,22 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from starlette.types import Message
 
 import dai
 import dqp
 from dai.__main__ import main
 from dai.api.app import create_app
+from dai.api.requests.digests import checked
+from dai.api.requests.route import ChangingRoute, PullRoute, Route
 from dai.api.server.serve import Background, background
 from dai.client import Options
 from dai.client.http.signing import Signer
 from dai.config import IdentityConfig, parse
+from dai.config.identity import CertificateConfig
 from dai.errors import ConfigurationError, DeniedError, NotFoundError, RequestError, UnauthenticatedError
-from dai.security.identity import Identification, StoredToken
+from dai.security.identity import Head, Identification, StoredToken
+from dai.security.identity.certificates import Certificates
 from dai.security.identity.tokens import Tokens, new
 from tests.api.conftest import DOCUMENT, XML, Serve, configured, statement, streamed
 from tests.processes import ROOT, ServiceProcess, until
@@ -41,8 +48,8 @@ EVERYBODY = {
 OPERATIONS = sorted(
     (method.upper(), path) for path, operations in create_app().openapi()["paths"].items() for method in operations
 )
-
-
+HEADS = sorted({each.path for each in create_app().routes if "HEAD" in each.methods})  # type: ignore[attr-defined]
+"""What answers with a head alone, too."""
 METHODS = ("token", "jwt", "signature", "certificate")
 ISSUER = "https://login.example.org"
 UNSIGNED = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSIsImF1ZCI6ImRhaSIsImV4cCI6OTk5OTk5OTk5OX0."
@@ -183,11 +190,22 @@ def theirs(known: Known) -> tuple[object, ...]:
         (each.id, each.ended, each.attributes, [name for _, name, _ in each.streams()])
         for each in service.sessions.all()
     ]
+    assert service.replicas is not None
     return (
         jobs,
         sessions,
+        (service.replicas.catalog.counts(), service.replicas.told_indexes(), service.replicas.index.counts()),
         [(each.acknowledged, each.expected) for s in service.sessions.all() for _, _, each in s.streams()],
     )
+
+
+def test_every_endpoint_is_described() -> None:
+    """What the description does not have, no test would ask for."""
+    routes = create_app().routes
+    assert {type(each) for each in routes} <= {Route, ChangingRoute, PullRoute}
+    asked = {(method, each.path) for each in routes for method in each.methods}  # type: ignore[attr-defined]
+    assert asked - {("HEAD", path) for path in HEADS} == set(OPERATIONS)
+    assert {("GET", path) for path in HEADS} <= set(OPERATIONS)
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
@@ -236,6 +254,28 @@ def test_what_is_anothers_is_not_there(known: Known, how: str, method: str, path
     else:
         assert path in HEALTH or (method, path) in EVERYBODY, "whom is this for?"
         assert answer.status_code < 400
+
+
+@pytest.mark.parametrize("path", HEADS)
+def test_a_head_tells_no_more_than_its_answer(known: Known, path: str) -> None:
+    for who in (None, "expired", "bob", "limited"):
+        with known.client(who) as client:
+            whole = asked(client, "GET", path, known.hers)
+            head = asked(client, "HEAD", path, known.hers)
+        assert head.status_code == whole.status_code, who
+        assert head.content == b""
+        assert who in ("bob", "limited") or path in HEALTH or head.status_code == 401
+
+
+def test_two_callers_choose_the_same_id_of_a_request(known: Known) -> None:
+    """Neither sees the other's problem, and neither takes it away."""
+    for who in ("alice", "bob"):
+        known.running.service.problems.keep("same-request", DeniedError(f"That of {who}."), 0, who)
+    for who in ("alice", "bob"):
+        with known.client(who) as client:
+            assert f"That of {who}." in client.get("/problems/same-request").json()["detail"]
+    with known.client("limited") as client:
+        assert client.get("/problems/same-request").status_code == 404
 
 
 def test_lists_have_what_is_ones_own(known: Known) -> None:
@@ -324,6 +364,37 @@ async def _looked_up_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def _nobody(id: str) -> StoredToken | None:
     return None
+
+
+@pytest.mark.parametrize("secret", ["token", "proxy", "body"])
+def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
+    """How long a comparison takes tells nothing: nothing else than ``compare_digest`` decides."""
+    compared: list[tuple[Any, Any]] = []
+
+    def never(one: Any, other: Any) -> bool:
+        compared.append((one, other))
+        return False
+
+    async def look_up(id: str) -> StoredToken | None:
+        return stored
+
+    async def body() -> Message:
+        return {"type": "http.request", "body": b"x", "more_body": False}
+
+    token, stored = new("alice", DAY)
+    proxied = CertificateConfig(proxies=("127.0.0.1",), secret=SECRET, header="X-Client-DN")
+    lines = [(b"x-client-dn", b"CN=bob"), (b"x-proxy-secret", SECRET.encode())]
+    monkeypatch.setattr(hmac, "compare_digest", never)
+    if secret == "token":
+        with pytest.raises(UnauthenticatedError):
+            asyncio.run(Tokens(IdentityConfig(), look_up).caller({b"authorization": f"Bearer {token}".encode()}))
+    elif secret == "proxy":
+        method = Certificates(IdentityConfig(certificate=proxied), look_up)
+        assert asyncio.run(method.caller(Head(lines, address="127.0.0.1"))) is None
+    else:
+        with pytest.raises(UnauthenticatedError):
+            asyncio.run(checked(body, {"sha-256": hashlib.sha256(b"x").digest()})())  # type: ignore[arg-type]
+    assert [one == other for one, other in compared] == [True], "what is right was compared, once"
 
 
 def test_methods_that_are_not_there() -> None:

@@ -28,6 +28,12 @@ PLACES = (
     "delivery.accounts.store.password",
     "delivery.mail.password",
     "federations.all.sources[1].token",
+    "federations.apart.token",
+    "identity.certificate.secret",
+    "replicas.token",
+    "resources.mapped.roles",
+    "resources.notes.collections",
+    "telemetry.headers.authorization",
 )
 SECRETS = {place: f"planted-{number}-Zx9" for number, place in enumerate(PLACES)}
 ENVIRONMENT = {f"SECRET_{number}": secret for number, secret in enumerate(SECRETS.values())}
@@ -46,8 +52,19 @@ def document(directory: Path, url: str) -> dict[str, Any]:
 
     return {
         "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": str(directory / "results")},
-        "audit": {"file": "audit.jsonl"},
-        "identity": {"methods": ["token"]},
+        "audit": {"file": "audit.jsonl", "opentelemetry": True},
+        "telemetry": {
+            "endpoint": "http://127.0.0.1:9",
+            "headers": {"authorization": reference("telemetry.headers.authorization")},
+        },
+        "identity": {
+            "methods": ["token", "certificate"],
+            "certificate": {"proxies": ["192.0.2.1"], "secret": reference("identity.certificate.secret")},
+        },
+        "replicas": {
+            "catalog": "sqlite:///replicas.db", "url": "https://c", "indexes": ["http://127.0.0.1:9"],
+            "token": reference("replicas.token"), "change_seconds": 0.05,
+        },
         "resources": {
             "lab": {"url": url, "password": reference("resources.lab.password")},
             "away": {
@@ -57,6 +74,11 @@ def document(directory: Path, url: str) -> dict[str, Any]:
             "replicated": {
                 "url": with_password(url, "resources.replicated.url"),
                 "replicas": [with_password("postgresql://u@127.0.0.1:9/x", "resources.replicated.replicas")],
+            },
+            "mapped": {"url": url, "roles": "roles.toml"},
+            "notes": {
+                "collections": with_password("postgresql://u@127.0.0.1:9/x", "resources.notes.collections"),
+                "connect_wait": 0.1, "pool_wait": 0.1,
             },
         },
         "delivery": {
@@ -86,7 +108,12 @@ def document(directory: Path, url: str) -> dict[str, Any]:
                         "token": reference("federations.all.sources[1].token"),
                     },
                 ]
-            }
+            },
+            "apart": {
+                "sources": [{"alias": "lab", "resource": "lab"}],
+                "evaluators": ["http://127.0.0.1:9/resources/evaluator"],
+                "token": reference("federations.apart.token"),
+            },
         },
     }  # fmt: skip
 
@@ -101,7 +128,7 @@ def delivered(to: str) -> str:
 
 def requests(client: httpx.Client) -> Iterator[httpx.Response]:
     """Whatever says much, and whatever fails."""
-    for name in ("lab", "away", "replicated", "all"):
+    for name in ("lab", "away", "replicated", "all", "apart", "mapped", "notes"):
         yield client.get(f"/resources/{name}")
         yield client.get(f"/resources/{name}/schema")
         yield client.get(f"/resources/{name}/alive")
@@ -109,6 +136,7 @@ def requests(client: httpx.Client) -> Iterator[httpx.Response]:
             "select 1 as a",
             "select nothing",
             "explain select 1",
+            "explain (format json) select * from lab.pg_catalog.pg_roles",
             "select * from far.t",
             "select current_user",
         ):
@@ -122,24 +150,46 @@ def requests(client: httpx.Client) -> Iterator[httpx.Response]:
         "s3://no/a",
     ):
         yield client.post("/resources/lab/perform", content=delivered(address), headers=XML)
-    for path in ("/jobs", "/metrics", "/openapi.json", "/resources", "/health/ready", "/schemas"):
+    yield client.post("/replicas/mappings", json={"mappings": [{"logical": "a", "target": "b"}]})
+    yield client.post("/replicas/indexes", json={"url": "http://127.0.0.1:9/x"})
+    for path in (
+        "/jobs",
+        "/replicas",
+        "/replicas/indexes",
+        "/metrics",
+        "/openapi.json",
+        "/resources",
+        "/health/ready",
+        "/schemas",
+    ):
         yield client.get(path)
     job = client.post("/resources/lab/query", json={"sql": "select nothing"}, headers={"Prefer": "respond-async"})
     until(lambda: client.get(job.headers["location"]).json()["phase"] == "ERROR")
     yield client.get(job.headers["location"])
 
 
-def test_no_secret_leaves_the_service(tmp_path: Path, postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_leaves_the_service(
+    tmp_path: Path, postgres_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"create role planted login password '{SECRETS['resources.lab.password']}'")
     try:
-        look_everywhere(tmp_path, postgres_url, caplog)
+        look_everywhere(tmp_path, postgres_url, caplog, monkeypatch)
     finally:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute("drop role planted")
 
 
-def look_everywhere(directory: Path, postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
+def broken(*_: object) -> None:
+    raise RuntimeError("a mistake of ours")
+
+
+def look_everywhere(
+    directory: Path, postgres_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory / "roles.toml").write_text(
+        f'[[mapped]]\ncaller = "alice"\nuser = "planted"\npassword = "{reference("resources.mapped.roles")}"\n'
+    )
     caplog.set_level(logging.DEBUG)
     for library in ("httpx", "httpcore"):  # the test's own client
         caplog.set_level(logging.WARNING, library)
@@ -152,9 +202,17 @@ def look_everywhere(directory: Path, postgres_url: str, caplog: pytest.LogCaptur
         running.service.store.add_token(stored)
         with httpx.Client(base_url=running.url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
             answers = list(requests(client))
+            monkeypatch.setattr(type(running.service.resources["lab"].driver), "statistics", broken)
+            answers.append(client.get("/resources/lab/statistics?table=t"))
+            replicas = running.service.replicas
+            assert replicas is not None
+            until(lambda: "an index was not told" in caplog.text)
+            told.append(repr(vars(replicas)))
         told += [text for each in answers for text in (each.text, repr(each.headers))]
         told += [repr(vars(each)) for each in running.service.resources.values()]
     assert any("database-unavailable" in each for each in told)
+    assert "a mistake of ours" in caplog.text
+    assert "a mistake of ours" not in "".join(each.text for each in answers)
     assert any(each.is_success and "/lab/query" in str(each.url) and "planted" in each.text for each in answers)
     told += [caplog.text, *(repr(vars(record)) for record in caplog.records)]
     files = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}

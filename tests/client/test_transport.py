@@ -331,6 +331,31 @@ def test_what_is_no_address(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "host",
+    ["data.example.org", "localhost.example.org", "127.0.0.1.example.org", "127.example.org", "[::1:2]", "1.2.3.4"],
+)
+def test_a_token_travels_encrypted_or_not_at_all(host: str) -> None:
+    """However much a name looks like that of this machine."""
+    with pytest.raises(RequestError, match="without encryption"):
+        Transport(f"http://{host}", Options(token="secret"))
+    Transport(f"https://{host}", Options(token="secret")).close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "LOCALHOST"])
+def test_this_machine_may_be_asked_without_encryption(host: str) -> None:
+    Transport(f"http://{host}", Options(token="secret")).close()
+
+
+def test_a_redirect_leads_nowhere() -> None:
+    """A service that was taken over, or a proxy, gets no token sent elsewhere, nor without encryption."""
+    with ScriptedServer(Scripted(body=b"{}")) as other:
+        moved = Scripted(status=307, headers={"Location": f"{other.url}/resources", "Content-Type": "text/plain"})
+        with ScriptedServer(moved) as server, pytest.raises(RequestError, match="sends requests elsewhere"):
+            Transport(server.url, Options(token="secret")).send("GET", "/resources")
+        assert other.requests == []
+
+
 def test_a_path_before_the_service() -> None:
     with ScriptedServer(said({"resources": [{"name": "a"}]})) as server:
         assert Service(f"{server.url}/lab/").resources() == [{"name": "a"}]

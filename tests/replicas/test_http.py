@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dai.api.server.serve import Background, background
+from dai.client.testing import Scripted, ScriptedServer
 from dai.config import Config, parse
 from dai.errors import ConfigurationError
 from dai.replicas.filters import Filter, arrow
@@ -101,6 +102,16 @@ def test_an_index_is_told_what_fits_and_again_after_its_restart(start: Start, tm
         gone = httpx.delete(f"{catalog.url}/replicas/indexes", params={"url": index.url})
         assert gone.status_code == 200
         assert httpx.get(f"{catalog.url}/replicas/indexes").json() == {"indexes": []}
+
+
+def test_the_token_is_for_the_indexes_of_the_configuration(start: Start) -> None:
+    """Whoever may add an index could otherwise have it sent to an address of their own."""
+    with ScriptedServer(Scripted(body=b"{}")) as listed, ScriptedServer(Scripted(body=b"{}")) as added:
+        catalog = start("catalog", url="https://c", indexes=[listed.url], token="planted", change_seconds=0.05)
+        assert httpx.post(f"{catalog.url}/replicas/indexes", json={"url": added.url}).status_code == 200
+        until(lambda: bool(listed.requests and added.requests))
+        assert {each.headers.get("authorization") for each in listed.requests} == {"Bearer planted"}
+        assert {each.headers.get("authorization") for each in added.requests} == {None}
 
 
 def test_a_catalog_that_stops_is_forgotten_at_once(start: Start, tmp_path: Path) -> None:

@@ -1,13 +1,19 @@
 """The original protocol, by a client that shares nothing with the server. What is expected of codes and texts is what
 the original's own clients and their tests expect."""
 
+import asyncio
 import threading
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from dai.api.server.serve import Background
+from dai.api.server.serve import Background, background
 from dai.errors import ConfigurationError
-from dai.replicas.rpc.server import MOST_REQUEST, Rules
+from dai.replicas.codes import Code
+from dai.replicas.rpc import server
+from dai.replicas.rpc.server import MOST_REQUEST, SMALL, Rules
+from tests.api.conftest import configured
 from tests.processes import until
 from tests.replicas.conftest import RpcClient
 
@@ -226,6 +232,7 @@ def test_bad_arguments_are_refused_and_change_nothing(rpc: RpcClient, request_: 
 
 def test_a_request_without_end_is_refused(rpc: RpcClient) -> None:
     piece = b"x" * (1 << 20)
+    rpc.send("lrc_create_bulk")
     try:
         for _ in range(MOST_REQUEST // len(piece) + 2):
             rpc.send_bytes(piece)
@@ -233,6 +240,54 @@ def test_a_request_without_end_is_refused(rpc: RpcClient) -> None:
         return
     assert rpc.text() == "6"
     assert rpc.ended()
+
+
+def test_who_has_no_right_sends_little(tmp_path: Path) -> None:
+    """Where callers are identified nobody has one by this protocol: what they send is not kept until its end."""
+    sections: dict[str, Any] = {"identity": {"methods": ["token"]}, "replicas": {"catalog": "sqlite:///r.db"}}
+    sections["replicas"]["rpc_port"] = 0
+    with background(configured(tmp_path, {}, **sections)) as running:
+        assert running.rpc_port is not None
+        clients = [RpcClient(running.rpc_port) for _ in range(2)]
+        assert clients[0].call("lrc_create", "a", "b") == Code.PERM
+        clients[0].send("lrc_create_bulk", *(["a", "b"] * SMALL))
+        assert int(clients[0].text()) == Code.PERM
+        clients[1].send_bytes(b"x" * 1000)
+        assert int(clients[1].text()) == Code.BADMETHOD
+        for each in clients:
+            each.text()
+            assert each.ended()
+            each.close()
+
+
+class Told(asyncio.Transport):
+    """What the server does with a connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said, self.closed = b"", False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.said += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+def test_large_requests_have_little_room_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_HELD", 3 * SMALL)
+    connected: set[server.Connection] = set()
+    told = []
+    for size in (2 * SMALL, 2 * SMALL, SMALL // 2):
+        connection = server.Connection(cast(Any, None), connected, lambda _: True)
+        transport = Told()
+        connection.connection_made(transport)
+        connection.data_received(b"lrc_create_bulk\0" + b"x" * size)
+        told.append((transport.closed, transport.said))
+    assert told == [(False, b"0\0"), (True, b"0\x0028\0Too many large requests at once\0"), (False, b"0\0")]
 
 
 def test_rights() -> None:

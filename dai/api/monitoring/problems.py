@@ -15,10 +15,10 @@ DETAIL = 4000
 
 
 class Problems:
-    """By correlation id; on the event loop alone."""
+    """By correlation id and owner, since callers may choose the id; on the event loop alone."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[bytes, str]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
 
     def keep(self, id: str, error: BaseException, rows: int, owner: str = "") -> None:
         """``rows`` came before it; ``owner``: who asked."""
@@ -28,11 +28,11 @@ class Problems:
         if "rows" not in error.extra:  # a response document has said it
             problem["detail"] = f"{problem['detail'][:DETAIL]} {rows:,} rows came before."
         cut = {name: value[: DETAIL + 100] if isinstance(value, str) else value for name, value in problem.items()}
-        self._kept.pop(id, None)
-        self._kept[id] = orjson.dumps(cut, default=str), owner
+        self._kept.pop((id, owner), None)
+        self._kept[id, owner] = orjson.dumps(cut, default=str)
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 
-    def of(self, id: str) -> tuple[bytes, str] | None:
-        """The problem document and its owner."""
-        return self._kept.get(id)
+    def of(self, id: str) -> list[tuple[bytes, str]]:
+        """The problem documents of that id, each with its owner."""
+        return [(problem, owner) for (known, owner), problem in self._kept.items() if known == id]

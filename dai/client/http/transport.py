@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import random
 import re
 import select
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 IDLE_CONNECTIONS = 8
 SMALL_BODY = 1 << 16
+NOT_MODIFIED = 304
 CORRELATION = "x-request-id"
-_LOOPBACK = ("127.", "::1", "localhost")
 _PERFORM = re.compile(r"/resources/[^/?]+/perform(\?|$)")
 """Where documents are sent."""
 
@@ -168,10 +169,10 @@ class Transport:
         self._tls = options.context() if self._secure else None
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
-        compression = options.compression or ("identity" if self._host.startswith(_LOOPBACK) else "zstd")
+        compression = options.compression or ("identity" if _is_loopback(self._host) else "zstd")
         if compression not in ("identity", "zstd", "gzip"):
             raise RequestError(f"There is no compression {compression!r}.", hint="Known: zstd, gzip, identity.")
-        if options.token is not None and not self._secure and not self._host.startswith(_LOOPBACK):
+        if options.token is not None and not self._secure and not _is_loopback(self._host):
             raise RequestError(
                 f"A token would travel to {self._host!r} without encryption.", hint="Use an address with https://."
             )
@@ -223,11 +224,13 @@ class Transport:
             delay: float | None
             try:
                 reply = self._exchange(method, self._prefix + path, body, sent, cancellation)
-                if reply.status < 400 or reply.status in accepted:
+                if reply.status < 300 or reply.status == NOT_MODIFIED or reply.status in accepted:
                     return reply
                 delay = reply.retry_after if reply.status == 503 else None
                 with reply.body:
                     content = reply.body.read_all()
+                if reply.status < 400:
+                    raise self._elsewhere(reply)
                 failure = from_reply(reply.status, reply.media_type, content, reply.headers.get(CORRELATION))
                 again = isinstance(failure, BusyError) or (delay is not None and not self.options.busy_only)
             except UnreachableError as error:
@@ -356,6 +359,13 @@ class Transport:
         for connection in connections:
             connection.close()
 
+    def _elsewhere(self, reply: Reply) -> DaiError:
+        """Redirects are not followed: they could take credentials anywhere."""
+        return RequestError(
+            f"{self.base} sends requests elsewhere (status {reply.status}), where this client does not follow.",
+            hint=f"Use the address to which it leads: {reply.headers.get('location', 'it names none')[:200]!r}.",
+        )
+
     def _unreachable(self, error: Exception) -> DaiError:
         base = self.base
         if isinstance(error, ssl.SSLError):
@@ -393,6 +403,16 @@ def _checked(url: str) -> SplitResult:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise RequestError(f"{url!r} is not the address of a data service.", hint=_EXAMPLE)
     return parts
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether it is this machine, whoever answers for names: localhost.example.org may be anywhere."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 _EXAMPLE = "An address looks like http://127.0.0.1:8080/data"

@@ -18,6 +18,11 @@ log = logging.getLogger("dai.replicas")
 
 MOST_REQUEST = 64 << 20
 """Bytes of one request."""
+MOST_HELD = 4 * MOST_REQUEST
+"""Bytes of the requests of all callers that have not come to their end; SMALL ones come in any case."""
+SMALL = 1 << 16
+_MOST_NAME = 256
+"""Bytes in which the name of a method must end."""
 MOST_CONNECTIONS = 2000
 TOO_MANY = 28
 _OK = b"0\0"
@@ -128,6 +133,8 @@ class Connection(asyncio.Protocol):
         self._texts += texts
         if self._size > MOST_REQUEST:
             self._close(Code.BADARG, text(Code.BADARG, f"a request has at most {MOST_REQUEST:,} bytes"))
+        elif self._size > SMALL and sum(each._size for each in self._connected) > MOST_HELD:
+            self._close(TOO_MANY, "Too many large requests at once")
         elif self._task is None:
             self._serve()
 
@@ -161,6 +168,8 @@ class Connection(asyncio.Protocol):
             at += 1  # some clients send offset and limit where none are taken
         if at == len(texts):
             self._taken(at)
+            if len(self._rest) > _MOST_NAME:
+                self._close(Code.BADMETHOD, text(Code.BADMETHOD, self._rest[:60].decode(errors="replace")))
             return None
         if texts[at] == b"close":
             self._transport.close()
@@ -172,6 +181,7 @@ class Connection(asyncio.Protocol):
         begin = at + 1
         end = begin + method.before
         if end > len(texts):
+            self._await(method)
             return None
         items: list[list[bytes]] = []
         before = texts[begin:end]
@@ -181,6 +191,7 @@ class Connection(asyncio.Protocol):
                 end += method.items
             if end >= len(texts):
                 self._looked = end
+                self._await(method)
                 return None
             items = [texts[each : each + method.items] for each in range(listed, end, method.items)]
             end += 1
@@ -190,6 +201,11 @@ class Connection(asyncio.Protocol):
         except UnicodeDecodeError:
             self._close(Code.BADARG, text(Code.BADARG, "texts are UTF-8"))
             return None
+
+    def _await(self, method: Method) -> None:
+        """The end of a request, unless it is long and will be refused."""
+        if self._size > SMALL and not self._may(method.right):
+            self._close(Code.PERM, text(Code.PERM, method.right))
 
     def _taken(self, end: int) -> None:
         self._at = end
