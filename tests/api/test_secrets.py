@@ -35,7 +35,7 @@ PLACES = (
     "resources.notes.collections",
     "telemetry.headers.authorization",
 )
-SECRETS = {place: f"planted-{number}-Zx9" for number, place in enumerate(PLACES)}
+SECRETS = {place: f"planted-{number}-Zx9-of-the-tests" for number, place in enumerate(PLACES)}
 ENVIRONMENT = {f"SECRET_{number}": secret for number, secret in enumerate(SECRETS.values())}
 
 
