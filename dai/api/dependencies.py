@@ -26,8 +26,8 @@ async def _service(request: Request) -> Service:
 def resource_of(request: Request, name: str) -> Resource:
     """As the caller sees it. NotFoundError for one that is not there, DeniedError for one that may not be asked."""
     service: Service = request.app.state.service
-    resource = service.resources.named(name)
     access: Access = request.state.access
+    resource = service.resources.named(name, access.caller)
     resource.policy.check("read", access.caller, "read")
     resource = resource.of(access.caller)
     access.database_user = resource.database_user

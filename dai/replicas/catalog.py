@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from dai.errors import ClosedError, DatabaseUnavailableError
 from dai.replicas.codes import MISSING, Code, Refused
 from dai.replicas.database import Connection, Database, among, listed
-from dai.replicas.names import COMPARISONS, ESCAPE, TYPES, beginning
+from dai.replicas.names import COMPARISONS, ESCAPE, TYPES, beginning, complete
 from dai.replicas.operations import COLUMNS, Attribute, Changes, Index, Operation, Pair, Value
 
 log = logging.getLogger("dai.replicas")
@@ -169,7 +169,7 @@ class Catalog:
         rows = self._read(
             f"select logical, target from dai_mappings where {between}{own} like ? escape '{ESCAPE}'"
             f" order by {own}, {other} limit {limit or (1 << 62)} offset {offset}",
-            *((begun, begun + _END) if begun else ()), pattern,
+            *((begun, begun + _END) if begun else ()), complete(pattern),
         )  # fmt: skip
         if not rows and not offset:
             raise Refused(MISSING[kind], pattern)
@@ -182,7 +182,7 @@ class Catalog:
         while rows := self._read(
             f"select logical, target from dai_mappings where ({own}, {other}) > (?, ?) and {own} like ? escape"
             f" '{ESCAPE}' order by {own}, {other} limit {PORTION}",
-            *after, pattern,
+            *after, complete(pattern),
         ):  # fmt: skip
             yield [(logical, target) for logical, target in rows]
             after = (rows[-1][kind], rows[-1][1 - kind])
@@ -201,7 +201,7 @@ class Catalog:
         after, fits = "", f" and logical like ? escape '{ESCAPE}'" if pattern else ""
         while rows := self._read(
             f"select distinct logical from dai_mappings where logical > ?{fits} order by logical limit {PORTION}",
-            after, *((pattern,) if pattern else ()),
+            after, *((complete(pattern),) if pattern else ()),
         ):  # fmt: skip
             yield [name for (name,) in rows]
             after = rows[-1][0]
@@ -259,6 +259,7 @@ class Catalog:
             if attribute.type != "string":
                 raise Refused(Code.INV_ATTR_TYPE, f"{name} is {attribute.type}; patterns are for texts")
             condition = f" and {column} like ? escape '{ESCAPE}'"
+            values = [complete(str(each)) for each in values]
         elif operator != "all":
             raise Refused(Code.BADARG, f"operator {operator}")
         if condition.count("?") != len(values):

@@ -24,7 +24,7 @@ from dai.errors import LimitError
 from dai.replicas.codes import Code, Refused
 from dai.replicas.database import Connection
 from dai.replicas.filters import SEED, Filter, Slices, arrow, hashed, hashes
-from dai.replicas.names import ESCAPE, beginning
+from dai.replicas.names import ESCAPE, beginning, complete
 from dai.replicas.operations import Pair
 
 _FAST = (
@@ -163,7 +163,7 @@ class ReplicaIndex:
     def matching(self, pattern: str, offset: int = 0, limit: int = 0) -> tuple[list[Pair], bool]:
         """Names that fit an SQL pattern with their catalogs, in order, and whether catalogs that sent filters, which
         know no patterns, are left out. Refused where there is none."""
-        begun = beginning(pattern)
+        begun, pattern = beginning(pattern), complete(pattern)
         condition, values = f"logical like ? escape '{ESCAPE}'", [pattern]
         if begun:
             condition, values = f"logical >= ? and logical < ? and {condition}", [begun, begun + "\U0010ffff", pattern]

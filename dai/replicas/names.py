@@ -42,6 +42,12 @@ def like(pattern: str) -> str:
     return "".join(written)
 
 
+def complete(pattern: str) -> str:
+    """The SQL pattern with a backslash at its end as itself, which is an error to PostgreSQL and fits nothing in
+    SQLite."""
+    return pattern + ESCAPE * ((len(pattern) - len(pattern.rstrip(ESCAPE))) % 2)
+
+
 def beginning(pattern: str) -> str:
     """What every text that an SQL pattern matches begins with."""
     begun: list[str] = []

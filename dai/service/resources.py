@@ -322,11 +322,12 @@ class Resources(Mapping[str, Resource]):
     def __len__(self) -> int:
         return len(self._all)
 
-    def named(self, name: str) -> Resource:
-        """The resource of that name. NotFoundError suggests the nearest name."""
+    def named(self, name: str, caller: Caller | None = None) -> Resource:
+        """The resource of that name. NotFoundError suggests the nearest name, of those that the ``caller`` may read."""
         resource = self._all.get(name)
         if resource is None:
-            hint = nearest(name, list(self._all)) if self._all else "This service has no resource yet."
+            seen = [each for each in self._all if caller is None or self._all[each].policy.may_read(caller)]
+            hint = nearest(name, seen) if seen else "This service has no resource for you yet."
             raise NotFoundError(f"There is no data resource {name!r}.", hint=hint)
         return resource
 

@@ -281,10 +281,11 @@ class Store:
 
     def change(self, job: Job, from_phases: Iterable[str], **values: Any) -> Job | None:
         """Writes new values into ``job`` and returns it; None if it has left ``from_phases`` meanwhile or is
-        destroyed."""
+        destroyed. Of what has ended, and so is never run again, the request is not kept."""
+        written = {**values, "request": b""} if values.get("ended") is not None else values
         condition = sa.and_(_jobs.c.id == job.id, self._own(), _jobs.c.phase.in_(list(from_phases)))
         with self._begin() as connection:
-            changed = connection.execute(_jobs.update().where(condition).values(**values)).rowcount
+            changed = connection.execute(_jobs.update().where(condition).values(**written)).rowcount
         return replace(job, **values) if changed else None
 
     def remove(self, id: str) -> None:

@@ -42,6 +42,7 @@ def known(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Backg
         "book": {"url": book},
         "narrow": {"url": book, "policy": {"activities": ["Echo"]}},
         "closed": {"url": book, "policy": {"load": []}},
+        "hidden": {"url": book, "policy": {"read": ["bob"]}},
         "duck": {"url": f"duckdb:///{directory / 'duck.db'}"},
     }
     with background(configured(directory, resources, identity={"methods": ["token"]})) as running:
@@ -138,12 +139,38 @@ def test_moments_that_cannot_be_told(alice: httpx.Client, moment: str) -> None:
     assert alice.get("/jobs").status_code == 200
 
 
+@pytest.mark.parametrize(("sql", "phase"), [("select 1 as one", "COMPLETED"), ("select nothing", "ERROR")])
+def test_jobs_that_have_ended_keep_no_request(known: Background, alice: httpx.Client, sql: str, phase: str) -> None:
+    """They stay for days, and their requests may have megabytes, and values that nobody needs any more."""
+    body = {"sql": sql, "tables": {"t": inline(k=list(range(1000)))}}
+    made = alice.post("/resources/book/query?phase=PENDING", json=body).headers["location"]
+    store, id = known.service.store, made.rpartition("/")[2]
+    waiting = store.get(id)
+    assert waiting is not None
+    assert len(waiting.request) > 8000
+    alice.post(f"{made}/phase", data={"PHASE": "RUN"}).raise_for_status()
+    until(lambda: alice.get(made).json()["phase"] == phase)
+    ended = store.get(id)
+    assert ended is not None
+    assert ended.request == b""
+    again = alice.post(f"{made}/phase", data={"PHASE": "RUN"})
+    assert (again.status_code, again.json()["type"]) == (409, "conflict")
+
+
 # --- what is told ---------------------------------------------------------------------------------------------------
 
 
 def test_who_watches_the_process_learns_no_names(known: Background) -> None:
     ready = httpx.get(f"{known.url}/health/ready", timeout=60)
     assert ready.json() == {"status": "ready", "checks": {"state": "ok"}}
+
+
+@pytest.mark.parametrize("name", ["hiden", "x" * 50])
+def test_a_wrong_name_tells_no_names_of_others(alice: httpx.Client, name: str) -> None:
+    answer = alice.post(f"/resources/{name}/query", json={"sql": "select 1 as one"})
+    assert answer.status_code == 404
+    assert "hidden" not in answer.text
+    assert "hidden" not in alice.get("/resources").text
 
 
 @pytest.mark.parametrize(

@@ -251,11 +251,24 @@ def explore(make: Callable[[], Face]) -> None:
     run_state_machine_as_test(machine_for(make), settings=settings(max_examples=20, stateful_step_count=20))
 
 
+def _backslashes(catalog: Catalog) -> None:
+    """A backslash at the end of a pattern is itself."""
+    pair, face = ("a\\", "t\\"), Direct(catalog)
+    assert face.change("create", [pair]) == [Code.OK]
+    for pattern in ("a\\", "%\\", "a\\\\", "%\\\\"):
+        assert face.matching(LOGICAL, pattern) == [pair], pattern
+        assert [*catalog.pages(LOGICAL, pattern)] == [[pair]]
+        assert [*catalog.logical_names(pattern)] == [[pair[0]]]
+    assert face.matching(LOGICAL, "%\\\\\\") == []
+    face.clear()
+
+
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_direct(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> None:
     url = f"sqlite:///{tmp_path / 'r.db'}" if database == "sqlite" else request.getfixturevalue("postgres_url")
     catalog = Catalog(url)
     try:
+        _backslashes(catalog)
         explore(lambda: Direct(catalog))
         _attributes(catalog)
     finally:
