@@ -160,6 +160,8 @@ def run(world: World, rounds: int) -> Report:
 
 def take_turns(cases: Mapping[str, Case], requests: int) -> dict[str, float]:
     """Processor time of the services, a request."""
+    for case in cases.values():
+        case.connection.close()  # its service may have lost patience while the others started
     for number in range(WARM + requests):
         for case in cases.values():
             if number == WARM:
