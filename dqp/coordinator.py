@@ -21,7 +21,7 @@ from functools import partial
 import pyarrow as pa
 
 from dai.drivers import Driver
-from dai.errors import DataError, LimitError, StatementError
+from dai.errors import DataError, DeniedError, LimitError, NotFoundError, StatementError, UnauthenticatedError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dai.streams.tracing import ending
@@ -244,7 +244,8 @@ class Coordinator:
         batch_rows: int | None = None,
         profiled: bool = False,
     ) -> Running:
-        """The query under way, planned again where a source has other tables than it was planned for."""
+        """The query under way, planned again where a source has other tables than it was planned for, or a copy
+        of a logical table is gone."""
         for left in reversed(range(REPLANS + 1)):
             version = self.catalog.version
             planned = self.plan(sql, parameters, cancellation=cancellation)
@@ -256,6 +257,9 @@ class Coordinator:
                 alias = self.catalog.owner(error.extra.get("source"))
                 columns = error.extra.get("columns", ()) if isinstance(error, ChangedError) else ()
                 if not left or alias is None or not self.catalog.renewed(alias, version, columns):
+                    raise
+            except (NotFoundError, DeniedError, UnauthenticatedError) as error:
+                if not left or not self.catalog.set_aside(error):
                     raise
         raise AssertionError
 

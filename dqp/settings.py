@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from dai import config
 from dai.client import parted
@@ -79,6 +79,22 @@ class SourceSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReplicaServiceSettings:
+    """The service at ``url`` says where copies of logical tables are; in SQL these are ``alias.NAME``. ``token``: what
+    it, and the services of copies, know this federation by; ``ca`` in the place of that of the federation's ``tls``.
+    What it says is taken for the present state for ``lifetime`` seconds. Copies older than ``max_age`` seconds are not
+    read. ``services``: prefixes of the addresses at which copies are read, besides those of the sources."""
+
+    url: str
+    alias: str = "replicas"
+    token: str | None = field(default=None, repr=False)
+    ca: Path | None = None
+    lifetime: float = field(default=30.0, metadata=config.POSITIVE)
+    max_age: float = field(default=3600.0, metadata=config.POSITIVE)
+    services: tuple[str, ...] = LOOPBACK
+
+
+@dataclass(frozen=True, kw_only=True)
 class FederationSettings:
     """``evaluators``: ``local``, URLs of evaluator services, or one ``ray://…``. ``memory_bytes`` is what the queries
     of one evaluator hold before they spill to disk, at least ``LEAST_MEMORY`` (0: DuckDB's own limit). ``lifetime``:
@@ -87,10 +103,11 @@ class FederationSettings:
     ``second_chance_after``, is overtaken (0: never). ``liveness_timeout``: seconds without a sign of life, while
     a statement waits for its rows, until a service counts as lost. ``upload_bytes``: of tables that were loaded into a
     service's federation, of all sessions together (0: nothing may be loaded). ``replicas``: ``alias.table`` to other
-    tables with the same rows. ``functions``: operation calls by name, as they are configured; relative paths in them
-    count from ``base``. ``token``: what the evaluators know this federation by; ``flight_host`` and ``flight_port``:
-    where evaluators read what only this process can read; ``tls``: how it speaks with evaluators and sources.
-    ``callers``: whether sources are asked by the right of the federation (``own``) or of the caller (``forward``)."""
+    tables with the same rows; ``replica_service`` says where copies of logical tables are. ``functions``: operation
+    calls by name, as they are configured; relative paths in them count from ``base``. ``token``: what the evaluators
+    know this federation by; ``flight_host`` and ``flight_port``: where evaluators read what only this process can read;
+    ``tls``: how it speaks with evaluators and sources. ``callers``: whether sources are asked by the right of the
+    federation (``own``) or of the caller (``forward``)."""
 
     name: str = "federation"
     evaluators: tuple[str, ...] = ("local",)
@@ -109,6 +126,7 @@ class FederationSettings:
     sources: tuple[SourceSettings, ...] = ()
     views: Mapping[str, str] = field(default_factory=dict)
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    replica_service: ReplicaServiceSettings | None = None
     functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     base: Path = Path()
 
@@ -188,6 +206,8 @@ def parse(
     dot = f"{where}." if where else ""
     parts = ("sources", "views", "replicas", "functions", "tls")
     plain = {key: value for key, value in document.items() if key not in parts}
+    if "replica_service" in plain:
+        raise ConfigurationError(f"{dot}replica_service is no key.", hint=f"Set url in [{dot}replicas].")
     tls = _tls(document.get("tls"), f"{dot}tls", base, served)
     settings: FederationSettings = config.section(FederationSettings, where, plain, base, name=name, base=base, tls=tls)
     check_memory(settings.memory_bytes, f"{dot}memory_bytes")
@@ -200,6 +220,7 @@ def parse(
         raise ConfigurationError(f"{dot}evaluators must be a list of texts, at least one.", hint='["local"]')
     sources = _sources(document.get("sources", ()), f"{dot}sources", base, environment, served is not None)
     _check_callers(settings, sources, dot, served is not None)
+    said, copied = _parted(document.get("replicas", {}), f"{dot}replicas")
     token = settings.token
     aliases = {each.alias.casefold() for each in sources}
     return dataclasses.replace(
@@ -207,7 +228,8 @@ def parse(
         token=None if token is None else config.secret(token, f"{dot}token", environment, base),
         sources=sources,
         views=_views(document.get("views", {}), f"{dot}views"),
-        replicas=_replicas(document.get("replicas", {}), f"{dot}replicas", aliases),
+        replicas=_replicas(copied, f"{dot}replicas", aliases),
+        replica_service=_replica_service(said, f"{dot}replicas", aliases, base, environment),
         functions=_mapping(document.get("functions", {}), f"{dot}functions", Mapping, "a section"),
     )
 
@@ -360,6 +382,45 @@ def _views(document: Any, where: str) -> dict[str, str]:
     return views
 
 
+def _parted(document: Any, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is said of a replica service, and the tables that have replicas: their names have a dot."""
+    if isinstance(document, str):
+        return {"url": document}, {}
+    if not isinstance(document, Mapping):
+        raise ConfigurationError(f"[{where}] must be a section, or the address of a replica service, not {document!r}.")
+    keys = [name for name in document if "." not in name]
+    return {name: document[name] for name in keys}, {name: document[name] for name in document if name not in keys}
+
+
+def _replica_service(
+    said: Mapping[str, Any], where: str, aliases: set[str], base: Path, environment: Mapping[str, str]
+) -> ReplicaServiceSettings | None:
+    if not said:
+        return None
+    if "url" not in said:
+        keys = [each.name for each in dataclasses.fields(ReplicaServiceSettings)]
+        if any(name in keys for name in said):
+            raise ConfigurationError(f"{where}.url is missing: the address of the replica service.")
+        raise ConfigurationError(
+            f"{where}: {next(iter(said))!r} is not a table alias.table.", hint=nearest(next(iter(said)), keys)
+        )
+    settings: ReplicaServiceSettings = config.section(ReplicaServiceSettings, where, said, base)
+    listed: tuple[tuple[str, tuple[object, ...]], ...] = (("url", (settings.url,)), ("services", settings.services))
+    for name, urls in listed:
+        for each in urls:
+            if not isinstance(each, str) or urlsplit(each).scheme not in ("http", "https") or not urlsplit(each).netloc:
+                raise ConfigurationError(f"{where}.{name}: {each!r} is no address of a service.")
+    alias = settings.alias
+    if not _NAME.fullmatch(alias) or alias.casefold() in _RESERVED:
+        raise ConfigurationError(f"{where}.alias: {alias!r} cannot be an alias.")
+    if alias.casefold() in aliases:
+        raise ConfigurationError(
+            f"{where}: there is a source {alias!r} already.", hint="Give the replica service another alias."
+        )
+    token = None if settings.token is None else config.secret(settings.token, f"{where}.token", environment, base)
+    return dataclasses.replace(settings, token=token)
+
+
 def _replicas(document: Any, where: str, aliases: set[str]) -> dict[str, tuple[str, ...]]:
     replicas = _mapping(document, where, list | tuple, 'a list of tables ["alias.table"]')
     for name, places in replicas.items():
@@ -379,6 +440,23 @@ def _mapping(document: Any, where: str, kind: Any, wanted: str) -> dict[str, Any
         if not isinstance(value, kind):
             raise ConfigurationError(f"{where}.{name} must be {wanted}, not {value!r}.")
     return dict(document)
+
+
+def within(address: str, prefix: str) -> bool:
+    """Whether an address lies below a prefix; without a port in the prefix, at any."""
+    wanted, allowed = urlsplit(address), urlsplit(prefix)
+    try:
+        same = allowed.port is None or wanted.port == allowed.port
+    except ValueError:
+        return False
+    path = allowed.path.rstrip("/")
+    return (
+        same
+        and "@" not in wanted.netloc
+        and (wanted.scheme, wanted.hostname) == (allowed.scheme, allowed.hostname)
+        and (wanted.path == path or wanted.path.startswith(path + "/"))
+        and not {"..", "."} & set(unquote(wanted.path).split("/"))
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,7 @@ class Column:
 class Table:
     """A table of a source. ``schema`` is None if the name needs none. ``keys`` are its unique keys, the primary key
     first; ``indexes`` the columns of all its indexes. ``rows`` and ``bytes`` are estimates. ``replicas`` have the same
-    rows, the best one first."""
+    rows, the best one first. ``logical``: the logical name of which it is the best copy."""
 
     source: str
     name: str
@@ -68,6 +68,7 @@ class Table:
     bytes: float = 0.0
     kind: str = "table"
     replicas: tuple[Replica, ...] = field(default=(), repr=False)
+    logical: str | None = None
 
     def column(self, name: str) -> Column:
         """The column of that name; case does not count. NotFoundError suggests the nearest name."""

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,15 +26,17 @@ from dai.drivers import Column as ColumnInfo
 from dai.drivers import Driver, Statistics, TableInfo
 from dai.errors import DaiError, NotFoundError, ParameterError
 from dai.plugins import MOST, nearest
+from dai.replicas.client import ReplicaClient
 from dqp.algebra import types
 from dqp.algebra.arrival import Probes
 from dqp.algebra.table import NONE, Table, list_type, named, table_of
+from dqp.catalog.copies import Copies, Copy, CopySources, shape_of
 from dqp.catalog.diagnosis import explained
 from dqp.catalog.learned import Learned
 from dqp.catalog.reflection import Reflected, Reflection
 from dqp.catalog.replicas import Replicas
 from dqp.catalog.sampling import Sampled
-from dqp.catalog.sources import DescribedSource, Source, sources_of
+from dqp.catalog.sources import DescribedSource, Source, replica_options, sources_of
 from dqp.catalog.uploads import Uploads
 from dqp.catalog.validator import Fault, Refused, Shape, Signature, Validator, dollars, path_of, quoted, words
 from dqp.catalog.views import Broken, Views
@@ -57,7 +60,7 @@ class Catalog:
     ) -> None:
         all_sources = sources_of(settings, resolve, bearer) if sources is None else sources
         self.settings = settings
-        self.sources: Mapping[str, Source] = {each.alias: each for each in all_sources}
+        self.sources: dict[str, Source] = {each.alias: each for each in all_sources}
         self.views: Mapping[str, str] = dict(settings.views)
         self._views = Views(self.views)
         self._reflection = Reflection(all_sources, lifetime=settings.lifetime)
@@ -74,6 +77,11 @@ class Catalog:
         self._known: dict[tuple[str, str | None, str], tuple[TableInfo, Statistics, Table]] = {}
         self._described_tables: dict[tuple[str, str | None, str], Table] = {}
         self._replicas = Replicas(settings.replicas, all_sources, self._reflection)
+        self._copies: Copies | None = None
+        if settings.replica_service is not None:
+            client = ReplicaClient(settings.replica_service.url, replica_options(settings))
+            at = CopySources(settings, all_sources, bearer, self._add).at
+            self._copies = Copies(settings.replica_service, client, self._reflection, at, self.learned.speed)
 
     @classmethod
     def of(
@@ -102,13 +110,18 @@ class Catalog:
         catalog.uploads, catalog._validator, catalog._lock = uploads, None, threading.Lock()
         return catalog
 
+    def _add(self, source: Source) -> None:
+        self._reflection.add(source)
+        self.sources[source.alias] = source
+
     # --- sources and their state ---
 
     @property
     def version(self) -> int:
         """Changes when anything changes that plans depend on. Starts a check for changes in the background."""
         self._reflection.look_after()
-        return self._reflection.version + self.uploads.version
+        copies = 0 if self._copies is None else self._copies.version
+        return self._reflection.version + self.uploads.version + copies
 
     def owner(self, alias: Any) -> str | None:
         """The source of that alias, or the source whose replica it is; None if there is none."""
@@ -125,6 +138,18 @@ class Catalog:
             self._reflection.learn(alias, delivered)
         return self.version != since
 
+    def set_aside(self, error: DaiError) -> bool:
+        """Whether the source that the error names is that of a copy, which is not read from now on, and there is
+        another copy to read."""
+        alias = error.extra.get("source")
+        return self._copies is not None and alias is not None and self._copies.set_aside(str(alias), f"{error.title}")
+
+    def moved(self, table: Table, alias: str, schema: str | None, name: str) -> Table:
+        """The table as it stands at one of its replicas."""
+        if self._copies is not None:
+            return self._copies.moved(table, alias, schema, name)
+        return replace(table, source=alias, schema=schema, name=name)
+
     @property
     def functions(self) -> frozenset[str]:
         """Lower-case names of the operation calls."""
@@ -134,7 +159,9 @@ class Catalog:
     def problems(self) -> Mapping[str, str]:
         """By name, with the reason: sources that are down, tables that no name reaches, replicas that do not fit (of
         the sources that were asked), and views that are wrong."""
-        return {**self._reflection.problems(), **self._replicas.problems(), **self._broken}
+        copies = {} if self._copies is None else self._copies.problems()
+        known = {name: why for name, why in self._reflection.problems().items() if "@" not in name}
+        return {**known, **self._replicas.problems(), **copies, **self._broken}
 
     @property
     def away(self) -> Mapping[str, str]:
@@ -143,6 +170,7 @@ class Catalog:
 
     def remarks(self, tables: Iterable[Table]) -> Sequence[str]:
         """The faults of the configured replicas of tables of these sources, and which statistics are from samples."""
+        tables = list(tables)
         by_identity = {each.identity: each for each in tables}
         problems = self._replicas.problems(frozenset(each.source for each in by_identity.values()))
         samples = []
@@ -151,7 +179,9 @@ class Catalog:
             if isinstance(statistics, Sampled):
                 names = ", ".join(statistics.sampled[:MOST]) + ", …" * (len(statistics.sampled) > MOST)
                 samples.append(f"{table}: statistics of {names} from a sample of {statistics.sample:,} rows")
-        return [*(f"{name}: {why}".replace("\n", " ") for name, why in problems.items()), *samples]
+        logical = dict.fromkeys(each.logical for each in tables if each.logical is not None)
+        copies = [] if self._copies is None else [self._copies.remark(each) for each in logical]
+        return [*copies, *(f"{name}: {why}".replace("\n", " ") for name, why in problems.items()), *samples]
 
     def tables(self) -> Sequence[Table]:
         """Every table of every source that answers, without waiting for statistics."""
@@ -167,6 +197,8 @@ class Catalog:
 
         NotFoundError suggests the nearest name; DatabaseUnavailableError names a source that is down.
         """
+        if alias is not None and self._copies is not None and alias.casefold() == self._copies.alias.casefold():
+            return self._copies.table(f"{schema}.{name}" if schema else name, self._table)
         if alias is None:
             aliases = self._reflection.mentioned([name.casefold()])
             self._reflection.need(aliases)
@@ -237,7 +269,8 @@ class Catalog:
             raise ParameterError("A table needs a name.")
         if name in self._views:
             raise ParameterError(f"There is a view {name!r}.", hint=hint)
-        if self._reflection.alias(name) is not None:
+        own = self._copies is not None and folded == self._copies.alias.casefold()
+        if own or self._reflection.alias(name) is not None:
             raise ParameterError(f"There is a source {name!r}.", hint=hint)
         mentioned = self._reflection.mentioned([folded])
         if mentioned:
@@ -266,6 +299,9 @@ class Catalog:
         """
         text = dollars(sql, parameters) if isinstance(parameters, Mapping) else sql
         while True:
+            if self._copies is not None:
+                views = (self.views[each] for each in self._views.named(self._views.words(words(text))))
+                self._copies.need([name for each in (text, *views) for name in self._copies.mentioned(each)])
             validator, broken, sources = self._filled(words(text))
             try:
                 return validator.describe(text, parameters)
@@ -289,9 +325,10 @@ class Catalog:
         self._reflection.need(aliases)
         sources = {alias: self._reflection.cached(alias) for alias in aliases}
         version = self.version  # read after the sources: a validator older than they are would refuse new tables
+        own = () if self._copies is None else (self._copies.alias,)
         with self._lock:
             if self._validator is None or self._validator[0] != version:
-                self._validator = (version, Validator(self._reflection.aliases, self._functions))
+                self._validator = (version, Validator((*self._reflection.aliases, *own), self._functions))
             validator = self._validator[1]
         for name in names:
             if (type := list_type(name)) is not None:
@@ -302,10 +339,25 @@ class Catalog:
             for info, path, exact in reflected.mentioned(names):
                 validator.table(path, self._shape(reflected.alias, info), exact=exact)
                 self._reflection.prefetch(reflected.alias, info)
+        for name, best, info in self._copied(names):
+            schema, _, bare = name.rpartition(".")
+            for path in {(schema or "main", bare), ("main", name)}:
+                validator.table((*own, *path), shape_of(info), exact=True)
+            self._reflection.prefetch(best.alias, info)
+            sources[best.alias] = self._reflection.cached(best.alias)
         return validator, self._views.make(validator, names), sources
 
+    def _copied(self, names: frozenset[str]) -> Iterator[tuple[str, Copy, TableInfo]]:
+        """The logical tables that have one of the names, each with its best copy."""
+        if self._copies is None:
+            return
+        for name in self._copies.known():
+            if {name.casefold(), name.rpartition(".")[2].casefold()} & names:
+                for best, info in self._copies.choice(name).used[:1]:
+                    yield name, best, info
+
     def _error(self, sql: str, fault: Fault, validator: Validator) -> DaiError:
-        names = words(sql)
+        names, own = words(sql), self._copies.alias if self._copies is not None else None
 
         def columns() -> dict[str, dict[str, str]]:
             infos = {
@@ -319,6 +371,8 @@ class Catalog:
                 }
                 for (alias, _, _), info in infos.items()
             }
+            for name, _, info in self._copied(names):
+                known[f"{own}.{name}"] = {each: each for each, _ in shape_of(info)}
             for name, table in self._named_uploads(names):
                 known[name.casefold()] = {each: each for each in table.column_names}
             for name in self._views.named(names):
@@ -376,8 +430,10 @@ class Catalog:
             if self._validator is not None:
                 self._validator[1].close()
                 self._validator = None
-        for source in self.sources.values():
+        for source in list(self.sources.values()):
             source.close()
+        if self._copies is not None:
+            self._copies.close()
 
 
 def _info(table: Table) -> TableInfo:

@@ -62,6 +62,7 @@ class Learned:
         self._teachers: OrderedDict[str, _Teacher] = OrderedDict()
         self._names: frozenset[frozenset[object]] = frozenset()
         """The tables of a shape, of all shapes."""
+        self._speeds: dict[str, float] = {}
 
     @property
     def version(self) -> int:
@@ -102,6 +103,16 @@ class Learned:
 
     def learn_seconds(self, tree: Operator, seconds: float) -> None:
         self._learn(tree, shape_of_work, seconds)
+
+    def speed(self, source: str) -> float | None:
+        """Seconds in which the source gave a million rows of its tables; None if that is not known."""
+        return self._speeds.get(source)
+
+    def learn_speed(self, source: str, rows: float, seconds: float) -> None:
+        """The mean of this time and of what was known, so that one slow answer does not decide."""
+        now = seconds / rows * 1_000_000
+        with self._lock:
+            self._speeds[source] = (now + self._speeds.get(source, now)) / 2
 
     def _actual(self, tree: Operator, shape: _Shape) -> float | None:
         if not self._names:

@@ -189,6 +189,26 @@ class Reflection:
         for each in waiting:
             each.result()
 
+    def add(self, source: Source) -> None:
+        """One more source, which no name in SQL means."""
+        with self._lock:
+            self._chains.setdefault(source.alias, (source,))
+
+    def reach(self, aliases: Iterable[str]) -> None:
+        """Waits until each has been read or has failed, once. Those that failed are asked again in the background."""
+        new = []
+        for alias in aliases:
+            if alias in self._reflected:
+                continue
+            failed = self._failed.get(alias)
+            if failed is None:
+                new.append(alias)
+            elif time.monotonic() >= failed[1]:
+                with self._lock:
+                    if alias not in self._loading:
+                        self._loading[alias] = self._pool.submit(self._load, alias)
+        self.need(new)
+
     def reflected(self, alias: str) -> Reflected:
         """The tables of the source, read now if need be. Raises DatabaseUnavailableError for a source that is down."""
         while True:
@@ -200,9 +220,10 @@ class Reflection:
             if failed is not None:
                 raise unavailable(alias, failed[0]) from failed[0]
 
-    def failed(self, alias: str) -> bool:
-        """Whether the source did not answer the last question."""
-        return alias in self._failed
+    def failed(self, alias: str) -> DaiError | None:
+        """Why the source did not answer the last question; None if it did."""
+        failed = self._failed.get(alias)
+        return None if failed is None else failed[0]
 
     def _load(self, alias: str) -> None:
         begin = time.monotonic()

@@ -379,20 +379,8 @@ def sources_of(
     this service, ``bearer`` is the token of the caller who is passed on."""
     sources: list[Source] = []
     for each in settings.sources:
-        options = options_of(settings.tls, each)
-        if each.forward:
-            options = replace(options, token=bearer)
         if each.url is not None:
-            sources.append(
-                ServiceSource(
-                    *(each.alias, each.url),
-                    options=options,
-                    liveness_timeout=settings.liveness_timeout,
-                    alone=not each.replicas,
-                    private=each.private,
-                    forwards=each.forward,
-                )
-            )
+            sources.append(service_source(settings, each, each.alias, each.url, bearer, alone=not each.replicas))
         elif each.database is not None:
             sources.append(DriverSource(each.alias, driver_for(each.database)))
         elif resolve is None:
@@ -405,18 +393,35 @@ def sources_of(
         else:
             sources.append(DriverSource(each.alias, _resolved(resolve, each), own=False))
         sources += [
-            ServiceSource(
-                *(f"{each.alias}@{number}", url),
-                replica_of=each.alias,
-                options=options,
-                liveness_timeout=settings.liveness_timeout,
-                alone=False,
-                private=each.private,
-                forwards=each.forward,
-            )
+            service_source(settings, each, f"{each.alias}@{number}", url, bearer, replica_of=each.alias)
             for number, url in enumerate(each.replicas, 1)
         ]
     return sources
+
+
+def service_source(
+    settings: FederationSettings,
+    source: SourceSettings,
+    alias: str,
+    url: str,
+    bearer: str | None,
+    *,
+    replica_of: str | None = None,
+    alone: bool = False,
+) -> ServiceSource:
+    """A resource at the URL, asked as the settings of the source say."""
+    options = options_of(settings.tls, source)
+    if source.forward:
+        options = replace(options, token=bearer)
+    return ServiceSource(
+        *(alias, url),
+        replica_of=replica_of,
+        options=options,
+        liveness_timeout=settings.liveness_timeout,
+        alone=alone,
+        private=source.private,
+        forwards=source.forward,
+    )
 
 
 def options_of(tls: TlsSettings, source: SourceSettings | None = None) -> Options:
@@ -428,6 +433,14 @@ def options_of(tls: TlsSettings, source: SourceSettings | None = None) -> Option
             certificate, key = source.certificate, source.key
     token = None if source is None else source.token
     return Options(read=STATEMENT_SECONDS, token=token, ca=ca, certificate=certificate, key=key)
+
+
+def replica_options(settings: FederationSettings) -> Options:
+    """Of calls to the replica service, for which a query waits."""
+    service = settings.replica_service
+    assert service is not None
+    source = SourceSettings(alias=service.alias, token=service.token, ca=service.ca)
+    return replace(options_of(settings.tls, source), connect=SMALL_AFTER, read=ALIVE_SECONDS, retries=0)
 
 
 def _resolved(resolve: Callable[[str], Driver], source: SourceSettings) -> Driver:

@@ -274,7 +274,7 @@ def words(sql: str) -> frozenset[str]:
 
 
 def _words(sql: str) -> frozenset[str]:
-    return frozenset(text.casefold() for kind, text in _texts(sql) if kind in ("word", "name"))
+    return frozenset(text.casefold() for kind, text in texts(sql) if kind in ("word", "name"))
 
 
 _known_words = lru_cache(maxsize=256)(_words)
@@ -284,7 +284,7 @@ def path_of(written: str) -> list[str]:
     """The parts of the name at the start of a text, such as ``"a b".c``, without an alias after it."""
     parts: list[str] = []
     dotted = True
-    for kind, text in _texts(written):
+    for kind, text in texts(written):
         if dotted and kind in ("word", "name"):
             parts.append(text)
             dotted = False
@@ -295,7 +295,7 @@ def path_of(written: str) -> list[str]:
     return parts
 
 
-def _texts(sql: str) -> Iterator[tuple[str, str]]:
+def texts(sql: str) -> Iterator[tuple[str, str]]:
     """Kind and text of every token, names without quotes. Joins ``"a""b"``, which the lexer takes for two names."""
     name, before = "", -1
     for kind, start, end in tokens(sql, SYNTAX):

@@ -38,6 +38,7 @@ from dqp.algebra.operators import (
     rewritten,
     walk_deep,
 )
+from dqp.algebra.table import Table
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import Source
 from dqp.execution.arriving import OTHER_COLUMNS, Arriving
@@ -87,15 +88,15 @@ def places(remote: Remote, catalog: Catalog, lost: Lost | None = None) -> tuple[
         able += _places(remote.tree, catalog.sources[remote.source])
     except (NotPushed, *LOST) as error:  # a replica of another dialect may have answered when the plan was made
         away = error
-    names: dict[str, dict[Any, tuple[str | None, str]]] = {}
+    moved: dict[str, dict[Table, Table]] = {}
     for scan in scans:
         for alias, schema, name in scan.table.replicas:
-            names.setdefault(alias, {}).setdefault(scan.table, (schema, name))
-    for alias, tables in names.items():
+            moved.setdefault(alias, {}).setdefault(scan.table, catalog.moved(scan.table, alias, schema, name))
+    for alias, tables in moved.items():
         if alias in catalog.sources and all(scan.table in tables for scan in scans):
             source = catalog.sources[alias]
             try:
-                able += _places(_moved(remote.tree, alias, tables), source)
+                able += _places(_moved(remote.tree, tables), source)
             except (NotPushed, *LOST):
                 continue
     if not able:
@@ -139,18 +140,17 @@ def scans_of(tree: Operator) -> Iterator[Scan]:
     return (node for node in walk_deep(tree) if isinstance(node, Scan))
 
 
-def _moved(tree: Operator, alias: str, tables: dict[Any, tuple[str | None, str]]) -> Operator:
+def _moved(tree: Operator, tables: dict[Table, Table]) -> Operator:
     """The tree over the tables of a replica."""
 
     def change(node: exp.Expression) -> exp.Expression:
         if isinstance(node, Nested):
-            return Nested(**{**node.args, "plan": _moved(node.plan, alias, tables)})
+            return Nested(**{**node.args, "plan": _moved(node.plan, tables)})
         return node
 
     if isinstance(tree, Scan):
-        schema, name = tables[tree.table]
-        return replace(tree, table=replace(tree.table, source=alias, schema=schema, name=name))
-    moved = tree.with_inputs(*(_moved(each, alias, tables) for each in tree.inputs))
+        return replace(tree, table=tables[tree.table])
+    moved = tree.with_inputs(*(_moved(each, tables) for each in tree.inputs))
     if any(each.find(Nested) for each in moved.expressions):
         moved = moved.with_expressions(lambda each: each.transform(change))
     return moved

@@ -33,6 +33,12 @@ class Measured(Protocol):
     def state(self) -> str: ...
     @property
     def rows(self) -> int: ...
+    @property
+    def where(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def held(self) -> float: ...
 
 
 def learn(
@@ -53,9 +59,13 @@ def learn(
     for overtaking in overtakings:
         if overtaking.won:
             _learn_seconds(overtaking.remote.tree, max(overtaking.first or 0.0, TWICE * overtaking.here), learned)
+    measured = [each for each in measured if each.key in planned and each.state == "done"]
+    for each in measured:
+        if isinstance(each.key, Remote) and is_plain(each.key.tree) and each.rows >= LEAST_ROWS:
+            learned.learn_speed(each.where, each.rows, max(each.seconds - each.held, 0.0))
     if learned.taught(query, seconds):
         for each in measured:
-            if isinstance(each.key, Remote) and each.key in planned and each.state == "done":
+            if isinstance(each.key, Remote):
                 _learn_rows(each.key.tree, each.rows, context, partial(learned.learn_rows, teacher=query))
 
 

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from dai.errors import ClosedError, DaiError, DeniedError, UnreachableError
 from dai.streams.cancellation import Cancellation
@@ -27,7 +26,7 @@ from dqp.runtimes.flight.client import health
 from dqp.runtimes.flight.server import FlightPort, is_loopback
 from dqp.runtimes.task import TaskRun
 from dqp.runtimes.wire import Received, RemoteInput, Task
-from dqp.settings import EvaluatorSettings
+from dqp.settings import EvaluatorSettings, within
 
 BEAT = 1.0
 """Seconds between two reports of work that goes on: what a coordinator takes for a sign of life."""
@@ -133,7 +132,7 @@ class Evaluator:
             raise DeniedError(f"An evaluator without TLS does not read from {address}.")
 
     def _check_address(self, address: str) -> None:
-        if not any(_within(address, each) for each in self.settings.sources):
+        if not any(within(address, each) for each in self.settings.sources):
             raise DeniedError(
                 f"This evaluator does not ask {address}.",
                 hint="Who runs it may allow it: sources in [roles.evaluator].",
@@ -148,23 +147,6 @@ class Evaluator:
         self.engine.close()
         for source in self._sources.values():
             source.close()
-
-
-def _within(address: str, prefix: str) -> bool:
-    """Whether an address lies below a prefix; without a port in the prefix, at any."""
-    wanted, allowed = urlsplit(address), urlsplit(prefix)
-    try:
-        same = allowed.port is None or wanted.port == allowed.port
-    except ValueError:
-        return False
-    path = allowed.path.rstrip("/")
-    return (
-        same
-        and "@" not in wanted.netloc
-        and (wanted.scheme, wanted.hostname) == (allowed.scheme, allowed.hostname)
-        and (wanted.path == path or wanted.path.startswith(path + "/"))
-        and not {"..", "."} & set(unquote(wanted.path).split("/"))
-    )
 
 
 class Work:

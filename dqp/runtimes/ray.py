@@ -94,6 +94,7 @@ def settings_of(settings: FederationSettings, operations: Mapping[str, Operation
     """Of the evaluators of a federation: they may ask what it names, and nothing else."""
     services = tuple(url for each in settings.sources for url in (each.url, *each.replicas) if url is not None)
     services += tuple(each.url for each in operations.values() if each.url is not None)
+    services += () if settings.replica_service is None else settings.replica_service.services
     python = tuple(each.python for each in operations.values() if each.python is not None)
     return EvaluatorSettings(memory_bytes=settings.memory_bytes, python=python, sources=(*LOOPBACK, *services))
 

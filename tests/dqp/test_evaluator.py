@@ -18,11 +18,11 @@ from dai.streams.stream import Stream
 from dqp.errors import EvaluatorLostError, OperationError
 from dqp.execution.fragment import Body, Called, Tuples
 from dqp.execution.service_calls import Operation
-from dqp.runtimes.evaluator import Evaluator, _within
+from dqp.runtimes.evaluator import Evaluator
 from dqp.runtimes.flight.client import fetch, health
 from dqp.runtimes.flight.server import FlightPort, Ticket
 from dqp.runtimes.wire import Input, Received, RemoteInput, Task
-from dqp.settings import LOOPBACK, EvaluatorSettings
+from dqp.settings import LOOPBACK, EvaluatorSettings, within
 from tests.processes import until
 
 
@@ -244,7 +244,7 @@ def test_what_is_not_allowed_is_refused(evaluator: Evaluator) -> None:
     ],
 )
 def test_loopback_is_allowed(address: str, allowed: bool) -> None:
-    assert any(_within(address, each) for each in LOOPBACK) is allowed
+    assert any(within(address, each) for each in LOOPBACK) is allowed
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_loopback_is_allowed(address: str, allowed: bool) -> None:
     ],
 )
 def test_a_prefix_with_port_and_path(address: str, allowed: bool) -> None:
-    assert _within(address, "http://a:81/resources/pg") is allowed
+    assert within(address, "http://a:81/resources/pg") is allowed
 
 
 @pytest.mark.parametrize(

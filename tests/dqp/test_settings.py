@@ -8,7 +8,7 @@ import pytest
 
 from dai import config
 from dai.errors import ConfigurationError
-from dqp.settings import EvaluatorSettings, SourceSettings, TlsSettings, load, parse
+from dqp.settings import EvaluatorSettings, ReplicaServiceSettings, SourceSettings, TlsSettings, load, parse
 
 TOML = """
 [federations.lab]
@@ -70,6 +70,15 @@ def test_a_mapping_and_its_short_form() -> None:
     assert short.evaluators == ("local",)
 
 
+def test_a_replica_service_and_replicas_of_tables() -> None:
+    assert load({"replicas": "http://h"}).replica_service == ReplicaServiceSettings(url="http://h")
+    written = {"url": "http://h", "token": "s3cret", "services": ["https://m"], "a.t": ["b.t"]}
+    both = load({"sources": {"a": "sqlite://", "b": "sqlite://"}, "replicas": written})
+    assert both.replica_service == ReplicaServiceSettings(url="http://h", token="s3cret", services=("https://m",))
+    assert both.replicas == {"a.t": ("b.t",)}
+    assert "s3cret" not in repr(both)
+
+
 def test_a_service_reads_resources() -> None:
     made = parse(
         {"sources": [{"alias": "go", "resource": "goterms"}]}, name="lab", where="federations.lab", served=TlsSettings()
@@ -122,6 +131,16 @@ def test_a_service_reads_resources() -> None:
         ({"pushdown": 1}, "^pushdown must be"),
         ({"replicas": {"a": ["b.c"]}}, "'a' is not a table alias.table"),
         ({"sources": {"pg": "sqlite://"}, "replicas": {"pg.t": ["gp.t"]}}, "no source 'gp'.*pg"),
+        ({"replicas": 3}, "must be a section, or the address of a replica service, not 3"),
+        ({"replicas": "here"}, "replicas.url: 'here' is no address of a service"),
+        ({"replicas": {"alias": "sky"}}, "replicas.url is missing"),
+        ({"replicas": {"url": "http://h", "alais": "sky"}}, "no key 'alais'.*'alias'"),
+        ({"replicas": {"url": "http://h", "alias": "a b"}}, "replicas.alias: 'a b' cannot be an alias"),
+        ({"replicas": {"url": "http://h", "services": ["h"]}}, "replicas.services: 'h' is no address"),
+        ({"replicas": {"url": "http://h", "max_age": 0}}, "replicas.max_age must be more than 0"),
+        ({"replicas": {"url": "http://h", "token": "env:NO"}}, "'NO' is not set"),
+        ({"sources": {"Replicas": "sqlite://"}, "replicas": "http://h"}, "there is a source 'replicas' already"),
+        ({"replica_service": 1}, "Set url in .replicas."),
         ({"functions": {"f": 1}}, "functions.f must be a section"),
         ({"federations": {"a": {}, "b": {}}}, "one .federations.NAME., and no more"),
     ],
