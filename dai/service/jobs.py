@@ -472,6 +472,10 @@ class Jobs:
         if phase != COMPLETED:
             self.results.remove(job.id)
             outputs = []
+        traced = {}
+        if span is not None:
+            span.end(error)
+            traced["trace_id"] = span.trace_id
         ended = self.store.change(
             started,
             {EXECUTING},
@@ -483,10 +487,6 @@ class Jobs:
         )
         if ended is None:
             self.results.remove(job.id)
-        traced = {}
-        if span is not None:
-            span.end(error)
-            traced["trace_id"] = span.trace_id
         code = error.code if error is not None else None
         log.info("job ended", extra={"job": job.id, "phase": phase, "error": code, **traced})
         self._audit.record(

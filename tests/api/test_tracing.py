@@ -401,6 +401,22 @@ def test_each_worker_sends_its_spans(tmp_path: Path, book: str, collector: Colle
     assert {each.service for each in collector.spans} == {"dai"}
 
 
+def test_a_request_that_moves_to_another_worker_has_one_span(tmp_path: Path, book: str, collector: Collector) -> None:
+    more = f'[telemetry]\nendpoint = "{collector.url}"\n'
+    service = ServiceProcess(tmp_path, {"book": book}, workers=2, more=more)
+    service.start()
+    try:
+        session = httpx.post(f"{service.url}/sessions").headers["location"].rpartition("/")[2]
+        for _ in range(6):  # a connection each
+            url = f"{service.url}/resources/book/query?session={session}"
+            assert httpx.post(url, json=QUERY, headers=GIVEN).status_code == 200
+    finally:
+        service.stop()
+    requests = collector.named("POST /resources/{resource}/query")
+    assert [each.parent for each in requests] == [PARENT] * 6
+    assert {each.parent for each in collector.named("SELECT")} == {each.id for each in requests}
+
+
 def test_a_client_goes_on_with_the_span_of_its_program(tmp_path: Path, book: str, collector: Collector) -> None:
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("a program")
     with (
