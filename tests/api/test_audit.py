@@ -18,6 +18,7 @@ from dai.security.audit import Audit
 from dai.security.identity.tokens import new
 from tests.api.conftest import DOCUMENT, FAILS_LATE, XML, Serve, statement
 from tests.processes import ServiceProcess, until
+from tests.replicas.conftest import RpcClient
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -96,6 +97,28 @@ def test_no_value_begins_a_line_of_its_own(serve: Serve, tmp_path: Path) -> None
     assert text.isascii()
     assert b"\x1b" not in text
     assert [each["status"] for each in records(tmp_path / "audit.jsonl")] == [404, 404, 404]
+
+
+def test_calls_of_the_replica_protocol(serve: Serve, tmp_path: Path) -> None:
+    """Its callers have no name; what they did, and what they were refused, is recorded all the same."""
+    acl = [".*: lrc_read lrc_update"]
+    replicas = {"catalog": "sqlite:///replicas.db", "rpc_port": 0, "acl": acl}
+    running = serve(replicas=replicas, audit={"file": "audit.jsonl"})
+    assert running.rpc_port is not None
+    client = RpcClient(running.rpc_port)
+    assert client.call("lrc_create", "planted", "https://planted") == 0
+    assert client.lists(2, "lrc_get_pfn", "other", "0", "0") == []
+    assert client.call("lrc_clear") == 7
+    client.close()
+    until(lambda: len(records(tmp_path / "audit.jsonl")) == 3)
+    told = records(tmp_path / "audit.jsonl")
+    assert {(each["event"], each["address"]) for each in told} == {("rpc", "127.0.0.1")}
+    assert [(each["method"], each["status"], each["outcome"]) for each in told] == [
+        ("lrc_create", 0, "ok"),
+        ("lrc_get_pfn", 12, "refused"),
+        ("lrc_clear", 7, "refused"),
+    ]
+    assert b"planted" not in (tmp_path / "audit.jsonl").read_bytes()
 
 
 def test_two_workers_write_one_file(tmp_path: Path, book: str) -> None:

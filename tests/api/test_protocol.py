@@ -62,6 +62,45 @@ def refused(wire: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(
+    "lines",
+    [
+        b"Content-Length: 4\r\nTransfer-Encoding: chunked",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 4",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+        b"Content-Length: 2\r\nContent-Length: 3",
+        b"Content-Length : 2",
+        b"Content-Length: +2",
+        b"Content-Length: 2\r\nX-A: 1\r\n Authorization: folded",
+        b"Content-Length: 2\r\nX-A: 1\0",
+        b"Content-Length: 2\r\nX-A: 1\rX-B: 2",
+        b"Content-Length: 2\nX-A: 1",
+        b"Content-Length: 2\r\ntracestate: \x7f",
+    ],
+)
+def test_what_another_reader_might_read_otherwise_is_no_request(shared: Background, lines: bytes) -> None:
+    """A proxy in front may see another end of the body, or other headers: such bytes begin no second request."""
+    before = len(shared.service.sessions.all())
+    with connected(shared) as wire:
+        wire.sendall(b"POST /sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + lines)
+        wire.sendall(b"\r\n\r\n2\r\n{}\r\n0\r\n\r\nPOST /sessions HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with suppress(ConnectionError):
+            text = rest_of(wire)
+            assert text.startswith(b"HTTP/1.1 400 ")
+            assert text.count(b"HTTP/1.1 ") == 1
+    assert len(shared.service.sessions.all()) == before
+
+
+@pytest.mark.parametrize("id", [b"a%0d%0aSet-Cookie: x", b"a b", b"x" * 65, b"\xe2\x80\xa8", b"a\tb", b""])
+def test_a_request_id_brings_no_header(shared: Background, id: bytes) -> None:
+    with connected(shared) as wire:
+        wire.sendall(b"GET /jobs HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: " + id + b"\r\n\r\n")
+        status, headers, _ = head_of(wire)
+    assert status == 200
+    assert re.fullmatch(r"[0-9a-f]{16}", headers["x-request-id"])
+    assert "set-cookie" not in headers
+
+
+@pytest.mark.parametrize(
     ("start", "piece"),
     [
         (b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nX-Long: ", A),

@@ -59,7 +59,12 @@ def rpc_server(service: Service) -> RpcServer | None:
     if service.replicas is None or settings.rpc_port is None:
         return None
     rules = Rules(settings.acl, open_to_all=not service.config.identity.methods)
-    return RpcServer(service.replicas, rules.allow, settings.rpc_port)
+    audit = service.audit
+
+    def noted(method: str, address: str, code: int) -> None:
+        audit.record("rpc", method=method, address=address or None, status=code, outcome="refused" if code else "ok")
+
+    return RpcServer(service.replicas, rules.allow, settings.rpc_port, noted if audit.on else None)
 
 
 class _Server(uvicorn.Server):

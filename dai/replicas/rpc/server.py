@@ -27,7 +27,10 @@ MOST_CONNECTIONS = 2000
 TOO_MANY = 28
 _OK = b"0\0"
 _METHODS = {name.encode(): method for name, method in METHODS.items()}
-Request = tuple[Method, list[str], list[list[str]]]
+Request = tuple[str, Method, list[str], list[list[str]]]
+"""Name of the method, the method, its arguments."""
+Noted = Callable[[str, str, int], None]
+"""Is told of each request: its method, the address that it came from, the code of its answer."""
 
 
 RIGHTS = ("lrc_read", "lrc_update", "rli_read", "rli_update", "stats", "admin", "all")
@@ -63,10 +66,10 @@ class Rules:
 
 class Server:
     """Listens at ``port`` (0: the system chooses one when it starts); ``may`` says whether a caller, who is not known,
-    has a right."""
+    has a right; ``noted`` is told of each request."""
 
-    def __init__(self, replicas: Replicas, may: Callable[[str], bool], port: int) -> None:
-        self._rpc, self._may, self.port = Rpc(replicas), may, port
+    def __init__(self, replicas: Replicas, may: Callable[[str], bool], port: int, noted: Noted | None = None) -> None:
+        self._rpc, self._may, self.port, self._noted = Rpc(replicas), may, port, noted
         self._connected: set[Connection] = set()
         self._listening: asyncio.Server | None = None
 
@@ -75,7 +78,7 @@ class Server:
         loop = asyncio.get_running_loop()
         try:
             self._listening = await loop.create_server(
-                lambda: Connection(self._rpc, self._connected, self._may), host, self.port, backlog=512
+                lambda: Connection(self._rpc, self._connected, self._may, self._noted), host, self.port, backlog=512
             )
         except OSError as error:
             raise ConfigurationError(
@@ -95,8 +98,10 @@ class Connection(asyncio.Protocol):
     """One caller's. The texts that have arrived and are not used yet are in ``_texts`` from ``_at`` on; ``_rest`` is
     the last, which has not ended; ``_looked``: up to where a list was looked through for its end."""
 
-    def __init__(self, rpc: Rpc, connected: set[Connection], may: Callable[[str], bool]) -> None:
-        self._rpc, self._connected, self._may = rpc, connected, may
+    def __init__(
+        self, rpc: Rpc, connected: set[Connection], may: Callable[[str], bool], noted: Noted | None = None
+    ) -> None:
+        self._rpc, self._connected, self._may, self._noted = rpc, connected, may, noted
         self._rest = b""
         self._texts: list[bytes] = []
         self._at = self._looked = self._size = 0
@@ -145,18 +150,25 @@ class Connection(asyncio.Protocol):
     def _serve(self) -> None:
         """Answers the requests that are here; one that takes time goes on in a task, after which come the others."""
         while not self._transport.is_closing() and (request := self._request()) is not None:
-            answer = self._answer(*request)
+            name, method, before, items = request
+            answer = self._answer(method, before, items)
             if not isinstance(answer, bytes):
-                self._task = asyncio.ensure_future(self._later(answer))
+                self._task = asyncio.ensure_future(self._later(name, answer))
                 return
-            self._transport.write(answer)
+            self._send(name, answer)
             if not self._writable.is_set():
-                self._task = asyncio.ensure_future(self._later(None))
+                self._task = asyncio.ensure_future(self._later(name, None))
                 return
 
-    async def _later(self, answer: Coroutine[Any, Any, bytes] | None) -> None:
+    def _send(self, name: str, answer: bytes) -> None:
+        self._transport.write(answer)
+        if self._noted is not None:
+            host, *_ = self._transport.get_extra_info("peername") or ("",)
+            self._noted(name, str(host), int(answer[: answer.index(0)]))
+
+    async def _later(self, name: str, answer: Coroutine[Any, Any, bytes] | None) -> None:
         if answer is not None:
-            self._transport.write(await answer)
+            self._send(name, await answer)
         await self._writable.wait()
         self._task = None
         self._serve()
@@ -174,9 +186,10 @@ class Connection(asyncio.Protocol):
         if texts[at] == b"close":
             self._transport.close()
             return None
-        method = _METHODS.get(texts[at])
+        name = texts[at]
+        method = _METHODS.get(name)
         if method is None:
-            self._close(Code.BADMETHOD, text(Code.BADMETHOD, texts[at][:60].decode(errors="replace")))
+            self._close(Code.BADMETHOD, text(Code.BADMETHOD, name[:60].decode(errors="replace")))
             return None
         begin = at + 1
         end = begin + method.before
@@ -197,7 +210,8 @@ class Connection(asyncio.Protocol):
             end += 1
         self._taken(end)
         try:
-            return method, [each.decode() for each in before], [[each.decode() for each in item] for item in items]
+            listed_items = [[each.decode() for each in item] for item in items]
+            return name.decode(), method, [each.decode() for each in before], listed_items
         except UnicodeDecodeError:
             self._close(Code.BADARG, text(Code.BADARG, "texts are UTF-8"))
             return None
