@@ -1,0 +1,58 @@
+"""PEP 249 over a federation in this process; otherwise as ``dai.client.dbapi``, whose names it has.
+
+::
+
+    from dqp.interfaces import dbapi
+
+    connection = dbapi.connect("federation.toml")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dai.client.dbapi import *  # noqa: F403 - the module of PEP 249
+from dai.client.dbapi.connection import Connection
+from dai.client.dbapi.errors import translated
+from dai.streams.cancellation import Cancellation
+from dai.streams.stream import Stream
+from dqp.interfaces.driver import Federation
+from dqp.settings import load
+
+
+def connect(federation: Any, *, numeric: str | None = None) -> Connection:
+    """A connection to the federation of a ``federation.toml``, or of the same as a mapping. ``numeric`` as in
+    ``dai.client.dbapi.connect``."""
+    with translated():
+        source = FederationSource(Federation(load(federation)))
+    return Connection(source, numeric=numeric)
+
+
+class FederationSource:
+    """The driver of a federation as the source of a connection."""
+
+    dialect = "duckdb"
+
+    def __init__(self, federation: Federation) -> None:
+        self._federation = federation
+
+    @property
+    def product(self) -> str:
+        return self._federation.product()
+
+    def query(self, sql: str, parameters: Sequence[Any], cancellation: Cancellation, blocksize: int | None) -> Stream:
+        return self._federation.query(sql, parameters, cancellation=cancellation, batch_rows=blocksize)
+
+    def change(self, sql: str, rows: Sequence[Sequence[Any]], cancellation: Cancellation) -> int:
+        return self._federation.update(sql, rows or None, cancellation=cancellation)
+
+    def insert(self, sql: str, parameters: Sequence[Any], identity: str, cancellation: Cancellation) -> tuple[int, Any]:
+        return self.change(sql, [parameters], cancellation), None
+
+    def schema(self, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
+        return [dataclasses.asdict(each) for each in self._federation.tables()]
+
+    def close(self) -> None:
+        self._federation.close()

@@ -1,0 +1,335 @@
+"""The SQLAlchemy dialect, and programs that stand on it."""
+
+import datetime
+import os
+import threading
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pandas as pd
+import polars
+import psycopg
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import orm
+from sqlalchemy.dialects import postgresql
+
+from dai.api.server.serve import Background
+from dai.client import dbapi
+from dai.client.sqlalchemy.served import address
+from dai.client.testing import ScriptedServer
+from tests.client.conftest import databases  # noqa: F401 - a fixture
+from tests.client.databases import DATABASES
+from tests.client.replies import problem, said
+from tests.servers.mariadb import MySQLServer
+
+Engine = Callable[..., sa.Engine]
+ROW = {
+    "name": "a 'b' ?",
+    "price": Decimal("1.50"),
+    "day": datetime.date(2024, 2, 29),
+    "moment": datetime.datetime(2024, 2, 29, 1, 2, 3),
+    "number": 1.5,
+    "data": b"\x00\xff",
+    "good": True,
+}
+
+
+class Base(orm.DeclarativeBase):
+    pass
+
+
+class Thing(Base):
+    __tablename__ = "things"
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    name: orm.Mapped[str] = orm.mapped_column(sa.String(20))
+    price: orm.Mapped[Decimal] = orm.mapped_column(sa.Numeric(8, 2))
+    day: orm.Mapped[datetime.date]
+    moment: orm.Mapped[datetime.datetime]
+    number: orm.Mapped[float] = orm.mapped_column(sa.Double)
+    data: orm.Mapped[bytes]
+    good: orm.Mapped[bool]
+
+
+@pytest.fixture
+def engine(databases: Background) -> Iterator[Engine]:  # noqa: F811
+    made: list[sa.Engine] = []
+
+    def created(name: str, query: str = "", **options: Any) -> sa.Engine:
+        if name == "mysql" and not MySQLServer.found():
+            pytest.skip("there is no MySQL here")
+        made.append(sa.create_engine(f"{databases.url.replace('http', 'dai')}/{name}{query}", **options))
+        return made[-1]
+
+    yield created
+    for each in made:
+        each.dispose()
+
+
+@pytest.fixture
+def things(engine: Engine) -> Callable[[str], sa.Engine]:
+    """An engine whose database has the table ``things``, with two rows."""
+
+    def filled(name: str) -> sa.Engine:
+        made = engine(name)
+        with made.connect() as connection:
+            connection.execute(sa.text("drop table if exists things"))
+            Base.metadata.create_all(connection)
+            rows = [{"id": 1, **ROW}, {"id": 2, **ROW, "name": "other"}]
+            connection.execute(sa.insert(Thing), rows)
+        return made
+
+    return filled
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_values_of_every_type(things: Any, database: str) -> None:
+    with things(database).connect() as connection:
+        table = Thing.__table__
+        for column, value in ROW.items():
+            found = connection.execute(sa.select(table).where(table.c[column] == value).order_by(table.c.id)).first()
+            assert found is not None
+            assert found._asdict() == {"id": 1, **ROW}, column
+        assert connection.execute(sa.select(sa.func.count()).select_from(table)).scalar() == 2
+        assert connection.execute(table.delete().where(table.c.id == 2)).rowcount == 1
+
+
+@pytest.mark.parametrize("database", [each for each in DATABASES if each != "duckdb"])
+def test_objects_get_their_keys(things: Any, database: str) -> None:
+    made = things(database)
+    if database == "postgresql":
+        with made.connect() as connection:
+            connection.execute(sa.text("select 1"))
+            connection.execute(sa.text("alter sequence things_id_seq restart with 3"))
+    with orm.Session(made) as session:
+        first, second = Thing(**ROW), Thing(**ROW)
+        session.add_all([first, second])
+        session.commit()
+        assert (first.id, second.id) == (3, 4)
+        first.name = "changed"
+        session.commit()
+        assert session.scalars(sa.select(Thing.name).where(Thing.id == 3)).all() == ["changed"]
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_reflection(things: Any, database: str) -> None:
+    made = things(database)
+    with made.connect() as connection:
+        for statement in (
+            "drop view if exists shown",
+            "drop table if exists parts",
+            "create table parts (id integer primary key, thing integer references things (id), kind varchar(7) unique)"
+            if database != "mysql" and database != "mariadb"
+            else "create table parts (id integer primary key, thing integer, kind varchar(7) unique, "
+            "foreign key (thing) references things (id)) comment 'of things'",
+            "create view shown as select id, name from things",
+        ):
+            connection.execute(sa.text(statement))
+        if database == "postgresql":
+            connection.execute(sa.text("comment on table parts is 'of things'"))
+    inspector = sa.inspect(made)
+    assert {"things", "parts"} <= set(inspector.get_table_names())
+    assert inspector.get_view_names() == ["shown"]
+    parts = sa.Table("parts", sa.MetaData(), autoload_with=made)
+    assert [each.name for each in parts.primary_key] == ["id"]
+    if database != "duckdb":  # the service says no foreign keys of DuckDB's
+        assert [each.target_fullname for each in parts.foreign_keys] == ["things.id"]
+    if database in ("postgresql", "mariadb", "mysql"):
+        assert inspector.get_table_comment("parts") == {"text": "of things"}
+        assert [each["column_names"] for each in inspector.get_indexes("parts") if each["unique"]] == [["kind"]]
+    assert str(parts.c.kind.type).startswith("VARCHAR")
+    things_table = sa.Table("things", sa.MetaData(), autoload_with=made)
+    affinities = [each.type._type_affinity for each in things_table.c]
+    boolean = sa.Integer if database in ("mysql", "mariadb") else sa.Boolean
+    assert affinities == [
+        *(sa.Integer, sa.String, sa.Numeric, sa.Date, sa.DateTime, sa.Float, sa.types._Binary, boolean)
+    ]
+    assert (things_table.c.price.type.precision, things_table.c.price.type.scale) == (8, 2)
+    assert not sa.inspect(made).has_table("nothing")
+    with made.connect() as connection:
+        connection.execute(sa.text("drop view shown"))
+        connection.execute(sa.text("drop table parts"))
+    with pytest.raises(sa.exc.NoSuchTableError, match="nothing"):
+        sa.Table("nothing", sa.MetaData(), autoload_with=made)
+
+
+def test_the_sql_is_that_of_the_database(engine: Engine) -> None:
+    statement = sa.select(sa.func.now(), sa.literal_column("'a'").concat("b")).limit(1)
+    written = {name: str(statement.compile(engine(name))) for name in ("postgresql", "mariadb", "sqlite", "lab")}
+    assert "concat(" in written["mariadb"]
+    assert "CURRENT_TIMESTAMP" in written["sqlite"]
+    assert "LIMIT ?::INTEGER" in written["postgresql"]
+    assert [engine(name).dialect.name for name in written] == ["postgresql", "mariadb", "sqlite", "duckdb"]
+
+
+def test_types_of_postgresql(engine: Engine) -> None:
+    unique = UUID(int=7)
+    values = [
+        (unique, sa.Uuid()),
+        ({"a": [1, None]}, postgresql.JSONB()),
+        (datetime.timedelta(days=3, seconds=5), sa.Interval()),
+        (["a", 'b"\\', None], sa.ARRAY(sa.String)),
+        ([1, 2], sa.ARRAY(sa.Integer)),
+        (datetime.time(1, 2, 3), sa.Time()),
+        (2**40, sa.BigInteger()),
+        (Decimal("0.33333333333333333333"), sa.Numeric()),
+    ]
+    with engine("postgresql").connect() as connection:
+        for value, kind in values:
+            statement = sa.select(sa.cast(sa.bindparam("v", value, kind), kind))
+            assert connection.execute(statement).scalar() == value
+        holder = sa.cast(sa.literal('{"key": 1}'), postgresql.JSONB)
+        assert connection.execute(sa.select(holder.has_key("key"), holder.has_key("none"))).first() == (True, False)
+
+
+def test_each_statement_is_a_transaction_and_nothing_else_is_offered(things: Any) -> None:
+    made = things("sqlite")
+    with made.connect() as connection:
+        assert connection.get_isolation_level() == "AUTOCOMMIT"
+        connection.execute(sa.update(Thing).values(name="kept"))
+        connection.rollback()
+        assert connection.execute(sa.select(Thing.name).distinct()).scalars().all() == ["kept"]
+        with pytest.raises(sa.exc.InvalidRequestError, match="no savepoints"):
+            connection.begin_nested()
+    with pytest.raises(sa.exc.ArgumentError, match="AUTOCOMMIT"), made.connect() as connection:
+        connection.execution_options(isolation_level="SERIALIZABLE")
+
+
+def test_errors_are_sqlalchemys(things: Any) -> None:
+    with things("postgresql").connect() as connection:
+        with pytest.raises(sa.exc.IntegrityError, match="duplicate key"):
+            connection.execute(sa.insert(Thing), {"id": 1, **ROW})
+        with pytest.raises(sa.exc.ProgrammingError, match="Known: things"):
+            connection.execute(sa.text("select * from thingz"))
+
+
+def test_rows_stream(engine: Engine) -> None:
+    endless = sa.text("select generate_series(1, 1000000000) as n")
+    with engine("postgresql").connect() as connection:
+        result = connection.execution_options(stream_results=True, yield_per=10).execute(endless)
+        assert [len(part) for part, _ in zip(result.partitions(), range(3), strict=False)] == [10, 10, 10]
+        result.close()
+        assert connection.execute(sa.text("select 1")).scalar() == 1
+
+
+def test_cancelling(engine: Engine) -> None:
+    with engine("postgresql").connect() as connection:
+        cursors: list[Any] = []
+        sa.event.listen(connection, "before_cursor_execute", lambda _connection, cursor, *_: cursors.append(cursor))
+        timer = threading.Timer(0.3, lambda: cursors[0].cancel())
+        timer.start()
+        with pytest.raises(sa.exc.OperationalError, match="cancelled"):
+            connection.execute(sa.text("select count(*) from generate_series(1, 2000000000) n"))
+        timer.join()
+
+
+def test_a_federation(things: Any, engine: Engine) -> None:
+    things("postgresql"), things("sqlite")
+    lab = engine("lab")
+    pg = sa.Table("things", sa.MetaData(), autoload_with=lab, schema="pg")
+    lite = sa.Table("things", sa.MetaData(), autoload_with=lab, schema="lite")
+    assert set(sa.inspect(lab).get_schema_names()) == {"pg", "lite"}
+    with lab.connect() as connection:
+        joined = sa.select(pg.c.id, lite.c.name).join(lite, pg.c.id == lite.c.id).where(pg.c.day == ROW["day"])
+        assert connection.execute(joined.order_by(pg.c.id)).all() == [(1, ROW["name"]), (2, "other")]
+        with pytest.raises(sa.exc.NotSupportedError, match="read-only"):
+            connection.execute(pg.insert(), {"id": 3})
+
+
+def test_a_federation_in_this_process(tmp_path: Path, postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("create table t (id integer primary key, n numeric(5,2))")
+        connection.execute("insert into t values (1, 1.5)")
+    (tmp_path / "federation.toml").write_text(f'[[sources]]\nalias = "pg"\nurl = "{postgres_url}"\n')
+    made = sa.create_engine(f"dqp:///{tmp_path}/federation.toml")
+    try:
+        table = sa.Table("t", sa.MetaData(), autoload_with=made, schema="pg")
+        with made.connect() as connection:
+            assert connection.execute(sa.select(table).where(table.c.id == 1)).all() == [(1, Decimal("1.50"))]
+            with pytest.raises(sa.exc.NotSupportedError, match="read-only"):
+                connection.execute(table.insert(), {"id": 3})
+    finally:
+        made.dispose()
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("dai://h/book", "http://h:8080/book"),
+        ("dai://h:81/book", "http://h:81/book"),
+        ("dai+https://h/book", "https://h/book"),
+        ("dai+https://h:8443/a/resources/book", "https://h:8443/a/resources/book"),
+        ("dai://[::1]:81/book", "http://[::1]:81/book"),
+    ],
+)
+def test_addresses(url: str, wanted: str) -> None:
+    assert address(sa.make_url(url)) == wanted
+
+
+def test_tokens_are_sent_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = said({"name": "book", "dialect": "sqlite", "product": "SQLite 3.40.1"})
+    with ScriptedServer(described) as server:
+        base = server.url.removeprefix("http://")
+        shown = [repr(sa.create_engine(f"dai://:dai_url@{base}/book"))]
+        monkeypatch.setenv("DAI_TOKEN", "dai_environment")
+        shown.append(repr(sa.create_engine(f"dai://{base}/book")))
+        monkeypatch.delenv("DAI_TOKEN")
+        made = sa.create_engine(f"dai://{base}/book?dialect=sqlite", connect_args={"token": "dai_argument"})
+        assert len(server.requests) == 2  # the database was said, so nothing was asked
+        shown.append(repr(made))
+        with made.connect():
+            pass
+        sent = [each.headers.get("authorization") for each in server.requests]
+    assert sent == [f"Bearer dai_{each}" for each in ("url", "environment", "argument")]
+    assert not any("dai_" in each for each in shown)
+
+
+def test_an_engine_without_credentials_says_how_to_give_them() -> None:
+    refusal = problem(401, type="unauthenticated", detail="Who are you?")
+    with ScriptedServer(refusal) as server, pytest.raises(dbapi.OperationalError, match="Who are you") as caught:
+        sa.create_engine(server.url.replace("http", "dai") + "/book")
+    assert "DAI_TOKEN" in caught.value.__notes__[0]
+
+
+def test_an_option_and_a_database_that_are_not_known() -> None:
+    with pytest.raises(sa.exc.ArgumentError, match=r"'timeout'.*Known are: numeric"):
+        sa.create_engine("dai://h/book?timeout=3")
+    with pytest.raises(sa.exc.ArgumentError, match="no dialect for oracle: postgresql"):
+        sa.create_engine("dai://h/book?dialect=oracle")
+
+
+# --- programs ---
+
+
+def test_pandas(things: Any, engine: Engine) -> None:
+    made = things("postgresql")
+    frame = pd.read_sql("select id, number, name from things order by id", made, params=())
+    assert frame.to_dict("list") == {"id": [1, 2], "number": [1.5, 1.5], "name": [ROW["name"], "other"]}
+    frame = pd.read_sql(sa.select(Thing.id).where(Thing.name == sa.bindparam("n")), made, params={"n": "other"})
+    assert frame["id"].to_list() == [2]
+    assert pd.read_sql_table("things", made)["id"].to_list() == [1, 2]
+    parts = list(pd.read_sql("select generate_series(1, 25) as n", made, chunksize=10))
+    assert [len(each) for each in parts] == [10, 10, 5]
+    written = pd.DataFrame({"n": [1, 2], "s": ["a", None]})
+    for database in ("postgresql", "sqlite"):
+        written.to_sql("written", engine(database), index=False, if_exists="replace")
+        assert pd.read_sql("select * from written", engine(database)).to_dict("list")["n"] == [1, 2]
+    numbers = pd.read_sql("select 1.5::numeric(4,2) as n, 2::numeric / 4 as m", engine("postgresql", "?numeric=double"))
+    assert [str(each) for each in numbers.dtypes] == ["float64", "float64"]
+
+
+def test_polars(things: Any) -> None:
+    made = things("postgresql")
+    query = "select id, price from things order by id"
+    with made.connect() as connection:
+        frame = polars.read_database(query, connection)
+        assert frame.to_dict(as_series=False) == {"id": [1, 2], "price": [Decimal("1.50")] * 2}
+    with dbapi.connect(address(made.url)) as connection:
+        assert polars.read_database(query, connection)["id"].to_list() == [1, 2]
+        assert isinstance(connection.execute(query).fetch_arrow_table(), pa.Table)
+        assert polars.from_arrow(connection.execute(query))["id"].to_list() == [1, 2]
+    assert os.environ.get("DAI_TOKEN") is None
