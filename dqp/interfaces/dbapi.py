@@ -10,12 +10,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dai.client.dbapi import *  # noqa: F403 - the module of PEP 249
 from dai.client.dbapi.connection import Connection
-from dai.client.dbapi.errors import translated
+from dai.client.dbapi.errors import Error, translated
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.interfaces.driver import Federation
@@ -25,18 +25,26 @@ from dqp.settings import load
 def connect(federation: Any, *, numeric: str | None = None) -> Connection:
     """A connection to the federation of a ``federation.toml``, or of the same as a mapping. ``numeric`` as in
     ``dai.client.dbapi.connect``."""
+    opened = opened_federation(federation)
+    try:
+        return Connection(FederationSource(opened, opened.close), numeric=numeric)
+    except Error:
+        opened.close()
+        raise
+
+
+def opened_federation(federation: Any) -> Federation:
     with translated():
-        source = FederationSource(Federation(load(federation)))
-    return Connection(source, numeric=numeric)
+        return Federation(load(federation))
 
 
 class FederationSource:
-    """The driver of a federation as the source of a connection."""
+    """The driver of a federation as the source of a connection. ``close`` is called when the connection is closed."""
 
     dialect = "duckdb"
 
-    def __init__(self, federation: Federation) -> None:
-        self._federation = federation
+    def __init__(self, federation: Federation, close: Callable[[], None]) -> None:
+        self._federation, self.close = federation, close
 
     @property
     def product(self) -> str:
@@ -53,6 +61,3 @@ class FederationSource:
 
     def schema(self, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
         return [dataclasses.asdict(each) for each in self._federation.tables()]
-
-    def close(self) -> None:
-        self._federation.close()

@@ -216,6 +216,19 @@ def test_rows_stream(engine: Engine) -> None:
         assert connection.execute(sa.text("select 1")).scalar() == 1
 
 
+def test_a_connection_that_goes_back_stops_its_statements(engine: Engine) -> None:
+    """The service has four connections to the database."""
+    endless = sa.text("select generate_series(1, 1000000000) as n")
+    made = engine("postgresql")
+    results = []
+    for _ in range(5):
+        with made.connect() as connection:
+            results.append(connection.execute(endless))
+            assert results[-1].fetchone() == (1,)
+    with pytest.raises(sa.exc.InterfaceError, match="closed"):
+        results[0].fetchone()
+
+
 def test_cancelling(engine: Engine) -> None:
     with engine("postgresql").connect() as connection:
         cursors: list[Any] = []
@@ -254,6 +267,29 @@ def test_a_federation_in_this_process(tmp_path: Path, postgres_url: str) -> None
                 connection.execute(table.insert(), {"id": 3})
     finally:
         made.dispose()
+
+
+def test_connections_of_an_engine_share_a_federation_in_this_process(tmp_path: Path, postgres_url: str) -> None:
+    (tmp_path / "federation.toml").write_text(f'[[sources]]\nalias = "pg"\nurl = "{postgres_url}"\n')
+    made = sa.create_engine(f"dqp:///{tmp_path}/federation.toml")
+    with made.connect() as first, made.connect() as second:
+        federations = {each.connection.dbapi_connection.source._federation for each in (first, second)}
+        assert len(federations) == 1
+        assert first.execute(sa.text("select 1")).scalar() == second.execute(sa.text("select 1")).scalar() == 1
+    made.dispose()
+    with made.connect() as connection:
+        assert connection.connection.dbapi_connection.source._federation not in federations
+        assert connection.execute(sa.text("select 2")).scalar() == 2
+    made.dispose()
+
+
+def test_no_engine_while_the_database_is_away() -> None:
+    """Its version decides what SQL is compiled."""
+    described = said({"name": "book", "dialect": "postgres", "product": None})
+    with ScriptedServer(described) as server:
+        made = sa.create_engine(server.url.replace("http", "dai") + "/book")
+        with pytest.raises(sa.exc.OperationalError, match="does not reach its database"):
+            made.connect()
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,16 @@ class Connection:
         _ = self.source
         raise errors.NotSupportedError("Nothing can be rolled back: each statement is a transaction of its own.")
 
+    def stop(self) -> None:
+        """Closes its cursors, which stops their statements; new ones may follow. No part of PEP 249."""
+        for cursor in list(self._cursors):
+            cursor.close()
+
     def close(self) -> None:
         """Twice is once. Every later call raises InterfaceError."""
         source, self._source = self._source, None
         if source is not None:
-            for cursor in list(self._cursors):
-                cursor.close()
+            self.stop()
             source.close()
 
     def __enter__(self) -> Self:

@@ -77,7 +77,10 @@ class Served(Reflection):
         return (address(url),), options(url)
 
     def _get_server_version_info(self, connection: Any) -> tuple[int, ...]:
+        """OperationalError where the service does not know it: the SQL depends on it."""
         product = _source(connection).product
+        if not product:
+            raise dbapi.OperationalError("The service does not reach its database. Try again when it answers.")
         return tuple(map(int, re.findall(r"\d+", product.split(" ")[-1]))) or (0,)
 
     # --- transactions: each statement is one ---
@@ -104,7 +107,8 @@ class Served(Reflection):
         """Nothing begins."""
 
     def do_rollback(self, dbapi_connection: Any) -> None:
-        """Nothing is undone: also called each time when a connection returns to the pool."""
+        """Nothing is undone. Rows that were not fetched are given up: also when a connection returns to the pool."""
+        dbapi_connection.stop()
 
     def do_commit(self, dbapi_connection: Any) -> None:
         """What succeeded is committed."""

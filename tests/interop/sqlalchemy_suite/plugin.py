@@ -1,4 +1,4 @@
-"""SQLAlchemy's plugin of pytest, which names a dialect with its driver."""
+"""SQLAlchemy's plugin of pytest. It writes the names of dialects with their driver: ``dai+dai``."""
 
 from sqlalchemy.dialects import registry
 from sqlalchemy.testing.plugin.pytestplugin import *  # noqa: F403

@@ -1,7 +1,77 @@
-"""What a resource behind a service has not, of what SQLAlchemy's tests ask for; and why."""
+"""What a resource behind a service has, of what SQLAlchemy's tests ask for, and why it has not the rest."""
 
+from typing import Any
+
+from sqlalchemy.testing import exclusions
 from sqlalchemy.testing.requirements import SuiteRequirements
+
+_ONE_STATEMENT = "each statement runs in a session of its own: what a session keeps is gone with it"
+_NO_ROWS = "a statement that changes something hands no rows on"
+_NOT_SAID = "the service does not say it of tables"
+_AUTOCOMMIT = "each statement is a transaction of its own"
+CLOSED = {
+    "temporary_tables": _ONE_STATEMENT,
+    "temp_table_reflection": _ONE_STATEMENT,
+    "temp_table_names": _ONE_STATEMENT,
+    "has_temp_table": _ONE_STATEMENT,
+    "create_temp_table_as": _ONE_STATEMENT,
+    "default_schema_name_switch": _ONE_STATEMENT,
+    "insert_returning": _NO_ROWS,
+    "update_returning": _NO_ROWS,
+    "delete_returning": _NO_ROWS,
+    "insert_executemany_returning": _NO_ROWS,
+    "insertmanyvalues": _NO_ROWS,
+    "update_returning_dialect_not_supported": _NO_ROWS,
+    "savepoints": _AUTOCOMMIT,
+    "two_phase_transactions": _AUTOCOMMIT,
+    "isolation_level": _AUTOCOMMIT + ": there is one level, and the tests ask for a second",
+    "view_reflection": _NOT_SAID + ": how a view is defined",
+    "check_constraint_reflection": _NOT_SAID,
+    "inline_check_constraint_reflection": _NOT_SAID,
+    "unique_constraint_reflection": _NOT_SAID + ": unique constraints are unique indexes",
+    "sequences": _NOT_SAID + ": sequences",
+    "sequences_optional": _NOT_SAID + ": sequences",
+    "reflects_pk_names": _NOT_SAID,
+    "foreign_key_constraint_name_reflection": _NOT_SAID,
+    "constraint_comment_reflection": _NOT_SAID,
+    "column_collation_reflection": _NOT_SAID,
+    "materialized_views": _NOT_SAID,
+    "sane_multi_rowcount": "the rows of executemany are one number",
+}
+"""The tests that need these are skipped, with the reason."""
+BOTH = (
+    *("autocommit", "views", "ctes", "ctes_with_update_delete", "window_functions", "intersect", "except_"),
+    *("create_table_as", "table_value_constructor", "nullsordering", "boolean_col_expressions", "tuple_in"),
+    *("implements_get_lastrowid", "dbapi_lastrowid", "supports_is_distinct_from", "regexp_match", "json_type"),
+    *("server_defaults", "unicode_ddl", "date_historic", "datetime_historic", "update_from"),
+    *("precision_numerics_enotation_small", "supports_bitwise_or", "supports_bitwise_and", "supports_bitwise_not"),
+    *("supports_bitwise_shift", "table_ddl_if_exists", "index_ddl_if_exists", "order_by_label_with_expression"),
+    *("infinity_floats", "float_or_double_precision_behaves_generically", "datetime_literals", "uuid_data_type"),
+)
+POSTGRESQL = (
+    *("comment_reflection", "comment_reflection_full_unicode", "datetime_timezone", "delete_from", "regexp_replace"),
+    *("precision_numerics_many_significant_digits", "precision_numerics_retains_significant_digits", "array_type"),
+    *("identity_columns", "computed_columns", "computed_columns_stored", "datetime_interval", "supports_distinct_on"),
+    *("fetch_first", "fetch_ties", "fetch_no_order_by", "fetch_expression", "window_range", "window_range_numeric"),
+    *("schema_create_delete", "cross_schema_fk_reflection", "implicit_default_schema", "aggregate_order_by"),
+    *("supports_bitwise_xor", "unusual_column_name_characters", "percent_schema_names", "deferrable_fks"),
+)
+SQLITE = ("legacy_unconditional_json_extract",)
 
 
 class Requirements(SuiteRequirements):
-    pass
+    """Those of SQLAlchemy, changed by the tables above."""
+
+
+def _said(rule: Any) -> property:
+    return property(lambda _: rule)
+
+
+for name, reason in CLOSED.items():
+    setattr(Requirements, name, _said(exclusions.closed(reason)))
+for name in BOTH:
+    setattr(Requirements, name, _said(exclusions.open()))
+for database, names in (("postgresql", POSTGRESQL), ("sqlite", SQLITE)):
+    for name in names:
+        setattr(Requirements, name, _said(exclusions.only_on(database)))
+Requirements.schemas = _said(exclusions.only_on("postgresql"))

@@ -1,1 +1,3 @@
+"""SQLAlchemy's tests of dialects."""
+
 from sqlalchemy.testing.suite import *  # noqa: F403
