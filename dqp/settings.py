@@ -358,10 +358,11 @@ def _source(section: _Source, place: str, base: Path, environment: Mapping[str, 
 
 def _check_address(address: Any, where: str) -> None:
     hint = "It looks like http://127.0.0.1:8080/resources/NAME."
+    if isinstance(address, str) and "@" in address.partition("://")[2].partition("/")[0]:
+        hint += " The URL of a database is its key database."
+        raise ConfigurationError(f"{where} has a user or a password, which services do not know.", hint=hint)
     if not isinstance(address, str) or not address.startswith(("http://", "https://")):
         raise ConfigurationError(f"{where} is not the address of a resource: {address!r}.", hint=hint)
-    if "@" in address.partition("://")[2].partition("/")[0]:
-        raise ConfigurationError(f"{where} has a user or a password, which services do not know.", hint=hint)
     try:
         _, name = parted(address)
         urlsplit(address).port  # noqa: B018 - raises ValueError where it is not a number

@@ -11,6 +11,7 @@ from perf.world import world
 
 BENCHMARKS = {
     "bulk": "1 M rows x 10 columns: Arrow and WebRowSet against the bare drivers",
+    "frames": "pandas.read_sql through the SQLAlchemy dialect against query().to_pandas() and psycopg",
     "tls": "many rows from PostgreSQL behind TLS against those without",
     "goterm": "protein_goterm whole, and pulled in blocks, against psycopg",
     "latency": "a one-row query against a bare FastAPI handler; validation of a document",

@@ -55,6 +55,7 @@ _NAME = re.compile(r"\w+")
 class _Names(DuckDB):
     class Tokenizer(DuckDB.Tokenizer):
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012
+        KEYWORDS = {word: kind for word, kind in DuckDB.Tokenizer.KEYWORDS.items() if word != "?::"}  # noqa: RUF012
 
 
 _DOLLARS = re.compile(

@@ -22,7 +22,7 @@ from dqp.interfaces.driver import Federation
 from dqp.settings import load
 
 
-def connect(federation: Any, *, numeric: str | None = None) -> Connection:
+def connect(federation: Any, *, numeric: str | None = None) -> Connection:  # type: ignore[no-redef]
     """A connection to the federation of a ``federation.toml``, or of the same as a mapping. ``numeric`` as in
     ``dai.client.dbapi.connect``."""
     opened = opened_federation(federation)

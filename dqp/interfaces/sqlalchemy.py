@@ -29,7 +29,7 @@ class Federated(DuckDB):
     def create_connect_args(self, url: URL) -> tuple[Sequence[str], dict[str, Any]]:
         return (url.database or "",), dict(url.query)
 
-    def connect(self, path: str, *, numeric: str | None = None) -> Connection:  # type: ignore[override]
+    def connect(self, path: str, *, numeric: str | None = None) -> Connection:
         with self._lock:
             if self._federation is None:
                 self._federation = opened_federation(path)

@@ -1,5 +1,6 @@
 """One service in front of every database, for the tests of a module."""
 
+import sqlite3
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
     """Resources ``postgresql``, ``mariadb``, ``mysql`` (where there is one), ``sqlite``, ``duckdb``; a federation
     ``lab``."""
     directory = tmp_path_factory.mktemp("service")
+    sqlite3.connect(directory / "data.db").close()
     urls = {"sqlite": f"sqlite:///{directory}/data.db", "duckdb": f"duckdb:///{directory}/data.duckdb"}
     for name, fixture in (
         ("postgresql", "postgres_module_url"),

@@ -129,6 +129,8 @@ def test_rows_of_parameters_that_do_not_fit(connect: Connect) -> None:
         cursor.executemany("insert into t values (?, ?)", [(1, 2), (1,)])
     with pytest.raises(dbapi.DataError, match="parameter 1 have no type in common"):
         cursor.executemany("insert into t values (?)", [(1,), ("a",)])
+    with pytest.raises(dbapi.DataError, match=r"no parameters.*once for each"):
+        cursor.executemany("insert into t default values", [(), ()])
     with pytest.raises(dbapi.ProgrammingError, match="executemany is for statements that change"):
         cursor.executemany("select ?", [(1,)])
     assert cursor.executemany("insert into t values (?)", []).rowcount == 0
@@ -377,3 +379,21 @@ def test_the_token_comes_from_the_argument_or_the_environment(monkeypatch: pytes
         sent = [each.headers.get("authorization") for each in server.requests]
     assert sent == [None, "Bearer dai_environment", "Bearer dai_argument"]
     assert "dai_argument" not in shown
+
+
+def test_numbers_of_several_types_are_one_column(connect: Connect) -> None:
+    connection = connect("postgresql")
+    table(connection, "numbers", "n numeric")
+    connection.cursor().executemany("insert into numbers values (?)", [(Decimal("1.50"),), (2.25,), (3,), (None,)])
+    rows = connection.execute("select n from numbers order by n").fetchall()
+    assert rows == [(Decimal("1.50"),), (Decimal("2.25"),), (Decimal("3"),), (None,)]
+
+
+def test_a_connection_stops_what_its_cursors_do(connect: Connect) -> None:
+    connection = connect("postgresql")
+    cursor = connection.execute("select generate_series(1, 1000000000)")
+    assert cursor.fetchone() == (1,)
+    connection.stop()
+    with pytest.raises(dbapi.InterfaceError, match="closed"):
+        cursor.fetchone()
+    assert connection.execute("select 1").fetchone() == (1,)

@@ -93,6 +93,10 @@ def test_numbers_stand_close_together() -> None:
     assert read("select f($1,$2,$1)", [5, 6]).text == "select f(5,6,5)"
 
 
+def test_a_cast_stands_close_to_its_parameter() -> None:
+    assert read("select ?::integer, $2::date", [5, "2024-02-29"]).text == "select 5::integer, '2024-02-29'::date"
+
+
 def test_a_long_list_reduces_what_the_source_is_asked_for(lab: Lab) -> None:
     plan = lab.explain("SELECT count(*) FROM duck.t WHERE id IN $p", analyze=True, p=IDS[:2000]).text
     assert "reduced by 2,000 rows of tuples at hand" in plan

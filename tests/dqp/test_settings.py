@@ -123,6 +123,7 @@ def test_a_service_reads_resources() -> None:
         ({"views": {"a.b": "select 1"}}, "cannot be the name of a view"),
         ({"views": []}, r"\[views\] must be a section"),
         ({"sources": {"a": {"url": "http://u:hush@h/x"}}}, r"^sources\[1\]\.url has a user or a password"),
+        ({"sources": {"a": {"url": "ftp://u:hush@h/x"}}}, r"^sources\[1\]\.url has a user or a password"),
         ({"sources": {"a": {"url": "http://h:x/resources/y"}}}, r"^sources\[1\]\.url is not an address"),
         ({"views": {"Busy": "select 1", "busy": "select 2"}}, "'Busy' and 'busy' are one name"),
         ({"evaluators": "local"}, "^evaluators must be a list"),

@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -23,7 +24,7 @@ from dai.client import dbapi
 from dai.client.sqlalchemy.served import address
 from dai.client.testing import ScriptedServer
 from tests.client.conftest import databases  # noqa: F401 - a fixture
-from tests.client.databases import DATABASES
+from tests.client.databases import DATABASES, served
 from tests.client.replies import problem, said
 from tests.servers.mariadb import MySQLServer
 
@@ -203,15 +204,15 @@ def test_errors_are_sqlalchemys(things: Any) -> None:
     with things("postgresql").connect() as connection:
         with pytest.raises(sa.exc.IntegrityError, match="duplicate key"):
             connection.execute(sa.insert(Thing), {"id": 1, **ROW})
-        with pytest.raises(sa.exc.ProgrammingError, match="Known: things"):
+        with pytest.raises(sa.exc.ProgrammingError, match="Did you mean 'things'"):
             connection.execute(sa.text("select * from thingz"))
 
 
 def test_rows_stream(engine: Engine) -> None:
     endless = sa.text("select generate_series(1, 1000000000) as n")
     with engine("postgresql").connect() as connection:
-        result = connection.execution_options(stream_results=True, yield_per=10).execute(endless)
-        assert [len(part) for part, _ in zip(result.partitions(), range(3), strict=False)] == [10, 10, 10]
+        result = connection.execution_options(stream_results=True).execute(endless)
+        assert [len(part) for part, _ in zip(result.partitions(10), range(3), strict=False)] == [10, 10, 10]
         result.close()
         assert connection.execute(sa.text("select 1")).scalar() == 1
 
@@ -240,29 +241,40 @@ def test_cancelling(engine: Engine) -> None:
         timer.join()
 
 
-def test_a_federation(things: Any, engine: Engine) -> None:
-    things("postgresql"), things("sqlite")
-    lab = engine("lab")
-    pg = sa.Table("things", sa.MetaData(), autoload_with=lab, schema="pg")
-    lite = sa.Table("things", sa.MetaData(), autoload_with=lab, schema="lite")
-    assert set(sa.inspect(lab).get_schema_names()) == {"pg", "lite"}
-    with lab.connect() as connection:
-        joined = sa.select(pg.c.id, lite.c.name).join(lite, pg.c.id == lite.c.id).where(pg.c.day == ROW["day"])
-        assert connection.execute(joined.order_by(pg.c.id)).all() == [(1, ROW["name"]), (2, "other")]
-        with pytest.raises(sa.exc.NotSupportedError, match="read-only"):
-            connection.execute(pg.insert(), {"id": 3})
+def test_a_federation(tmp_path: Path, postgres_url: str) -> None:
+    sqlite3.connect(tmp_path / "data.db").close()
+    urls = {"postgresql": postgres_url, "sqlite": f"sqlite:///{tmp_path}/data.db"}
+    with served(tmp_path, urls) as running:
+        made = {name: sa.create_engine(f"{running.url.replace('http', 'dai')}/{name}") for name in (*urls, "lab")}
+        for name in urls:
+            Base.metadata.create_all(made[name])
+            with made[name].connect() as connection:
+                connection.execute(sa.insert(Thing), [{"id": 1, **ROW}, {"id": 2, **ROW, "name": "other"}])
+        lab = made["lab"]
+        pg = sa.Table("things", sa.MetaData(), autoload_with=lab, schema="pg")
+        lite = sa.Table("things", sa.MetaData(), autoload_with=lab, schema="lite")
+        assert set(sa.inspect(lab).get_schema_names()) == {"pg", "lite"}
+        with lab.connect() as connection:
+            joined = sa.select(pg.c.id, lite.c.name).join(lite, pg.c.id == lite.c.id).where(pg.c.day == ROW["day"])
+            assert connection.execute(joined.order_by(pg.c.id)).all() == [(1, ROW["name"]), (2, "other")]
+            with pytest.raises(sa.exc.NotSupportedError, match="read-only"):
+                connection.execute(pg.insert(), {"id": 3})
+        for each in made.values():
+            each.dispose()
 
 
 def test_a_federation_in_this_process(tmp_path: Path, postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         connection.execute("create table t (id integer primary key, n numeric(5,2))")
         connection.execute("insert into t values (1, 1.5)")
-    (tmp_path / "federation.toml").write_text(f'[[sources]]\nalias = "pg"\nurl = "{postgres_url}"\n')
+    (tmp_path / "federation.toml").write_text(f'[[sources]]\nalias = "pg"\ndatabase = "{postgres_url}"\n')
     made = sa.create_engine(f"dqp:///{tmp_path}/federation.toml")
     try:
         table = sa.Table("t", sa.MetaData(), autoload_with=made, schema="pg")
         with made.connect() as connection:
             assert connection.execute(sa.select(table).where(table.c.id == 1)).all() == [(1, Decimal("1.50"))]
+            for name in sa.inspect(made).get_table_names("pg"):
+                assert pd.read_sql_table(name, connection, "pg")["id"].to_list() == [1]
             with pytest.raises(sa.exc.NotSupportedError, match="read-only"):
                 connection.execute(table.insert(), {"id": 3})
     finally:
@@ -270,7 +282,7 @@ def test_a_federation_in_this_process(tmp_path: Path, postgres_url: str) -> None
 
 
 def test_connections_of_an_engine_share_a_federation_in_this_process(tmp_path: Path, postgres_url: str) -> None:
-    (tmp_path / "federation.toml").write_text(f'[[sources]]\nalias = "pg"\nurl = "{postgres_url}"\n')
+    (tmp_path / "federation.toml").write_text(f'[[sources]]\nalias = "pg"\ndatabase = "{postgres_url}"\n')
     made = sa.create_engine(f"dqp:///{tmp_path}/federation.toml")
     with made.connect() as first, made.connect() as second:
         federations = {each.connection.dbapi_connection.source._federation for each in (first, second)}
@@ -367,5 +379,27 @@ def test_polars(things: Any) -> None:
     with dbapi.connect(address(made.url)) as connection:
         assert polars.read_database(query, connection)["id"].to_list() == [1, 2]
         assert isinstance(connection.execute(query).fetch_arrow_table(), pa.Table)
-        assert polars.from_arrow(connection.execute(query))["id"].to_list() == [1, 2]
+        assert polars.DataFrame(connection.execute(query))["id"].to_list() == [1, 2]
     assert os.environ.get("DAI_TOKEN") is None
+
+
+def test_dask(things: Any) -> None:
+    frames = pytest.importorskip("dask.dataframe")
+    url = things("postgresql").url.render_as_string()
+    frame = frames.read_sql_table("things", url, index_col="id", columns=["number"], npartitions=2)
+    assert frame["number"].sum().compute(scheduler="synchronous") == 3.0
+
+
+def test_jupysql(things: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sql.magic")
+    from IPython.core.interactiveshell import InteractiveShell
+
+    monkeypatch.setenv("PLOOMBER_STATS_ENABLED", "false")
+    shell = InteractiveShell.instance()
+    try:
+        shell.run_line_magic("load_ext", "sql")
+        shell.run_line_magic("sql", things("postgresql").url.render_as_string())
+        result = shell.run_cell_magic("sql", "", "select id, name from things order by id")
+        assert result.DataFrame()["id"].to_list() == [1, 2]
+    finally:
+        InteractiveShell.clear_instance()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -84,16 +85,25 @@ class ServiceSource:
 
 def _table(rows: Sequence[Sequence[Any]]) -> pa.Table:
     width = len(rows[0])
+    if width == 0:
+        raise DataError("The rows have no parameters.", hint="Execute the statement once for each.")
     for number, row in enumerate(rows, 1):
         if len(row) != width:
             raise DataError(f"Row {number} has {len(row)} parameters, row 1 has {width}.")
     columns = []
     for place in range(width):
         try:
-            columns.append(pa.array([row[place] for row in rows]))
+            columns.append(pa.array(_alike([row[place] for row in rows])))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise DataError(
                 f"The values of parameter {place + 1} have no type in common: {error}.",
                 hint="Give values of one type, or execute the statement for each row.",
             ) from error
     return pa.table(columns, names=[f"p{place}" for place in range(1, width + 1)])
+
+
+def _alike(values: list[Any]) -> list[Any]:
+    """Numbers of several types as ``Decimal`` where one of them is."""
+    if not any(isinstance(each, Decimal) for each in values):
+        return values
+    return [Decimal(str(each)) if type(each) in (int, float) else each for each in values]

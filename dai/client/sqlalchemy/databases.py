@@ -106,6 +106,7 @@ class DuckDB(PostgreSQL):
     supports_statement_cache = True
     ddl_compiler = _DuckDBDDL
     identity = ""
+    names_schemas_of_sources = True
 
     def initialize(self, connection: Any) -> None:
         default.DefaultDialect.initialize(self, connection)

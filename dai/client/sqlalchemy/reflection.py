@@ -21,6 +21,10 @@ class Reflection:
     of views, sequences) is not there."""
 
     default_schema_name: str | None
+    supports_comments: bool
+    names_schemas_of_sources = False
+    """Whether a table may be called ``schema.table``, and ``table`` for short: in a federation the schema is its
+    source."""
     has_multi_table = DefaultDialect.has_multi_table
     get_multi_columns = DefaultDialect.get_multi_columns
     get_multi_pk_constraint = DefaultDialect.get_multi_pk_constraint
@@ -31,7 +35,7 @@ class Reflection:
     get_multi_table_comment = DefaultDialect.get_multi_table_comment
     get_multi_table_options = DefaultDialect.get_multi_table_options
 
-    @reflection.cache  # type: ignore[untyped-decorator]
+    @reflection.cache
     def _tables(self, connection: Any, **kw: Any) -> list[Described]:
         with translated():
             return list(connection.connection.dbapi_connection.source.schema(fresh=True))
@@ -44,9 +48,12 @@ class Reflection:
         return [each for each in found if kind in (None, each["kind"])]
 
     def _described(self, connection: Any, name: str, schema: str | None, **kw: Any) -> Described:
-        for each in self._within(connection, schema, **kw):
-            if each["name"] == name:
-                return each
+        found = self._within(connection, schema, **kw)
+        called = [each for each in found if each["name"] == name]
+        if not called and self.names_schemas_of_sources:
+            called = [each for each in found if each["name"].partition(".")[2] == name]
+        if len(called) == 1:
+            return called[0]
         raise exc.NoSuchTableError(f"{schema}.{name}" if schema else name)
 
     def has_table(self, connection: Any, table_name: str, schema: str | None = None, **kw: Any) -> bool:
@@ -107,7 +114,7 @@ class Reflection:
                 "nullable": each["nullable"],
                 "default": each["default"],
                 "autoincrement": each["autoincrement"],
-                "comment": each["comment"],
+                **({"comment": each["comment"]} if self.supports_comments else {}),
             }
             for each in described["columns"]
         ]
@@ -138,12 +145,13 @@ class Reflection:
         return None if schema is None and referred == self.default_schema_name else referred
 
     def get_indexes(self, connection: Any, table_name: str, schema: str | None = None, **kw: Any) -> list[Any]:
+        """By name. Without that of the primary key and those that SQLite makes for constraints, as SQLAlchemy has it."""
         described = self._described(connection, table_name, schema, **kw)
         primary = _index_of(described, list(described["primary_key"]))
         return [
             {"name": each["name"], "column_names": list(each["columns"]), "unique": each["unique"]}
-            for each in described["indexes"]
-            if each is not primary
+            for each in sorted(described["indexes"], key=lambda index: str(index["name"]))
+            if each is not primary and not str(each["name"]).startswith("sqlite_autoindex_")
         ]
 
     def get_unique_constraints(self, connection: Any, table_name: str, schema: str | None = None, **kw: Any) -> Any:
@@ -156,11 +164,13 @@ class Reflection:
         return ReflectionDefaults.check_constraints()
 
     def get_table_comment(self, connection: Any, table_name: str, schema: str | None = None, **kw: Any) -> Any:
-        return {"text": self._described(connection, table_name, schema, **kw)["comment"]}
+        described = self._described(connection, table_name, schema, **kw)
+        if not self.supports_comments:
+            raise NotImplementedError("The database has no comments.")
+        return {"text": described["comment"]}
 
     def get_table_options(self, connection: Any, table_name: str, schema: str | None = None, **kw: Any) -> Any:
-        self._described(connection, table_name, schema, **kw)
-        return ReflectionDefaults.table_options()
+        raise NotImplementedError("The service does not say the options of tables.")
 
 
 def _index_of(described: Described, columns: list[str]) -> Any:

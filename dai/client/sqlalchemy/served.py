@@ -122,6 +122,10 @@ class Served(Reflection):
     # --- statements ---
 
     def do_execute(self, cursor: Any, statement: str, parameters: Any, context: Any = None) -> None:
+        if getattr(getattr(context, "compiled", None), "effective_returning", None):
+            raise dbapi.NotSupportedError(
+                "RETURNING is not supported: a statement that changes something hands no rows on. Select them."
+            )
         if (identity := self._identity(context)) is not None:
             cursor.insert(statement, parameters or (), identity)
         else:
