@@ -145,7 +145,7 @@ class Reflection:
         return None if schema is None and referred == self.default_schema_name else referred
 
     def get_indexes(self, connection: Any, table_name: str, schema: str | None = None, **kw: Any) -> list[Any]:
-        """By name. Without that of the primary key and those that SQLite makes for constraints, as SQLAlchemy has it."""
+        """By name. Without that of the primary key and those of SQLite for constraints, as SQLAlchemy has it."""
         described = self._described(connection, table_name, schema, **kw)
         primary = _index_of(described, list(described["primary_key"]))
         return [
