@@ -65,16 +65,20 @@ class Policy:
                 **extra,
             )
 
+    def check_element(self, element: str, **extra: str) -> None:
+        """DeniedError where activities of this name may not run, whoever asks."""
+        if self.activities and element not in self.activities:
+            raise DeniedError(
+                f"The activity {element} may not run on the resource {self.name!r}.",
+                hint=f"These may: {', '.join(sorted(self.activities))}.",
+                **extra,
+            )
+
     def check_document(self, activities: Iterable[Activity], caller: Caller, loads: bool) -> None:
         """DeniedError where the caller may not run one of them. ``loads``: what bulk loads make is tables of a session,
         not of a database."""
         for each in activities:
-            if self.activities and each.element not in self.activities:
-                raise DeniedError(
-                    f"The activity {each.element} may not run on the resource {self.name!r}.",
-                    hint=f"These may: {', '.join(sorted(self.activities))}.",
-                    activity=each.name,
-                )
+            self.check_element(each.element, activity=each.name)
             if (work := _work(each, loads)) is not None:
                 self.check(work, caller, f"run {each.element} ({work})", activity=each.name)
             if getattr(each, "tables", ()):

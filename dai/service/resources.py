@@ -39,7 +39,8 @@ SCHEMA_SECONDS = 30.0
 VIRTUAL = Table("virtual resource", "dai.virtual", {})
 """Drivers of resources that other packages serve. ``federations``: a function of a federation's configuration, and of a
 function that returns the driver of a resource by name; it returns a driver. Where that ``passes_callers_on``, its
-``of`` returns the driver for a caller, from the bearer token and such a function of what the caller may read."""
+``of`` returns the driver for a caller, from the bearer token and such a function of what the caller may do, whose
+second argument says that: ``read`` (the default), ``query``, ``statistics``, ``load``."""
 ROLES = Table("role", "dai.roles", {})
 """Roles that other packages give to a service, by name: a function of the role's configuration that returns the driver
 of the resource of that name."""
@@ -270,9 +271,14 @@ class Resources(Mapping[str, Resource]):
     def _passed_on(self, federation: Any, caller: Caller) -> Driver:
         """The federation as it asks for the caller."""
 
-        def seen(wanted: str) -> Driver:
+        def seen(wanted: str, work: str = "read") -> Driver:
+            """To ask a query, where that is the ``work``; else as the policy calls it."""
             resource = self.named(wanted)
             resource.policy.check("read", caller, "read")
+            if work == "query":
+                resource.policy.check_element("sqlQueryStatement")
+            else:
+                resource.policy.check(work, caller, f"ask for {work} of")
             return resource.of(caller).driver
 
         driver: Driver = federation.of(caller.bearer, seen)

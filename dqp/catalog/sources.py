@@ -159,18 +159,42 @@ class DriverSource(Source):
 
 
 class CallersSource(DriverSource):
-    """A resource of this service, as a caller sees it: ``resolve`` says at each use whether the caller still may, and
-    what it is."""
+    """A resource of this service, as a caller sees it: ``resolve`` says at each use what it is, and whether the caller
+    may do that with it (``read``, ``query``, ``statistics``, ``load``)."""
 
-    def __init__(self, alias: str, resolve: Callable[[], Driver]) -> None:
+    def __init__(self, alias: str, resolve: Callable[[str], Driver]) -> None:
         self.alias, self.address, self.replica_of = alias, f"local:{alias}", None
         self._resolve, self._own = resolve, False
         self._dialect = None
 
     @property
     def driver(self) -> Driver:
+        return self._driver_to("read")
+
+    def _driver_to(self, work: str) -> Driver:
         with refusing(self.alias):
-            return self._resolve()
+            return self._resolve(work)
+
+    def statistics(self, table: str) -> Statistics:
+        return self._driver_to("statistics").statistics(table)
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] = (),
+        *,
+        cancellation: Cancellation,
+        batch_rows: int | None = None,
+        tables: Mapping[str, pa.Table] = NO_TABLES,
+    ) -> Stream:
+        self._driver_to("query")
+        return super().query(sql, parameters, cancellation=cancellation, batch_rows=batch_rows, tables=tables)
+
+    def takes_tables(self) -> bool:
+        try:
+            return self._driver_to("load").takes_tables()
+        except DeniedError:
+            return False
 
 
 @contextmanager
@@ -373,10 +397,11 @@ class DescribedSource(Source):
 
 
 def sources_of(
-    settings: FederationSettings, resolve: Callable[[str], Driver] | None = None, bearer: str | None = None
+    settings: FederationSettings, resolve: Callable[..., Driver] | None = None, bearer: str | None = None
 ) -> list[Source]:
     """The sources of a federation and their replicas, not connected yet. ``resolve`` gives the driver of a resource of
-    this service, ``bearer`` is the token of the caller who is passed on."""
+    this service, for a caller who is passed on to do what its second argument says; ``bearer`` is the token of that
+    caller."""
     sources: list[Source] = []
     for each in settings.sources:
         if each.url is not None:

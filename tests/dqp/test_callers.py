@@ -18,7 +18,7 @@ import pytest
 from dai.api.server.serve import Background, background
 from dai.config import parse
 from dai.drivers import driver_for
-from dai.errors import ConfigurationError
+from dai.errors import ConfigurationError, DeniedError
 from dai.security.identity import Caller
 from dai.security.identity.tokens import new
 from dai.streams.cancellation import Cancellation
@@ -175,6 +175,50 @@ def test_a_source_outside_of_the_list_gets_no_token(world: World) -> None:
     assert world.ask("alice", "select * from other.t").status_code == 503
     assert Recorder.heads
     assert not any("uthorization" in head or "dai_" in head for head in Recorder.heads)
+
+
+def test_the_whole_policy_of_a_local_source_counts(tmp_path: Path) -> None:
+    """Not to read alone: who may not see statistics there sees none here, and what is no query there is none here."""
+    urls = {}
+    for name in ("near", "narrow"):
+        urls[name] = f"sqlite:///{tmp_path / name}.db"
+        with closing(driver_for(urls[name])) as driver:
+            rows = pa.table({"k": pa.array(range(100), pa.int64())})
+            driver.load("t", Stream.of(rows), cancellation=Cancellation(), create=True)
+    who = {"read": ["alice", "bob"]}
+    resources = {
+        "near": {"url": urls["near"], "policy": {**who, "statistics": ["alice"], "load": ["alice"]}},
+        "narrow": {"url": urls["narrow"], "policy": {**who, "activities": ["Echo"]}},
+    }
+    sources = [{"alias": name, "resource": name} for name in resources]
+    config = {
+        "service": {"port": 0, "state": "sqlite:///state.db", "results_directory": "results", "grace": 0.2},
+        "identity": {"methods": ["token"]},
+        "resources": resources,
+        "federations": {"forward": {"callers": "forward", "sources": sources}},
+    }
+    with background(parse(config, tmp_path, {})) as service:
+        takes_tables = {}
+        for name in ("alice", "bob"):
+            token, stored = new(name, seconds=3600.0)
+            service.service.store.add_token(stored)
+            headers = {"Authorization": f"Bearer {token}", "Accept": "text/csv"}
+            with httpx.Client(base_url=service.url, timeout=100, headers=headers) as client:
+                counted = client.post("/resources/forward/query", json={"sql": NEAR})
+                assert counted.text.split() == ["n", "100"]
+                direct = client.post("/resources/narrow/query", json={"sql": "select 1 as a"})
+                through = client.post("/resources/forward/query", json={"sql": "select * from narrow.t"})
+                for answer in (direct, through):
+                    assert (answer.status_code, "sqlQueryStatement may not run" in answer.text) == (403, True)
+                forward = service.service.resources["forward"].of(Caller(name, "token", bearer=token)).driver
+                source = forward.catalog.sources["near"]  # type: ignore[attr-defined]
+                takes_tables[name] = source.takes_tables()
+                if name == "bob":
+                    with pytest.raises(DeniedError, match="The source 'near' refuses"):
+                        source.statistics("t")
+                else:
+                    assert source.statistics("t") is not None
+        assert takes_tables == {"alice": True, "bob": False}
 
 
 def test_jobs_have_the_credentials_of_their_maker(world: World) -> None:
