@@ -14,6 +14,7 @@ from dai.client import Options
 from dai.commands import FAILED, OK
 from dai.commands.output import UsageError, add_server, identity
 from dai.commands.table import lines
+from dai.errors import DaiError
 from dai.replicas.client import ReplicaClient
 
 PORTION = 10_000
@@ -63,6 +64,17 @@ def add(commands: Any) -> None:
     indexes.add_argument("--forget", metavar="URL")
     indexes.add_argument("--now", action="store_true", help="tell all of them all names, soon")
     indexes.set_defaults(run=run_indexes)
+    copy = actions.add_parser("copy", help="make a verified copy of a logical table in another resource")
+    copy.add_argument("logical", metavar="TABLE", help="its logical name")
+    copy.add_argument("--to", required=True, metavar="URL", help="the resource that gets the copy")
+    copy.add_argument("--name", help="name of the copy (default: that of the original)")
+    copy.add_argument("--source", metavar="TARGET", help="the table to copy (default: the first original)")
+    copy.set_defaults(run=run_copy)
+    refresh = actions.add_parser("refresh", help="bring copies of a logical table up to date")
+    refresh.add_argument("logical", metavar="TABLE", help="its logical name")
+    refresh.add_argument("targets", nargs="*", metavar="TARGET", help="the copies (default: all)")
+    refresh.add_argument("--source", metavar="TARGET", help="the table to copy (default: the first original)")
+    refresh.set_defaults(run=run_refresh)
     status = actions.add_parser("status", help="how many names, targets, mappings and catalogs")
     status.set_defaults(run=run_status)
     for each in actions.choices.values():
@@ -173,6 +185,36 @@ def run_indexes(arguments: argparse.Namespace) -> int:
     for line in lines(["index", "is sent", "of"], rows):
         print(line)
     return OK
+
+
+def run_copy(arguments: argparse.Namespace) -> int:
+    from dai.replicas.copying import Copying
+
+    copying = Copying(_server(arguments), Options(**identity()))
+    copied = copying.copy(arguments.logical, arguments.to, source=arguments.source, name=arguments.name)
+    print(f"{copied.target}: {copied.rows:,} rows, checksum {copied.checksum}")
+    return OK
+
+
+def run_refresh(arguments: argparse.Namespace) -> int:
+    """Of several copies each by itself."""
+    from dai.replicas.copying import Copying
+
+    server, failed = _server(arguments), False
+    copying, found = Copying(server, Options(**identity())), server.find([arguments.logical])
+    listed = found.targets.get(arguments.logical, ())
+    copies = [each for each in listed if "copied" in found.attributes.get(each, {}) and each != arguments.source]
+    for target in arguments.targets or copies:
+        try:
+            copied = copying.refresh(arguments.logical, target, source=arguments.source)
+            done = "copied again" if copied.renewed else "was the same already"
+            print(f"{target}: {done}, {copied.rows:,} rows, checksum {copied.checksum}")
+        except DaiError as error:
+            failed = True
+            print(f"{target}: {error}", file=sys.stderr)
+    if not arguments.targets and not copies:
+        print(f"{arguments.logical!r} has no copy.", file=sys.stderr)
+    return FAILED if failed or not (arguments.targets or copies) else OK
 
 
 def run_status(arguments: argparse.Namespace) -> int:

@@ -4,9 +4,9 @@ A *local replica catalog* (``catalog``) stores the mappings of logical names to 
 database. A *replica location index* (``index``) knows which catalogs have a name, by what they send it (``updates``);
 it holds nothing that lasts. ``Replicas`` is both, as one server has them. The faces are ``rpc`` (the protocol of the
 original service) here and ``dai/api/routes/replicas.py`` (HTTP). ``client`` asks such a server over HTTP;
-``registration`` tells one the tables that a data service holds.
+``registration`` tells one the tables that a data service holds, ``copying`` makes copies and registers them.
 
-Imports errors, config, streams, client and drivers; nothing of ``dqp``. A new operation is a function in
+Imports errors, config, streams, formats, client and drivers; nothing of ``dqp``. A new operation is a function in
 ``operations``, and a line in the table of each face.
 
 Source: A. Chervenak et al., "Giggle: a framework for constructing scalable replica location services" (SC 2002) and

@@ -55,10 +55,13 @@ class TableTarget:
         return f"{self.address}#{quote(self.table, safe='')}"
 
 
-def schema_digest(table: TableInfo) -> str:
+def columns_digest(columns: Iterable[tuple[str, str]]) -> str:
     """Equal for tables whose columns have the same names and Arrow types in the same order."""
-    columns = json.dumps([(each.name, each.arrow) for each in table.columns])
-    return hashlib.sha256(columns.encode()).hexdigest()
+    return hashlib.sha256(json.dumps(list(columns)).encode()).hexdigest()
+
+
+def schema_digest(table: TableInfo) -> str:
+    return columns_digest((each.name, each.arrow) for each in table.columns)
 
 
 @dataclass(frozen=True)
