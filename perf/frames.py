@@ -37,6 +37,7 @@ def run(world: World, rounds: int) -> Report:
             [[case, shown(median(took)), f"{ratio(seconds, case, CLIENT):.2f}"] for case, took in seconds.items()],
         )
         report.goal(f"{rows:,} rows: {DIALECT} / {CLIENT}", ratio(seconds, DIALECT, CLIENT), 1.3)
+    report.goal(f"{rows:,} rows: {DIALECT} / {PSYCOPG}", ratio(seconds, DIALECT, PSYCOPG), 1.3)
     report.goal(f"{rows:,} rows: {PSYCOPG} / {CLIENT}", ratio(seconds, PSYCOPG, CLIENT), 3, at_least=True)
     served.dispose()
     direct.dispose()

@@ -189,9 +189,10 @@ class Resource:
             reply.body.read_all()
         return Job(self.service.transport, _id(reply))
 
-    def schema(self, *, fresh: bool = False) -> Schema:
-        """Tables with their columns, keys and row estimates, at most half a minute old; ``fresh``: as they are now."""
-        return Schema(self.service.get(f"{self._path}/schema", fresh=fresh))
+    def schema(self, *, fresh: bool = False, tables: str | None = None) -> Schema:
+        """Tables with their columns, keys and row estimates, at most half a minute old; ``fresh``: as they are now.
+        ``tables``: those alone whose names the LIKE pattern fits."""
+        return Schema(self.service.get(f"{self._path}/schema{_parameters(tables=tables)}", fresh=fresh))
 
     def statistics(self, table: str) -> Mapping[str, Any]:
         """What the database knows of a table without reading it: ``rows``, ``size_bytes``, and in ``columns``, by name,

@@ -59,5 +59,5 @@ class FederationSource:
     def insert(self, sql: str, parameters: Sequence[Any], identity: str, cancellation: Cancellation) -> tuple[int, Any]:
         return self.change(sql, [parameters], cancellation), None
 
-    def schema(self, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
-        return [dataclasses.asdict(each) for each in self._federation.tables()]
+    def schema(self, tables: str = "%") -> Sequence[Mapping[str, Any]]:
+        return [dataclasses.asdict(each) for each in self._federation.tables(tables)]

@@ -158,6 +158,17 @@ def test_reflection(things: Any, database: str) -> None:
         sa.Table("nothing", sa.MetaData(), autoload_with=made)
 
 
+@pytest.mark.parametrize("database", DATABASES)
+def test_whether_there_is_a_table(things: Any, database: str) -> None:
+    made = things(database)
+    inspector = sa.inspect(made)
+    assert inspector.has_table("things")
+    assert not any(map(inspector.has_table, ("thing_", "thin%", "none", "select * from things", "t" * 300)))
+    with made.connect() as connection:
+        connection.execute(sa.text("drop table things"))
+        assert made.dialect.has_table(connection, "things") is False
+
+
 def test_the_sql_is_that_of_the_database(engine: Engine) -> None:
     statement = sa.select(sa.func.now(), sa.literal_column("'a'").concat("b")).limit(1)
     written = {name: str(statement.compile(engine(name))) for name in ("postgresql", "mariadb", "sqlite", "lab")}

@@ -56,8 +56,8 @@ class ServiceSource:
     def insert(self, sql: str, parameters: Sequence[Any], identity: str, cancellation: Cancellation) -> tuple[int, Any]:
         return statements.inserted(self._performed(statements.insert(sql, parameters, identity), cancellation))
 
-    def schema(self, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
-        return self.resource.schema(fresh=fresh)
+    def schema(self, tables: str = "%") -> Sequence[Mapping[str, Any]]:
+        return self.resource.schema(fresh=True, tables=tables)
 
     def close(self) -> None:
         self.resource.close()

@@ -31,7 +31,8 @@ class Source(Protocol):
         """As ``change`` for one row. The second value is that of the query ``identity`` in the same transaction: the
         key that the database gave to the row."""
 
-    def schema(self, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
-        """Tables and views with their columns, as ``GET /resources/NAME/schema`` describes them."""
+    def schema(self, tables: str = "%") -> Sequence[Mapping[str, Any]]:
+        """Tables and views with their columns as they are now, described as by ``GET /resources/NAME/schema``: those
+        whose names fit the LIKE pattern."""
 
     def close(self) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from dai.client.dbapi.errors import translated
 from dai.client.sqlalchemy.types import type_of
 
 Described = Mapping[str, Any]
+_LONGEST_NAME = 255
 
 
 class Reflection:
@@ -36,14 +38,16 @@ class Reflection:
     get_multi_table_options = DefaultDialect.get_multi_table_options
 
     @reflection.cache
-    def _tables(self, connection: Any, **kw: Any) -> list[Described]:
+    def _tables(self, connection: Any, pattern: str = "%", **kw: Any) -> list[Described]:
         with translated():
-            return list(connection.connection.dbapi_connection.source.schema(fresh=True))
+            return list(connection.connection.dbapi_connection.source.schema(pattern))
 
-    def _within(self, connection: Any, schema: str | None, kind: str | None = None, **kw: Any) -> list[Described]:
+    def _within(
+        self, connection: Any, schema: str | None, kind: str | None = None, pattern: str = "%", **kw: Any
+    ) -> list[Described]:
         wanted = schema or self.default_schema_name
         # what has no schema of its own is in the only one
-        described = self._tables(connection, info_cache=kw.get("info_cache"))
+        described = self._tables(connection, pattern, info_cache=kw.get("info_cache"))
         found = [each for each in described if each["schema"] in (wanted, schema)]
         return [each for each in found if kind in (None, each["kind"])]
 
@@ -57,8 +61,12 @@ class Reflection:
         raise exc.NoSuchTableError(f"{schema}.{name}" if schema else name)
 
     def has_table(self, connection: Any, table_name: str, schema: str | None = None, **kw: Any) -> bool:
+        """Asks for this table alone. What is no name is no table: pandas asks so whether a statement is one."""
+        if not isinstance(table_name, str) or len(table_name) > _LONGEST_NAME:
+            return False
+        pattern = ("%" if self.names_schemas_of_sources else "") + re.sub(r"([\\%_])", r"\\\1", table_name)
         try:
-            self._described(connection, table_name, schema, **kw)
+            self._described(connection, table_name, schema, pattern=pattern, **kw)
         except exc.NoSuchTableError:
             return False
         return True
