@@ -60,7 +60,7 @@ class Reflection:
             return called[0]
         raise exc.NoSuchTableError(f"{schema}.{name}" if schema else name)
 
-    def has_table(self, connection: Any, table_name: str, schema: str | None = None, **kw: Any) -> bool:
+    def has_table(self, connection: Any, table_name: Any, schema: str | None = None, **kw: Any) -> bool:
         """Asks for this table alone. What is no name is no table: pandas asks so whether a statement is one."""
         if not isinstance(table_name, str) or len(table_name) > _LONGEST_NAME:
             return False
