@@ -339,10 +339,12 @@ class Catalog:
             for info, path, exact in reflected.mentioned(names):
                 validator.table(path, self._shape(reflected.alias, info), exact=exact)
                 self._reflection.prefetch(reflected.alias, info)
-        for name, best, info in self._copied(names):
+        copied = list(self._copied(names))
+        spelled = Counter(name.casefold() for name, _, _ in copied)
+        for name, best, info in copied:
             schema, _, bare = name.rpartition(".")
             for path in {(schema or "main", bare), ("main", name)}:
-                validator.table((*own, *path), shape_of(info), exact=True)
+                validator.table((*own, *path), shape_of(info), exact=spelled[name.casefold()] > 1)
             self._reflection.prefetch(best.alias, info)
             sources[best.alias] = self._reflection.cached(best.alias)
         return validator, self._views.make(validator, names), sources

@@ -62,7 +62,8 @@ class Learned:
         self._teachers: OrderedDict[str, _Teacher] = OrderedDict()
         self._names: frozenset[frozenset[object]] = frozenset()
         """The tables of a shape, of all shapes."""
-        self._speeds: dict[str, float] = {}
+        self._speeds: dict[str, tuple[float, float]] = {}
+        """Of sources, with the time when each was measured."""
 
     @property
     def version(self) -> int:
@@ -106,13 +107,14 @@ class Learned:
 
     def speed(self, source: str) -> float | None:
         """Seconds in which the source gave a million rows of its tables; None if that is not known."""
-        return self._speeds.get(source)
+        seconds, time = self._speeds.get(source, (0.0, -math.inf))
+        return seconds if self._clock() - time <= self._lifetime else None
 
     def learn_speed(self, source: str, rows: float, seconds: float) -> None:
         """The mean of this time and of what was known, so that one slow answer does not decide."""
-        now = seconds / rows * 1_000_000
+        now, before = seconds / rows * 1_000_000, self.speed(source)
         with self._lock:
-            self._speeds[source] = (now + self._speeds.get(source, now)) / 2
+            self._speeds[source] = now if before is None else (now + before) / 2, self._clock()
 
     def _actual(self, tree: Operator, shape: _Shape) -> float | None:
         if not self._names:

@@ -17,6 +17,7 @@ from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, Statem
 from dai.replicas.client import Found, ReplicaClient, TableTarget, schema_digest
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.operators import Remote, walk
+from dqp.catalog.learned import Learned
 from dqp.coordinator import Coordinator
 from dqp.settings import load
 from tests.api.conftest import configured
@@ -219,6 +220,20 @@ def test_measured_seconds_count_more_than_what_the_owner_says(here: Here) -> Non
     assert f"read at {fast}" in read_at(lab)
 
 
+def test_a_measured_speed_is_forgotten() -> None:
+    """So that a copy that was slow once is tried again."""
+    now = [0.0]
+    learned = Learned(300.0, lambda: now[0])
+    learned.learn_speed("a", 500_000, 1.0)
+    learned.learn_speed("a", 1_000_000, 4.0)
+    assert learned.speed("a") == 3.0
+    assert learned.speed("b") is None
+    now[0] = 301.0
+    assert learned.speed("a") is None
+    learned.learn_speed("a", 1_000_000, 4.0)
+    assert learned.speed("a") == 4.0
+
+
 def test_a_query_teaches_how_fast_a_copy_is(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     here.register("a")
     monkeypatch.setattr("dqp.coordinator.LEAST_SECONDS", 0.0)
@@ -317,6 +332,25 @@ def test_names_are_those_of_the_replica_service(here: Here) -> None:
         with pytest.raises(StatementError, match="There is no table replicas") as raised:
             ask(lab, f"select count(*) as n from {name}")
         assert "Upper and lower case letters of its names count" in str(raised.value.hint)
+
+
+def test_what_duckdb_runs_as_it_is_written(here: Here) -> None:
+    here.register("a", logical="sky.people")
+    lab = here.federation()
+    sql = "select distinct on (name) name, id from replicas.sky.people where people.id > 5 order by name, id"
+    assert ask(lab, sql) == [{"name": "Person", "id": 6}, {"name": "person", "id": 7}]
+    sql = 'select x.n from replicas."sky.people" p, lateral (select p.id + v.n as n from c.visits v) x where p.id = 1'
+    assert ask(lab, f"{sql} limit 1") == [{"n": 3}]
+
+
+def test_names_that_differ_in_case(here: Here) -> None:
+    here.register("a")
+    here.register("a", "few", logical="People")
+    lab = here.federation()
+    assert ask(lab, "select count(*) as n from replicas.people") == [{"n": ROWS}]
+    assert ask(lab, 'select count(*) as n from replicas."People"') == [{"n": 0}]
+    both = "select count(*) as n from replicas.people p left join replicas.People q on p.id = q.id"
+    assert ask(lab, both) == [{"n": ROWS}]
 
 
 def test_a_wrong_column_is_an_error_with_the_nearest(here: Here) -> None:
