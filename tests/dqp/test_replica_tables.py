@@ -21,6 +21,7 @@ from dqp.catalog.learned import Learned
 from dqp.coordinator import Coordinator
 from dqp.settings import load
 from tests.api.conftest import configured
+from tests.dqp.in_process import in_process
 from tests.faults.gates import Gate, _end
 
 pytestmark = pytest.mark.server
@@ -394,9 +395,12 @@ def test_an_upload_cannot_hide_the_copies(here: Here) -> None:
 # --- services come and go ---
 
 
-def test_one_is_killed_in_mid_query(here: Here) -> None:
+@pytest.mark.parametrize("distributed", [False, True], ids=["here", "evaluators"])
+def test_one_is_killed_in_mid_query(here: Here, distributed: bool) -> None:
     victim, other = here.register("a", cost=0.001), here.register("b", cost=SLOW)
     lab = here.federation()
+    if distributed:
+        lab.runtime = here.made.enter_context(in_process(lab.catalog))
     expected = ask(lab, f"{EACH} order by all")
     reached = here.gates["a"].shut("people", after=100_000)
     with ThreadPoolExecutor(1) as pool:

@@ -3,6 +3,7 @@
 import logging
 import socket
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from dai.config import parse
 from dai.errors import ConfigurationError
 from dai.replicas.client import Found, ReplicaClient, TableTarget, schema_digest
 from tests.api.conftest import configured
-from tests.processes import until
+from tests.processes import ServiceProcess, until
 from tests.replicas.conftest import RpcClient
 from tests.servers import free_port
 
@@ -81,6 +82,26 @@ def test_a_table_is_registered_kept_alive_and_withdrawn(
         assert known.logical == {"sky": {"schema": schema_digest(table)}}
         until(lambda: found(catalog).attributes[TARGET]["expires"] > expires)
     assert found(catalog, "sky", "sky.numbers") == Found()
+
+
+def test_the_entry_of_a_killed_service_ends_by_itself(
+    located: Background, catalog: ReplicaClient, book: str, tmp_path: Path
+) -> None:
+    """With two processes, of which one registers."""
+    section = f'[replicas]\nservice = "{located.url}"\nurl = "{HERE}"\nlease_seconds = 1.5\n'
+    section += '[replicas.publish]\nsky = "book#numbers"\n'
+    service = ServiceProcess(tmp_path, {"book": book}, more=section, workers=2)
+    try:
+        service.start()
+        until(lambda: found(catalog).attributes)
+        service.kill()
+        until(lambda: found(catalog).attributes[TARGET]["expires"] < time.time())
+        assert found(catalog).targets == {"sky": [TARGET]}
+        service.start()
+        until(lambda: found(catalog).attributes[TARGET]["expires"] > time.time())
+    finally:
+        service.stop()
+    assert found(catalog) == Found()
 
 
 def test_a_replica_service_that_is_away_is_asked_again(publish: Publish, tmp_path: Path) -> None:
