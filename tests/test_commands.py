@@ -19,9 +19,9 @@ import pytest
 from dai.__main__ import main, parser
 from dai.client import connect
 from dai.client.documents import input_streams
+from dai.client.results.table import cut, lines, width
 from dai.client.testing import Scripted, ScriptedServer
 from dai.commands import FAILED, INTERRUPTED, OK, USAGE
-from dai.commands.table import cut, lines, width
 from dai.errors import ConfigurationError, DaiError, MissingDependencyError
 from dai.formats import media_type
 from tests.client.replies import DATA, arrow, problem, said

@@ -6,9 +6,9 @@ import argparse
 from typing import Any
 
 from dai.client import Job, Options, Service
+from dai.client.results.table import lines
 from dai.commands import FAILED, OK
 from dai.commands.output import UsageError, add_options, add_server, chosen, identity, write
-from dai.commands.table import lines
 
 
 def add(commands: Any) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dai.client.results.files import meant
-from dai.client.results.result import Result, first_rows, shown
-from dai.commands import SERVER, table
+from dai.client.results.preview import first_rows, printed
+from dai.client.results.result import Result
+from dai.commands import SERVER
 from dai.errors import NotAcceptableError, RequestError
 from dai.formats import FORMATS, format_named
 
@@ -103,11 +104,9 @@ def print_table(result: Result) -> None:
         counted += batch.num_rows
         if counted > COUNTED:
             break
-    rows = [[shown(value) for value in row] for row in first_rows(batches, SHOWN)]
-    numbers = [index for index, field in enumerate(schema) if _is_number(field.type)]
-    if len(schema):
-        for line in table.lines([shown(name) for name in schema.names], rows, right=numbers):
-            print(line)
+    rows = first_rows(batches, SHOWN)
+    for line in printed(schema, rows):
+        print(line)
     print(_count(counted, len(rows), result.complete))
 
 
@@ -116,9 +115,3 @@ def _count(counted: int, printed: int, complete: bool) -> str:
         return f"(the first {printed} of more than {COUNTED:,} rows; the rest was not read: use --output FILE)"
     total = "1 row" if counted == 1 else f"{counted:,} rows"
     return f"({total})" if printed == counted else f"(the first {printed} of {total}; for all of them: --format csv)"
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))

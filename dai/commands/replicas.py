@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from dai.client import Options
+from dai.client.results.table import lines
 from dai.commands import FAILED, OK
 from dai.commands.output import UsageError, add_server, identity
-from dai.commands.table import lines
 from dai.errors import DaiError
 from dai.replicas.client import ReplicaClient
 

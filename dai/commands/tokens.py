@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from dai.client.results.table import lines
 from dai.commands import OK
 from dai.commands.output import UsageError, whole
 from dai.commands.run import DEFAULT_FILE, configuration
-from dai.commands.table import lines
 
 if TYPE_CHECKING:
     from dai.config import Config

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dai.client.http.body import Pieces
+from dai.client.results import table
 from dai.client.results.result import Result
-from dai.commands import OK, table
+from dai.commands import OK
 from dai.commands.output import UsageError, add_options, chosen, write
 
 if TYPE_CHECKING:

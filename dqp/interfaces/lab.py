@@ -24,7 +24,8 @@ import pyarrow as pa
 import dai
 from dai.client.progress import Asked, Meter
 from dai.client.results.frames import to_pandas, to_polars
-from dai.client.results.result import SHOWN_ROWS, drawn
+from dai.client.results.preview import SHOWN_ROWS, drawn
+from dai.client.results.tabular import Tabular, checked_rows, first
 from dai.client.tracing import current
 from dai.errors import ClosedError, ConfigurationError, DaiError, ParameterError, StatementError
 from dai.streams.cancellation import Cancellation
@@ -195,7 +196,7 @@ class Lab:
         return _drawn(table.schema, table.to_batches(), f"{table.num_rows:,} tables") + more
 
 
-class Query:
+class Query(Tabular):
     """One query, run each time its result is asked for, except that a table once read is kept.
 
     Reading raises what the sources raise, named by their aliases. Ctrl-C, leaving an iteration, or dropping a stream or
@@ -221,10 +222,6 @@ class Query:
             )[0]
 
         return _interruptible(start, Meter(lab._progress), lab._running)
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """For libraries that take whatever streams Arrow: ``polars.from_arrow(query)``, ``pa.table(query)``."""
-        return self.reader().__arrow_c_stream__(requested_schema)
 
     def blocks(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Record batches of ``rows`` rows, the last one shorter, as they come."""
@@ -257,6 +254,12 @@ class Query:
         """All of it as a polars DataFrame. Decimals without a declared precision, or of more than 38 digits, are
         DOUBLE; with ``exact`` they are text, with all their digits."""
         return to_polars(self.arrow, exact)
+
+    def head(self, rows: int = SHOWN_ROWS) -> pa.Table:
+        if self._kept is not None:
+            return self._kept.slice(0, checked_rows(rows))
+        with self.stream() as stream:
+            return first(stream, rows)
 
     def look(self) -> Query:
         """Reads the first rows, which a notebook then shows; where they are all, they are kept as by ``arrow``."""

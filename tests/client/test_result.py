@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -12,7 +13,14 @@ import pytest
 from dai.client import Progress, Result, Service
 from dai.client.results.files import CODINGS
 from dai.client.testing import Scripted, ScriptedServer
-from dai.errors import DataError, MissingDependencyError, NotAcceptableError, RequestError, TruncatedError
+from dai.errors import (
+    DataError,
+    MissingDependencyError,
+    NotAcceptableError,
+    ParameterError,
+    RequestError,
+    TruncatedError,
+)
 from dai.formats import form_of, format_named, media_type, suffixes
 from dai.formats.compression import decompress
 from dai.streams.stream import Stream
@@ -44,6 +52,47 @@ def test_an_arrow_result_as_table_and_data_frames(size: int) -> None:
         assert result.to_pandas()["id"].tolist() == list(range(25))
         assert result.to_polars()["name"].to_list() == TABLE["name"].to_pylist()
         assert repr(result) == "<Result: 25 rows × 2 columns: id int32, name string>"
+
+
+def test_the_short_names_of_its_shapes(capsys: pytest.CaptureFixture[str]) -> None:
+    replies = [arrow(7) for _ in range(8)]
+    with ScriptedServer(*replies) as server:
+        assert result_of(server).df()["id"].tolist() == list(range(25))
+        assert result_of(server).pl()["id"].to_list() == list(range(25))
+        assert pa.table(result_of(server)).equals(TABLE)
+        assert result_of(server).to_duckdb().aggregate("sum(id)").fetchall() == [(300,)]
+        connection = duckdb.connect()
+        assert result_of(server).to_duckdb(connection).filter("id < 2").fetchall() == rows_of(TABLE)[:2]
+        rows = result_of(server)
+        assert rows.fetchone() == rows_of(TABLE)[0]
+        assert rows.fetchmany(8) == rows_of(TABLE)[1:9]
+        assert rows.fetchall() == rows_of(TABLE)[9:]
+        assert (rows.fetchone(), rows.complete) == (None, True)
+        shown = result_of(server)
+        shown.show(2)
+        names, _, *lines = capsys.readouterr().out.splitlines()
+        assert (names.split(), len(lines)) == (["id", "name"], 2)
+        assert shown.arrow().equals(TABLE)
+
+
+def rows_of(table: pa.Table) -> list[tuple]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 9, 25, 100])
+def test_the_first_rows_are_not_lost(rows: int) -> None:
+    with ScriptedServer(arrow(7), arrow(7)) as server:
+        result = result_of(server)
+        assert result.head(rows).equals(TABLE.slice(0, rows))
+        assert result.head(2).equals(TABLE.slice(0, 2))
+        assert result.arrow().equals(TABLE)
+        assert result.head(rows).equals(TABLE.slice(0, rows))
+        with pytest.raises(ParameterError, match="not -1"):
+            result.head(-1)
+        read = result_of(server)
+        assert len(list(read)) > 1
+        with pytest.raises(RequestError, match="has been read"):
+            read.head()
 
 
 def test_blocks_have_the_size_that_was_asked_for() -> None:

@@ -233,3 +233,22 @@ def test_an_error_of_a_name_in_backquotes_has_its_place(lab: Lab) -> None:
     with pytest.raises(StatementError, match=r"nothing\?") as caught:
         lab.sql(sql).arrow()
     assert caught.value.position == sql.index("`nothing?`") + 1
+
+
+def test_the_short_names_of_a_querys_shapes(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    query = lab.sql("SELECT id, id / 4.0 AS part FROM duck.t WHERE id < 3 ORDER BY id")
+    rows = [(0, 0.0), (1, 0.25), (2, 0.5)]
+    assert query.head(2).num_rows == 2
+    assert query.head().equals(query.arrow())
+    assert query.head(1).num_rows == 1
+    query = lab.sql(query.text)
+    assert (query.fetchone(), query.fetchmany(1), query.fetchall(), query.fetchone()) == (
+        *rows[:1],
+        rows[1:2],
+        rows[2:],
+        None,
+    )
+    assert query.df()["id"].to_list() == query.pl()["id"].to_list() == [0, 1, 2]
+    assert query.to_duckdb().aggregate("count(*)").fetchall() == [(3,)]
+    query.show(1)
+    assert capsys.readouterr().out.split()[:2] == ["id", "part"]

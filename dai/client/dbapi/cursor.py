@@ -8,11 +8,11 @@ from typing import Any, Self
 import pyarrow as pa
 
 from dai.client.dbapi.errors import InterfaceError, ProgrammingError, translated
-from dai.client.dbapi.rows import Row, Rows
 from dai.client.dbapi.source import Source
 from dai.client.dbapi.statements import may_change, parameters_of
 from dai.client.dbapi.types import description
 from dai.client.results.numbers import converted
+from dai.client.results.rows import Row, Rows
 from dai.errors import NotAQueryError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream

@@ -21,18 +21,18 @@ _INTERVAL = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")
 
 def to_pandas(read: Callable[[], pa.Table], exact: bool, **options: Any) -> Any:
     """A pandas DataFrame. Decimals without a declared precision, which travel as text, are DOUBLE unless ``exact``."""
-    _needed("pandas")
+    needed("pandas")
     return _each(read(), partial(_for_pandas, exact)).to_pandas(**options)
 
 
 def to_polars(read: Callable[[], pa.Table], exact: bool) -> Any:
     """A polars DataFrame. As for pandas; so are decimals of more than 38 digits, which polars has not (text where
     ``exact``); an interval is a structure of months, days and nanoseconds."""
-    polars = _needed("polars")
+    polars = needed("polars")
     return polars.from_arrow(_each(read(), partial(_for_polars, exact)))
 
 
-def _needed(package: str) -> Any:
+def needed(package: str) -> Any:
     """A package that tuples can be handed to. MissingDependencyError says how to install it."""
     try:
         return import_module(package)

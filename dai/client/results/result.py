@@ -11,6 +11,8 @@ from dai.client.http.body import Pieces, Reading
 from dai.client.progress import Asked, Meter
 from dai.client.results.choices import checked
 from dai.client.results.files import IDENTITY, meant, written
+from dai.client.results.preview import SHOWN_COLUMNS, SHOWN_ROWS, drawn
+from dai.client.results.tabular import Tabular, checked_rows
 from dai.errors import NotAcceptableError, RequestError
 from dai.formats import format_named, recognised
 
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dai.streams.stream import Stream
-
-SHOWN_ROWS, SHOWN_COLUMNS, SHOWN_CHARACTERS = 10, 20, 60
 
 
 class Source(Reading, Protocol):
@@ -31,7 +31,7 @@ class Source(Reading, Protocol):
     def close(self) -> None: ...
 
 
-class Result:
+class Result(Tabular):
     """Lazily streamed: nothing is read before it is asked for, and never more than a block ahead.
 
     A result can be read once, as tuples or as bytes; ``arrow()`` keeps its table, so that ``to_pandas()`` and
@@ -52,6 +52,7 @@ class Result:
     ) -> None:
         self._source, self._form, self._blocksize, self._numeric = source, form, blocksize, checked(numeric)
         self._finished = finished
+        self._decimals = numeric != "text"
         self._meter = Meter(progress)
         self._stream: Stream | None = None
         self._first: list[pa.RecordBatch] = []
@@ -254,16 +255,24 @@ class Result:
         state = "" if self.complete else " read so far"
         return f"{self.rows:,} rows{state} × {columns} column{'' if columns == 1 else 's'}"
 
-    def _peeked(self) -> list[pa.RecordBatch]:
+    def head(self, rows: int = SHOWN_ROWS) -> pa.Table:
+        import pyarrow as pa
+
+        if self._table is None:
+            if self._taken or self._closed:
+                self._take()
+            batches = self._peeked(checked_rows(rows))
+            return pa.Table.from_batches(batches, self.schema).slice(0, rows)
+        return self._table.slice(0, checked_rows(rows))
+
+    def _peeked(self, rows: int = SHOWN_ROWS) -> list[pa.RecordBatch]:
         """The first tuples, without losing them."""
         if self._table is not None:
-            return list(self._table.slice(0, SHOWN_ROWS).to_batches())
+            return list(self._table.slice(0, rows).to_batches())
         stream = self._opened()
-        if not self._taken and not self._first:
-            for batch in stream:
+        if not self._taken:
+            while sum(each.num_rows for each in self._first) < rows and (batch := next(stream, None)) is not None:
                 self._first.append(batch)
-                if batch.num_rows:
-                    break
         return self._first
 
     def _repr_html_(self) -> str:
@@ -276,41 +285,6 @@ class Result:
         else:
             note = f"the first rows × {len(self.schema)} columns; the rest streams when it is read"
         return drawn(self.schema, batches, note)
-
-
-def drawn(schema: pa.Schema, batches: list[pa.RecordBatch], note: str) -> str:
-    """Names, types and the first rows in HTML, and the note below them."""
-    head = "".join(
-        f"<th>{html.escape(field.name)}<br><small>{html.escape(str(field.type))}</small></th>"
-        for field in list(schema)[:SHOWN_COLUMNS]
-    )
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(shown(value))}</td>" for value in row[:SHOWN_COLUMNS]) + "</tr>"
-        for row in first_rows(batches, SHOWN_ROWS)
-    )
-    more = f"; {SHOWN_COLUMNS} columns shown" if len(schema) > SHOWN_COLUMNS else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note}{more}</p>"
-
-
-def first_rows(batches: list[pa.RecordBatch], count: int) -> list[tuple[Any, ...]]:
-    """The first ``count`` rows as Python values."""
-    rows: list[tuple[Any, ...]] = []
-    for batch in batches:
-        part = batch.slice(0, count - len(rows))
-        columns = [column.to_pylist() for column in part.columns]
-        rows.extend(zip(*columns, strict=True) if columns else [()] * part.num_rows)
-        if len(rows) >= count:
-            break
-    return rows
-
-
-def shown(value: Any) -> str:
-    """A value in a cell: short, on one line."""
-    if value is None:
-        return "NULL"
-    text = value.hex(" ") if isinstance(value, bytes) else str(value)
-    text = "".join(character if character.isprintable() else " " for character in text[: SHOWN_CHARACTERS + 1])
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
 class _Replayed(Pieces):

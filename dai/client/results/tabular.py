@@ -1,0 +1,104 @@
+"""Tuples in the shapes that people ask for by short names: the same on results of a service and on queries of a lab."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from dai.client.results.preview import SHOWN_ROWS, first_rows, printed
+from dai.errors import ParameterError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dai.client.results.rows import Row, Rows
+    from dai.streams.stream import Stream
+
+
+class Tabular(ABC):
+    """``fetchone``, ``fetchmany`` and ``fetchall`` go through the rows once, as a cursor does."""
+
+    _decimals = True
+    """Whether decimal numbers that travel as text are ``decimal.Decimal`` in rows."""
+    _fetched: Rows | None = None
+
+    @abstractmethod
+    def stream(self) -> Stream: ...
+
+    @abstractmethod
+    def reader(self) -> pa.RecordBatchReader: ...
+
+    @abstractmethod
+    def arrow(self) -> pa.Table: ...
+
+    @abstractmethod
+    def to_pandas(self, *, exact: bool = False, **options: Any) -> Any: ...
+
+    @abstractmethod
+    def to_polars(self, *, exact: bool = False) -> Any: ...
+
+    @abstractmethod
+    def head(self, rows: int = SHOWN_ROWS) -> pa.Table:
+        """The first rows, as an Arrow table. All of them can still be read."""
+
+    def df(self, *, exact: bool = False, **options: Any) -> Any:
+        """``to_pandas``."""
+        return self.to_pandas(exact=exact, **options)
+
+    def pl(self, *, exact: bool = False) -> Any:
+        """``to_polars``."""
+        return self.to_polars(exact=exact)
+
+    def fetchone(self) -> Row | None:
+        """The next row as Python values, with ``decimal.Decimal``; None after the last."""
+        rows = self.fetchmany(1)
+        return rows[0] if rows else None
+
+    def fetchmany(self, size: int) -> list[Row]:
+        """The next rows; fewer at the end."""
+        return self._rows_left().take(size)
+
+    def fetchall(self) -> list[Row]:
+        """The rows that are left."""
+        return self._rows_left().take(None)
+
+    def show(self, rows: int = SHOWN_ROWS) -> None:
+        """Prints the first rows. All of them can still be read."""
+        table = self.head(rows)
+        for line in printed(table.schema, first_rows(table.to_batches(), rows)):
+            print(line)
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """All of it as a relation of DuckDB, of ``connection`` if one is given."""
+        from dai.client.results.frames import needed
+
+        return (connection or needed("duckdb")).from_arrow(self.arrow())
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """For libraries that take whatever streams Arrow: ``polars.from_arrow``, ``pa.table``."""
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def _rows_left(self) -> Rows:
+        if self._fetched is None:
+            from dai.client.results.rows import Rows
+
+            self._fetched = Rows(self.stream(), decimals=self._decimals)
+        return self._fetched
+
+
+def first(stream: Stream, rows: int) -> pa.Table:
+    """The first rows of a stream; no more is read."""
+    import pyarrow as pa
+
+    batches: list[pa.RecordBatch] = []
+    left = checked_rows(rows)
+    while left > 0 and (batch := next(stream, None)) is not None:
+        batches.append(batch.slice(0, left))
+        left -= batch.num_rows
+    return pa.Table.from_batches(batches, stream.schema)
+
+
+def checked_rows(rows: int) -> int:
+    if rows < 0:
+        raise ParameterError(f"At least 0 rows can be shown, not {rows}.")
+    return rows
