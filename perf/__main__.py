@@ -23,6 +23,7 @@ BENCHMARKS = {
     "gdt": "deliverToGDT between two services against one service to a client",
     "wire": "bytes on the wire per format and compression",
     "memory": "memory against rows and block sizes",
+    "replicas": "a replica catalog and index by the published method",
     "xml": "an XPath over all documents of a collection against lxml over the same files in a loop",
     "users": "concurrent users: percentiles and saturation",
     "workers": "N processes as one service against one",
