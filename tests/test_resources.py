@@ -87,9 +87,12 @@ def test_a_federation_needs_the_package_that_runs_it(monkeypatch: pytest.MonkeyP
 def test_a_federation_is_a_resource_made_by_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def made(config: Any, resolve: Any) -> Memory:
+    class Made(Memory):
+        passes_callers_on = False
+
+    def made(config: Any, resolve: Any) -> Made:
         seen.append((config.name, config.content, resolve("book")))
-        return Memory({})
+        return Made({})
 
     monkeypatch.setattr(dai.service.resources, "VIRTUAL", {"federations": made})
     actual = resources({"resources": {"book": {"url": "sqlite://"}}, "federations": {"lab": {"anything": [1]}}})

@@ -64,7 +64,7 @@ def of_directory(root: Path, url: str, delivery: DeliveryConfig) -> Place:
 def http(stack: ExitStack, directory: Path, breaks: Breaks) -> Place:
     """Starlette's files, behind uvicorn."""
     app = Starlette(routes=[Mount("/in", StaticFiles(directory=directory))])
-    server = uvicorn.Server(uvicorn.Config(app, port=free_port(), log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(app, port=free_port(), log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run)
     thread.start()
     stack.callback(thread.join, 60)

@@ -253,7 +253,7 @@ def test_stopping_the_service_ends_what_runs(serve: Serve, tmp_path: Path, book:
 @pytest.mark.parametrize("form", ["arrow", "csv", "webrowset", "json"])
 @pytest.mark.parametrize("limit", ["rows", "bytes", "seconds"])
 def test_the_client_says_which_limit_broke_a_transfer_off(serve: Serve, limit: str, form: str) -> None:
-    running = serve(limits={limit: {"rows": 500_000, "bytes": 5_000_000, "seconds": 1.0}[limit]})
+    running = serve(limits={limit: {"rows": 500_000, "bytes": 5_000_000, "seconds": 2.0}[limit]})
     resource = dai.connect(f"{running.url}/book")
     with closing(resource), pytest.raises(LimitError, match=f"limits\\.{limit} of this service") as raised:
         deque(resource.query(ENDLESS, format=form).chunks(), maxlen=0)
