@@ -96,8 +96,11 @@ def _best(
         return whole
 
     def below(each: Operator, wanted: Set[str], context: Context) -> Operator:
-        one = None if isinstance(each, Remote) else _whole(each, wanted, context)
-        return each if isinstance(each, Remote) else _best(one, each, wanted, seconds, context)
+        if isinstance(each, Remote):
+            return each
+        if whole is not None and _continues(tree, each):
+            return _apart(each, wanted, below, context)
+        return _best(_whole(each, wanted, context), each, wanted, seconds, context)
 
     remarks = len(context.remarks)
     apart = _apart(tree, needed, below, context)
@@ -111,6 +114,14 @@ def _best(
     what = type(tree).__name__.lower()
     context.remark(f"{whole.source}: about {before:.2g} s with the {what} there, {after:.2g} s with it here")
     return apart
+
+
+def _continues(tree: Operator, input: Operator) -> bool:
+    """Whether the input is a part of the same long union: either all of it is made there, or each of its queries is
+    weighed alone. To weigh what each number of them takes would need time with the square of their number."""
+    if not isinstance(tree, SetOperation) or not isinstance(input, SetOperation):
+        return False
+    return tree.kind == "union" and (input.kind, input.all) == (tree.kind, tree.all)
 
 
 def _elapsed(tree: Operator, left: float, context: Context) -> float:
