@@ -61,7 +61,7 @@ def learn(
             _learn_seconds(overtaking.remote.tree, max(overtaking.first or 0.0, TWICE * overtaking.here), learned)
     measured = [each for each in measured if each.key in planned and each.state == "done"]
     for each in measured:
-        if isinstance(each.key, Remote) and is_plain(each.key.tree) and each.rows >= LEAST_ROWS:
+        if isinstance(each.key, Remote) and is_plain(each.key.tree) and each.rows >= max(1, LEAST_ROWS):
             learned.learn_speed(each.where, each.rows, max(each.seconds - each.held, 0.0))
     if learned.taught(query, seconds):
         for each in measured:
