@@ -25,7 +25,7 @@ from dqp.algebra.table import Column, Replica, Table, named
 from dqp.catalog.reflection import Reflection, unavailable
 from dqp.catalog.sources import Source, service_source
 from dqp.catalog.validator import Shape, texts
-from dqp.settings import FederationSettings, ReplicaServiceSettings, SourceSettings, within
+from dqp.settings import LOOPBACK, FederationSettings, ReplicaServiceSettings, SourceSettings, within
 
 AGAIN_SECONDS, RETRY_SECONDS = 0.5, 30.0
 """Until a replica service that did not answer is asked again: the first pause, and the longest."""
@@ -355,8 +355,9 @@ class CopySources:
             if address not in self._known:
                 asked = self._replicas.get(address)
                 if asked is None and any(within(address, each) for each in self._service.services):
-                    token, ca = self._service.token, self._service.ca
-                    asked = SourceSettings(alias=self._service.alias, token=token, ca=ca)
+                    # at any port of this machine may be anybody: the token is for those who are listed
+                    token = self._service.token if self._service.services != LOOPBACK else None
+                    asked = SourceSettings(alias=self._service.alias, token=token, ca=self._service.ca)
                 if asked is None:
                     return None
                 alias = f"{self._service.alias}@{self._count + 1}"

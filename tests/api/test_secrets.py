@@ -28,6 +28,7 @@ PLACES = (
     "delivery.accounts.store.password",
     "delivery.mail.password",
     "federations.all.sources[1].token",
+    "federations.all.replicas.token",
     "federations.apart.token",
     "identity.certificate.secret",
     "replicas.token",
@@ -101,6 +102,7 @@ def document(directory: Path, url: str) -> dict[str, Any]:
         },
         "federations": {
             "all": {
+                "replicas": {"url": "http://127.0.0.1:9", "token": reference("federations.all.replicas.token")},
                 "sources": [
                     {"alias": "lab", "resource": "lab"},
                     {
@@ -138,6 +140,7 @@ def requests(client: httpx.Client) -> Iterator[httpx.Response]:
             "explain select 1",
             "explain (format json) select * from lab.pg_catalog.pg_roles",
             "select * from far.t",
+            "select * from replicas.people",
             "select current_user",
         ):
             yield client.post(f"/resources/{name}/query", json={"sql": sql})

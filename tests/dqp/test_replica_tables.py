@@ -5,7 +5,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 
 from dai.api.server.serve import Background, background
+from dai.client.testing import Scripted, ScriptedServer
 from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, StatementError, UnreachableError
 from dai.replicas.client import Found, ReplicaClient, TableTarget, schema_digest
 from dai.streams.cancellation import Cancellation
 from dqp.algebra.operators import Remote, walk
+from dqp.catalog.copies import CopySources
 from dqp.catalog.learned import Learned
 from dqp.coordinator import Coordinator
-from dqp.settings import load
+from dqp.settings import load, parse
 from tests.api.conftest import configured
 from tests.dqp.in_process import in_process
 from tests.faults.gates import Gate, _end
@@ -514,3 +516,16 @@ def test_a_replica_service_that_is_away(here: Here, monkeypatch: pytest.MonkeyPa
     assert "replicas" in lab.catalog.problems
     with pytest.raises(DatabaseUnavailableError, match="The source 'replicas' is not available"):
         ask(here.federation(), COUNT)
+
+
+@pytest.mark.parametrize(("listed", "sent"), [(False, None), (True, "Bearer planted")])
+def test_the_token_goes_to_services_that_are_listed(listed: bool, sent: str | None) -> None:
+    """Whoever writes to the replica service may name any port of this machine, and listen there."""
+    with ScriptedServer(Scripted(status=401)) as other:
+        said: dict[str, Any] = {"url": "http://127.0.0.1:9", "token": "planted"}
+        settings = parse({"sources": {}, "replicas": said | ({"services": [other.url]} if listed else {})})
+        source = CopySources(settings, (), None, lambda _: None).at(f"{other.url}/resources/x")
+        assert source is not None
+        with suppress(DaiError):
+            source.tables()
+        assert {each.headers.get("authorization") for each in other.requests} == {sent}
