@@ -82,8 +82,8 @@ class SourceSettings:
 class ReplicaServiceSettings:
     """The service at ``url`` says where copies of logical tables are; in SQL these are ``alias.NAME``. ``token``: what
     it, and the ``services`` that are listed, know this federation by; ``ca`` in the place of that of the federation's
-    ``tls``. What it says is taken for the present state for ``lifetime`` seconds. Copies older than ``max_age`` seconds are not
-    read. ``services``: prefixes of the addresses at which copies are read, besides those of the sources."""
+    ``tls``. What it says is taken for the present state for ``lifetime`` seconds. Copies older than ``max_age`` seconds
+    are not read. ``services``: prefixes of the addresses at which copies are read, besides those of the sources."""
 
     url: str
     alias: str = "replicas"

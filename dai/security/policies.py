@@ -80,7 +80,7 @@ class Policy:
         for each in activities:
             self.check_element(each.element, activity=each.name)
             if (work := _work(each, loads)) is not None:
-                self.check(work, caller, f"run {each.element} ({work})", activity=each.name)
+                self.check(work, caller, f"run {each.element} ({work}) on", activity=each.name)
             if getattr(each, "tables", ()):
                 self.check("load", caller, "load tables for queries of", activity=each.name)
 

@@ -76,6 +76,39 @@ def test_tables_of_a_document_are_loaded_as_those_of_a_query(alice: httpx.Client
         assert (answer.status_code, "policy.load" in answer.text) == (403, True), answer.text
 
 
+UPDATE = (
+    '<sqlUpdateStatement name="u"><expression>delete from numbers</expression><resultStream name="n"/>'
+    "</sqlUpdateStatement>"
+)
+IN_ITS_TURN = f'<sequence name="s">{statement("select 1 as a")}{UPDATE}</sequence>'
+PREVIEW = '<gridDataServicePerform xmlns="http://ogsadai.org.uk/P2R2/schemas/gds">{}</gridDataServicePerform>'
+WRITING = {
+    "alone": DOCUMENT.format(UPDATE),
+    "of 2005": f'<perform xmlns="http://ogsadai.org.uk/namespaces/2005/10/types">{UPDATE}</perform>',
+    "of the preview": PREVIEW.format(f'<request name="r">{UPDATE}</request><execute name="e" requestName="r"/>'),
+    "in a sequence": DOCUMENT.format(IN_ITS_TURN),
+    "in a flow": DOCUMENT.format(f'<flow name="f">{IN_ITS_TURN}</flow>'),
+    "by a prefix": DOCUMENT.replace("xmlns=", "xmlns:x=").replace("<", "<x:").replace("<x:/", "</x:")
+    .format(UPDATE.replace("<", "<x:").replace("<x:/", "</x:")),
+    "of two bytes a letter": f'<?xml version="1.0" encoding="UTF-16"?>{DOCUMENT.format(UPDATE)}',
+    "in a bag": DOCUMENT.format(
+        '<sqlBag name="b"><statement><expression>delete from numbers</expression></statement>'
+        '<resultStream name="n"/></sqlBag>'
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["", "?phase=PENDING", "?phase=RUN"])
+@pytest.mark.parametrize("form", WRITING)
+def test_who_reads_writes_in_no_form_of_a_document(alice: httpx.Client, form: str, way: str) -> None:
+    body = WRITING[form].encode("utf-16" if form == "of two bytes a letter" else "utf-8")
+    answer = alice.post(f"/resources/book/perform{way}", content=body, headers=XML)
+    assert answer.status_code == 403, answer.text
+    assert "policy.write" in answer.text
+    counted = alice.post("/resources/book/query", json={"sql": "select count(*) as n from numbers"}, headers=CSV)
+    assert counted.text.split() == ["n", "30000"]
+
+
 # --- small requests that cost much ----------------------------------------------------------------------------------
 
 
