@@ -214,6 +214,12 @@ class Driver(ABC):
         """What traces call the database."""
         return SYSTEMS.get(self.dialect, self.dialect)
 
+    @property
+    def passes_callers_on(self) -> bool:
+        """Whether it is a federation that asks its sources for its callers, and so has ``of``
+        (``dai.service.resources.VIRTUAL``)."""
+        return False
+
     @cached_property
     def published(self) -> Published:
         """What perform documents have published as properties of the resource."""
