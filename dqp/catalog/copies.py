@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from dai.drivers import TableInfo
-from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, RequestError
+from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, RequestError, UnreachableError
 from dai.replicas.client import Attributes, Found, ReplicaClient, TableTarget
 from dqp.algebra import types
 from dqp.algebra.table import Column, Replica, Table, named
@@ -92,6 +93,7 @@ class Copies:
         self._aside: dict[str, str] = {}
         self._references: dict[str, tuple[str, Shape]] = {}
         self._tables: dict[str, tuple[Table, Table]] = {}
+        self._shapes: dict[tuple[str, str], tuple[TableInfo, Shape]] = {}
         self._chosen: dict[str, tuple[object, ...]] = {}
         self._version = 0
 
@@ -184,7 +186,7 @@ class Copies:
         others: list[tuple[str, str]] = []
         now = time.time()
         for target in self._found.get(name, ()):
-            attributes, table = self._attributes.get(target, {}), TableTarget.of(target)
+            attributes, table = self._attributes.get(target, {}), _table_of(target)
             copied, expires = attributes.get("copied"), attributes.get("expires")
             source = None if table is None else self._source_at(table.address)
             if table is None:
@@ -225,23 +227,31 @@ class Copies:
             info = None if reflected is None else reflected.table(each.table)
             if reflected is None:
                 away = away or failed
-                others.append((each.target, "it does not answer" if failed else "it has not answered yet"))
+                others.append((each.target, _why(failed)))
             elif info is None:
                 others.append((each.target, "its resource has no such table"))
             else:
                 (answered if failed is None else silent).append((each, info))
         used = [*answered, *silent]
         reference = self._reference(name, used)
-        for one in [each for each in used if shape_of(each[1]) != reference]:
+        for one in [each for each in used if self._shape(*each) != reference]:
             used.remove(one)
             others.append((one[0].target, "it has another schema"))
         return Choice(tuple(used), tuple(others), away)
+
+    def _shape(self, copy: Copy, info: TableInfo) -> Shape:
+        """``shape_of``, which every query asks for, as long as the table is as it was."""
+        key = copy.alias, copy.table
+        known = self._shapes.get(key)
+        if known is None or known[0] is not info:
+            known = self._shapes[key] = info, shape_of(info)
+        return known[1]
 
     def _reference(self, name: str, copies: Sequence[tuple[Copy, TableInfo]]) -> Shape | None:
         """The columns that a copy of the name must have. They stay those of the same table as long as it is registered,
         though it may not answer."""
         known = self._references.get(name)
-        shapes = {each.target: shape_of(info) for each, info in copies}
+        shapes = {each.target: self._shape(each, info) for each, info in copies}
         if known is None or (known[0] in shapes and shapes[known[0]] != known[1]):
             first = min(copies, key=lambda each: (_age(each[0])[0], each[0].target), default=None)
             if first is None:
@@ -368,6 +378,16 @@ class CopySources:
                 self._add(source)
                 self._known[address], self._count = source, self._count + 1
             return self._known[address]
+
+
+def _why(failed: DaiError | None) -> str:
+    if failed is None:
+        return "it has not answered yet"
+    away = isinstance(failed, DatabaseUnavailableError | UnreachableError)
+    return "it does not answer" if away else f"it refuses: {failed.title}"
+
+
+_table_of = lru_cache(maxsize=10_000)(TableTarget.of)
 
 
 def shape_of(info: TableInfo) -> Shape:

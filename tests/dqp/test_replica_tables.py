@@ -278,6 +278,11 @@ def _dead(here: Here) -> None:
     here.gates["a"].__exit__()
 
 
+def _no_resource(here: Here) -> None:
+    target = TableTarget(here.target("a").address + "2", "people")
+    here.catalog.register({("people", target): {"cost": 0.001}})
+
+
 def _not_a_table(here: Here) -> None:
     here.catalog.ask("POST", "/mappings", {"mappings": [{"logical": "people", "target": "gsiftp://a/people"}]})
 
@@ -296,6 +301,7 @@ def _elsewhere(here: Here) -> None:
         (_real_schema, "it has another schema"),
         (_no_table, "its resource has no such table"),
         (_dead, "it does not answer"),
+        (_no_resource, "it refuses: Not found"),
         (_not_a_table, "it is not a table of a resource"),
         (_elsewhere, "the federation may not read at this address"),
     ],
