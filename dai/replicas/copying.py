@@ -8,6 +8,7 @@ is told. Whatever fails before that leaves the replica service, and the copy tha
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -136,9 +137,12 @@ class _Place:
         mark = "`" if self.resource.properties.get("dialect") in ("mariadb", "mysql") else '"'
         return mark + name.replace(mark, mark * 2) + mark
 
+    def __str__(self) -> str:
+        """Its name in SQL."""
+        return ".".join(map(self.quoted, self.table.split(".")))
+
     def select(self, names: Iterable[str]) -> str:
-        table = ".".join(map(self.quoted, self.table.split(".")))
-        return f"select {', '.join(map(self.quoted, names))} from {table}"
+        return f"select {', '.join(map(self.quoted, names))} from {self}"
 
     def change(self, sql: str) -> None:
         count = element("resultStream", name="count")
@@ -147,12 +151,12 @@ class _Place:
             response.check()
 
     def drop(self) -> None:
-        self.change(f"drop table {'.'.join(map(self.quoted, self.table.split('.')))}")
+        self.change(f"drop table {self}")
 
     def rename(self, name: str) -> _Place:
-        """Of a table without a schema."""
-        self.change(f"alter table {self.quoted(self.table)} rename to {self.quoted(name)}")
-        return _Place(self.resource, name, self.columns)
+        self.change(f"alter table {self} rename to {self.quoted(name)}")
+        schema, dot, _ = self.table.rpartition(".")
+        return _Place(self.resource, f"{schema}{dot}{name}", self.columns)
 
     def checksum(self, names: Sequence[str]) -> Checksum:
         """Of its rows now."""
@@ -206,9 +210,16 @@ class Copying:
                 if _same(now, old.checksum(names)):
                     return self._registered(logical, old, now, since, renewed=False)
             loaded, checksum = self._loaded(from_, here)
-            if old is not None:
-                old.drop()
-            return self._registered(logical, self._named(loaded, table.table), checksum, since)
+            replaced = None if old is None else old.rename(f"replaced_{secrets.token_hex(6)}")
+            try:
+                copied = self._named(loaded, table.table)
+            except BaseException:
+                if replaced is not None:
+                    replaced.rename(table.table.rpartition(".")[2])
+                raise
+            if replaced is not None:
+                replaced.drop()
+            return self._registered(logical, copied, checksum, since)
 
     def _original(self, logical: str, found: Found, source: str | None, but: str = "") -> TableTarget:
         """The table to copy: ``source``, or the first original whose entry has not ended."""

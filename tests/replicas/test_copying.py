@@ -165,6 +165,17 @@ def _refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dai.client.session.Session.transfer", _broken)
 
 
+def _cannot_take_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = _Place.rename
+
+    def renamed(self: _Place, name: str) -> _Place:
+        if self.table.startswith("rowset_"):
+            raise DataError("It broke.")
+        return rename(self, name)
+
+    monkeypatch.setattr(_Place, "rename", renamed)
+
+
 def _broken(*_: Any, **__: Any) -> Any:
     raise DataError("It broke.")
 
@@ -198,7 +209,7 @@ def test_a_refresh_that_fails_leaves_the_copy(
     copied = made(copying.copy("people", f"{service.url}/resources/duckdb"))
     before = catalog.find(["people"])
     change(service, "update people set height = 4 where id = 78")
-    for failure in (_other_rows, _refuses):
+    for failure in (_other_rows, _refuses, _cannot_take_the_name):
         with monkeypatch.context() as patched:
             failure(patched)
             with pytest.raises(DataError):
