@@ -23,7 +23,9 @@ import pyarrow as pa
 
 import dai
 from dai.client.progress import Asked, Meter
+from dai.client.results.choices import checked
 from dai.client.results.frames import to_pandas, to_polars
+from dai.client.results.numbers import converted
 from dai.client.results.preview import SHOWN_ROWS, drawn
 from dai.client.results.tabular import Tabular, checked_rows, first
 from dai.client.tracing import current
@@ -47,13 +49,17 @@ _WAIT = 0.1
 class Lab:
     """A federation: ``federation`` is the path of a federation.toml, the same as a mapping, its settings, or the URL
     of a federation that a data service offers, which may ask for a ``token``. ``progress`` as in ``dai.connect``: a
-    line where somebody watches.
+    line where somebody watches. ``numeric``: what decimal numbers are in results, ``double``, ``decimal`` or ``text``;
+    None: as docs/types.md says.
 
     ConfigurationError for what cannot be a federation. Close it, or use it as a context manager.
     """
 
-    def __init__(self, federation: Any, *, progress: Asked = None, token: str | None = None) -> None:
+    def __init__(
+        self, federation: Any, *, progress: Asked = None, token: str | None = None, numeric: str | None = None
+    ) -> None:
         self._progress = progress
+        self._numeric = checked(numeric)
         self._running: set[Cancellation] = set()
         self._remote: Any = None
         self._uploads: Any = None
@@ -205,13 +211,17 @@ class Query(Tabular):
 
     def __init__(self, lab: Lab, sql: str, parameters: Any) -> None:
         self._lab, self.text, self.parameters = lab, sql, parameters
+        self._decimals = lab._numeric != "text"
         self._kept: pa.Table | None = None
         self._first: tuple[pa.Schema, list[pa.RecordBatch]] | None = None
 
     def stream(self, blocksize: int | None = None) -> Stream:
         """The tuples as they come; ``blocksize``: batches of exactly so many rows. Close it."""
+        self._lab._check_open()
+        return converted(self._stream(blocksize), self._lab._numeric)
+
+    def _stream(self, blocksize: int | None) -> Stream:
         lab = self._lab
-        lab._check_open()
         if lab._coordinator is None:
             return self._asked("", blocksize, lab._progress)
         coordinator = lab._coordinator

@@ -252,3 +252,19 @@ def test_the_short_names_of_a_querys_shapes(lab: Lab, capsys: pytest.CaptureFixt
     assert query.to_duckdb().aggregate("count(*)").fetchall() == [(3,)]
     query.show(1)
     assert capsys.readouterr().out.split()[:2] == ["id", "part"]
+
+
+@pytest.mark.parametrize(
+    ("numeric", "value", "row"),
+    [(None, Decimal("1.50"), Decimal("1.50")), ("double", 1.5, 1.5), ("text", "1.50", "1.50")],
+)
+def test_what_decimal_numbers_are_in_a_lab(place: str, numeric: str | None, value: Any, row: Any) -> None:
+    with dqp.connect({"sources": {"duck": place}}, numeric=numeric) as lab:
+        query = lab.sql("SELECT 1.50::DECIMAL(4,2) AS n FROM duck.t WHERE id = 1")
+        assert query.arrow()["n"].to_pylist() == [value]
+        assert query.fetchall() == [(row,)]
+
+
+def test_a_choice_of_numbers_that_is_none(place: str) -> None:
+    with pytest.raises(ParameterError, match="numeric='float' is not known"):
+        dqp.connect({"sources": {"duck": place}}, numeric="float")

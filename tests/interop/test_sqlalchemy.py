@@ -395,14 +395,14 @@ def test_polars(things: Any) -> None:
 
 
 def test_dask(things: Any) -> None:
-    frames = pytest.importorskip("dask.dataframe")
+    frames = pytest.importorskip("dask.dataframe", reason="needs the extra test")
     url = things("postgresql").url.render_as_string()
     frame = frames.read_sql_table("things", url, index_col="id", columns=["number"], npartitions=2)
     assert frame["number"].sum().compute(scheduler="synchronous") == 3.0
 
 
 def test_jupysql(things: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("sql.magic")
+    pytest.importorskip("sql.magic", reason="needs jupysql")
     from IPython.core.interactiveshell import InteractiveShell
 
     monkeypatch.setenv("PLOOMBER_STATS_ENABLED", "false")

@@ -75,7 +75,7 @@ class Tabular(ABC):
         return (connection or needed("duckdb")).from_arrow(self.arrow())
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """For libraries that take whatever streams Arrow: ``polars.from_arrow``, ``pa.table``."""
+        """For libraries that take whatever streams Arrow: ``polars.DataFrame``, ``pa.table``."""
         return self.reader().__arrow_c_stream__(requested_schema)
 
     def _rows_left(self) -> Rows:
