@@ -30,13 +30,13 @@ from dai.replicas.client import ReplicaClient
 from dqp.algebra import types
 from dqp.algebra.arrival import Probes
 from dqp.algebra.table import NONE, Table, list_type, named, table_of
-from dqp.catalog.copies import Copies, Copy, CopySources, shape_of
+from dqp.catalog.copies import Copies, Copy, CopySources, replica_options, shape_of
 from dqp.catalog.diagnosis import explained
 from dqp.catalog.learned import Learned
 from dqp.catalog.reflection import Reflected, Reflection
 from dqp.catalog.replicas import Replicas
 from dqp.catalog.sampling import Sampled
-from dqp.catalog.sources import DescribedSource, Source, replica_options, sources_of
+from dqp.catalog.sources import DescribedSource, Source, sources_of
 from dqp.catalog.uploads import Uploads
 from dqp.catalog.validator import Fault, Refused, Shape, Signature, Validator, dollars, path_of, quoted, words
 from dqp.catalog.views import Broken, Views

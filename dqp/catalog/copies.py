@@ -18,13 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from dai.client import Options
 from dai.drivers import TableInfo
 from dai.errors import DaiError, DatabaseUnavailableError, NotFoundError, RequestError, UnreachableError
 from dai.replicas.client import Attributes, Found, ReplicaClient, TableTarget
 from dqp.algebra import types
 from dqp.algebra.table import Column, Replica, Table, named
 from dqp.catalog.reflection import Reflection, unavailable
-from dqp.catalog.sources import Source, service_source
+from dqp.catalog.sources import ALIVE_SECONDS, SMALL_AFTER, Source, options_of, service_source
 from dqp.catalog.validator import Shape, texts
 from dqp.settings import LOOPBACK, FederationSettings, ReplicaServiceSettings, SourceSettings, within
 
@@ -378,6 +379,14 @@ class CopySources:
                 self._add(source)
                 self._known[address], self._count = source, self._count + 1
             return self._known[address]
+
+
+def replica_options(settings: FederationSettings) -> Options:
+    """Of calls to the replica service, for which a query waits."""
+    service = settings.replica_service
+    assert service is not None
+    source = SourceSettings(alias=service.alias, token=service.token, ca=service.ca)
+    return replace(options_of(settings.tls, source), connect=SMALL_AFTER, read=ALIVE_SECONDS, retries=0)
 
 
 def _why(failed: DaiError | None) -> str:

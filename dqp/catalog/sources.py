@@ -460,14 +460,6 @@ def options_of(tls: TlsSettings, source: SourceSettings | None = None) -> Option
     return Options(read=STATEMENT_SECONDS, token=token, ca=ca, certificate=certificate, key=key)
 
 
-def replica_options(settings: FederationSettings) -> Options:
-    """Of calls to the replica service, for which a query waits."""
-    service = settings.replica_service
-    assert service is not None
-    source = SourceSettings(alias=service.alias, token=service.token, ca=service.ca)
-    return replace(options_of(settings.tls, source), connect=SMALL_AFTER, read=ALIVE_SECONDS, retries=0)
-
-
 def _resolved(resolve: Callable[[str], Driver], source: SourceSettings) -> Driver:
     """ConfigurationError where the service has no such resource."""
     try:
