@@ -26,8 +26,9 @@ from dai.api.server.serve import Background, background
 from dai.config import parse
 from dai.errors import ConfigurationError
 from dai.security.identity.certificates import Certificates
+from dai.service.identities import Identities
 from tests.api.conftest import configured
-from tests.processes import until
+from tests.processes import ServiceProcess, until
 from tests.servers.certificates import self_signed
 
 SECRET = "a secret of a proxy, long enough"
@@ -227,6 +228,41 @@ def test_one_that_expires_while_the_connection_stays(
         monkeypatch.setattr(time, "time", lambda: now + 700.0)
         answer = client.get("/jobs")
     assert (answer.status_code, answer.json()["detail"]) == (401, "This certificate has expired.")
+
+
+def test_several_processes(tmp_path: Path, book: str, ours: Authority) -> None:
+    """Whichever process has the TLS of a connection, the one that answers knows whose it is."""
+    private = ours.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    ours.file.with_suffix(".key").write_bytes(private)
+    service = ServiceProcess(
+        *(tmp_path, {"book": book}),
+        workers=2,
+        tls=ours.directory / "server.pem",
+        client_ca=ours.file,
+        identity=["certificate"],
+    )
+    contexts = {}
+    for name in ("alice", "bob"):
+        contexts[name] = ssl.create_default_context(cafile=ours.directory / "server.pem")
+        contexts[name].load_cert_chain(*ours.client([("CN", name)]).values())
+
+    def client(name: str) -> httpx.Client:
+        return httpx.Client(base_url=service.url, verify=contexts[name], timeout=60)
+
+    service.start()
+    try:
+        sessions: dict[int, str] = {}
+        while len(sessions) < 2:
+            with client("alice") as alice:  # a new connection each time, so either process
+                id = alice.post("/sessions").json()["id"]
+                sessions[Identities(0, 2).owner(id)] = id
+        with client("alice") as alice, client("bob") as bob:
+            for id in (*sessions.values(), *sessions.values()):
+                assert alice.get(f"/sessions/{id}").json()["id"] == id
+                for headers in ({}, {"X-Client-DN": "CN=alice", "Client-Cert": "x"}):
+                    assert bob.get(f"/sessions/{id}", headers=headers).status_code == 404
+    finally:
+        service.stop()
 
 
 def test_no_client_certificate_without_an_authority(
