@@ -134,6 +134,8 @@ def test_each_ticket_is_read_once(port):
         json.dumps({**json.loads(ticket().encode()), "wait": 1e9}).encode(),
         json.dumps({**json.loads(ticket().encode()), "wait": float("nan")}).encode(),
         json.dumps({**json.loads(ticket().encode()), "more": 1}).encode(),
+        json.dumps({**json.loads(ticket().encode()), "token": "\ud800"}).encode(),
+        b"[" * 100_000,
     ],
 )
 def test_what_is_no_ticket_is_refused(port, data):

@@ -90,7 +90,8 @@ class Ticket:
             members = json.loads(data)
             wait = float(members.pop("wait", WAIT))
             ticket = cls(**members)
-        except (ValueError, TypeError, AttributeError) as error:
+            ticket.token.encode()  # JSON may have halves of characters
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise DataError("This is not a ticket of an exchange.") from error
         types = [str, int, str, int, str]
         if [type(each) for each in (*ticket.key, ticket.token)] != types or not 0 <= wait <= 3600:
