@@ -29,6 +29,7 @@ LONGEST: tuple[str | tuple[str, ...], ...] = (
     "tests/dqp/test_service_runtime.py",
     "tests/dqp/test_generated.py",
     "tests/dqp/dialects/test_whitelists.py",
+    "tests/interop/test_sqlalchemy_suite.py",
     FAULTS,
     "tests/drivers/test_conformance.py",
     "tests/dqp/test_changed_tables.py",
@@ -36,8 +37,8 @@ LONGEST: tuple[str | tuple[str, ...], ...] = (
     "tests/dqp/test_turns.py",
     "tests/test_readme.py",
 )
-SERVERS = {"postgres", "mariadb", "mysql", "serve", "shared"}
-"""Fixtures: databases, and the services of tests/api."""
+SERVERS = {"postgres", "mariadb", "mysql", "serve", "shared", "databases"}
+"""Fixtures: databases, and the services of tests/api and tests/client."""
 STARTS = re.compile(
     r"\b(?:PostgresServer|MariaServer|MySQLServer|ServiceProcess|Popen|background)\("
     r"|from tests\.(?:clusters|faults|servers\.delivery)\b"

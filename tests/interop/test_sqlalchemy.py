@@ -28,6 +28,7 @@ from tests.client.databases import DATABASES, served
 from tests.client.replies import problem, said
 from tests.servers.mariadb import MySQLServer
 
+pytestmark = pytest.mark.server
 Engine = Callable[..., sa.Engine]
 ROW = {
     "name": "a 'b' ?",

@@ -11,6 +11,7 @@ import pytest
 
 from tests.client.databases import served
 
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 SUITE = Path(__file__).parent / "sqlalchemy_suite"
 
 
