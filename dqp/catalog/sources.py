@@ -435,13 +435,10 @@ def service_source(
     alone: bool = False,
 ) -> ServiceSource:
     """A resource at the URL, asked as the settings of the source say."""
-    options = options_of(settings.tls, source)
-    if source.forward:
-        options = replace(options, token=bearer)
     return ServiceSource(
         *(alias, url),
         replica_of=replica_of,
-        options=options,
+        options=options_of(settings.tls, source, bearer),
         liveness_timeout=settings.liveness_timeout,
         alone=alone,
         private=source.private,
@@ -449,14 +446,15 @@ def service_source(
     )
 
 
-def options_of(tls: TlsSettings, source: SourceSettings | None = None) -> Options:
-    """Of calls to a source, which may have files of its own in the place of those of ``tls``."""
+def options_of(tls: TlsSettings, source: SourceSettings | None = None, bearer: str | None = None) -> Options:
+    """Of calls to a source, which may have files of its own in the place of those of ``tls``. ``bearer``: the token of
+    the caller, for a source that gets it."""
     ca, certificate, key = tls.ca, tls.certificate, tls.key
     if source is not None:
         ca = source.ca or ca
         if source.certificate is not None:
             certificate, key = source.certificate, source.key
-    token = None if source is None else source.token
+    token = None if source is None else bearer if source.forward else source.token
     return Options(read=STATEMENT_SECONDS, token=token, ca=ca, certificate=certificate, key=key)
 
 
