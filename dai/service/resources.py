@@ -263,7 +263,11 @@ class Resources(Mapping[str, Resource]):
                 callers = Callers(partial(self._passed_on, driver)) if driver.passes_callers_on else None
                 self._add(config, federation.policy, name, driver, "federation", callers=callers)
             for name, role in config.roles.items():
-                self._add(config, role.policy, name, ROLES[name](role), name)
+                policy = role.policy
+                if policy is None and config.identity.methods:
+                    # whoever gives work to a role reads as this service does: that must be granted
+                    policy = PolicyConfig(read=())
+                self._add(config, policy, name, ROLES[name](role), name)
         except BaseException:
             self.close()
             raise

@@ -312,6 +312,20 @@ def test_evaluators_that_know_a_token(tmp_path: Path, world: dict[str, str], aut
                         answer(lab)
 
 
+def test_an_evaluator_without_a_policy_works_for_nobody_who_is_known(
+    tmp_path: Path, world: dict[str, str], authority: Path
+) -> None:
+    """It reads sources with the certificate of its node: whoever is known to it may not do that by default."""
+    known: dict[str, Any] = {"identity": {"methods": ["token"]}, "roles": {"evaluator": {}}}
+    with node(tmp_path / "evaluator", authority, **known) as evaluator:
+        given = token_of(evaluator, "lab")
+        with (
+            closing(federation(world, authority, evaluators=[evaluator.url], token=given)) as lab,
+            pytest.raises(ConfigurationError, match="do not know"),
+        ):
+            answer(lab)
+
+
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
