@@ -4,13 +4,16 @@
 test module, for data that is loaded once and read by many tests.
 """
 
+import functools
 import itertools
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import settings
 
@@ -26,6 +29,21 @@ settings.register_profile("ci", settings.get_profile("dai"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dai")
 
 _numbers = itertools.count(1)
+
+
+def _one_context() -> None:
+    """Clients without wishes of their own share one context of TLS: each would read the authorities of the system
+    again, 36 ms of a processor, and tests that wait for something make a client every 10 ms."""
+    transport = sys.modules["httpx._transports.default"]
+    made, public = httpx.create_ssl_context, functools.cache(httpx.create_ssl_context)
+
+    def context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> Any:
+        return public() if verify is True and cert is None else made(verify, cert, trust_env)
+
+    setattr(transport, "create_ssl_context", context)  # noqa: B010 -- mypy: it is a name for its package alone
+
+
+_one_context()
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,11 @@ def address_of(answer: httpx.Response) -> tuple[str, int]:
     return str(host), int(port)
 
 
+def _connections(metrics: Mapping[str, float], name: str) -> tuple[int, int]:
+    opened, idle = (metrics[f'dai_pool_connections{{resource="{name}",state="{state}"}}'] for state in ("open", "idle"))
+    return int(opened), int(idle)
+
+
 @dataclass
 class ServiceProcess:
     """A service in front of ``resources`` (name to URL), with its files in ``directory``, its temporary ones included.
@@ -201,14 +206,13 @@ class ServiceProcess:
 
     def connections(self, name: str) -> tuple[int, int]:
         """Connections of a resource that are open, and those of them that are idle."""
-        metrics = self.metrics()
-        return tuple(int(metrics[f'dai_pool_connections{{resource="{name}",state="{s}"}}']) for s in ("open", "idle"))  # type: ignore[return-value]
+        return _connections(self.metrics(), name)
 
     def at_rest(self) -> bool:
         """No request, no job, and every connection back in its pool."""
         metrics = self.metrics()
         work = ("requests_running", "requests_queued", "jobs_running", "jobs_queued")
-        pools = [self.connections(name) for name in self.resources]
+        pools = [_connections(metrics, name) for name in self.resources]
         return not any(metrics[f"dai_{name}"] for name in work) and all(open_ == idle for open_, idle in pools)
 
     def processes(self) -> list[psutil.Process]:
@@ -217,7 +221,12 @@ class ServiceProcess:
         return [self.process, *self.process.children()]
 
     def living_workers(self) -> set[psutil.Process]:
-        return {each for each in self.processes()[1:] if each.is_running() and each.status() != psutil.STATUS_ZOMBIE}
+        living = set()
+        for each in self.processes()[1:]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if each.status() != psutil.STATUS_ZOMBIE:
+                    living.add(each)
+        return living
 
     def has_connection(self, worker: psutil.Process, address: tuple[str, int]) -> bool:
         """Whether the worker holds the connection of a client at that address."""

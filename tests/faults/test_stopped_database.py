@@ -16,7 +16,7 @@ import dai
 from dai.service.store import Store
 from tests.faults.conftest import Database, Start
 from tests.faults.test_service_killed import working_job
-from tests.processes import until
+from tests.processes import ServiceProcess, until
 
 GRACE = 1
 SOON = 30.0
@@ -42,6 +42,12 @@ def stopped(database: Database, *, whole: bool) -> Iterator[None]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.resume()
         server.resume()
+
+
+def busy(service: ServiceProcess) -> int:
+    """Connections to the database that are not idle."""
+    opened, idle = service.connections("lab")
+    return opened - idle
 
 
 def ask(answers: list[httpx.Response], method: str, url: str, sql: str | None = None) -> threading.Thread:
@@ -78,8 +84,10 @@ def test_it_ends_after_its_time_of_grace(start: Start, database: Database, numbe
     until(lambda: database.at_work == 5)
 
     with stopped(database, whole=whole):
-        asking.append(ask(refused, "GET", f"{service.url}/resources/lab/statistics?table=never"))
-        time.sleep(0.2)
+        at_work = busy(service)
+        statistics = ask(refused, "GET", f"{service.url}/resources/lab/statistics?table=never")
+        until(lambda: busy(service) > at_work or not statistics.is_alive())
+        asking.append(statistics)
         began = time.monotonic()
         assert service.stop(number) == 0
         assert time.monotonic() - began < SOON

@@ -38,6 +38,7 @@ class Loop:
         """TimeoutError after ``silence`` seconds; the cause of a cancellation."""
         task = self._task = self._loop.create_task(_bounded(work, self._call.config.silence))
         if self._call.ended:
+            work.close()  # a task that is cancelled before it begins would leave it behind
             task.cancel()
         try:
             result: T = self._loop.run_until_complete(task)
