@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import resource
 import signal
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from typing import Any, Self
 import httpx
 import psutil
 
+from tests.forks import Forked
 from tests.servers import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -81,7 +80,7 @@ class ServiceProcess:
     more: str = ""
     workers: int = WORKERS
     port: int = field(init=False, default_factory=free_port)
-    process: psutil.Popen | None = field(init=False, default=None)
+    process: Forked | None = field(init=False, default=None)
 
     @property
     def url(self) -> str:
@@ -133,21 +132,8 @@ class ServiceProcess:
         lines.append(self.more)
         config = self.directory / "dai.toml"
         config.write_text("\n".join(lines))
-        limit = self.largest_file
-
-        def prepare() -> None:
-            if limit:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-        with self.log.open("ab") as log:
-            self.process = psutil.Popen(
-                [sys.executable, "-m", "dai", "serve", "--config", str(config)],
-                cwd=ROOT,
-                env={**os.environ, "TMPDIR": str(self.temporary)},
-                stdout=log,
-                stderr=log,
-                preexec_fn=prepare,
-            )
+        arguments = ["serve", "--config", str(config)]
+        self.process = Forked(arguments, ROOT, self.temporary, self.log, self.largest_file)
 
         def answers() -> bool:
             assert self.process is not None
