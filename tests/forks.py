@@ -43,7 +43,7 @@ class Forked(psutil.Process):
         self._forked.join(timeout)
         status = self._forked.exitcode
         if status is None:
-            raise psutil.TimeoutExpired(timeout, self.pid)
+            raise psutil.TimeoutExpired(timeout or 0.0, self.pid)
         return status
 
 
