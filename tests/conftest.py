@@ -5,6 +5,7 @@ test module, for data that is loaded once and read by many tests.
 """
 
 import functools
+import inspect
 import itertools
 import os
 import sys
@@ -31,9 +32,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "dai")
 _numbers = itertools.count(1)
 
 
-def _one_context() -> None:
+def _as_tests_need() -> None:
     """Clients without wishes of their own share one context of TLS: each would read the authorities of the system
-    again, 36 ms of a processor, and tests that wait for something make a client every 10 ms."""
+    again, 36 ms of a processor, and tests that wait for something make a client every 10 ms. They wait a minute for an
+    answer, not five seconds: the machine may be busy."""
     transport = sys.modules["httpx._transports.default"]
     made, public = httpx.create_ssl_context, functools.cache(httpx.create_ssl_context)
 
@@ -41,9 +43,11 @@ def _one_context() -> None:
         return public() if verify is True and cert is None else made(verify, cert, trust_env)
 
     setattr(transport, "create_ssl_context", context)  # noqa: B010 -- mypy: it is a name for its package alone
+    default = inspect.signature(httpx.Client).parameters["timeout"].default
+    default.connect = default.read = default.write = default.pool = 60.0
 
 
-_one_context()
+_as_tests_need()
 
 
 @pytest.fixture(scope="session")
