@@ -81,6 +81,7 @@ def _run(
     workers: int,
 ) -> None:
     from dai.__main__ import main
+    from tests.forked_workers import fork_workers
 
     os.chdir(directory)
     os.environ.clear()
@@ -94,6 +95,7 @@ def _run(
     if workers > 1:
         _fork_workers(workers)
     sys.argv = ["dai", *arguments]
+    fork_workers()
     try:
         sys.exit(main(arguments))
     finally:
