@@ -133,7 +133,7 @@ class ServiceProcess:
         config = self.directory / "dai.toml"
         config.write_text("\n".join(lines))
         arguments = ["serve", "--config", str(config)]
-        self.process = Forked(arguments, ROOT, self.temporary, self.log, self.largest_file, self.workers)
+        self.process = Forked(arguments, ROOT, self.temporary, self.log, self.largest_file)
 
         def answers() -> bool:
             assert self.process is not None

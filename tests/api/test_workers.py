@@ -345,7 +345,7 @@ def test_a_worker_that_dies_is_replaced_and_the_other_goes_on(start: Start) -> N
         assert service.process is not None
         workers = {each.pid for each in service.process.children()}
         assert len(workers) == 2
-        by_number = sorted(workers)
+        by_number = sorted(workers, key=lambda pid: psutil.Process(pid).create_time())
         psutil.Process(by_number[0]).send_signal(signal.SIGKILL)
         until(lambda: len({each.pid for each in service.process.children()} - workers) == 1)
         broken, whole = 0, 0
