@@ -220,11 +220,12 @@ class ServiceProcess:
             return any(tuple(each.raddr) == address for each in worker.net_connections("tcp"))
         return False
 
-    def connection_of_each(self, stack: contextlib.ExitStack) -> dict[psutil.Process, httpx.Client]:
-        """For each worker a client with one connection, which that worker holds."""
+    def connection_of_each(self, stack: contextlib.ExitStack, **options: Any) -> dict[psutil.Process, httpx.Client]:
+        """For each worker a client with one connection, which that worker holds. The supervisor gives a new one to the
+        worker that has fewer, those included that have just been closed."""
         clients: dict[psutil.Process, httpx.Client] = {}
         while len(clients) < self.workers:
-            client = stack.enter_context(self.client(limits=httpx.Limits(max_connections=1)))
+            client = stack.enter_context(self.client(limits=httpx.Limits(max_connections=1), **options))
             address = address_of(client.get("/health/live"))
             for worker in self.living_workers():
                 if self.has_connection(worker, address):

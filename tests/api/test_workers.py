@@ -28,14 +28,8 @@ NUMBERS = "select * from numbers order by i"
 
 
 def two_clients(service: ServiceProcess, stack: ExitStack) -> Clients:
-    """One connection to each worker: the supervisor gives a new one to the worker that has fewer."""
-    clients = [
-        stack.enter_context(service.client(limits=httpx.Limits(max_connections=1), headers={"Accept": "text/csv"}))
-        for _ in range(2)
-    ]
-    for each in clients:
-        each.get("/health/live").raise_for_status()
-    return clients
+    """One connection to each worker."""
+    return list(service.connection_of_each(stack, headers={"Accept": "text/csv"}).values())
 
 
 @pytest.fixture(scope="module", params=["plain", "tls"])
