@@ -49,7 +49,6 @@ class Forked(psutil.Process):
 
 def _run(arguments: Sequence[str], directory: Path, environment: dict[str, str], log: Path, largest_file: int) -> None:
     from dai.__main__ import main
-    from tests.forked_workers import fork_workers
 
     os.chdir(directory)
     os.environ.clear()
@@ -61,7 +60,6 @@ def _run(arguments: Sequence[str], directory: Path, environment: dict[str, str],
     if largest_file:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     sys.argv = ["dai", *arguments]
-    fork_workers()
     try:
         sys.exit(main(arguments))
     finally:

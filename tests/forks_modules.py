@@ -9,7 +9,6 @@ for name in (
     "dai.api.server.serve",
     *(f"dai.drivers.{each}.driver" for each in ("duckdb", "mariadb", "postgresql", "sqlite")),
     *(f"dqp.interfaces.{each}" for each in ("activity", "driver")),
-    "tests.forked_workers",
 ):
     import_module(name)
 pa.array([0])  # looks for pandas, and loads it where it is
