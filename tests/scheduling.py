@@ -1,8 +1,7 @@
 """In which order the files of tests run, and which of them one process runs, where pytest-xdist runs several.
 
 A file's tests run in one process, so that what is shared in a module is loaded once. So do the files of each group of
-``TOGETHER``: they share servers that they kill, and what fills the machine with processes or measures memory stands in
-the first group, not to run beside its like. The longest come first, so that no process is left with one at the end.
+``TOGETHER``: they share servers that they kill. The longest come first, so that no process is left with one at the end.
 """
 
 import re
@@ -16,21 +15,20 @@ import pytest
 FAULTS = "tests/faults/test_"
 ONE_SERVER = (
     *("many_users", "slow_reader", "cancel", "database_", "disk_", "service_", "stopped_", "query_tables_"),
-    "workers_",
+    *("transfers", "workers_"),
 )
-MEASURED = ("federation_spilling", "federation_many")
 TOGETHER = (
-    tuple(FAULTS + name for name in (*ONE_SERVER, *MEASURED)),
+    tuple(FAULTS + name for name in ONE_SERVER),
     (FAULTS,),
 )
 LONGEST: tuple[str | tuple[str, ...], ...] = (
     TOGETHER[0],
     "tests/dqp/test_ray_runtime.py",
+    FAULTS,
     "tests/dqp/test_service_runtime.py",
     "tests/dqp/test_generated.py",
     "tests/dqp/dialects/test_whitelists.py",
     "tests/interop/test_sqlalchemy_suite.py",
-    FAULTS,
     "tests/drivers/test_conformance.py",
     "tests/dqp/test_changed_tables.py",
     "tests/api/test_statuses.py",

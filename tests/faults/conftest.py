@@ -20,15 +20,24 @@ __all__ = ["Database", "Start"]
 Start = Callable[..., ServiceProcess]
 
 
-@pytest.fixture(scope="package", params=["postgresql", "mariadb"])
-def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+@pytest.fixture(scope="package")
+def on_postgresql() -> Iterator[Database]:
     """A server of the tests in this folder alone; who ends it starts it again."""
-    if request.param == "postgresql":
-        with PostgresServer() as postgres:
-            yield postgres_database(postgres)
-    else:
-        with MariaServer() as mariadb:
-            yield maria_database(mariadb)
+    with PostgresServer() as server:
+        yield postgres_database(server)
+
+
+@pytest.fixture(scope="package")
+def on_mariadb() -> Iterator[Database]:
+    with MariaServer() as server:
+        yield maria_database(server)
+
+
+@pytest.fixture(scope="module", params=["postgresql", "mariadb"])
+def database(request: pytest.FixtureRequest) -> Database:
+    """Each, or those that a test names: where what it shows is no matter of the database, one is enough."""
+    database: Database = request.getfixturevalue(f"on_{request.param}")
+    return database
 
 
 @pytest.fixture(scope="package")

@@ -91,6 +91,7 @@ def test_a_client_that_vanishes(
     until(service.at_rest)
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_a_pulled_stream_that_nobody_reads_any_more(start: Start, database: Database) -> None:
     service = start(resources={"lab": database.server.url}, limits={"session_seconds": 10.0})
     lab = dai.connect(f"{service.url}/lab", retries=0)

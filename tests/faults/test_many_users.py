@@ -62,9 +62,13 @@ def everybody(service: ServiceProcess, sql: str, expected: dict[str, bytes]) -> 
 
 
 @pytest.mark.parametrize(
-    ("limits", "least"),
-    [({}, 116), ({"concurrent": 3, "queue": 20}, 23), ({"queue": 200}, 200)],
-    ids=["default", "small", "all may wait"],
+    ("database", "limits", "least"),
+    [
+        pytest.param("postgresql", {}, 116, id="default"),
+        pytest.param("mariadb", {"concurrent": 3, "queue": 20}, 23, id="small"),
+        pytest.param("mariadb", {"queue": 200}, 200, id="all may wait"),
+    ],
+    indirect=["database"],
 )
 def test_answers_are_whole_or_clearly_refused(
     start: Start, database: Database, limits: dict[str, float], least: int
@@ -99,6 +103,7 @@ def test_answers_are_whole_or_clearly_refused(
     assert service.metrics()["dai_sessions"] == 0
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_sessions_of_many_users_end(start: Start, database: Database) -> None:
     """Each runs a document as a job and pulls its stream to the end; more than run at once leave half-way."""
     service = start(resources={"lab": database.server.url}, limits={"session_seconds": 10.0})

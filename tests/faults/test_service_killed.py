@@ -84,7 +84,9 @@ def test_a_statement_without_rows_ends_with_a_killed_service(start: Start, datab
     lab.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("database", "number"), [("postgresql", signal.SIGTERM), ("mariadb", signal.SIGINT)], indirect=["database"]
+)
 def test_a_stopped_service_ends_what_runs_and_leaves_nothing(
     start: Start, database: Database, number: signal.Signals
 ) -> None:
@@ -125,6 +127,7 @@ def _ask(url: str, sql: str, answers: list[httpx.Response]) -> None:
     answers.append(httpx.post(f"{url}/resources/lab/query?format=csv", json={"sql": sql}, timeout=120))
 
 
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
 def test_a_request_that_ends_in_time_is_answered_whole(start: Start, database: Database) -> None:
     service = start(resources={"lab": database.server.url}, grace=30)
     sleeping = database.stuck.replace("600", "2")

@@ -118,7 +118,15 @@ def settled(wire: Wire) -> int:
     return before
 
 
-@pytest.mark.parametrize("form", ["text/csv", "application/vnd.apache.arrow.stream", "application/vnd.webrowset+xml"])
+@pytest.mark.parametrize(
+    ("database", "form"),
+    [
+        ("postgresql", "text/csv"),
+        ("postgresql", "application/vnd.apache.arrow.stream"),
+        ("mariadb", "application/vnd.webrowset+xml"),
+    ],
+    indirect=["database"],
+)
 def test_at_most_two_blocks_are_held(start: Start, database: Database, wire: Wire, form: str) -> None:
     url = database.server.url.replace(str(database.server.port), str(wire.port))
     service = start(resources={"lab": url})

@@ -25,13 +25,13 @@ SOON = 30.0
 
 @contextmanager
 def stopped(database: Database, *, whole: bool) -> Iterator[None]:
-    """Inside the block the database's processes do nothing; not ``whole``: those that serve a connection each, where
-    it has such, while new connections are accepted. A session may end at any moment, the one that counted the others
+    """Inside the block the database's processes do nothing; not ``whole``: those that serve a connection each, while
+    new connections are accepted. A session may end at any moment, the one that counted the others
     first of all: one that has ended needs no signal."""
     server = psutil.Process(database.server.pid)
     sessions = server.children()
     try:
-        if whole or not sessions:
+        if whole:
             server.suspend()
         for each in sessions:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -62,7 +62,13 @@ def ask(answers: list[httpx.Response], method: str, url: str, sql: str | None = 
 
 
 @pytest.mark.parametrize(
-    ("number", "whole"), [(signal.SIGTERM, True), (signal.SIGINT, False)], ids=["SIGTERM-server", "SIGINT-sessions"]
+    ("database", "number", "whole"),
+    [
+        pytest.param("postgresql", signal.SIGTERM, True, id="postgresql"),
+        pytest.param("postgresql", signal.SIGTERM, False, id="sessions of postgresql"),
+        pytest.param("mariadb", signal.SIGINT, True, id="mariadb"),
+    ],
+    indirect=["database"],
 )
 def test_it_ends_after_its_time_of_grace(start: Start, database: Database, number: signal.Signals, whole: bool) -> None:
     database.run("drop view if exists never", f"create view never as {database.stuck}")

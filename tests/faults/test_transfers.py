@@ -27,7 +27,13 @@ def target(tmp_path: Path, workers: int) -> ServiceProcess:
 
 
 @pytest.mark.parametrize(
-    ("restarted", "mode", "blocks", "workers"), [(True, "block", 20, 2), (True, "full", 0, 1), (False, "full", 3, 1)]
+    ("database", "restarted", "mode", "blocks", "workers"),
+    [
+        ("postgresql", True, "block", 20, 2),
+        ("postgresql", True, "full", 0, 1),
+        ("mariadb", False, "full", 3, 1),
+    ],
+    indirect=["database"],
 )
 def test_a_target_that_is_killed(
     database: Database,
@@ -71,7 +77,11 @@ def test_a_target_that_is_killed(
         target.stop()
 
 
-@pytest.mark.parametrize(("mode", "blocks", "workers"), [("block", 20, 2), ("full", 3, 1)])
+@pytest.mark.parametrize(
+    ("database", "mode", "blocks", "workers"),
+    [("mariadb", "block", 20, 2), ("postgresql", "full", 3, 1)],
+    indirect=["database"],
+)
 def test_a_source_that_is_killed(
     database: Database, start: Start, target: ServiceProcess, mode: str, blocks: int, workers: int
 ) -> None:
@@ -95,7 +105,11 @@ def test_a_source_that_is_killed(
         target.stop()
 
 
-@pytest.mark.parametrize(("leaves", "workers"), [("source", 1), ("target", 2)])
+@pytest.mark.parametrize(
+    ("database", "leaves", "workers"),
+    [("postgresql", "source", 1), ("mariadb", "target", 2)],
+    indirect=["database"],
+)
 def test_a_client_that_leaves(
     database: Database, start: Start, target: ServiceProcess, leaves: str, workers: int
 ) -> None:

@@ -140,15 +140,18 @@ def a_push_that_came_to_the_other_worker(
 
 
 @pytest.mark.parametrize(
-    "begin",
+    ("database", "begin"),
     [
-        a_streaming_answer,
-        an_answer_without_rows,
-        a_job,
-        a_pull_that_came_to_the_other_worker,
-        a_push_that_came_to_the_other_worker,
+        ("postgresql", a_streaming_answer),
+        ("mariadb", a_streaming_answer),
+        ("postgresql", an_answer_without_rows),
+        ("mariadb", an_answer_without_rows),
+        ("postgresql", a_job),
+        ("mariadb", a_pull_that_came_to_the_other_worker),
+        ("postgresql", a_push_that_came_to_the_other_worker),
     ],
-    ids=lambda begin: begin.__name__,
+    indirect=["database"],
+    ids=lambda each: getattr(each, "__name__", each),
 )
 def test_what_a_killed_worker_did_ends_and_the_rest_goes_on(start: Start, database: Database, begin: Begin) -> None:
     service = start(resources={"lab": database.server.url}, workers=2)
