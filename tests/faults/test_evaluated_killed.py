@@ -23,8 +23,9 @@ CASES = [
     ("handing out", "service pg", "killed", EITHER),
     ("closing", "evaluator 1", "stopped", RIGHT),
 ]
-"""Every point; with those that never give a short answer, every kind of victim killed and stopped. Whether the rows that were on their way are all that the
-answer needs is not known beforehand: it depends on how much buffers hold, and how fast they fill."""
+"""Every point, and with the cases below every kind of victim killed and stopped. Whether the rows that were on their
+way are all that the answer needs is not known beforehand: it depends on how much buffers hold, and how fast they
+fill."""
 
 
 @pytest.mark.usefixtures("temporary")
