@@ -375,7 +375,6 @@ def _answered(coordinator: Coordinator) -> bool:
     try:
         table = soon(lambda: coordinator.query(query.sql, cancellation=Cancellation()).table())
     except DaiError:
-        time.sleep(0.5)
         return False
     assert query.right(table)
     return True
