@@ -466,7 +466,7 @@ def test_a_table_that_was_dropped_is_read_at_the_next(here: Here) -> None:
 
 
 def change(file: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(file)) as connection:
+    with closing(sqlite3.connect(file, timeout=60)) as connection:
         for each in statements:
             connection.execute(each)
         connection.commit()
