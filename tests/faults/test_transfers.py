@@ -20,7 +20,7 @@ XML = {"Content-Type": "application/xml"}
 
 @pytest.fixture
 def target(tmp_path: Path, workers: int) -> ServiceProcess:
-    """Service B, with an empty table."""
+    """Service B, with an empty table. What is delivered comes to any of its workers."""
     with closing(sqlite3.connect(tmp_path / "store.db")) as store:
         store.execute("create table rows (i integer, s text)")
     return ServiceProcess(tmp_path / "target", {"store": f"sqlite:///{tmp_path / 'store.db'}"}, workers=workers)
@@ -42,14 +42,13 @@ def test_a_target_that_is_killed(
     restarted: bool,
     mode: str,
     blocks: int,
-    workers: int,
     record_property: Callable[[str, object], None],
 ) -> None:
     """When it has so many blocks: the delivery ends with an error, the query stops in the database, and nothing of it
     stays in the target."""
     target.start()
     try:
-        source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"], workers=workers)
+        source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"])
         with source.client() as a, target.client() as b, ThreadPoolExecutor() as pool:
             url = session(b)
             path = f"/resources/store/perform?session={url.rpartition('/')[2]}"
@@ -83,11 +82,11 @@ def test_a_target_that_is_killed(
     indirect=["database"],
 )
 def test_a_source_that_is_killed(
-    database: Database, start: Start, target: ServiceProcess, mode: str, blocks: int, workers: int
+    database: Database, start: Start, target: ServiceProcess, mode: str, blocks: int
 ) -> None:
     """What reads the stream waits no longer than the session's time-out."""
     target.start()
-    source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"], workers=workers)
+    source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"])
     try:
         with target.client() as b, ThreadPoolExecutor() as pool:
             url = target.url + b.post("/sessions", json={"timeout": 2}).headers["location"]
@@ -110,13 +109,11 @@ def test_a_source_that_is_killed(
     [("postgresql", "source", 1), ("mariadb", "target", 2)],
     indirect=["database"],
 )
-def test_a_client_that_leaves(
-    database: Database, start: Start, target: ServiceProcess, leaves: str, workers: int
-) -> None:
+def test_a_client_that_leaves(database: Database, start: Start, target: ServiceProcess, leaves: str) -> None:
     """A client waits for the document at one of the services, and leaves: both end, and the query stops."""
     target.start()
     try:
-        source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"], workers=workers)
+        source = start(resources={"lab": database.server.url}, delivery=[f"{target.url}/sessions"])
         with source.client() as a, target.client() as b, ThreadPoolExecutor() as pool:
             url = session(b)
             path = f"/resources/store/perform?session={url.rpartition('/')[2]}"
