@@ -159,13 +159,13 @@ def partly(database: str, pace: str) -> str:
 
 
 @pytest.fixture
-def fresh(service: Background) -> Iterator[str]:
-    """An empty table of every resource."""
-    for name in DATABASES:
-        post(service, name, update("delete from free"))
+def fresh(request: pytest.FixtureRequest, service: Background) -> Iterator[str]:
+    """An empty table of the test's database."""
+    parameters = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    empty = (service, parameters.get("database", "postgresql"), update("delete from free"))
+    assert post(*empty).status_code == 200
     yield "free"
-    for name in DATABASES:
-        post(service, name, update("delete from free"))
+    assert post(*empty).status_code == 200
 
 
 @pytest.mark.parametrize("query", ["", *(f"?output={name}-count" for name in ("first", "u", "never"))])

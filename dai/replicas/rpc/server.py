@@ -102,7 +102,7 @@ class Connection(asyncio.Protocol):
         self, rpc: Rpc, connected: set[Connection], may: Callable[[str], bool], noted: Noted | None = None
     ) -> None:
         self._rpc, self._connected, self._may, self._noted = rpc, connected, may, noted
-        self._rest = b""
+        self._rest = bytearray()
         self._texts: list[bytes] = []
         self._at = self._looked = self._size = 0
         self._task: asyncio.Task[None] | None = None
@@ -134,8 +134,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._size += len(data)
-        *texts, self._rest = (self._rest + data if self._rest else data).split(b"\0")
-        self._texts += texts
+        first, *texts = data.split(b"\0")
+        self._rest += first
+        if texts:
+            self._texts += (bytes(self._rest), *texts[:-1])
+            self._rest = bytearray(texts[-1])
         if self._size > MOST_REQUEST:
             self._close(Code.BADARG, text(Code.BADARG, f"a request has at most {MOST_REQUEST:,} bytes"))
         elif self._size > SMALL and sum(each._size for each in self._connected) > MOST_HELD:

@@ -22,6 +22,9 @@ from dai.streams.cancellation import Cancellation
 from tests.drivers.statements import execute, table
 from tests.servers.postgresql import PostgresServer
 
+SERIES = "(SELECT generate_series(1, 100000000) AS n) AS s"
+"""Its rows come one after the other; of a function in FROM the server would gather all of them first."""
+
 
 def running(driver_url: str, mark: str) -> int:
     with psycopg.connect(driver_url, autocommit=True) as connection:
@@ -105,7 +108,7 @@ def test_cancelled_before_it_began(driver: PostgreSQL, path: str) -> None:
 
 def test_cancelled_between_batches(driver: PostgreSQL, path: str) -> None:
     cancellation = Cancellation()
-    sql = "SELECT n, md5(n::text) AS between FROM generate_series(1, 10000000) AS n"
+    sql = f"SELECT n, md5(n::text) AS between FROM {SERIES}"
     with driver.query(sql, cancellation=cancellation) as stream:
         next(stream)
         cancellation.cancel()
@@ -114,7 +117,7 @@ def test_cancelled_between_batches(driver: PostgreSQL, path: str) -> None:
 
 
 def test_closing_stops_the_statement(driver: PostgreSQL, postgres_module_url: str, path: str) -> None:
-    sql = f"SELECT n, md5(n::text) AS closing_{path} FROM generate_series(1, 100000000) AS n"
+    sql = f"SELECT n, md5(n::text) AS closing_{path} FROM {SERIES}"
     stream = driver.query(sql, cancellation=Cancellation())
     assert next(stream).num_rows > 0
     assert running(postgres_module_url, f"closing_{path}") == 1
@@ -144,7 +147,7 @@ def test_threads_may_take_turns(driver: PostgreSQL, path: str) -> None:
 
 def test_a_full_pool_is_busy(postgres_url: str, path: str) -> None:
     driver = driver_for(postgres_url, DriverOptions(pool_size=1, pool_wait=0.05))
-    sql = "SELECT n, pg_sleep(0) FROM generate_series(1, 9000000) AS n"
+    sql = f"SELECT n, pg_sleep(0) FROM {SERIES}"
     with driver.query(sql, cancellation=Cancellation()), pytest.raises(BusyError):
         table(driver, "SELECT 1")
     assert table(driver, "SELECT 1").num_rows == 1
@@ -154,7 +157,7 @@ def test_a_full_pool_is_busy(postgres_url: str, path: str) -> None:
 def test_a_restart_while_rows_come_is_no_short_answer(path: str, postgres: PostgresServer, postgres_url: str) -> None:
     driver = driver_for(postgres_url, DriverOptions(batch_bytes=100_000))
     try:
-        stream = driver.query("SELECT n, md5(n::text) FROM generate_series(1, 5000000) n", cancellation=Cancellation())
+        stream = driver.query(f"SELECT n, md5(n::text) FROM {SERIES}", cancellation=Cancellation())
         next(stream)
         postgres.restart()
         with pytest.raises(DatabaseUnavailableError) as lost:
