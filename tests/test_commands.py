@@ -65,7 +65,7 @@ def test_of_a_long_result_the_first_rows(capsys, monkeypatch: pytest.MonkeyPatch
         assert main(arguments) == OK
         assert "more than 5 rows; the rest was not read" in capsys.readouterr().out
         # What is not read is not computed either.
-        assert server.abandoned.wait(10)
+        assert server.abandoned.wait(60)
 
 
 def test_in_a_pipe_csv(capsysbinary) -> None:
@@ -416,7 +416,7 @@ def serving(*arguments: str, cwd: Path) -> Iterator[tuple[str, subprocess.Popen[
             yield first.split()[-1], process
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
             drained.join()
 
 
@@ -444,7 +444,7 @@ def test_a_database_is_served_with_one_line(tmp_path: Path, capsys) -> None:
         assert main(["query", f"{url}/dota", "select 1"]) == FAILED
         assert "Did you mean 'data'?" in capsys.readouterr().err
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == OK
+        assert process.wait(60) == OK
 
 
 @pytest.mark.parametrize("error", [ConfigurationError("No such driver."), MissingDependencyError("No package.")])

@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
         def answers() -> bool:
             assert process.poll() is None, (directory / "log").read_text()[-4000:]
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{base}/health/ready", timeout=1):
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{base}/health/ready", timeout=30):
                 return True
             return False
 
@@ -46,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield base
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def test_python_blocks(server: str, monkeypatch: pytest.MonkeyPatch) -> None:

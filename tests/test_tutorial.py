@@ -58,14 +58,14 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             command = command.replace("&& dai", "&& exec dai").replace(port, base.rpartition(":")[2])
             log = stack.enter_context((place / f"{port}.log").open("w+b"))
             process = subprocess.Popen(["sh", "-c", command], cwd=place, env=ENVIRONMENT, stdout=log, stderr=log)
-            stack.callback(process.wait, 30)
+            stack.callback(process.wait, 60)
             stack.callback(process.terminate)
 
             def is_ready(
                 process: subprocess.Popen[bytes] = process, base: str = base, log: Path = Path(log.name)
             ) -> bool:
                 assert process.poll() is None, log.read_text()[-4000:]
-                with contextlib.suppress(OSError), urllib.request.urlopen(f"{base}/health/ready", timeout=1):
+                with contextlib.suppress(OSError), urllib.request.urlopen(f"{base}/health/ready", timeout=30):
                     return True
                 return False
 

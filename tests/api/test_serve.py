@@ -34,7 +34,7 @@ def test_it_starts_answers_and_stops_gracefully(tmp_path: Path, book: str) -> No
     try:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        with httpx.Client(base_url=url, timeout=30) as client:
+        with httpx.Client(base_url=url, timeout=100) as client:
             assert client.post("/resources/book/query?format=csv", json={"sql": "select 1 as a"}).text == "a\r\n1\r\n"
             with client.stream("POST", "/resources/book/query", json={"sql": ENDLESS}) as answer:
                 assert answer.status_code == 200

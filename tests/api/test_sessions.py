@@ -54,10 +54,13 @@ def test_the_producer_waits_for_the_reader(client: httpx.Client, shared: Backgro
     stream = started(client, ENDLESS)
     assert client.get(f"{stream}/blocks/0?wait=30").status_code == 200
     session = stream.split("/")[2]
-    deadline = time.monotonic() + 30
-    while (description := client.get(f"/sessions/{session}").json()["streams"][0])["blocks"] < 2:
-        assert time.monotonic() < deadline
+
+    def described() -> dict[str, int]:
+        return dict(client.get(f"/sessions/{session}").json()["streams"][0])
+
+    until(lambda: described()["blocks"] >= 2)
     time.sleep(0.2)
+    description = described()
     assert description["blocks"] == 2
     assert description["next"] == 2
     assert client.delete(f"/sessions/{session}").status_code == 204
@@ -292,10 +295,7 @@ def test_sessions_end_when_nobody_uses_them(serve: Serve) -> None:
         assert client.post("/sessions").status_code == 503
         for each in running.service.sessions.all():
             each.timeout = 0.5
-        deadline = time.monotonic() + 30
-        while running.service.sessions.all() or running.service.jobs.counts() != (0, 0):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: not running.service.sessions.all() and running.service.jobs.counts() == (0, 0))
         (job,) = client.get("/jobs").json()["jobs"]
         assert job["phase"] == "ERROR"
 

@@ -60,7 +60,7 @@ def test_a_quarter_is_kept_while_small_requests_come(
 def test_a_known_small_statement_does_not_wait_for_large_answers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dai.api.scheduling.admission.RESERVED_SECONDS", 600.0)
     running = serve(limits={"concurrent": 4, "queue_seconds": 600})
-    with httpx.Client(base_url=running.url, timeout=20) as client, ExitStack() as stack:
+    with httpx.Client(base_url=running.url, timeout=100) as client, ExitStack() as stack:
 
         def ask(number: int) -> int:
             sql = f"select s from numbers where i = {number}"

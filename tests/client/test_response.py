@@ -79,7 +79,7 @@ def test_a_result_streams_before_the_document_ends() -> None:
         chunks = response.results["text"].chunks()
         assert next(chunks).startswith(b"id,name\n1,a")
         response.close()
-        assert server.abandoned.wait(10)
+        assert server.abandoned.wait(60)
 
 
 def test_a_result_may_be_left_half_read() -> None:

@@ -123,7 +123,7 @@ def test_nothing_is_read_ahead_of_the_reader() -> None:
         first = next(iter(result))
         assert first.num_rows == 10
         result.close()
-        assert server.abandoned.wait(10)
+        assert server.abandoned.wait(60)
 
 
 def test_a_reader_for_other_libraries() -> None:
@@ -253,7 +253,7 @@ def test_leaving_the_block_stops_the_service() -> None:
     with ScriptedServer(arrow(held=True)) as server:
         with result_of(server) as result:
             assert result.schema
-        assert server.abandoned.wait(10)
+        assert server.abandoned.wait(60)
         with pytest.raises(RequestError):
             result.arrow()
 
@@ -265,7 +265,7 @@ def test_a_result_as_a_stream() -> None:
         stream = result_of(server).stream()
         assert stream.schema == TABLE.schema
         stream.close()
-        assert server.abandoned.wait(10)
+        assert server.abandoned.wait(60)
 
 
 def test_a_loop_that_is_interrupted_stops_the_service() -> None:
@@ -276,7 +276,7 @@ def test_a_loop_that_is_interrupted_stops_the_service() -> None:
 
         with pytest.raises(KeyboardInterrupt):
             result_of(server, progress=interrupt).arrow()
-        assert server.abandoned.wait(10)
+        assert server.abandoned.wait(60)
 
 
 def test_html_escapes_what_it_shows_and_loses_nothing() -> None:

@@ -89,7 +89,7 @@ def test_closing_a_body_before_its_end_closes_the_connection() -> None:
         body = Transport(server.url).send("GET", "/").body
         assert body.read1() == b"abc"
         body.close()
-        assert server.abandoned.wait(10)
+        assert server.abandoned.wait(60)
         with pytest.raises(TruncatedError, match="closed before"):
             body.read1()
 
@@ -105,7 +105,7 @@ def test_an_interrupt_while_reading_closes_the_connection(monkeypatch: pytest.Mo
         monkeypatch.setattr(response, "read1", interrupted)
         with pytest.raises(KeyboardInterrupt):
             body.read1()
-        assert server.abandoned.wait(10)
+        assert server.abandoned.wait(60)
 
 
 @pytest.mark.parametrize("compression", ["identity", "zstd", "gzip"])
@@ -120,7 +120,7 @@ def test_cancelling_wakes_who_reads_and_closes_the_connection(compression: str) 
         with pytest.raises(CancelledError, match="enough"):
             reading.result(timeout=30)
         body.close()
-        assert server.abandoned.wait(10)
+        assert server.abandoned.wait(60)
         with pytest.raises(CancelledError):
             Transport(server.url).send("GET", "/", cancellation=cancellation)
 
@@ -317,7 +317,7 @@ def test_silence_is_bounded() -> None:
         body = Transport(server.url, Options(read=0.05)).send("GET", "/").body
         with pytest.raises(UnreachableError, match="sent nothing for too long"):
             body.read_all()
-        assert server.abandoned.wait(10)
+        assert server.abandoned.wait(60)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         transport = Transport(f"http://127.0.0.1:{deaf.getsockname()[1]}", Options(read=0.05, retries=0))
         with pytest.raises(UnreachableError, match="did not answer in time"):

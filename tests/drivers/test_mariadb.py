@@ -161,7 +161,7 @@ def test_cancelling_ends_the_statement_in_the_server(driver: Driver, raw: Raw, m
     while not running(raw, mariadb_url):
         tick.wait(0.01)
     cancellation.cancel()
-    thread.join(20)
+    thread.join(60)
     assert len(failures) == 1
     while running(raw, mariadb_url):
         tick.wait(0.01)

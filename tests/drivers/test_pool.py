@@ -41,14 +41,14 @@ def thread(work: Callable[[], object]) -> Iterator[None]:
     running = threading.Thread(target=work)
     running.start()
     yield
-    running.join(10)
+    running.join(60)
     assert not running.is_alive()
 
 
 def waiting(limit: Limit, count: int) -> None:
     """Until so many stand in the queue."""
     step = threading.Event()
-    for _ in range(1000):
+    for _ in range(6000):
         if len(limit.queue) == count:
             return
         step.wait(0.01)

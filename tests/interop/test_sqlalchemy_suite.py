@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 SUITE = Path(__file__).parent / "sqlalchemy_suite"
 
 
-@pytest.mark.parametrize(("database", "least"), [("postgresql", 1100), ("sqlite", 850)])
+@pytest.mark.parametrize(("database", "least"), [("postgresql", 920), ("sqlite", 830)])
 def test_suite(tmp_path: Path, request: pytest.FixtureRequest, database: str, least: int) -> None:
     """What is skipped, and why: sqlalchemy_suite/requirements.py. ``least``: tests that pass."""
     if database == "postgresql":

@@ -14,7 +14,7 @@ class RpcClient:
     """Written from the description of the protocol; nothing of it is shared with the server."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=100)
         self._read = b""
         assert self.text() == "0"
 

@@ -95,7 +95,7 @@ def test_cancelling_stops_the_statement(driver: PostgreSQL, postgres_module_url:
     assert until(lambda: running(postgres_module_url, mark) == 1)
     cancellation.cancel()
     assert until(lambda: running(postgres_module_url, mark) == 0)
-    thread.join(10)
+    thread.join(60)
     assert isinstance(causes[0], CancelledError)
 
 
@@ -138,7 +138,7 @@ def test_threads_may_take_turns(driver: PostgreSQL, path: str) -> None:
         actual: list[pa.RecordBatch] = []
         thread = threading.Thread(target=lambda into=actual: into.extend([b] if (b := next(stream, None)) else []))
         thread.start()
-        thread.join(10)
+        thread.join(60)
         if not actual:
             break
         rows += actual[0].column(0).to_pylist()
@@ -208,7 +208,7 @@ def test_a_cancelled_update_changes_nothing(driver: PostgreSQL, postgres_module_
     assert until(lambda: running(postgres_module_url, "UPDATE kept") == 1)
     cancellation.cancel()
     assert until(lambda: running(postgres_module_url, "UPDATE kept") == 0)
-    thread.join(10)
+    thread.join(60)
     assert isinstance(causes[0], CancelledError)
     assert table(driver, "SELECT id FROM kept").column(0).to_pylist() == [1]
 
