@@ -5,8 +5,8 @@ has none but loopback.
 """
 
 import socket
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 
 import duckdb
 import pyarrow as pa
@@ -20,20 +20,17 @@ from dai.streams.stream import Stream
 from dqp.coordinator import Coordinator
 from dqp.errors import EvaluatorLostError
 from dqp.explain.plan import MISSING
-from dqp.planning.distribution.spreading import Thresholds
-from dqp.settings import load
 from tests.clusters import loopback_up, ray_cluster
-from tests.dqp.generated.differential import Connected, compared, difference, filed, files, order
+from tests.dqp.generated.differential import Connected, compared, difference, filed, order
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.test_explain import nodes
 from tests.processes import SECONDS, until
-from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, tables
+from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, smallest
 from tests.tpch import load as load_tpch
 
 PLACEMENT = PLACEMENTS["files"]
 ROWS = 20_000
-ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=0.0, spread_seconds=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -45,35 +42,33 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def lab(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
-    directory = tmp_path_factory.mktemp("files")
-    urls = {"lite": f"sqlite:///{directory / 'lite.db'}", "duck": f"duckdb:///{directory / 'duck.duckdb'}"}
-    for url in urls.values():
-        driver = driver_for(url)
-        driver.update("CREATE TABLE t (id integer PRIMARY KEY, v bigint, s varchar(20))", cancellation=Cancellation())
-        driver.load("t", Stream.of(rows()), cancellation=Cancellation())
-        driver.update("ANALYZE t", cancellation=Cancellation())
-        driver.close()
-    settings = load({"sources": urls, "evaluators": [f"ray:{cluster}?evaluators=2"]})
-    coordinator = Coordinator(settings)
-    coordinator.runtime._thresholds = ALWAYS  # type: ignore[attr-defined]
-    yield coordinator
-    coordinator.close()
+def federation(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
+    """One for all tests, since each starts processes of its own: over files with the table t, TPC-H and the tables of
+    the generated queries."""
+    urls = filed(tmp_path_factory.mktemp("files"))
+    for alias in ("lite", "duck"):
+        with closing(driver_for(urls[alias])) as driver:
+            driver.update(
+                "CREATE TABLE t (id integer PRIMARY KEY, v bigint, s varchar(20))", cancellation=Cancellation()
+            )
+            driver.load("t", Stream.of(rows()), cancellation=Cancellation())
+            driver.update("ANALYZE t", cancellation=Cancellation())
+    load_tpch(PLACEMENT, {alias: urls[alias] for alias in ("lite", "duck")}, smallest())
+    with Connected(urls, [f"ray:{cluster}?evaluators=2"]) as connected:
+        yield connected
 
 
 @pytest.fixture(scope="module")
-def tpch(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Coordinator, dict[str, pa.Table]]]:
-    """A coordinator over TPC-H in two files, and the right answers."""
-    urls = files(tmp_path_factory.mktemp("tpch"))
-    content = tables(0.01)
-    load_tpch(PLACEMENT, urls, content)
+def lab(federation: Connected) -> Coordinator:
+    return federation.lab.coordinator
+
+
+@pytest.fixture(scope="module")
+def right() -> Mapping[str, pa.Table]:
+    """The answers of TPC-H."""
     with duckdb.connect() as whole:
-        gather(whole, content, PLACEMENT)
-        right = {name: whole.sql(sql).to_arrow_table() for name, sql in QUERIES.items()}
-    coordinator = Coordinator(load({"sources": urls, "evaluators": [f"ray:{cluster}?evaluators=2"]}))
-    coordinator.runtime._thresholds = ALWAYS  # type: ignore[attr-defined]
-    yield coordinator, right
-    coordinator.close()
+        gather(whole, smallest(), PLACEMENT)
+        return {name: whole.sql(sql).to_arrow_table() for name, sql in QUERIES.items()}
 
 
 def rows() -> pa.Table:
@@ -119,8 +114,7 @@ def test_the_answer_of_one_database(lab: Coordinator) -> None:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_tpch(name: str, tpch: tuple[Coordinator, dict[str, pa.Table]]) -> None:
-    lab, right = tpch
+def test_tpch(name: str, lab: Coordinator, right: Mapping[str, pa.Table]) -> None:
     difference = compared(
         right[name],
         ask(lab, qualified(QUERIES[name], PLACEMENT)),
@@ -132,11 +126,9 @@ def test_tpch(name: str, tpch: tuple[Coordinator, dict[str, pa.Table]]) -> None:
 GENERATED = range(80_000_000, 80_000_050)
 
 
-def test_generated_queries(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    urls = filed(tmp_path_factory.mktemp("generated"))
-    evaluators = [f"ray:{cluster}?evaluators=2"]
+def test_generated_queries(federation: Connected) -> None:
     actual = []
-    with Oracle() as oracle, Connected(urls, evaluators) as federation:
+    with Oracle() as oracle:
         for seed in GENERATED:
             made = difference(query(seed), oracle, federation)
             if made is not None:

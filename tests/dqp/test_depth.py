@@ -212,15 +212,21 @@ def test_joins_over_one_key_are_planned_with_little_work(lab: Lab, monkeypatch: 
         return joined(*given)
 
     monkeypatch.setattr(joins, "joined", counted)
-    lab.coordinator.plan(doubled(6))
-    assert 63 <= len(tried) <= 2 * 64 * joins.PARTNERS
-    assert max(map(len, tried)) < 64
-    assert lab.sql(doubled(6)).arrow().to_pylist() == [{"id": 1}]
+    lab.coordinator.plan(doubled(5))
+    assert 31 <= len(tried) <= 2 * 32 * joins.PARTNERS
+    assert max(map(len, tried)) < 32
+    assert lab.sql(doubled(5)).arrow().to_pylist() == [{"id": 1}]
 
 
-def test_joins_of_more_inputs_than_are_ordered_stay_as_they_are_written(lab: Lab) -> None:
-    planned = lab.coordinator.plan(doubled(8))
-    assert "a join of 256 inputs is made in the order in which it is written" in planned.context.remarks
+def test_joins_of_more_inputs_than_are_ordered_stay_as_they_are_written(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joins, "MOST_ORDERED", 31)
+    planned = lab.coordinator.plan(doubled(5))
+    assert "a join of 32 inputs is made in the order in which it is written" in planned.context.remarks
+    monkeypatch.setattr(joins, "MOST_ORDERED", 32)
+    planned = lab.coordinator.plan(doubled(5) + " limit 9")
+    assert not [each for each in planned.context.remarks if "is made in the order" in each]
 
 
 @pytest.mark.parametrize("levels", [12, 40])

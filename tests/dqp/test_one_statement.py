@@ -20,9 +20,8 @@ from tests.dqp.generated.differential import Connected, compared, order
 from tests.dqp.test_plan_properties import ALIASES, ALONE, alone, planned, refusal, tpch
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer
-from tests.tpch import QUERIES, gather, load, qualified, tables
+from tests.tpch import QUERIES, gather, load, qualified, smallest
 
-SCALE = 0.01
 _DECIMALS = "is numeric, which does not behave as DuckDB's DECIMAL(15,2)"
 _ZERO = "MariaDB: / by what may be zero, which is neither an infinity nor NaN there"
 
@@ -87,7 +86,7 @@ def there(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[There]:
     alias = request.param
-    content = tables(SCALE)
+    content = smallest()
     with ExitStack() as stack:
         urls = differential.files(tmp_path_factory.mktemp("alone"))
         server = {"pg": postgres, "maria": mariadb}.get(alias)

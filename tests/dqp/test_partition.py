@@ -43,7 +43,7 @@ from tests.dqp.generated.differential import compared, order
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.interpreter import answer, rows_of
-from tests.tpch import QUERIES, qualified, tables
+from tests.tpch import QUERIES, qualified, smallest
 
 ALWAYS = Thresholds(split_rows=0.0, spread_seconds=0.0)
 NEVER_BROADCAST = Thresholds(split_rows=0.0, broadcast_bytes=0.0, spread_seconds=0.0)
@@ -98,7 +98,7 @@ def tpch() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
         for alias in set(plans.PLACEMENT.values()):
             connection.execute(f"CREATE SCHEMA {alias}")
-        for name, content in tables(0.01).items():
+        for name, content in smallest().items():
             connection.register("made", content)
             connection.execute(f"CREATE TABLE {plans.PLACEMENT[name]}.{name} AS FROM made")
             connection.unregister("made")

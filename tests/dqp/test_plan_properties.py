@@ -53,7 +53,7 @@ from tests.dqp.generated import differential
 from tests.dqp.generated.differential import Connected
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.schema import TABLES
-from tests.tpch import PLACEMENTS, QUERIES, Placement, load, qualified, tables
+from tests.tpch import PLACEMENTS, QUERIES, Placement, load, qualified, smallest
 
 ALIASES = ("pg", "maria", "lite", "duck")
 ALONE: Mapping[str, Placement] = {alias: dict.fromkeys(next(iter(PLACEMENTS.values())), alias) for alias in ALIASES}
@@ -296,7 +296,7 @@ def in_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Placeme
     """TPC-H at scale 0.01, as in the placement facts_apart, in two files."""
     urls = differential.files(tmp_path_factory.mktemp("tpch"))
     placement = {name: {"pg": "duck", "maria": "lite"}[alias] for name, alias in PLACEMENTS["facts_apart"].items()}
-    load(placement, urls, tables(0.01))
+    load(placement, urls, smallest())
     with Connected(urls, overtaking=None) as connected:
         yield placement, connected
 

@@ -26,7 +26,7 @@ from tests.faults.gates import Gate
 from tests.processes import SECONDS, ServiceProcess, until
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer
-from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, tables
+from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, smallest
 from tests.tpch import load as loaded
 
 PLACEMENT = PLACEMENTS["facts_apart"]
@@ -40,7 +40,7 @@ ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=1 << 10, spread_seconds=0.0)
 
 @pytest.fixture(scope="module")
 def content() -> Mapping[str, pa.Table]:
-    return tables(0.01)
+    return smallest()
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,14 @@ from tests.dqp.generated import differential
 from tests.dqp.generated.differential import Connected, Federation, compared, order
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgresql import PostgresServer
-from tests.tpch import PLACEMENTS, QUERIES, Placement, gather, load, qualified, tables
+from tests.tpch import PLACEMENTS, QUERIES, Placement, gather, load, qualified, smallest
 
-SCALE = 0.01
 SPREAD = ("four_databases", "facts_apart", "files_and_server", "nearly_all_in_maria")
 
 
 @pytest.fixture(scope="module")
 def content() -> Mapping[str, pa.Table]:
-    return tables(SCALE)
+    return smallest()
 
 
 @pytest.fixture(scope="module", params=SPREAD)

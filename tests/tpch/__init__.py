@@ -11,6 +11,7 @@ import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,12 @@ def tables(scale: float, names: Iterable[str] = TABLES) -> dict[str, pa.Table]:
             [program, "parquet", "--quiet", "-s", str(scale), "-T", ",".join(names), "-o", directory], check=True
         )
         return {name: _plain(pq.read_table(Path(directory) / f"{name}.parquet")) for name in names}
+
+
+@cache
+def smallest() -> Mapping[str, pa.Table]:
+    """``tables(0.01)``, made once a process."""
+    return tables(0.01)
 
 
 def _plain(table: pa.Table) -> pa.Table:

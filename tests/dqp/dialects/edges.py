@@ -7,10 +7,10 @@ makes groups. What a driver delivers of the whole table is the truth that DuckDB
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import time
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import duckdb
@@ -163,19 +163,22 @@ class Edge:
     answers: dict[str, pa.Table | None] = field(default_factory=dict)
     """Of DuckDB, by the statement: the same is expected several times."""
 
-    @property
+    @cached_property
     def table(self) -> Table:
         return self.catalog.table("src", "edge")
 
-    def scan(self, prefix: str = "") -> Scan:
-        """Identifiers are the names of the columns behind ``prefix``."""
-        return Scan(self.table, tuple((prefix + each.name, each.name) for each in self.table.columns))
+    def scan(self, prefix: str = "", only: Collection[str] = ()) -> Scan:
+        """Identifiers are the names of the columns behind ``prefix``; of all, or of those that are named."""
+        columns = [each.name for each in self.table.columns if not only or each.name in only]
+        return Scan(self.table, tuple((prefix + each, each) for each in columns))
 
-    def source(self, kind: str) -> Operator:
-        """The table with two columns of the kind, which are made from others where the database has no such type."""
-        if kind in kinds(self.dialect):
-            return self.scan()
-        whole = self.scan()
+    def source(self, kind: str, narrow: bool = False) -> Operator:
+        """The table with two columns of the kind, which are made from others where the database has no such type.
+        ``narrow``: no columns but these, ``id`` and ``g``."""
+        of = kind if kind in kinds(self.dialect) else "bigint"
+        whole = self.scan(only=("id", "g", f"{of}_x", f"{of}_y") if narrow else ())
+        if of == kind:
+            return whole
         if kind == "hugeint":
             keys = tuple((each, column(each)) for each in ("id", "g"))
             return Aggregate(whole, keys, tuple((f"hugeint_{one}", expression(f"sum(bigint_{one})")) for one in "xy"))
@@ -198,8 +201,8 @@ class Edge:
             return None
 
     def types(self, tree: Operator) -> list[tuple[str, str]]:
-        rows = self.reference.execute(f"DESCRIBE {duckdb_sql(tree)}").fetchall()
-        return [(name, type) for name, type, *_ in rows]
+        relation = self.reference.sql(duckdb_sql(tree))
+        return [(name, str(type)) for name, type in zip(relation.columns, relation.types, strict=True)]
 
     def pushed(self, statement: dialects.Statement) -> pa.Table | None:
         """What the source gives, in DuckDB's types; None where it, or the cast, raises an error."""
