@@ -15,6 +15,7 @@ from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import DescribedSource
 from dqp.execution.execution import Execution, ExecutionOptions
 from dqp.settings import FederationSettings
+from tests.processes import SECONDS
 
 Answer = Callable[[str, Cancellation], Stream]
 
@@ -80,5 +81,5 @@ def ends_when_cancelled(ask: Callable[[], object], cancellation: Cancellation) -
     asking = threading.Thread(target=asked, daemon=True)
     asking.start()
     cancellation.cancel()
-    asking.join(30)
+    asking.join(SECONDS)
     return raised == [cancellation.cause]

@@ -25,10 +25,11 @@ from tests.dqp.generated.differential import Connected, compared, difference, fi
 from tests.dqp.generated.grammar import query
 from tests.dqp.generated.oracle import Oracle
 from tests.dqp.test_explain import nodes
-from tests.processes import SECONDS, until
+from tests.processes import until
 from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, smallest
 from tests.tpch import load as load_tpch
 
+pytestmark = pytest.mark.usefixtures("patient")
 PLACEMENT = PLACEMENTS["files"]
 ROWS = 20_000
 
@@ -136,9 +137,8 @@ def test_generated_queries(federation: Connected) -> None:
     assert not actual, "\n".join(actual)
 
 
-def test_plans(lab: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans(lab: Coordinator) -> None:
     """The sources are files that only the federation reads: what it sends them is known all the same."""
-    monkeypatch.setattr("dqp.runtimes.attempt.PROFILES", SECONDS)
     sql = SQL.format(lite="lite.t", duck="duck.t")
     before = lab.explain(sql)
     assert "Exchange hash" in before.text

@@ -12,6 +12,7 @@ from dai.errors import (
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.catalog.sources import Source
+from tests.processes import SECONDS
 
 
 class Scripted(Source):
@@ -32,7 +33,7 @@ class Scripted(Source):
 
     def _answer(self, what: str) -> None:
         self.asked.append(what)
-        assert self.held.wait(30)
+        assert self.held.wait(SECONDS)
         if self.away:
             raise UnreachableError("Nothing answers at http://10.0.0.1:80.")
 

@@ -19,7 +19,7 @@ from dqp.catalog import reflection
 from dqp.catalog.catalog import Catalog
 from dqp.catalog.sources import DriverSource
 from tests.dqp.scripted import Scripted, info
-from tests.processes import until
+from tests.processes import SECONDS, until
 
 # --- what a table is ---
 
@@ -138,7 +138,7 @@ def test_sources_are_asked_at_once(catalog_of: Callable[..., Catalog]) -> None:
         until(lambda: all(each.asked for each in sources))
         for each in sources:
             each.held.set()
-        assert described.result(timeout=30) == (("1", "INTEGER"),)
+        assert described.result(SECONDS) == (("1", "INTEGER"),)
 
 
 def test_a_source_that_is_away_is_missed_only_where_it_is_needed(
@@ -331,7 +331,7 @@ def test_statistics_that_are_on_their_way_are_not_asked_for_again(catalog_of: Ca
     until(lambda: "statistics t" in source.asked)
     refreshing = threading.Thread(target=catalog._reflection._refresh, args=["s"], daemon=True)
     refreshing.start()
-    refreshing.join(30)
+    refreshing.join(SECONDS)
     assert not refreshing.is_alive()
     source.held.set()
     assert catalog.table("s", "t").rows == 5

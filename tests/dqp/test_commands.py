@@ -22,7 +22,7 @@ from dai.config import parse
 from dai.formats import format_named
 from dqp.__main__ import main
 from examples.demo.load import load
-from tests.processes import until
+from tests.processes import SECONDS, until
 
 JOINED = """select i."interactionType" as kind, count(*) as n
 from lite.protein_interaction i join duck.protein_goterm g on i."ORF1" = g."ORF"
@@ -211,7 +211,7 @@ def test_ctrl_c(postgres_url: str, urls: dict[str, str], tmp_path: Path) -> None
         try:
             until(lambda: asleep() or process.poll() is not None)
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=SECONDS)
         finally:
             process.kill()
         assert (process.returncode, out) == (INTERRUPTED, ""), err

@@ -193,10 +193,11 @@ def test_a_coordinator_that_lives_may_take_its_time(monkeypatch: pytest.MonkeyPa
             return told()
 
         monkeypatch.setattr(port, "health", health)
-        evaluator = Evaluator(EvaluatorSettings(liveness_timeout=0.5))
+        monkeypatch.setattr("dqp.runtimes.evaluator.AFTER", 0.25)
+        evaluator = Evaluator(EvaluatorSettings(liveness_timeout=4.0))
         given = task("0.0", "SELECT k FROM i1", {"i1": numbers(2000)}, coordinator=port.address)
         work = evaluator.begin([given], Cancellation())
-        until(lambda: len(asked) > 2)
+        until(lambda: len(asked) > 17)  # longer than the time-out
         assert read(evaluator, given).table().num_rows == 2000
         list(work.reports())
         work.close()

@@ -32,6 +32,7 @@ from tests.dqp.test_explain import nodes
 from tests.processes import SECONDS, ServiceProcess, until
 from tests.servers import free_port
 
+pytestmark = pytest.mark.usefixtures("patient")
 ROWS = 250_000
 JOINED = """SELECT a.v, count(*) AS n, sum(b.w) AS s FROM one.facts a JOIN two.others b ON a.k = b.k
             WHERE b.w < 90 GROUP BY a.v ORDER BY n DESC, a.v LIMIT 3"""
@@ -74,13 +75,6 @@ def lab(evaluators: list[ServiceProcess]) -> Iterator[Coordinator]:
     with closing(Coordinator(settings)) as coordinator:
         coordinator.explain("SELECT count(*) FROM one.facts, two.others")  # so that the catalog is known
         yield coordinator
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of a query waits for what all evaluators say of it, however long they take."""
-    for name in ("PROFILES", "REPORTS"):
-        monkeypatch.setattr(f"dqp.runtimes.attempt.{name}", SECONDS)
 
 
 def refused(*_: Any, **__: Any) -> Any:

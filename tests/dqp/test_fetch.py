@@ -37,6 +37,7 @@ from dqp.planning.splitting import parts
 from dqp.settings import FederationSettings
 from dqp.sql.dialects import NotPushed
 from tests.dqp.doubles import Double, batch, catalog_of, ends_when_cancelled, execution, numbers, remote
+from tests.processes import SECONDS
 
 
 def answer(*batches: pa.RecordBatch, fails: Exception | None = None) -> Any:
@@ -315,7 +316,7 @@ def test_a_reader_waiting_for_the_first_answer_can_be_cancelled() -> None:
     answers = threading.Event()
 
     def late(sql: str, cancellation: Cancellation) -> Stream:
-        assert answers.wait(30)
+        assert answers.wait(SECONDS)
         return Stream(batch(1, 0).schema, [])
 
     catalog = catalog_of(Double("pg", late))

@@ -92,7 +92,7 @@ def test_who_waited_for_a_producer_that_never_starts_is_forgotten(port):
         cancellation.cancel()
         with pytest.raises(CancelledError):
             reader.result()
-    until(lambda: port.health()["readers"] == 0, 30)
+    until(lambda: port.health()["readers"] == 0)
 
 
 def test_a_consumer_does_not_wait_for_ever(port):

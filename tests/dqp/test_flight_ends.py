@@ -27,7 +27,7 @@ from dqp.runtimes.flight import client as flight_client
 from dqp.runtimes.flight.client import health
 from dqp.runtimes.flight.server import FlightPort
 from tests.dqp.tickets import SCHEMA, batch, get, of, ticket
-from tests.processes import until
+from tests.processes import SECONDS, until
 from tests.servers import free_port
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -65,7 +65,7 @@ def test_closing_the_stream_ends_the_producers_side(port, blocks, read):
     for _ in range(read):
         next(stream)
     stream.close()
-    assert producer.closed.wait(20)
+    assert producer.closed.wait(SECONDS)
     until(lambda: port.health()["readers"] == 0)
 
 
@@ -76,7 +76,7 @@ def test_dropping_the_stream_ends_the_producers_side(port):
     next(stream)
     del stream
     gc.collect()
-    assert producer.closed.wait(20)
+    assert producer.closed.wait(SECONDS)
 
 
 def test_cancelling_a_consumer_that_waits_for_tuples(port, pool):
@@ -90,7 +90,7 @@ def test_cancelling_a_consumer_that_waits_for_tuples(port, pool):
     cancellation.cancel(BusyError("because"))
     with pytest.raises(BusyError, match="because"):
         reader.result()
-    assert left.wait(20)
+    assert left.wait(SECONDS)
 
 
 def test_cancelling_a_consumer_that_waits_for_the_producer(port, pool):
@@ -102,7 +102,7 @@ def test_cancelling_a_consumer_that_waits_for_the_producer(port, pool):
         reader.result()
     producer = Endless()
     port.publish(ticket(), producer)  # the call that nobody waits for may still claim it, and leaves
-    assert producer.closed.wait(20)
+    assert producer.closed.wait(SECONDS)
     until(lambda: port.health()["readers"] == 0)
 
 
@@ -172,7 +172,7 @@ def test_closing_the_port_does_not_wait_for_a_consumer_that_does_not_read(caplog
     until(lambda: not any(each.pulling for each in port._gets))
     port.close(timeout=0.1)
     stream.close()
-    assert producer.closed.wait(20)
+    assert producer.closed.wait(SECONDS)
 
 
 # --- what never looks like the end
@@ -270,11 +270,11 @@ def test_a_consumer_that_is_killed_frees_its_producer(tmp_path):
             with process(_consumer, address, fragment) as (consumer, pipe):
                 assert pipe.recv() == "reads"
                 os.kill(consumer.pid, 9)
-                assert events.poll(20)
+                assert events.poll(SECONDS)
                 assert events.recv() == f"closed {fragment}"
         until(lambda: health(address, timeout=60)["readers"] == 0)
         events.send("end")
-        running.join(20)
+        running.join(SECONDS)
         assert running.exitcode == 0
 
 
@@ -295,7 +295,7 @@ def test_a_client_is_not_closed_while_it_opens(monkeypatch: pytest.MonkeyPatch) 
 
         def do_get(self, _: flight.Ticket) -> Any:
             self.entered.set()
-            assert self.goes_on.wait(30)
+            assert self.goes_on.wait(SECONDS)
             assert not self.closed.is_set()
             raise flight.FlightCancelledError("given up")
 
@@ -306,10 +306,10 @@ def test_a_client_is_not_closed_while_it_opens(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(flight_client, "connected", lambda address, tls: client)
     with ThreadPoolExecutor(1) as pool:
         fetched = pool.submit(flight_client.fetch, "127.0.0.1:1", ticket(), cancellation=cancellation)
-        assert client.entered.wait(30)
+        assert client.entered.wait(SECONDS)
         cancellation.cancel()
         with pytest.raises(CancelledError):
-            fetched.result(30)
+            fetched.result(SECONDS)
     assert not client.closed.is_set()
     client.goes_on.set()
-    assert client.closed.wait(30)
+    assert client.closed.wait(SECONDS)

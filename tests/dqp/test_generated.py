@@ -130,7 +130,7 @@ def test_overtaken_at_random_moments(oracles: tuple[Oracle, Oracle], generated: 
 
 
 @pytest.mark.timeout(400)
-def test_on_evaluators(oracles: tuple[Oracle, Oracle], spread: Connected) -> None:
+def test_on_evaluators(oracles: tuple[Oracle, Oracle], spread: Connected, patient: None) -> None:
     asked = check(SPREAD, BATCH, oracles, spread)
     assert any("Exchange hash" in spread.lab.explain(sql, analyze=True).text for sql in asked)
 

@@ -11,7 +11,7 @@ from dai.errors import BusyError, CancelledError, DatabaseUnavailableError, Unre
 from dai.streams.cancellation import Cancellation
 from dqp.catalog.heartbeat import Heartbeat
 from dqp.catalog.sources import ServiceSource
-from tests.processes import until
+from tests.processes import SECONDS, until
 
 RESOURCE = {"dialect": "postgresql", "product": "PostgreSQL", "name": "odd", "kind": "database", "activities": []}
 
@@ -37,7 +37,7 @@ def beat(health: Health) -> Heartbeat:
 def test_what_waits_for_a_service_that_is_gone_fails() -> None:
     cancellation, ended = Cancellation(), threading.Event()
     with beat(Health(UnreachableError("gone"))).waiting(cancellation), cancellation.on_cancel(ended.set):
-        assert ended.wait(30)
+        assert ended.wait(SECONDS)
     assert isinstance(cancellation.cause, UnreachableError)
     assert "The service at x accepted the request and no longer answers" in str(cancellation.cause)
 
@@ -48,7 +48,7 @@ def test_what_begins_to_wait_for_a_service_that_is_silent_already_fails_too() ->
     with heartbeat.waiting(first):
         until(lambda: health.asked > 0)
         with heartbeat.waiting(second), second.on_cancel(ended.set):
-            assert ended.wait(30)
+            assert ended.wait(SECONDS)
     assert first.cancelled
 
 
@@ -56,7 +56,7 @@ def test_what_begins_to_wait_for_a_service_that_is_silent_already_fails_too() ->
 def test_a_service_that_lives_is_waited_for(answer: Exception | None) -> None:
     health, cancellation = Health(answer), Cancellation()
     with beat(health).waiting(cancellation):
-        assert health.enough.wait(30)
+        assert health.enough.wait(SECONDS)
     assert not cancellation.cancelled
 
 
@@ -67,14 +67,14 @@ def test_what_waits_no_longer_is_left_alone() -> None:
     with heartbeat.waiting(done):
         pass
     with heartbeat.waiting(still), still.on_cancel(ended.set):
-        assert ended.wait(30)
+        assert ended.wait(SECONDS)
     assert not done.cancelled
 
 
 def test_what_waits_for_a_database_that_is_gone_fails() -> None:
     cancellation, ended = Cancellation(), threading.Event()
     with beat(Health(DatabaseUnavailableError("gone"))).waiting(cancellation), cancellation.on_cancel(ended.set):
-        assert ended.wait(30)
+        assert ended.wait(SECONDS)
     assert isinstance(cancellation.cause, DatabaseUnavailableError)
     assert "its database no longer answers" in str(cancellation.cause)
     assert cancellation.cause.hint

@@ -31,6 +31,7 @@ from dqp.runtimes.flight.client import fetch, health, reached
 from dqp.runtimes.flight.server import FlightPort, Ticket, new_token
 from dqp.runtimes.service import Service
 from dqp.settings import TlsSettings, load
+from tests.processes import SECONDS
 
 SQL = "SELECT count(*) AS n FROM one.t a JOIN two.t b ON a.k = b.k"
 ALWAYS = Thresholds(split_rows=0.0, broadcast_bytes=1, spread_seconds=0.0)
@@ -109,7 +110,7 @@ def test_an_exchange_by_mutual_tls(port: FlightPort, authority: Path) -> None:
     ticket = Ticket("whole", 1, "f", 0, new_token())
     port.publish(ticket, lambda _: Stream.of(pa.table({"a": range(1000)})))
     assert read(port, tls_of(authority), ticket) == 1000
-    told = health(port.address, timeout=60, tls=tls_of(authority))
+    told = health(port.address, timeout=SECONDS, tls=tls_of(authority))
     assert told == {"status": "ok", "instance": port.health()["instance"]}, "what is under way is nobody's business"
 
 
@@ -150,7 +151,7 @@ def test_a_port_that_answers_plain(authority: Path) -> None:
             read(plain, tls_of(authority))
         told = plain.address, plain.health()["instance"]
         with pytest.raises(ConfigurationError, match="does not"):
-            reached("x", lambda: told, timeout=30.0, tls=tls_of(authority))
+            reached("x", lambda: told, timeout=SECONDS, tls=tls_of(authority))
 
 
 @pytest.mark.parametrize(("which", "reason"), [("expired", "has expired"), ("elsewhere", "is of another name")])
@@ -161,10 +162,10 @@ def test_a_certificate_that_does_not_hold(authority: Path, which: str, reason: s
         made(authority, which, by="nodes", address="192.0.2.1")
     with FlightPort(tls=tls_of(authority, which)) as other:
         with pytest.raises(EvaluatorLostError, match=reason):
-            health(other.address, timeout=30, tls=tls_of(authority))
+            health(other.address, timeout=SECONDS, tls=tls_of(authority))
         told = other.address, other.health()["instance"]
         with pytest.raises(ConfigurationError, match=f"exchanges do not: its certificate {reason}"):
-            reached("x", lambda: told, timeout=30.0, tls=tls_of(authority))
+            reached("x", lambda: told, timeout=SECONDS, tls=tls_of(authority))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])

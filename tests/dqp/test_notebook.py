@@ -30,7 +30,7 @@ from dai.errors import (
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.interfaces.lab import Lab
-from tests.processes import until
+from tests.processes import SECONDS, until
 
 ROWS = 2_000
 JOINED = (
@@ -281,7 +281,7 @@ def test_ctrl_c_ends_the_statement_in_the_database(
             try:
                 until(lambda: asleep() or process.poll() is not None)
                 process.send_signal(signal.SIGINT)
-                out, err = process.communicate(timeout=30)
+                out, err = process.communicate(timeout=SECONDS)
             finally:
                 process.kill()
             assert out.split() == ["asking", "interrupted"], err
@@ -303,7 +303,7 @@ def test_a_lab_that_is_closed_says_so_to_its_queries(urls: dict[str, str]) -> No
     thread.start()
     until(lambda: bool(lab._running))
     lab.close()
-    thread.join(30)
+    thread.join(SECONDS)
     assert [str(each) for each in failures] == ["The lab was closed while the query ran."]
 
 
@@ -390,7 +390,7 @@ def test_a_lab_of_a_service_that_is_closed_ends_its_statements_in_the_database(
             thread.start()
             until(lambda: busy() >= 2)
             lab.close()
-            thread.join(30)
+            thread.join(SECONDS)
             assert [str(each) for each in failures] == ["The lab was closed while the query ran."]
             # nobody reads or closes this one
             until(lambda: not busy())

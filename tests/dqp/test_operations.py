@@ -24,7 +24,7 @@ from dqp.algebra.types import PLAIN, arrow_type
 from dqp.errors import OperationError
 from dqp.execution.service_calls import AHEAD, Caller, Operation, operations_of
 from dqp.settings import FederationSettings
-from tests.processes import until
+from tests.processes import SECONDS, until
 
 
 class Lengths(ThreadingHTTPServer):
@@ -178,9 +178,9 @@ def test_cancelling_ends_calls_under_way(service: Lengths) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert service.arrived.wait(10)
+    assert service.arrived.wait(SECONDS)
     cancellation.cancel()
-    thread.join(10)
+    thread.join(SECONDS)
     assert not thread.is_alive()
     assert isinstance(failures[0], CancelledError)
     caller.close()
@@ -273,7 +273,7 @@ LATER = threading.Event()
 def awaiting(number: int) -> int:
     """The first waits for the last."""
     if number == 1:
-        return int(LATER.wait(30))
+        return int(LATER.wait(SECONDS))
     if number == 2 * AHEAD * 2:
         LATER.set()
     return number

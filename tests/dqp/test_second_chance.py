@@ -26,6 +26,7 @@ from dqp.planning.second_chance import Chance
 from dqp.runtimes.local import Local
 from dqp.settings import FederationSettings
 from tests.dqp.doubles import Double, batch, catalog_of, execution, numbers
+from tests.processes import SECONDS
 
 TRAPS = {
     "mariadb": "b.g = a.g AND b.v > a.v AND b.w < a.w",
@@ -212,7 +213,7 @@ def test_a_race_that_is_over_when_the_alternative_begins(monkeypatch: pytest.Mon
         late.set()
 
     def sent(_: Cancellation) -> Stream:
-        assert late.wait(30)
+        assert late.wait(SECONDS)
         return Stream.of(WHOLE)
 
     monkeypatch.setattr(Execution, "start", start)

@@ -29,6 +29,7 @@ from tests.servers.postgresql import PostgresServer
 from tests.tpch import PLACEMENTS, QUERIES, gather, qualified, smallest
 from tests.tpch import load as loaded
 
+pytestmark = pytest.mark.usefixtures("patient")
 PLACEMENT = PLACEMENTS["facts_apart"]
 HELD_WHOLE = """SELECT count(*) AS n, sum(l_partkey % 97 + o_custkey % 13) AS s FROM lineitem l
                 JOIN orders o ON l.l_orderkey = o.o_orderkey"""

@@ -27,6 +27,7 @@ from dqp.runtimes.flight.client import reached
 from dqp.runtimes.flight.server import FlightPort
 from dqp.runtimes.ray import here, settings_of
 from dqp.settings import load
+from tests.processes import SECONDS
 from tests.servers import free_port
 
 ELSEWHERE = "198.51.100.7"
@@ -37,18 +38,18 @@ SQL = "SELECT count(*) AS n FROM one.t a JOIN two.t b ON a.k = b.k"
 
 def test_the_port_that_is_meant(port: FlightPort) -> None:
     told = port.address, port.health()["instance"]
-    assert reached("x", lambda: told, timeout=10.0) == port.address
+    assert reached("x", lambda: told, timeout=SECONDS) == port.address
 
 
 def test_the_port_of_somebody_else(port: FlightPort) -> None:
     with FlightPort() as other, pytest.raises(ConfigurationError, match=r"evaluator x .* on another machine"):
-        reached("x", lambda: (port.address, other.health()["instance"]), timeout=10.0)
+        reached("x", lambda: (port.address, other.health()["instance"]), timeout=SECONDS)
 
 
 def test_nobody_at_the_address() -> None:
     told = f"127.0.0.1:{free_port()}", "some"
     with pytest.raises(ConfigurationError, match="another machine"):
-        reached("x", lambda: told, timeout=10.0)
+        reached("x", lambda: told, timeout=SECONDS)
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same address", "another address"])
@@ -56,7 +57,7 @@ def test_an_evaluator_that_is_started_again_meanwhile(port: FlightPort, same: bo
     before = port.address if same else f"127.0.0.1:{free_port()}", "before"
     told = iter([before, (port.address, port.health()["instance"])])
     with pytest.raises(EvaluatorLostError, match="started again"):
-        reached("x", lambda: next(told), timeout=10.0)
+        reached("x", lambda: next(told), timeout=SECONDS)
 
 
 def test_one_that_has_stopped_is_lost() -> None:

@@ -20,7 +20,7 @@ from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.catalog.sources import DescribedSource, DriverSource, ServiceSource, Source, fingerprint_of, sources_of
 from dqp.settings import FederationSettings, SourceSettings
-from tests.processes import until
+from tests.processes import SECONDS, until
 
 SCHEMA = """
 create table orders (id int primary key, k int not null, amt numeric(12,2), big numeric(60,3), at timestamptz,
@@ -180,7 +180,7 @@ def test_cancelling_wakes_a_reader_and_ends_the_statement(source: Source, active
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_on)
         cancellation.cancel(CancelledError("enough"))
-        reading.result(timeout=30)
+        reading.result(SECONDS)
     stream.close()
     until(lambda: active() == 0)
 
@@ -196,7 +196,7 @@ def test_cancelling_before_the_first_row(source: Source, active: Callable[[], in
         asking = pool.submit(ask)
         until(lambda: active() == 1)
         cancellation.cancel()
-        asking.result(timeout=30)
+        asking.result(SECONDS)
     until(lambda: active() == 0)
 
 
@@ -247,7 +247,7 @@ def test_a_busy_service_is_asked_again_until_it_is_cancelled() -> None:
             asking = pool.submit(ask)
             until(lambda: len(server.requests) == 2)
             cancellation.cancel()
-            asking.result(timeout=10)
+            asking.result(SECONDS)
         assert len(server.requests) == 2
         source.close()
 

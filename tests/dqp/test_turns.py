@@ -81,7 +81,8 @@ def coordinator(started: list[ServiceProcess], data: ServiceProcess) -> Iterator
 
 def at_rest(started: list[ServiceProcess]) -> bool:
     states = [httpx.get(f"{each.url}/resources/evaluator", timeout=SECONDS).json() for each in started]
-    return not any(state[each] for state in states for each in ("works", "tickets", "readers"))
+    works = any(state[each] for state in states for each in ("works", "tickets", "readers"))
+    return not works and all(each.at_rest() for each in started)
 
 
 def ask(made: Coordinator) -> pa.Table:
@@ -111,6 +112,7 @@ def test_who_waits_too_long_is_told_for_whom(urls: dict[str, str], tmp_path: Pat
         coordinator(started, data) as other,
     ):
         assert ask(other).to_pydict() == ANSWER
+        until(lambda: at_rest(started))
         endless = "SELECT a.id FROM lite.t a JOIN duck.t b ON a.id > b.v JOIN lite.t c ON c.id > b.id"
         with one.query(endless, cancellation=Cancellation()) as stream:
             assert next(stream).num_rows
