@@ -107,23 +107,26 @@ def gate(data: ServiceProcess) -> Iterator[Gate]:
 
 
 @pytest.fixture(scope="module")
-def busy(postgres: PostgresServer, mariadb: MariaServer) -> Callable[[], int]:
+def busy(postgres: PostgresServer, mariadb: MariaServer) -> Iterator[Callable[[], int]]:
     """How many statements run in the databases."""
+    with (
+        psycopg.connect(postgres.dsn, autocommit=True) as one,
+        closing(MySQLdb.connect(**mariadb.dsn)) as other,
+        closing(other.cursor()) as cursor,
+    ):
 
-    def count() -> int:
-        with psycopg.connect(postgres.dsn) as connection:
-            ((one,),) = connection.execute(
+        def count() -> int:
+            ((in_postgres,),) = one.execute(
                 "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND state <> 'idle' "
                 "AND pid <> pg_backend_pid()"
             ).fetchall()
-        with closing(MySQLdb.connect(**mariadb.dsn)) as other, closing(other.cursor()) as cursor:
             cursor.execute(
                 "SELECT count(*) FROM information_schema.processlist WHERE command = 'Query' AND id <> connection_id()"
             )
-            ((two,),) = cursor.fetchall()
-        return int(one) + int(two)
+            ((in_maria,),) = cursor.fetchall()
+            return int(in_postgres) + int(in_maria)
 
-    return count
+        yield count
 
 
 def at_rest(evaluators: list[ServiceProcess]) -> bool:
