@@ -226,12 +226,16 @@ class ServiceProcess:
         """For each worker a client with one connection, which that worker holds. The supervisor gives a new one to the
         worker that has fewer, those included that have just been closed."""
         clients: dict[psutil.Process, httpx.Client] = {}
-        while len(clients) < self.workers:
+
+        def all_have_one() -> bool:
             client = stack.enter_context(self.client(limits=httpx.Limits(max_connections=1), **options))
             address = address_of(client.get("/health/live"))
             for worker in self.living_workers():
                 if self.has_connection(worker, address):
                     clients.setdefault(worker, client)
+            return len(clients) == self.workers
+
+        until(all_have_one)
         return clients
 
     def threads(self) -> int:
