@@ -249,7 +249,7 @@ def test_stopping_the_service_ends_what_runs(serve: Serve, tmp_path: Path, book:
     [*(("rows", form) for form in ("arrow", "csv", "webrowset", "json")), ("bytes", "csv"), ("seconds", "arrow")],
 )
 def test_the_client_says_which_limit_broke_a_transfer_off(serve: Serve, limit: str, form: str) -> None:
-    running = serve(limits={limit: {"rows": 500_000, "bytes": 5_000_000, "seconds": 2.0}[limit]})
+    running = serve(limits={limit: {"rows": 250_000, "bytes": 3_000_000, "seconds": 2.0}[limit]})
     resource = dai.connect(f"{running.url}/book")
     with closing(resource), pytest.raises(LimitError, match=f"limits\\.{limit} of this service") as raised:
         deque(resource.query(ENDLESS, format=form).chunks(), maxlen=0)
@@ -262,7 +262,7 @@ def test_the_client_says_which_limit_broke_a_transfer_off(serve: Serve, limit: s
 
 
 def test_the_rows_that_came_before_a_limit_are_those_it_says(serve: Serve) -> None:
-    running = serve(limits={"rows": 500_000})
+    running = serve(limits={"rows": 250_000})
     lines: list[str] = []
     with httpx.Client(base_url=running.url, timeout=60) as client:
         with (
