@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import dai
@@ -88,6 +89,19 @@ class _Application(FastAPI):
         return self.openapi_schema
 
 
+@cache
+def _routes() -> tuple[BaseRoute, ...]:
+    """Those of all routers, which each application shares; what can be read, HEAD asks about."""
+    routes = [route for router in ROUTERS for route in router.routes]
+    heads = APIRouter(route_class=Route)
+    for route in routes:
+        if isinstance(route, Route) and route.reads:
+            heads.add_api_route(
+                route.path, route.endpoint, methods=["HEAD"], include_in_schema=False, response_model=None
+            )
+    return (*routes, *heads.routes)
+
+
 def create_app(service: Service | None = None) -> FastAPI:
     """The application of a service, which it closes when the server stops; without one it only describes itself."""
 
@@ -106,13 +120,9 @@ def create_app(service: Service | None = None) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.router.route_class = Route
-    routes = [route for router in ROUTERS for route in router.routes]
-    app.router.routes.extend(routes)  # a router that is included takes each of its requests through two more searches
-    for route in routes:
-        if isinstance(route, Route) and route.reads:
-            app.add_api_route(
-                route.path, route.endpoint, methods=["HEAD"], include_in_schema=False, response_model=None
-            )
+    app.router.routes.extend(
+        _routes()
+    )  # a router that is included takes each of its requests through two more searches
     app.state.service = service
     problem_documents.install(app)
     if service is not None:
