@@ -44,7 +44,8 @@ MORE = {
     "postgresql": "INSERT INTO sales SELECT seq, seq % 100, seq, seq FROM generate_series({}, {}) AS seq",
 }
 ANALYSE = {"mariadb": "ANALYZE TABLE sales", "postgresql": "ANALYZE sales"}
-ROWS = 40_000
+ROWS = {"mariadb": 40_000, "postgresql": 15_000}
+"""PostgreSQL compares them in pairs, and so does DuckDB: so many take it long enough, and DuckDB a second."""
 EAGER: dict[str, Any] = {"second_chance": 1e-9, "second_chance_after": 0.0}
 
 
@@ -73,7 +74,7 @@ def test_a_statement_that_takes_far_longer_than_estimated(trap: tuple[str, str, 
     product, url, driver = trap
     with dqp.connect({"sources": {"m": url}, "second_chance_after": 0.1}) as lab:
         assert "EXISTS (SELECT 1" in lab.explain(query(product)).text
-        driver.update(MORE[product].format(101, ROWS), cancellation=Cancellation())
+        driver.update(MORE[product].format(101, ROWS[product]), cancellation=Cancellation())
         explained = lab.explain(query(product), analyze=True).text
         assert "was overtaken: computed here" in explained
         assert "Computed here instead" in explained
@@ -81,7 +82,7 @@ def test_a_statement_that_takes_far_longer_than_estimated(trap: tuple[str, str, 
         again = lab.explain(query(product)).text
         assert "a statement like this took" in again
         assert "EXISTS (SELECT 1" not in again
-        assert lab.sql(query(product)).arrow().to_pylist() == [{"n": ROWS}]
+        assert lab.sql(query(product)).arrow().to_pylist() == [{"n": ROWS[product]}]
         assert not running(product, driver)
 
 
