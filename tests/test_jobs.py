@@ -60,7 +60,7 @@ def submit(jobs: Jobs, sql: str, *, pending: bool = False) -> Job:
 
 
 def reached(jobs: Jobs, id: str, *phases: str) -> Job:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while (job := jobs.get(id)).phase not in phases:
         assert time.monotonic() < deadline, job
         time.sleep(0.002)
@@ -152,7 +152,7 @@ def test_deleting_a_job_at_work_stops_it_and_leaves_nothing(jobs: Jobs) -> None:
     jobs.delete(job.id)
     with pytest.raises(NotFoundError):
         jobs.get(job.id)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while jobs.counts() != (0, 0):
         assert time.monotonic() < deadline
     assert not list(jobs.results.directory.glob("*/*"))

@@ -24,7 +24,7 @@ def filled(*texts: str, capacity: int = 10) -> Mailbox:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)

@@ -15,7 +15,7 @@ from dai.api.requests.head import HEAD_BYTES
 from dai.api.server.serve import Background, background
 from tests.api.conftest import ENDLESS, FAILS_LATE, configured, streamed
 
-SOON = 10.0
+SOON = 60.0
 SHORT = 0.3
 A = b"a" * (1 << 20)
 QUERY = (
