@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,7 +58,7 @@ class ServiceProcess:
     ``roles``: by name, their keys. ``collections``: resources of XML collections, by name. ``delivery``: addresses to
     which it may deliver. ``identity``: methods by which it knows its callers. ``audit``: the file of its audit.
     ``tls``: its certificate, with its key beside it; ``client_ca``: the authority of certificates that it asks for.
-    ``more``: further sections of its configuration.
+    ``more``: further sections of its configuration. ``anew``: begun without a fork, for modules of the test's own.
 
     Killed or stopped it can be started again: the same port, the same state. ``largest_file``: bytes after which it
     finds the disk full, 0 for no such limit.
@@ -81,8 +82,9 @@ class ServiceProcess:
     client_ca: Path | None = None
     more: str = ""
     workers: int = WORKERS
+    anew: bool = False
     port: int = field(init=False, default_factory=free_port)
-    process: Forked | None = field(init=False, default=None)
+    process: Forked | psutil.Popen | None = field(init=False, default=None)
 
     @property
     def url(self) -> str:
@@ -135,7 +137,12 @@ class ServiceProcess:
         config = self.directory / "dai.toml"
         config.write_text("\n".join(lines))
         arguments = ["serve", "--config", str(config)]
-        self.process = Forked(arguments, ROOT, self.temporary, self.log, self.largest_file)
+        if self.anew:
+            command = [sys.executable, "-m", "dai", *arguments]
+            with self.log.open("ab") as log:
+                self.process = psutil.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        else:
+            self.process = Forked(arguments, ROOT, self.temporary, self.log, self.largest_file)
 
         def answers() -> bool:
             assert self.process is not None

@@ -56,7 +56,7 @@ def environment() -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("extensions")
-    process = ServiceProcess(directory, {"data": f"toy:///{database(directory)}"}).start()
+    process = ServiceProcess(directory, {"data": f"toy:///{database(directory)}"}, anew=True).start()
     yield process.url
     process.stop()
 
