@@ -278,9 +278,9 @@ def test_who_signed(service: Background, directory: Path) -> None:
 )
 def test_addresses_as_a_library_signs_them(directory: Path, host: str, path: str) -> None:
     """What our client signs, the library verifies of the request as it arrives."""
+    method = Signatures(parse({"identity": section(directory)}, environment={}).identity, _nobody)
     headers = Signer(directory / "ed25519.key", "ed25519").headers("GET", f"http://{host}{path}", {}, None)
     lines = [(b"host", host.encode()), *((name.lower().encode(), text.encode()) for name, text in headers.items())]
-    method = Signatures(parse({"identity": section(directory)}, environment={}).identity, _nobody)
     caller = asyncio.run(method.caller(Head(lines, "GET", "http", path.encode() or b"/")))
     assert caller is not None
     assert caller.name == "alice"
