@@ -241,7 +241,7 @@ def test_the_document_that_is_run_is_small_enough(tmp_path: Path, book: str, dir
         tmp_path,
         {"book": {"url": book}},
         identity=section(directory),
-        limits={"document_bytes": 4000, "receive_seconds": 0.5},
+        limits={"document_bytes": 4000, "receive_seconds": 2.0},
     )
     with background(config) as running:
         document = DOCUMENT.format(statement("select 1 as a"))
