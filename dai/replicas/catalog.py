@@ -64,6 +64,8 @@ class Catalog:
     def _write(self) -> None:
         connection: Connection | None = None
         while group := self._group():
+            # whoever asked may have gone; from here on nobody can take it back
+            group = [each for each in group if each[2].set_running_or_notify_cancel()]
             try:
                 connection = connection or self._database.connect()
                 self._commit(connection, group)

@@ -1,7 +1,8 @@
 """The catalog against a dictionary, under random operations, through each of its faces and on both databases."""
 
 import re
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,8 +17,9 @@ from dai.errors import ClosedError, ConfigurationError
 from dai.replicas import operations
 from dai.replicas.catalog import Catalog
 from dai.replicas.codes import LOGICAL, TARGET, Code, Refused
+from dai.replicas.database import Connection
 from dai.replicas.names import beginning, like
-from dai.replicas.operations import Attribute, Value
+from dai.replicas.operations import Attribute, Changes, Value
 from tests.replicas.conftest import RpcClient
 
 pytestmark = pytest.mark.server
@@ -323,6 +325,29 @@ def test_one_change_that_fails_does_not_take_others_with_it(tmp_path: Path) -> N
         catalog.close()
     with pytest.raises(ClosedError):
         catalog.submit(operations.create, [])
+
+
+def test_a_change_that_was_taken_back_stops_nobody_elses(tmp_path: Path) -> None:
+    """A client that goes away while its change waits takes it back."""
+    writing, waiting = threading.Event(), threading.Event()
+
+    def slow(connection: Connection, items: Sequence[Any], changes: Changes) -> list[Code]:
+        writing.set()
+        waiting.wait(30)
+        return [Code.OK]
+
+    catalog = Catalog(f"sqlite:///{tmp_path / 'r.db'}")
+    try:
+        begun = catalog.submit(slow, [None])
+        assert writing.wait(30)
+        taken_back = catalog.submit(operations.create, [("a", "b")])
+        assert taken_back.cancel()
+        waiting.set()
+        assert begun.result(30) == [Code.OK]
+        assert catalog.submit(operations.create, [("c", "d")]).result(30) == [Code.OK]
+        assert [each for page in catalog.pages(LOGICAL, "%") for each in page] == [("c", "d")]
+    finally:
+        catalog.close()
 
 
 def test_all_pages_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
