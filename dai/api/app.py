@@ -120,9 +120,8 @@ def create_app(service: Service | None = None) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.router.route_class = Route
-    app.router.routes.extend(
-        _routes()
-    )  # a router that is included takes each of its requests through two more searches
+    # a router that is included takes each of its requests through two more searches
+    app.router.routes.extend(_routes())
     app.state.service = service
     problem_documents.install(app)
     if service is not None:
