@@ -1,5 +1,6 @@
 """Deliveries by FTP and to object stores, to real servers: there and back, what is refused, what is left behind."""
 
+import inspect
 import socket
 import threading
 from collections.abc import Iterator
@@ -8,14 +9,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dai.config import AccountConfig, DeliveryConfig
 from dai.drivers.memory import Memory, Script
-from dai.errors import CancelledError, DataError, DeniedError, LimitError, NotFoundError, UnreachableError
+from dai.errors import (
+    CancelledError,
+    DataError,
+    DeniedError,
+    LimitError,
+    NotFoundError,
+    TruncatedError,
+    UnreachableError,
+)
 from dai.perform.delivery import objects
+from dai.perform.delivery.loops import Loop
 from dai.streams.cancellation import Cancellation
 from tests.activities.test_delivery import ROWS_AS_CSV, done, from_url, to_url, work_of
 from tests.documents import table
@@ -216,3 +227,14 @@ def test_tls_goes_to_the_address_that_was_checked(asked):
             done(from_url("s3://results/in/x"), replace(allowing("s3://results/in/", endpoint=endpoint), silence=2.0))
         assert greeting.result(60) == b"\x16"  # a handshake of TLS
     assert asked.count("localhost.test") == 1
+
+
+def test_a_call_that_has_ended_begins_nothing_and_leaves_nothing() -> None:
+    async def work() -> None:
+        raise AssertionError
+
+    waiting = work()
+    ended: Any = SimpleNamespace(ended=True, host="store", config=DeliveryConfig(), check=lambda: None)
+    with Loop(ended) as loop, pytest.raises(TruncatedError, match="store"):
+        loop.wait(waiting)
+    assert inspect.getcoroutinestate(waiting) == inspect.CORO_CLOSED
