@@ -54,6 +54,8 @@ class Format:
     binary: bool = False
     signature: bytes = b""
     aliases: tuple[str, ...] = ()
+    tail: bytes | None = None
+    """What ends every document of a format whose static part may travel by itself (``dai.formats.frames``)."""
 
     @cached_property
     def codec(self) -> Codec:
@@ -76,8 +78,16 @@ _OWN = (
         "dai.formats.arrow:Arrow",
         binary=True,
         signature=b"\xff\xff\xff\xff",
+        tail=b"\xff\xff\xff\xff\x00\x00\x00\x00",
     ),
-    Format("webrowset", "application/vnd.webrowset+xml", (".xml",), "dai.formats.webrowset:WebRowSet", signature=b"<"),
+    Format(
+        "webrowset",
+        "application/vnd.webrowset+xml",
+        (".xml",),
+        "dai.formats.webrowset:WebRowSet",
+        signature=b"<",
+        tail=b"</data>\n</webRowSet>",
+    ),
     Format("csv", "text/csv", (".csv",), "dai.formats.csv:Csv"),
     Format(
         "parquet",

@@ -12,7 +12,7 @@ from dai.formats import PIECE_BYTES
 from dai.formats.blocks import BLOCK_BYTES, ChunkReader, OfSchema, Sink, bounded, closing, plain
 from dai.streams.stream import Block, Stream
 
-_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _CODECS = (None, "zstd", "lz4")
 _head = OfSchema(pa.Schema.serialize)
 
@@ -43,20 +43,17 @@ class Arrow:
             messages = _CompressedMessages(tuples.schema, compression) if compression else _Messages(tuples.schema)
             if pieces:
                 for batch in bounded(tuples, blocksize, PIECE_BYTES):
-                    yield Block(messages.of(batch), batch.num_rows)
-                yield Block(messages.end(), 0)
+                    yield messages.of(batch)
+                yield messages.end()
                 return
             previous: pa.RecordBatch | None = None
             for batch in bounded(tuples, blocksize, BLOCK_BYTES):
                 if not batch.num_rows:
                     continue
                 if previous is not None:
-                    yield Block(messages.of(previous), previous.num_rows)
+                    yield messages.of(previous)
                 previous = batch
-            if previous is None:
-                yield Block(messages.end(), 0)
-            else:
-                yield Block(messages.of(previous, last=True), previous.num_rows)
+            yield messages.end() if previous is None else messages.of(previous, last=True)
 
     def decode(self, chunks: Iterable[bytes]) -> Stream:
         """Reads the schema at once and each batch when it is pulled; every batch is validated in full, for its offsets
@@ -81,20 +78,22 @@ class Arrow:
 
 
 class _Messages:
-    """Batches to encapsulated messages, the schema in front of the first."""
+    """Batches to blocks of one encapsulated message each, the schema in front of the first."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._head: pa.Buffer | None = _head(schema)
+        self._head: bytes | pa.Buffer = _head(schema)
 
-    def of(self, batch: pa.RecordBatch, last: bool = False) -> pa.Buffer | bytes:
-        head, self._head = self._head, None
-        message = batch.serialize()
-        if head is None and not last:
-            return message
-        return b"".join((head or b"", message, _END if last else b""))
+    def of(self, batch: pa.RecordBatch, last: bool = False) -> Block:
+        head, self._head = self._head, b""
+        message, end = self._message(batch), END if last else b""
+        data = b"".join((head, message, end)) if len(head) or last else message
+        return Block(data, batch.num_rows, len(head), len(end))
 
-    def end(self) -> bytes:
-        return b"".join((self._head or b"", _END))
+    def _message(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
+        return batch.serialize()
+
+    def end(self) -> Block:
+        return Block(b"".join((self._head, END)), 0, len(self._head), len(END))
 
 
 class _CompressedMessages(_Messages):
@@ -105,11 +104,13 @@ class _CompressedMessages(_Messages):
         self._sink = Sink()
         options = pa.ipc.IpcWriteOptions(compression=compression)
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, "w"), schema, options=options)
+        self._schema = len(self._head)
 
-    def of(self, batch: pa.RecordBatch, last: bool = False) -> bytes:
-        self._head = None
+    def _message(self, batch: pa.RecordBatch) -> bytes:
         self._writer.write_batch(batch)
-        return self._sink.take() + (_END if last else b"")
+        written, schema = self._sink.take(), self._schema
+        self._schema = 0
+        return written[schema:]
 
 
 def _batches(reader: Any, source: ChunkReader) -> Iterator[pa.RecordBatch]:

@@ -133,14 +133,15 @@ def text_blocks(
     if blocksize is not None and blocksize < 1:
         raise DataError(f"A block has at least one row, not {blocksize}.")
     buffers: list[bytes | pa.Buffer] = [head] if head else []
+    static = len(head)
     have = rows = size = 0
     empty, complete = True, False
     for text in texts:
         if not len(text):
             continue
         if complete and buffers:
-            yield Block(_taken(buffers), rows)
-            rows = size = 0
+            yield Block(_taken(buffers), rows, static)
+            static = rows = size = 0
         positions, data = _buffers(text)
         offsets = positions.tolist() if blocksize is not None and blocksize < len(text) else positions
         start = 0
@@ -158,11 +159,11 @@ def text_blocks(
             early = pieces and (blocksize is not None or size >= EARLY_BYTES)
             if early or start < len(text):
                 empty = False
-                yield Block(_taken(buffers), rows)
-                rows = size = 0
+                yield Block(_taken(buffers), rows, static)
+                static = rows = size = 0
     if buffers or tail or empty:
         buffers.append(tail)
-        yield Block(_taken(buffers), rows)
+        yield Block(_taken(buffers), rows, static, len(tail))
 
 
 def _taken(parts: list[bytes | pa.Buffer]) -> bytes | pa.Buffer:

@@ -133,6 +133,10 @@ class Mailbox:
         self.media_type = "application/octet-stream"
         self.forms: tuple[str, ...] = ()
         """Media types that its reader takes, whatever form the producer has; empty where only the bytes count."""
+        self.static = b""
+        """The static part of the document, known from its first block on; empty where it has none."""
+        self.framed = False
+        """Readers get frames (``dai.formats.frames``) unless they ask for the document itself."""
         self._producer: str | None = None
         self._changed = Condition()
         self._blocks: OrderedDict[int, Block] = OrderedDict()
@@ -208,6 +212,8 @@ class Mailbox:
         self._notify()
 
     def _hold(self, block: Block) -> None:
+        if not self._next:
+            self.static = block.static
         self._blocks[self._next] = block
         self._next += 1
         self._held_bytes += len(block)

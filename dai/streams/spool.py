@@ -56,7 +56,8 @@ class Spool:
         with self._lock:
             file.size += length
             self.size += length
-        return Spilled(self, file, offset, length, item.rows if isinstance(item, Block) else None)
+        shape = (item.rows, item.head, item.tail) if isinstance(item, Block) else None
+        return Spilled(self, file, offset, length, shape)
 
     def _current(self) -> _File:
         """The file to write to, held."""
@@ -89,12 +90,15 @@ class _File:
 
 
 class Spilled:
-    """Where an item stands. Held once when it is written; to be released as often as it is held."""
+    """Where an item stands; ``shape``: rows, head and tail of a block. Held once when it is written; to be released as
+    often as it is held."""
 
-    __slots__ = ("_file", "_length", "_offset", "_rows", "_spool")
+    __slots__ = ("_file", "_length", "_offset", "_shape", "_spool")
 
-    def __init__(self, spool: Spool, file: _File, offset: int, length: int, rows: int | None) -> None:
-        self._spool, self._file, self._offset, self._length, self._rows = spool, file, offset, length, rows
+    def __init__(
+        self, spool: Spool, file: _File, offset: int, length: int, shape: tuple[int, int, int] | None
+    ) -> None:
+        self._spool, self._file, self._offset, self._length, self._shape = spool, file, offset, length, shape
 
     def hold(self) -> None:
         self._spool.add(self._file, 1)
@@ -110,7 +114,7 @@ class Spilled:
             if not count:
                 raise InternalError("A temporary file was cut short.")
             view, offset = view[count:], offset + count
-        if self._rows is not None:
-            return Block(data, self._rows)
+        if self._shape is not None:
+            return Block(data, *self._shape)
         with pa.ipc.open_stream(data) as reader:
             return reader.read_next_batch()

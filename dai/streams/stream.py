@@ -36,13 +36,25 @@ def _no_operation() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: ``rows`` tuples (or strings), encoded; ``data`` is any buffer of bytes."""
+    """One block: ``rows`` tuples (or strings), encoded; ``data`` is any buffer of bytes. Its first ``head`` bytes are the
+    static part of the document (its context), its last ``tail`` bytes end the document."""
 
     data: bytes | memoryview | pa.Buffer
     rows: int
+    head: int = 0
+    tail: int = 0
 
     def __len__(self) -> int:
         return memoryview(self.data).nbytes
+
+    @property
+    def static(self) -> bytes:
+        return bytes(memoryview(self.data).cast("B")[: self.head])
+
+    @property
+    def payload(self) -> memoryview:
+        """The tuples alone."""
+        return memoryview(self.data).cast("B")[self.head : len(self) - self.tail]
 
 
 class _Pulled(Generic[T]):
@@ -178,10 +190,14 @@ def _joined(blocks: Iterable[Block], size: int) -> Iterator[Block]:
         parts.append(block)
         rows += block.rows
         if rows >= size:
-            yield Block(b"".join(memoryview(each.data) for each in parts), rows)
+            yield _one(parts, rows)
             parts, rows = [], 0
     if parts:
-        yield Block(b"".join(memoryview(each.data) for each in parts), rows)
+        yield _one(parts, rows)
+
+
+def _one(parts: list[Block], rows: int) -> Block:
+    return Block(b"".join(memoryview(each.data) for each in parts), rows, parts[0].head, parts[-1].tail)
 
 
 class Encoder(Protocol):
