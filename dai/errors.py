@@ -20,11 +20,13 @@
     ├─ SlowRequestError         request-timeout         408   a request did not arrive within the configured time
     ├─ ConflictError            conflict                409
     ├─ GoneError                gone                    410   a block that was acknowledged, a result destroyed
+    ├─ PreconditionError        precondition-failed     412   what If-Match names was replaced meanwhile
     ├─ TooLargeError            too-large               413
     │  └─ HeadTooLargeError     head-too-large          431   the request line and the headers
     ├─ UnsupportedMediaTypeError  unsupported-media-type  415
     ├─ RangeError               bad-range               416   a byte range outside of a result
     ├─ LimitError               limit-exceeded          422   a configured limit on rows, bytes or seconds was reached
+    ├─ PreconditionRequiredError  precondition-required  428   a request that replaces must say what
     ├─ BackPressureError        back-pressure           429   a reader is behind; with retry_after seconds
     ├─ QuotaError               quota-exceeded          429   the caller's share is used up; with retry_after seconds
     ├─ BusyError                busy                    503   with retry_after seconds
@@ -214,6 +216,10 @@ class GoneError(DaiError):
     code, status, title = "gone", 410, "Gone"
 
 
+class PreconditionError(DaiError):
+    code, status, title = "precondition-failed", 412, "Precondition failed"
+
+
 class TooLargeError(DaiError):
     code, status, title = "too-large", 413, "Too large"
 
@@ -232,6 +238,10 @@ class RangeError(DaiError):
 
 class LimitError(DaiError):
     code, status, title = "limit-exceeded", 422, "A limit was reached"
+
+
+class PreconditionRequiredError(DaiError):
+    code, status, title = "precondition-required", 428, "Precondition required"
 
 
 class BackPressureError(DaiError):

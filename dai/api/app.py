@@ -20,7 +20,7 @@ from dai.api.monitoring.access import AccessMiddleware
 from dai.api.problems import Problem
 from dai.api.requests.origins import own_names
 from dai.api.requests.route import PullRoute, Route
-from dai.api.routes import health, jobs, perform, problems, resources, sessions, streams
+from dai.api.routes import contexts, health, jobs, perform, problems, resources, sessions, streams
 from dai.api.routes.replicas import attributes, index, mappings
 from dai.api.service import Service
 
@@ -29,7 +29,19 @@ ROUTERS = (
     perform.queries,
     *(
         each.router
-        for each in (perform, streams, sessions, resources, jobs, mappings, attributes, index, problems, health)
+        for each in (
+            perform,
+            streams,
+            sessions,
+            contexts,
+            resources,
+            jobs,
+            mappings,
+            attributes,
+            index,
+            problems,
+            health,
+        )
     ),
 )
 """The most frequent requests first: their routes are tried in this order."""

@@ -34,6 +34,7 @@ from dai.replicas.replicas import Replicas
 from dai.security.audit import Audit
 from dai.security.identity import Caller, Identification, StoredToken
 from dai.security.policies import policy_for
+from dai.service.contexts.contexts import Contexts
 from dai.service.identities import ALONE
 from dai.service.jobs import Jobs
 from dai.service.quotas import Quotas
@@ -93,6 +94,7 @@ class Service:
         also = self.tracing.audit() if self.tracing is not None and config.audit.opentelemetry else None
         self.audit = Audit(config.audit.file, also)
         self.quotas = Quotas(config.quotas, self.store)
+        self.contexts = Contexts(self.store, limits, self.quotas.check_contexts)
         self.sessions = Sessions(
             limits.sessions,
             limits.session_seconds,
@@ -200,6 +202,7 @@ class Service:
                 if time.monotonic() >= jobs_due:
                     self.store.check()
                     self.jobs.reap()
+                    self.contexts.reap()
                     self.quotas.share()
                     jobs_due = time.monotonic() + REAP_JOBS
             except DaiError as error:
@@ -281,6 +284,7 @@ class Service:
         self.resources.close()
         with suppress(DaiError):
             self.quotas.share()
+        self.contexts.close()
         self.store.close()
         self.audit.close()
         if self.tracing is not None:

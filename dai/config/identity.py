@@ -227,13 +227,15 @@ def _jwt(values: Any, base: Path) -> JwtConfig:
 @dataclass(frozen=True, kw_only=True)
 class QuotaConfig:
     """What one caller may have; 0 means no limit. ``jobs`` that have not ended, ``result_bytes`` of kept results,
-    ``day_bytes`` of answers a day (UTC), ``concurrent`` requests that run or wait for their turn, ``sessions``."""
+    ``day_bytes`` of answers a day (UTC), ``concurrent`` requests that run or wait for their turn, ``sessions``,
+    ``context_bytes`` of contexts and documents."""
 
     jobs: int = 0
     result_bytes: int = 0
     day_bytes: int = 0
     concurrent: int = 0
     sessions: int = 0
+    context_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ A frame is a head and a payload. Numbers are little-endian::
     8       number of the block in its stream
     4       rows
     4       bytes of the payload
-    4       bytes of the static part at the beginning of the payload, which is a whole document then; 0: the tuples alone
+    4       bytes of the static part at the beginning of the payload, which is a whole document then; 0: tuples alone
     4       CRC32C of the head before these 4 bytes, of the session's id and of the payload
     …       the session's id (UTF-8)
     …       the payload
@@ -62,7 +62,8 @@ def tail_of(static: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """``payload`` as it travels: ``compressed`` with the static part as dictionary, or behind ``static`` bytes of it."""
+    """``payload`` as it travels: ``compressed`` with the static part as dictionary, or a whole document, which begins
+    with its ``static`` bytes."""
 
     context: str
     session: str

@@ -129,6 +129,17 @@ class Quotas:
                 quota="sessions",
             )
 
+    def check_contexts(self, caller: str, size: int) -> None:
+        """QuotaError where the contexts and documents of the caller would have so many bytes."""
+        most = self.of(caller).context_bytes
+        if most and size > most:
+            raise QuotaError(
+                f"The {most:,} bytes that your contexts may have are used up.",
+                hint="End those that you no longer need: GET /contexts lists them.",
+                retry_after=RETRY_SECONDS,
+                quota="context_bytes",
+            )
+
     def fits(self, caller: str) -> Callable[[int], None]:
         """A function that raises QuotaError for so many bytes of results of one more job: what was left when it
         began. Jobs that run at once have that each."""

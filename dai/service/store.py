@@ -336,6 +336,35 @@ class Store:
         if self._file is not None:
             self._file.close()
 
+    def add_tables(self, tables: sa.MetaData) -> None:
+        """Makes those that are not there, for what else is kept in the state database."""
+        with _translating():
+            try:
+                tables.create_all(self._engine)
+            except SQLAlchemyError:  # another process makes the same tables at this moment: look again
+                tables.create_all(self._engine)
+
+    def read(self, statement: Any) -> list[Any]:
+        """The rows of a query over tables that were added."""
+        return self._run(statement)
+
+    @contextmanager
+    def durable(self) -> Iterator[sa.Connection]:
+        """A transaction that is on the disk when it has ended; the others on SQLite may be lost with the power."""
+        self._check_lease()
+        with _translating(), self._engine.connect() as connection:
+            sqlite = connection.dialect.name == "sqlite"
+            if sqlite:  # not within a transaction
+                connection.exec_driver_sql("PRAGMA synchronous=FULL")
+                connection.commit()
+            try:
+                with connection.begin():
+                    yield connection
+            finally:
+                if sqlite:
+                    connection.exec_driver_sql("PRAGMA synchronous=NORMAL")
+                    connection.commit()
+
     def _own(self) -> sa.ColumnElement[bool]:
         return _jobs.c.service == self.service
 
@@ -345,9 +374,14 @@ class Store:
             return list(result) if result.returns_rows else []
 
     def _begin(self) -> AbstractContextManager[sa.Connection]:
+        self._check_lease()
+        return _transaction(self._engine)
+
+    def _check_lease(self) -> None:
         if self._token is not None and time.monotonic() - self._renewed > LEASE_SECONDS:
             self.check()
-        return self._opened()
+        if self._file is not None:
+            self._file.check()
 
     def _opened(self) -> AbstractContextManager[sa.Connection]:
         if self._file is not None:
@@ -439,9 +473,14 @@ def _living(lease: sa.Row[Any]) -> bool | None:
 @contextmanager
 def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A transaction that translates the database's errors."""
+    with _translating(), engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def _translating() -> Iterator[None]:
     try:
-        with engine.begin() as connection:
-            yield connection
+        yield
     except SQLAlchemyError as error:
         raise _translated(error) from error
 

@@ -95,9 +95,7 @@ class Spilled:
 
     __slots__ = ("_file", "_length", "_offset", "_shape", "_spool")
 
-    def __init__(
-        self, spool: Spool, file: _File, offset: int, length: int, shape: tuple[int, int, int] | None
-    ) -> None:
+    def __init__(self, spool: Spool, file: _File, offset: int, length: int, shape: tuple[int, int, int] | None) -> None:
         self._spool, self._file, self._offset, self._length, self._shape = spool, file, offset, length, shape
 
     def hold(self) -> None:

@@ -36,8 +36,8 @@ def _no_operation() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: ``rows`` tuples (or strings), encoded; ``data`` is any buffer of bytes. Its first ``head`` bytes are the
-    static part of the document (its context), its last ``tail`` bytes end the document."""
+    """One block: ``rows`` tuples (or strings), encoded; ``data`` is any buffer of bytes. Its first ``head`` bytes are
+    the static part of the document (its context), its last ``tail`` bytes end the document."""
 
     data: bytes | memoryview | pa.Buffer
     rows: int

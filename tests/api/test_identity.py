@@ -32,7 +32,7 @@ from dai.client.http.signing import Signer
 from dai.config import IdentityConfig, parse
 from dai.config.identity import CertificateConfig
 from dai.errors import ConfigurationError, DeniedError, NotFoundError, RequestError, UnauthenticatedError
-from dai.security.identity import Head, Identification, StoredToken
+from dai.security.identity import Caller, Head, Identification, StoredToken
 from dai.security.identity.certificates import Certificates
 from dai.security.identity.tokens import Tokens, new
 from tests.api.conftest import DOCUMENT, XML, Serve, configured, statement, streamed
@@ -42,7 +42,8 @@ DAY = 86400.0
 HEALTH = {"/health/live", "/health/ready"}
 EVERYBODY = {
     ("GET", "/resources"), ("GET", "/jobs"), ("POST", "/sessions"), ("GET", "/metrics"), ("GET", "/openapi.json"),
-    ("GET", "/docs"), ("GET", "/docs/{name}"), ("GET", "/schemas"), ("GET", "/schemas/{name}"),
+    ("GET", "/docs"), ("GET", "/docs/{name}"), ("GET", "/schemas"), ("GET", "/schemas/{name}"), ("GET", "/contexts"),
+    ("POST", "/contexts"),
 }  # fmt: skip
 """What every known caller may ask, and what shows nobody's things but their own."""
 OPERATIONS = sorted(
@@ -154,13 +155,15 @@ def known(tmp_path_factory: pytest.TempPathFactory, book: str) -> Iterator[Known
                 "/resources/book/query", json={"sql": "select 1 as a"}, headers={"Prefer": "respond-async"}
             )
             finished = done.headers["location"].rpartition("/")[2]
+            context = hashlib.sha256(b"hers").hexdigest()
+            assert alice.put(f"/contexts/{context}", content=b"hers").status_code == 201
             until(lambda: alice.get(f"/jobs/{finished}").json()["phase"] == "COMPLETED")
             until(lambda: [each["ended"] for each in alice.get(f"/sessions/{session}").json()["streams"]] == [True])
         running.service.problems.keep("her-request", DeniedError("Hers alone."), 0, "alice")
         assert broken.status_code == 400
         service.hers = {
             "session": session, "job": id, "stream": "out", "number": "0", "output": "result", "request": "her-request",
-            "resource": "book",
+            "resource": "book", "context": context,
         }  # fmt: skip
         yield service
 
@@ -195,6 +198,7 @@ def theirs(known: Known) -> tuple[object, ...]:
         jobs,
         sessions,
         (service.replicas.catalog.counts(), service.replicas.told_indexes(), service.replicas.index.counts()),
+        [each for each, _ in service.contexts.listed(Caller("root", administrator=True)) if each.owner == "alice"],
         [(each.acknowledged, each.expected) for s in service.sessions.all() for _, _, each in s.streams()],
     )
 
@@ -233,8 +237,9 @@ def test_what_is_anothers_is_not_there(known: Known, how: str, method: str, path
     before = theirs(known)
     with known.client("bob", how) as bob:
         answer = asked(bob, method, path, known.hers)
-    if any(part in path for part in ("{session}", "{job}", "{request}")):
-        assert answer.status_code == 404, answer.text
+    if any(part in path for part in ("{session}", "{job}", "{request}", "{context}")):
+        # who puts a context names its bytes: these are not alice's
+        assert answer.status_code == (400 if (method, path) == ("PUT", "/contexts/{context}") else 404), answer.text
         assert theirs(known) == before
         with known.client("root") as root:
             seen = root.get(path.format(**known.hers)) if method == "GET" and "/streams" not in path else None

@@ -147,9 +147,9 @@ def test_a_frame_that_contradicts_itself(wrong: dict[str, Any]) -> None:
     blocks = blocks_of("arrow", TEXTS)
     contexts = Contexts()
     contexts.learn(context_of(static_of(blocks)), static_of(blocks))
+    sent = bytes(replace(frames_of(blocks)[0], **wrong))
     with pytest.raises(DataError):
-        for each in read(bytes(replace(frames_of(blocks)[0], **wrong))):
-            contexts.tuples(each)
+        [contexts.tuples(each) for each in read(sent)]
 
 
 def test_pyarrow_reads_a_stored_schema_followed_by_payloads() -> None:

@@ -1,0 +1,361 @@
+"""Contexts and documents of one service: what is put, read, renewed, replaced and ended."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from dai.config import LimitsConfig
+from dai.errors import ConflictError, LimitError, NotFoundError, PreconditionError
+from dai.security.identity import Caller
+from dai.service.contexts.memory import Memory, Stored
+from dai.service.contexts.writer import Writer
+from dai.service.store import Store
+
+USUAL_SECONDS = 3600.0
+"""Of a lease, where nobody says how long."""
+MOST_PARENTS = 16
+MOST_LISTED = 1000
+_metadata = sa.MetaData()
+_contexts = sa.Table(
+    "dai_contexts",
+    _metadata,
+    sa.Column("service", sa.String(200), primary_key=True),
+    # not the name itself: databases compare texts in ways of their own
+    sa.Column("holder", sa.String(64), primary_key=True),
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(400), nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("created", sa.Double, nullable=False),
+    sa.Column("expires", sa.Double, nullable=False),
+    sa.Column("media_type", sa.String(200), nullable=False),
+    sa.Column("content", sa.LargeBinary(1 << 30), nullable=False),
+    sa.Index("dai_contexts_by_id", "service", "id"),
+    sa.Index("dai_contexts_by_expires", "service", "expires"),
+    sa.Index("dai_contexts_by_size", "service", "holder", "size"),
+)
+_parents = sa.Table(
+    "dai_context_parents",
+    _metadata,
+    sa.Column("service", sa.String(200), primary_key=True),
+    sa.Column("holder", sa.String(64), primary_key=True),
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("parent", sa.String(64), primary_key=True),
+    sa.Index("dai_context_parents_by_parent", "service", "holder", "parent"),
+)
+
+
+class Contexts:
+    """Thread-safe. What changes something gives a Future, which is done when it is on the disk; what reads may wait for
+    the database. ``check`` raises where the contexts of an owner would have so many bytes.
+
+    Raises NotFoundError for what is not there any more or is not the caller's, DatabaseUnavailableError.
+    """
+
+    def __init__(self, store: Store, limits: LimitsConfig, check: Callable[[str, int], None]) -> None:
+        self._store, self._limits, self._check = store, limits, check
+        store.add_tables(_metadata)
+        self.memory = Memory(limits.contexts_memory)
+        self._writer = Writer(store.durable)
+
+    # Reading
+
+    def known(self, id: str, caller: Caller) -> Stored | None:
+        """What is in memory, without waiting."""
+        return self.memory.get(caller.name, id)
+
+    def get(self, id: str, caller: Caller) -> Stored:
+        if (known := self.known(id, caller)) is not None and not known.version:
+            return known
+        rows = self._store.read(sa.select(_contexts).where(self._of(id, caller)).order_by(_mine(caller)).limit(1))
+        if not rows:
+            raise missing(id)
+        stored = _stored(rows[0], self._parents_of(self._store.read, rows[0].holder, id))
+        if not stored.version:
+            self.memory.put(stored)
+        return stored
+
+    def listed(self, caller: Caller) -> list[tuple[Stored, int]]:
+        """Those that the caller sees with their bytes, the newest first, without their contents and parents."""
+        columns = [each for each in _contexts.c if each.name != "content"]
+        query = sa.select(*columns).where(self._living())
+        if not caller.administrator:
+            query = query.where(_contexts.c.holder == _holder(caller.name))
+        rows = self._store.read(query.order_by(_contexts.c.created.desc(), _contexts.c.id).limit(MOST_LISTED))
+        return [(_stored(row), row.size) for row in rows]
+
+    # Changing
+
+    def put(
+        self, content: bytes, media_type: str, caller: Caller, seconds: float | None = None, parents: Sequence[str] = ()
+    ) -> Future[tuple[Stored, bool]]:
+        """The context of these bytes, and whether it is new. One that is there keeps what it has, and its lease lasts
+        as long as is asked for now. ConflictError for other parents or another media type than it has, or for a parent
+        that is not there; LimitError, QuotaError where there is no room."""
+        id, now = hashlib.sha256(content).hexdigest(), time.time()
+        new = Stored(
+            id, caller.name, media_type, content, 0, now, self._until(now, seconds), tuple(sorted(set(parents)))
+        )
+        known = self.known(id, caller)
+        if known is not None and known.expires >= new.expires and _same(known, new):
+            done: Future[tuple[Stored, bool]] = Future()
+            done.set_result((known, False))
+            return done
+        return self._remembered(self._writer.submit(partial(self._put, new)))
+
+    def publish(self, content: bytes, media_type: str, caller: Caller) -> Future[tuple[Stored, bool]] | None:
+        """As ``put``, for what the service itself stores again and again; None where it is there for a while yet."""
+        known = self.known(hashlib.sha256(content).hexdigest(), caller)
+        if known is not None and known.expires > time.time() + USUAL_SECONDS / 2:
+            return None
+        return self.put(content, media_type, caller)
+
+    def renew(self, id: str, caller: Caller, seconds: float | None) -> Future[Stored]:
+        """A lease, and those of its parents, never ends earlier by it."""
+        return self._remembered(self._writer.submit(lambda connection: self._renew(connection, id, caller, seconds)))
+
+    def end(self, id: str, caller: Caller) -> Future[str]:
+        """Gives the owner. ConflictError for the parent of another context."""
+        ended = self._writer.submit(lambda connection: self._end(connection, id, caller))
+        ended.add_done_callback(self._forget(id))
+        return ended
+
+    def create(self, content: bytes, media_type: str, caller: Caller, seconds: float | None = None) -> Future[Stored]:
+        """A new document, of version 1."""
+        now = time.time()
+        new = Stored(secrets.token_hex(16), caller.name, media_type, content, 1, now, self._until(now, seconds))
+        return self._writer.submit(lambda connection: self._insert(connection, new))
+
+    def replace(
+        self, id: str, caller: Caller, versions: Iterable[int] | None, content: bytes, media_type: str
+    ) -> Future[Stored]:
+        """The next version of a document. PreconditionError where it has none of ``versions`` (None: any)."""
+        wanted = None if versions is None else frozenset(versions)
+        return self._writer.submit(
+            lambda connection: self._replace(connection, id, caller, wanted, content, media_type)
+        )
+
+    def reap(self) -> None:
+        """Forgets what has ended; to be called regularly."""
+        over = sa.and_(_contexts.c.service == self._store.service, _contexts.c.expires <= time.time())
+        rows = self._store.read(sa.select(_contexts.c.holder, _contexts.c.id).where(over).limit(MOST_LISTED))
+        if rows:
+            self._writer.submit(lambda connection: self._delete_all(connection, rows)).result()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    # Within a transaction
+
+    def _put(self, new: Stored, connection: sa.Connection) -> tuple[Stored, bool]:
+        holder = _holder(new.owner)
+        row = self._row(connection, holder, new.id)
+        if row is not None and row.expires > new.created:
+            stored = _stored(row, self._parents_of(_reading(connection), holder, new.id))
+            if not _same(stored, new):
+                raise ConflictError(
+                    f"The context {new.id} is there with another media type or other parents.",
+                    hint="Contexts do not change: put it as it is, or end it first.",
+                )
+            self._extend(connection, new.owner, new.id, new.expires)
+            return replace(stored, expires=max(stored.expires, new.expires)), False
+        for parent in new.parents:
+            if parent == new.id or (above := self._row(connection, holder, parent)) is None or above.version:
+                raise ConflictError(f"The parent {parent} is no context that is there.", hint="Put it first.")
+        self._check_room(connection, holder, new.owner, len(new.content))
+        if row is not None:
+            self._delete(connection, holder, new.id)
+        self._write(connection, holder, new)
+        for parent in new.parents:
+            values = {"service": self._store.service, "holder": holder, "id": new.id, "parent": parent}
+            connection.execute(_parents.insert().values(**values))
+            self._extend(connection, new.owner, parent, new.expires)
+        return new, True
+
+    def _insert(self, connection: sa.Connection, new: Stored) -> Stored:
+        holder = _holder(new.owner)
+        self._check_room(connection, holder, new.owner, len(new.content))
+        self._write(connection, holder, new)
+        return new
+
+    def _write(self, connection: sa.Connection, holder: str, new: Stored) -> None:
+        connection.execute(
+            _contexts.insert().values(
+                service=self._store.service,
+                holder=holder,
+                id=new.id,
+                owner=new.owner,
+                version=new.version,
+                size=len(new.content),
+                created=new.created,
+                expires=new.expires,
+                media_type=new.media_type,
+                content=new.content,
+            )
+        )
+
+    def _replace(
+        self,
+        connection: sa.Connection,
+        id: str,
+        caller: Caller,
+        versions: frozenset[int] | None,
+        content: bytes,
+        media_type: str,
+    ) -> Stored:
+        row = self._found(connection, id, caller)
+        if not row.version:
+            raise ConflictError(
+                f"{id} is a context, which does not change.", hint="Put the new bytes: another context."
+            )
+        if versions is not None and row.version not in versions:
+            raise PreconditionError(
+                f"The document {id} was replaced meanwhile: it has the version {row.version}.",
+                hint="Read it again, then send yours with its ETag in If-Match.",
+            )
+        self._check_room(connection, row.holder, row.owner, len(content) - row.size)
+        this = sa.and_(self._named(row.holder, id), _contexts.c.version == row.version)
+        values = {"version": row.version + 1, "size": len(content), "media_type": media_type, "content": content}
+        if not connection.execute(_contexts.update().where(this).values(**values)).rowcount:
+            raise PreconditionError(f"The document {id} was replaced meanwhile.", hint="Read it again.")
+        return replace(_stored(row), version=row.version + 1, content=content, media_type=media_type)
+
+    def _renew(self, connection: sa.Connection, id: str, caller: Caller, seconds: float | None) -> Stored:
+        row = self._found(connection, id, caller)
+        expires = self._until(time.time(), seconds)
+        self._extend(connection, row.owner, id, expires)
+        stored = _stored(row, self._parents_of(_reading(connection), row.holder, id))
+        return replace(stored, expires=max(stored.expires, expires))
+
+    def _end(self, connection: sa.Connection, id: str, caller: Caller) -> str:
+        row = self._found(connection, id, caller)
+        below = sa.select(_parents.c.id).where(
+            _parents.c.service == self._store.service, _parents.c.holder == row.holder, _parents.c.parent == id
+        )
+        if (child := connection.execute(below.limit(1)).first()) is not None:
+            raise ConflictError(f"The context {id} is the parent of {child.id}.", hint="End that first.")
+        self._delete(connection, row.holder, id)
+        return str(row.owner)
+
+    def _delete(self, connection: sa.Connection, holder: str, id: str) -> None:
+        connection.execute(_contexts.delete().where(self._named(holder, id)))
+        links = _parents.c.service == self._store.service, _parents.c.holder == holder, _parents.c.id == id
+        connection.execute(_parents.delete().where(*links))
+
+    def _delete_all(self, connection: sa.Connection, rows: Iterable[Any]) -> None:
+        for row in rows:
+            self._delete(connection, row.holder, row.id)
+
+    def _extend(self, connection: sa.Connection, owner: str, id: str, expires: float) -> None:
+        """The lease of a context and of those above it. Parents were there before their children: no circle."""
+        holder, waiting, seen = _holder(owner), [id], {id}
+        while waiting:
+            this = waiting.pop()
+            earlier = sa.and_(self._named(holder, this), _contexts.c.expires < expires)
+            connection.execute(_contexts.update().where(earlier).values(expires=expires))
+            self.memory.forget(owner, this)
+            above = set(self._parents_of(_reading(connection), holder, this)) - seen
+            waiting += above
+            seen |= above
+
+    def _check_room(self, connection: sa.Connection, holder: str, owner: str, more: int) -> None:
+        if more <= 0:
+            return
+        own = _contexts.c.service == self._store.service
+        sums = sa.select(
+            sa.func.coalesce(sa.func.sum(_contexts.c.size), 0),
+            sa.func.coalesce(sa.func.sum(sa.case((_contexts.c.holder == holder, _contexts.c.size), else_=0)), 0),
+        ).where(own)
+        total, of_owner = connection.execute(sums).one()
+        if int(total) + more > self._limits.contexts_bytes:
+            raise LimitError(
+                f"The contexts of this service have the {self._limits.contexts_bytes:,} bytes allowed.",
+                hint="End those that you no longer need: GET /contexts lists them.",
+                limit="limits.contexts_bytes",
+            )
+        self._check(owner, int(of_owner) + more)
+
+    def _found(self, connection: sa.Connection, id: str, caller: Caller) -> Any:
+        query = sa.select(_contexts).where(self._of(id, caller)).order_by(_mine(caller)).limit(1)
+        row = connection.execute(query).first()
+        if row is None:
+            raise missing(id)
+        return row
+
+    def _row(self, connection: sa.Connection, holder: str, id: str) -> Any:
+        return connection.execute(sa.select(_contexts).where(self._named(holder, id))).first()
+
+    def _parents_of(self, read: Callable[[Any], list[Any]], holder: str, id: str) -> tuple[str, ...]:
+        links = _parents.c.service == self._store.service, _parents.c.holder == holder, _parents.c.id == id
+        return tuple(row.parent for row in read(sa.select(_parents.c.parent).where(*links).order_by(_parents.c.parent)))
+
+    # Conditions
+
+    def _named(self, holder: str, id: str) -> sa.ColumnElement[bool]:
+        return sa.and_(_contexts.c.service == self._store.service, _contexts.c.holder == holder, _contexts.c.id == id)
+
+    def _living(self) -> sa.ColumnElement[bool]:
+        return sa.and_(_contexts.c.service == self._store.service, _contexts.c.expires > time.time())
+
+    def _of(self, id: str, caller: Caller) -> sa.ColumnElement[bool]:
+        """What the caller sees under that id."""
+        if caller.administrator:
+            return sa.and_(self._living(), _contexts.c.id == id)
+        return sa.and_(self._living(), _contexts.c.id == id, _contexts.c.holder == _holder(caller.name))
+
+    def _until(self, now: float, seconds: float | None) -> float:
+        wanted = min(USUAL_SECONDS, self._limits.context_seconds) if seconds is None else seconds
+        return now + min(wanted, self._limits.context_seconds)
+
+    def _remembered(self, changed: Future[Any]) -> Future[Any]:
+        def remember(done: Future[Any]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                result = done.result()
+                stored = result[0] if isinstance(result, tuple) else result
+                if not stored.version:
+                    self.memory.put(stored)
+
+        changed.add_done_callback(remember)
+        return changed
+
+    def _forget(self, id: str) -> Callable[[Future[str]], None]:
+        def forget(done: Future[str]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                self.memory.forget(done.result(), id)
+
+        return forget
+
+
+def missing(id: str) -> NotFoundError:
+    return NotFoundError(f"There is no context {id!r}; its lease may have ended.", hint="PUT /contexts/ID stores one.")
+
+
+def _mine(caller: Caller) -> sa.ColumnElement[int]:
+    """Orders what an administrator sees: their own first."""
+    return sa.case((_contexts.c.holder == _holder(caller.name), 0), else_=1)
+
+
+def _holder(owner: str) -> str:
+    return hashlib.sha256(owner.encode()).hexdigest()
+
+
+def _same(one: Stored, other: Stored) -> bool:
+    return (one.media_type, one.parents) == (other.media_type, other.parents)
+
+
+def _reading(connection: sa.Connection) -> Callable[[Any], list[Any]]:
+    return lambda statement: list(connection.execute(statement))
+
+
+def _stored(row: Any, parents: tuple[str, ...] = ()) -> Stored:
+    content = bytes(getattr(row, "content", b""))
+    return Stored(row.id, row.owner, row.media_type, content, row.version, row.created, row.expires, parents)

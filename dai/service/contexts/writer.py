@@ -1,0 +1,101 @@
+"""Commits changes in groups: what is asked for while the disk is being written to waits for the next transaction."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from dai.errors import ClosedError, DaiError
+
+T = TypeVar("T")
+GROUP = 200
+"""Changes in one transaction."""
+ATTEMPTS = 3
+_DEADLOCKS = {"40001", "40P01", 1213, 1205}
+"""Of PostgreSQL, of MariaDB."""
+Change = Callable[[sa.Connection], Any]
+"""Raises a DaiError before it writes anything, or not at all."""
+
+
+class Writer:
+    """Thread-safe. ``transaction`` gives one that is on the disk when it has ended."""
+
+    def __init__(self, transaction: Callable[[], AbstractContextManager[sa.Connection]]) -> None:
+        self._transaction = transaction
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[Change, Future[Any]]] = deque()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="contexts", daemon=True)
+        self._thread.start()
+
+    def submit(self, change: Callable[[sa.Connection], T]) -> Future[T]:
+        """What the change gives, once it is on the disk."""
+        answer: Future[T] = Future()
+        with self._changed:
+            if self._closed:
+                raise ClosedError("The service stops.")
+            self._waiting.append((change, answer))
+            self._changed.notify()
+        return answer
+
+    def close(self) -> None:
+        """What was submitted before is written."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while group := self._group():
+            self._commit(group)
+
+    def _group(self) -> list[tuple[Change, Future[Any]]]:
+        with self._changed:
+            while not self._waiting and not self._closed:
+                self._changed.wait()
+            count = min(GROUP, len(self._waiting))
+            return [self._waiting.popleft() for _ in range(count)]
+
+    def _commit(self, group: list[tuple[Change, Future[Any]]], attempts: int = ATTEMPTS) -> None:
+        done: list[tuple[Future[Any], Any, DaiError | None]] = []
+        begun = False
+        try:
+            with self._transaction() as connection:
+                begun = True
+                for change, answer in group:
+                    try:
+                        done.append((answer, change(connection), None))
+                    except DaiError as error:
+                        done.append((answer, None, error))
+        except Exception as error:  # noqa: BLE001 - whoever waits raises it
+            if begun and len(group) > 1:  # one of them fails: the others are not to fail with it
+                for each in group:
+                    self._commit([each])
+            elif begun and attempts > 1 and _raced(error):
+                self._commit(group, attempts - 1)
+            else:
+                for _, answer in group:
+                    answer.set_exception(error)
+            return
+        for answer, result, refused in done:
+            if refused is not None:
+                answer.set_exception(refused)
+            else:
+                answer.set_result(result)
+
+
+def _raced(error: BaseException) -> bool:
+    """Another process wrote the same: tried again, the change sees what that has written."""
+    cause = error.__cause__
+    if isinstance(cause, IntegrityError):
+        return True
+    original = cause.orig if isinstance(cause, DBAPIError) else None
+    number = original.args[0] if original is not None and original.args else None
+    return getattr(original, "sqlstate", None) in _DEADLOCKS or number in _DEADLOCKS
