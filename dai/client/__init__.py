@@ -22,10 +22,11 @@ from dai.client.documents import activity, document, element
 from dai.client.http.transport import Options
 from dai.client.jobs import Job, Jobs
 from dai.client.progress import Progress
+from dai.client.pull import Pull
 from dai.client.results.response import Response, ResponseResult
 from dai.client.results.result import Result
 from dai.client.service import Resource, Schema, Service
-from dai.client.session import Pull, Session
+from dai.client.session import Session
 from dai.errors import NotFoundError, RequestError
 
 __all__ = [

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import quote
 
 from dai.client.documents import activity, document, element
-from dai.client.http.body import Pieces
 from dai.client.http.problems import from_reply
 from dai.client.http.transport import Reply, Transport
 from dai.client.jobs import Job
-from dai.client.progress import Asked
+from dai.client.pull import HELD, Pull
 from dai.client.results.result import Result
 from dai.errors import BackPressureError, DaiError, DataError, QuotaError
 from dai.formats import format_named, media_type
@@ -24,58 +23,10 @@ from dai.formats import format_named, media_type
 if TYPE_CHECKING:
     from dai.client.results.response import Response
 
-HELD = 20
-"""Seconds the service holds a request for a block that is not there yet, or that has no room yet."""
 PATIENCE = 60.0
 """Seconds a push waits for a reader that takes nothing."""
 BACK_PRESSURE = frozenset({429, 503})
 """No room for the block: in its stream, its session, or the service."""
-
-
-class Pull(Pieces):
-    """The blocks of a stream, as bytes, in order; each that is asked for acknowledges those before it.
-
-    Also the source of a ``Result``: ``session.pull("x").result().arrow()``.
-    """
-
-    def __init__(self, session: Session, stream: str, count: int = 1, start: int = 0) -> None:
-        self._session, self._path, self._count = session, session.stream_path(stream), count
-        self.next = start
-        """Number of the next block to ask for."""
-        self.media_type: str | None = None
-        self.received = 0
-        self._ended = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        while (block := self.block()) is not None:
-            yield block
-
-    def block(self) -> bytes | None:
-        """The next block (``count`` of them, joined), None after the last one. Raises the producer's error."""
-        query = f"?wait={HELD}" + (f"&count={self._count}" if self._count > 1 else "")
-        while not self._ended:
-            reply = self._session.transport.send("GET", f"{self._path}/blocks/{self.next}{query}")
-            with reply.body:
-                data = reply.body.read_all()
-            if reply.status == 200:
-                self.received += len(data)
-                self.media_type = self.media_type or reply.media_type
-                self.next += int(reply.headers.get("x-dai-blocks", 1))
-                return data
-            # 202: not there yet, ask again; 204: after the last.
-            self._ended = reply.status == 204
-        return None
-
-    def result(self, progress: Asked = None) -> Result:
-        """What is left of the stream as a result."""
-        return Result(self, None, progress=progress)
-
-    def piece(self) -> bytes | None:
-        return self.block()
-
-    def close(self) -> None:
-        """Ask for no more. The stream stays in its session."""
-        self._ended, self._left = True, memoryview(b"")
 
 
 class Performing(Protocol):
@@ -117,9 +68,9 @@ class Session:
         job: Job = source.perform(document(query, delivery), **options).job
         return job
 
-    def pull(self, stream: str, count: int = 1, start: int = 0) -> Pull:
-        """The blocks of an outputStream, ``count`` a request, from block ``start``."""
-        return Pull(self, stream, count, start)
+    def pull(self, stream: str, count: int | None = None, start: int = 0) -> Pull:
+        """The blocks of an outputStream from block ``start``, ``count`` a request; None: as many as pay."""
+        return Pull(self.transport, self.stream_path(stream), count, start)
 
     def push(
         self,

@@ -32,7 +32,6 @@ from typing import Any
 
 from dai.errors import DataError, NotFoundError, TruncatedError
 from dai.formats import Format, format_named, recognised
-from dai.formats.compression import quality
 
 MEDIA_TYPE = "application/vnd.dai.blocks"
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -181,6 +180,8 @@ def asked(accept: str) -> tuple[Asked, float] | None:
     for member in accept.split(","):
         media_range, *parameters = (part.strip().lower() for part in member.split(";"))
         if media_range == MEDIA_TYPE:
+            from dai.formats.compression import quality  # which loads what readers may not need
+
             values = {name.strip(): text.strip() for name, _, text in (each.partition("=") for each in parameters)}
             context = values.get("context", "")
             held = context if SHA256.fullmatch(context) else None

@@ -10,12 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from dai.api.dependencies import TheBody, TheCaller, TheService
+from dai.api.framing import has_context
 from dai.api.problems import answers, header
 from dai.api.requests.body import JSON, takes
 from dai.api.requests.parameters import Asked, Text, members
 from dai.api.requests.route import Route
 from dai.api.responses import JSONAnswer
 from dai.errors import NotFoundError, QuotaError, SlowRequestError, TooLargeError, UnsupportedMediaTypeError
+from dai.formats.frames import context_of
 from dai.service.sessions import Session
 
 router = APIRouter(route_class=Route, prefix="/sessions", tags=["sessions"])
@@ -106,6 +108,7 @@ def described(session: Session) -> dict[str, Any]:
                 "bytes": size,
                 "ended": mailbox.ended,
                 "forms": mailbox.forms,
+                **({"context": context_of(mailbox.static)} if has_context(mailbox) else {}),
             }
         )
     return {

@@ -14,9 +14,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dai.api.dependencies import TheAccess, TheBody, TheService
+from dai.api.framing import framed_blocks, wants_frames
 from dai.api.monitoring.access import Access
 from dai.api.problems import answers, header
 from dai.api.requests.body import takes
+from dai.api.requests.head import listed
 from dai.api.requests.parameters import WHOLE, Asked, Flag, Text, Unsaid
 from dai.api.requests.route import ChangingRoute, PullRoute
 from dai.api.responses import answer
@@ -34,6 +36,7 @@ from dai.errors import (
     TooLargeError,
     TruncatedError,
 )
+from dai.formats.frames import MEDIA_TYPE
 from dai.service.sessions import Session
 from dai.streams.mailbox import Budget, Mailbox
 from dai.streams.stream import Block
@@ -55,6 +58,7 @@ _NOT_YET: dict[str, Any] = {
 
 class Pull(Asked):
     count: Annotated[int, Field(ge=1, le=MOST_BLOCKS, description="blocks at once"), WHOLE] = 1
+    least: Annotated[int, Field(ge=1, le=MOST_BLOCKS, description="answer when there are so many"), WHOLE] = MOST_BLOCKS
     wait: Seconds = 0
 
 
@@ -122,7 +126,7 @@ class _Changes:
         ok={
             200: {
                 "description": "The blocks, one after the other",
-                "content": {"*/*": {}},
+                "content": {"*/*": {}, MEDIA_TYPE: {}},
                 "headers": {
                     "X-Dai-Blocks": header("how many blocks these are"),
                     "X-Block-Rows": header("how many rows are in them"),
@@ -146,18 +150,20 @@ async def get_block(
     opened = request.app.state.service.sessions.get(session, access.caller)
     mailbox = opened.find_output(stream)
     blocks, more = mailbox.poll_many(number, options.count)
-    if more:
+    if more and len(blocks) < options.least:
         blocks, more = await _awaited(options, opened, mailbox, number)
         if more and not blocks:
             return Response(status_code=202, headers={"Retry-After": "1"})
     if not blocks:
         return Response(status_code=204)
     access.rows = sum(block.rows for block in blocks)
-    body = b"".join(memoryview(block.data) for block in blocks)
     headers = {"x-dai-blocks": str(len(blocks)), "x-block-rows": str(access.rows)}
     if mailbox.is_last(number + len(blocks) - 1):
         headers["x-block-last"] = "true"
-    return answer(body, mailbox.media_type, 200, headers)
+    if wants_frames(accept := listed(request, "accept"), mailbox):
+        frames = await framed_blocks(request.app.state.service, opened, mailbox, number, blocks, accept)
+        return answer(frames, MEDIA_TYPE, 200, headers)
+    return answer(b"".join(memoryview(block.data) for block in blocks), mailbox.media_type, 200, headers)
 
 
 async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: int) -> tuple[list[Block], bool]:
@@ -166,7 +172,7 @@ async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: in
     with _Changes(session, options.wait, mailbox) as changes:
         while True:
             blocks, more = mailbox.poll_many(number, options.count)
-            if not more or not in_time:
+            if not more or not in_time or len(blocks) >= options.least:
                 return blocks, more
             in_time = await changes.wait()
 

@@ -172,6 +172,8 @@ class Transport:
         compression = options.compression or ("identity" if _is_loopback(self._host) else "zstd")
         if compression not in ("identity", "zstd", "gzip"):
             raise RequestError(f"There is no compression {compression!r}.", hint="Known: zstd, gzip, identity.")
+        self.compresses = compression == "zstd"
+        """Whether what is sent is compressed by whoever sends it: pays on a network."""
         if options.token is not None and not self._secure and not _is_loopback(self._host):
             raise RequestError(
                 f"A token would travel to {self._host!r} without encryption.", hint="Use an address with https://."

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dai.errors import ClosedError, DaiError, InternalError
-from dai.perform.activity import ANY, Activity, Context, Input, Output, input, output
+from dai.perform.activity import ANY, Activity, Context, Input, Output, attribute, input, output
 from dai.streams.stream import ByteStream
 
 
@@ -15,6 +15,7 @@ class OutputStream(Activity):
     """Offers a document as a stream of the session, with the name of this activity; clients pull its blocks.
 
     The activity waits for a slow reader. If the reader goes away for good, the activities connected to it stop.
+    ``representation``: ``payload`` gives readers who do not ask for the document frames without the static part.
     """
 
     example: ClassVar[str] = """
@@ -24,9 +25,11 @@ class OutputStream(Activity):
     role: ClassVar[str | None] = ANY
 
     source: Input[ByteStream] = input("fromLocal")
+    representation: Literal["document", "payload"] = attribute(default="document")
 
     def run(self, context: Context) -> None:
         mailbox = context.session.output(self.name)
+        mailbox.framed = self.representation == "payload"
         try:
             source = context.bytes(self.source)
             mailbox.media_type = source.media_type

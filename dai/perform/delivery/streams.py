@@ -29,11 +29,14 @@ from dai.errors import (
     UnreachableError,
     by_code,
 )
+from dai.formats import FORMATS
 from dai.perform.delivery.addresses import allowed
 from dai.perform.delivery.http import Call, authorization, check_status
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Block
 
+DOCUMENTS = {"Accept": ", ".join((*(each.media_type for each in FORMATS.values()), "*/*;q=0.5"))}
+"""Bytes as they were written, not frames of them."""
 HELD = 20
 """Seconds that the other service may hold a request at most."""
 PAUSES = (0.0, 0.1, 0.2, 0.4)
@@ -129,7 +132,8 @@ class RemoteStream:
         """All blocks, ``count`` a request; each request acknowledges those before."""
         number = 0
         while True:
-            status, headers, content = self._ask("GET", f"{self._path}/blocks/{number}?wait={self.wait}&count={count}")
+            path = f"{self._path}/blocks/{number}?wait={self.wait}&count={count}"
+            status, headers, content = self._ask("GET", path, headers=DOCUMENTS)
             if status == 204:
                 self.done = True
                 return

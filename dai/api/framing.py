@@ -1,0 +1,93 @@
+"""Blocks of a session's stream as frames: payloads for whoever has the context, whole documents for whoever has not.
+
+A stream's static part is put into the context store when its first frames leave. Nobody waits for that who does not
+depend on it, and a store that cannot take it keeps nobody from the rows: they leave as whole documents then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from dai.api.requests.negotiation import best
+from dai.api.service import Service
+from dai.errors import DaiError
+from dai.formats import form_of, format_named
+from dai.formats.frames import LARGE, MEDIA_TYPE, Asked, asked, context_of, framed
+from dai.security.identity import Caller
+from dai.service.sessions import Session
+from dai.streams.mailbox import Mailbox
+from dai.streams.stream import Block
+
+_NOTHING_SAID = Asked()
+
+
+def has_context(mailbox: Mailbox) -> bool:
+    """The documents of the stream have a static part that may travel by itself."""
+    form = form_of(mailbox.media_type) if mailbox.static else None
+    return form is not None and format_named(form).tail is not None
+
+
+def wants_frames(accept: str | None, mailbox: Mailbox) -> bool:
+    """As Accept says; where it leaves both, as the document said that fills the stream."""
+    if accept is None and not mailbox.framed:
+        return False
+    own = mailbox.media_type
+    offers = (MEDIA_TYPE, own) if mailbox.framed else (own, MEDIA_TYPE)
+    return best(accept, offers) == MEDIA_TYPE and has_context(mailbox)
+
+
+async def framed_blocks(
+    service: Service, session: Session, mailbox: Mailbox, number: int, blocks: Sequence[Block], accept: str | None
+) -> bytes:
+    """The frames of the blocks from ``number`` on. A block is a whole document unless the reader names the context, or
+    the stream was opened for payloads and this is not its first block."""
+    said = asked(accept) if accept is not None else None
+    wanted = said[0] if said is not None else _NOTHING_SAID
+    static = mailbox.static
+    has = wanted.context == context_of(static)
+    promised = mailbox.framed and wanted.context is None
+    owner = Caller(session.owner or "")
+    stored = True
+    try:
+        publishing = service.contexts.publish(static, mailbox.media_type, owner)
+        if publishing is not None and promised:
+            await asyncio.wrap_future(publishing)
+        elif publishing is not None:
+            publishing.add_done_callback(_heard)
+    except DaiError:
+        stored = False
+    frames = partial(
+        _frames, session.id, number, blocks, static, has=has, promised=promised and stored, compressed=wanted.compressed
+    )
+    if wanted.compressed and has and sum(map(len, blocks)) > LARGE:
+        return await asyncio.get_running_loop().run_in_executor(service.files, frames)
+    return frames()
+
+
+def _frames(
+    session: str,
+    number: int,
+    blocks: Sequence[Block],
+    static: bytes,
+    *,
+    has: bool,
+    promised: bool,
+    compressed: bool,
+) -> bytes:
+    frames = []
+    for at, block in enumerate(blocks, number):
+        whole = not (has or (promised and at))
+        frames.append(
+            framed(session, at, block.rows, block.payload, static, whole=whole, compressed=compressed and has)
+        )
+    return b"".join(map(bytes, frames))
+
+
+def _heard(done: Future[Any]) -> None:
+    """The rows leave in any case."""
+    if not done.cancelled():
+        done.exception()

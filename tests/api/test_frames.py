@@ -1,0 +1,230 @@
+"""Blocks of streams as frames, over HTTP: who asks for payloads gets them, everybody else a document."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+import dai
+from dai.api.server.serve import Background
+from dai.client import Options, Resource
+from dai.errors import DatabaseUnavailableError, DataError, NotFoundError
+from dai.formats import format_named
+from dai.formats.frames import MEDIA_TYPE, Asked, Contexts, Frame, context_of, read
+from dai.service.contexts.contexts import Contexts as Store
+from tests.api.conftest import DOCUMENT, XML, statement, streamed
+
+WEBROWSET = "application/vnd.webrowset+xml"
+SQL = "select i, s from numbers where i < 250"
+PAYLOAD = DOCUMENT.format(
+    statement(SQL) + '<outputStream name="out" representation="payload"><fromLocal from="rows"/></outputStream>'
+)
+ARROW = DOCUMENT.format(
+    statement(SQL)
+    + '<sqlResultsToArrow name="e"><resultSet from="rows"/><arrow name="a"/></sqlResultsToArrow>'
+    + '<outputStream name="out"><fromLocal from="a"/></outputStream>'
+)
+CSV = DOCUMENT.format(
+    statement(SQL)
+    + '<sqlResultsToCSV name="e"><resultSet from="rows"/><csv name="a"/></sqlResultsToCSV>'
+    + '<outputStream name="out"><fromLocal from="a"/></outputStream>'
+)
+
+
+class Stream:
+    """The blocks of 100 rows of a document in a session of its own."""
+
+    def __init__(self, client: httpx.Client, document: str) -> None:
+        self.client = client
+        self.session = client.post("/sessions", json={}).json()["id"]
+        path = f"/resources/book/perform?session={self.session}&blocksize=100"
+        assert client.post(path, content=document, headers={**XML, "Prefer": "respond-async"}).status_code == 202
+
+    def pull(self, number: int, accept: str | None = None, count: int = 1, least: int = 1000) -> httpx.Response:
+        headers = {} if accept is None else {"Accept": accept}
+        if accept is None:
+            self.client.headers.pop("accept", None)
+        path = f"/sessions/{self.session}/streams/out/blocks/{number}?wait=30&count={count}&least={least}"
+        return self.client.get(path, headers=headers)
+
+
+@pytest.fixture
+def anybody(shared: Background) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=shared.url, timeout=60) as client:
+        yield client
+
+
+def frames(answer: httpx.Response) -> list[Frame]:
+    assert answer.headers["content-type"] == MEDIA_TYPE
+    return list(read(answer.content))
+
+
+@pytest.mark.parametrize(("document", "form"), [(streamed(SQL), "webrowset"), (ARROW, "arrow")])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_payloads_for_whoever_names_the_context(
+    anybody: httpx.Client, document: str, form: str, compressed: bool
+) -> None:
+    plain, stream, contexts = Stream(anybody, document), Stream(anybody, document), Contexts()
+    whole = b"".join(plain.pull(number).content for number in range(3))
+    (first,) = frames(stream.pull(0, str(Asked(None, compressed))))
+    assert (first.static > 0, first.number, first.rows, first.session) == (True, 0, 100, stream.session)
+    assert format_named(form).decode([bytes(first.payload)]).table().num_rows == 100, "a document by itself"
+    payloads = [bytes(contexts.tuples(first))]
+    static = contexts.static(first)
+    rest = frames(stream.pull(1, str(Asked(first.context, compressed)), count=2))
+    assert [(each.static, each.compressed, each.number, each.rows) for each in rest] == [
+        (0, compressed, 1, 100),
+        (0, compressed, 2, 50),
+    ]
+    payloads += [bytes(contexts.tuples(each)) for each in rest]
+    assert static + b"".join(payloads) + (format_named(form).tail or b"") == whole
+    assert len(rest[0].payload) < len(first.payload) - len(static)
+
+
+def test_an_unknown_context_gets_whole_documents(anybody: httpx.Client) -> None:
+    stream = Stream(anybody, streamed(SQL))
+    for number in range(3):
+        for context in ("0" * 64, "x", None):
+            (frame,) = frames(stream.pull(number, str(Asked(context, True))))
+            assert frame.static
+            table = format_named("webrowset").decode([bytes(frame.payload)]).table()
+            assert table.column("i").to_pylist() == list(range(number * 100, min(250, (number + 1) * 100)))
+
+
+@pytest.mark.parametrize(
+    "accept", [None, "*/*", WEBROWSET, f"{MEDIA_TYPE};q=0.5, */*", f"{MEDIA_TYPE};q=0", f"{WEBROWSET}, {MEDIA_TYPE}"]
+)
+def test_whoever_does_not_ask_gets_the_document(anybody: httpx.Client, accept: str | None) -> None:
+    answers = [Stream(anybody, streamed(SQL)).pull(0, accept, count=3)]
+    assert answers[0].headers["content-type"] == WEBROWSET
+    assert format_named("webrowset").decode([answers[0].content]).table().num_rows == 250
+
+
+def test_a_format_without_a_context_travels_as_it_is(anybody: httpx.Client) -> None:
+    stream = Stream(anybody, CSV)
+    assert stream.pull(0, f"{MEDIA_TYPE}, */*;q=0.5", count=3).headers["content-type"] == "text/csv"
+    (described,) = anybody.get(f"/sessions/{stream.session}").json()["streams"]
+    assert "context" not in described
+
+
+def test_the_document_may_ask_for_payloads(anybody: httpx.Client) -> None:
+    """Its first block is a document, a late joiner finds the context of the others in the store."""
+    stream, contexts = Stream(anybody, PAYLOAD), Contexts()
+    first, second = frames(stream.pull(0, "*/*", count=2))
+    assert (first.static > 0, second.static) == (True, 0)
+    static = anybody.get(f"/contexts/{second.context}")
+    assert (static.headers["content-type"], context_of(static.content)) == (WEBROWSET, second.context)
+    contexts.learn(second.context, static.content)
+    assert format_named("webrowset").decode([contexts.document(second)]).table().num_rows == 100
+    (described,) = anybody.get(f"/sessions/{stream.session}").json()["streams"]
+    assert described["context"] == second.context
+    # who asks for the document gets it, who names another context a document of its own
+    assert stream.pull(2, WEBROWSET).headers["content-type"] == WEBROWSET
+    assert frames(stream.pull(2, str(Asked("0" * 64))))[0].static
+
+
+def test_a_store_that_refuses_keeps_nobody_from_the_rows(
+    anybody: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Future[Any]:
+        raise DatabaseUnavailableError
+
+    def failing(*_: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(DatabaseUnavailableError())
+        return future
+
+    for refusing in (refused, failing):
+        monkeypatch.setattr(Store, "publish", refusing)
+        whole = frames(Stream(anybody, PAYLOAD).pull(0, None, count=3))
+        assert all(each.static for each in whole)
+        stream = Stream(anybody, streamed(SQL))
+        (first,) = frames(stream.pull(0, MEDIA_TYPE))
+        assert not frames(stream.pull(1, str(Asked(first.context))))[0].static
+
+
+def test_least(anybody: httpx.Client) -> None:
+    """An answer leaves when there are so many blocks, though more were asked for."""
+    endless = "with recursive c(i) as (select 1 union all select i + 1 from c) select i from c"
+    stream = Stream(anybody, streamed(endless))
+    few = stream.pull(0, None, count=1000, least=1)
+    assert 1 <= int(few.headers["x-dai-blocks"]) < 1000
+    assert int(stream.pull(0, None, count=3, least=2).headers["x-dai-blocks"]) in (2, 3)
+    anybody.delete(f"/sessions/{stream.session}")
+
+
+@pytest.fixture(params=["identity", "zstd"])
+def book_resource(request: pytest.FixtureRequest, shared: Background) -> Iterator[Resource]:
+    resource = dai.connect(f"{shared.url}/book", compression=request.param)
+    yield resource
+    resource.service.close()
+
+
+@pytest.mark.parametrize("document", [streamed(SQL), ARROW, CSV, PAYLOAD])
+def test_the_client_reads_frames_by_itself(
+    book_resource: Resource, document: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds: list[str | None] = []
+    send = type(book_resource.service.transport).send
+
+    def sent(self: Any, method: str, path: str, *arguments: Any, **options: Any) -> Any:
+        reply = send(self, method, path, *arguments, **options)
+        if "/blocks/" in path and reply.status == 200:
+            kinds.append(reply.media_type)
+        return reply
+
+    monkeypatch.setattr(type(book_resource.service.transport), "send", sent)
+    for start in (0, 1):
+        kinds.clear()
+        with book_resource.session() as session:
+            book_resource.perform(document, session=session.id, blocksize=10).check()
+            pull = session.pull("out", start=start)
+            if start and document == CSV:
+                continue
+            batches = list(pull.result())
+            assert pull.next == 25
+        table = pa.Table.from_batches(batches)
+        numbers = [int(each) for each in table.column("i").to_pylist()]
+        assert numbers == list(range(start * 10, 250))
+        assert set(kinds) == {"text/csv" if document == CSV else MEDIA_TYPE}
+        if document == ARROW:
+            assert [each.num_rows for each in batches] == [10] * (25 - start), "block by block"
+        assert len(kinds) < 25 or document == CSV
+
+
+def test_the_client_pulls_documents_where_it_is_told_how_many(book_resource: Resource) -> None:
+    with book_resource.session() as session:
+        book_resource.perform(PAYLOAD, session=session.id, blocksize=10).check()
+        blocks = list(session.pull("out"))
+        assert len(blocks) == 25
+        assert format_named("webrowset").decode(blocks).table().num_rows == 250
+    with book_resource.session() as session:
+        book_resource.perform(PAYLOAD, session=session.id, blocksize=10).check()
+        assert session.pull("out", 10).result().arrow().num_rows == 250
+
+
+def test_an_empty_stream(book_resource: Resource) -> None:
+    with book_resource.session() as session:
+        book_resource.perform(streamed("select i, s from numbers where i < 0"), session=session.id).check()
+        table = session.pull("out").result().arrow()
+    assert (table.num_rows, table.column_names) == (0, ["i", "s"])
+
+
+def test_a_failure_on_the_way_is_raised(book_resource: Resource) -> None:
+    late = "select case when i = 249 then abs(-9223372036854775808) else i end as i from numbers where i < 250"
+    with book_resource.session() as session:
+        book_resource.perform(streamed(late), session=session.id, blocksize=10).job.wait(raises=False)
+        with pytest.raises(dai.DaiError, match="overflow"):
+            session.pull("out").result().arrow()
+
+
+def test_a_block_with_another_number_is_refused(book_resource: Resource, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dai.api.framing._frames", lambda *_, **__: bytes(Frame("0" * 64, "s", 7, 0, b"x", 1)))
+    with book_resource.session() as session:
+        book_resource.perform(streamed(SQL), session=session.id).check()
+        with pytest.raises(DataError, match="block 7 came"):
+            session.pull("out").result().arrow()
