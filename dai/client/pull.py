@@ -22,6 +22,8 @@ HELD = 20
 REQUEST_BYTES = 1 << 18
 MOST_BLOCKS = 32
 """Of one request, where nobody says how many."""
+LINGER = 5
+"""Milliseconds that a block which is there waits for those after it."""
 
 
 class Pull(Pieces):
@@ -67,7 +69,7 @@ class Pull(Pieces):
 
     def _pull(self) -> None:
         asked = frames.Asked(self._contexts.latest, self._transport.compresses)
-        reply = self._reply(self._together, {"Accept": f"{asked}, */*;q=0.5"}, 1 if self._together > 1 else None)
+        reply = self._reply(self._together, {"Accept": f"{asked}, */*;q=0.5"}, LINGER)
         if reply is None:
             if self._static is not None:
                 self._ready.append(frames.tail_of(self._static))
@@ -88,9 +90,9 @@ class Pull(Pieces):
                 self.media_type = frames.format_of(self._static).media_type
             if len(tuples):
                 self._ready.append(tuples)
-        if received and len(received) == self._together:
-            fitting = REQUEST_BYTES * len(received) // max(1, len(data))
-            self._together = max(1, min(2 * self._together, MOST_BLOCKS, fitting))
+        if received:
+            fitting = REQUEST_BYTES * len(received) // len(data)
+            self._together = max(1, min(4 * self._together, MOST_BLOCKS, fitting))
 
     def _tuples(self, frame: frames.Frame) -> bytes | memoryview:
         try:
@@ -101,9 +103,11 @@ class Pull(Pieces):
                 self._contexts.learn(frame.context, reply.body.read_all())
             return self._contexts.tuples(frame)
 
-    def _reply(self, count: int, headers: dict[str, str], least: int | None = None) -> Reply | None:
+    def _reply(self, count: int, headers: dict[str, str], linger: int | None = None) -> Reply | None:
         """With the next block, and up to ``count``; None after the last one."""
-        query = f"?wait={HELD}" + (f"&count={count}" if count > 1 else "") + (f"&least={least}" if least else "")
+        query = f"?wait={HELD}" + (f"&count={count}" if count > 1 else "")
+        if linger is not None and count > 1:
+            query += f"&linger={linger}"
         while not self._ended:
             reply = self._transport.send("GET", f"{self._path}/blocks/{self.next}{query}", headers=headers)
             if reply.status == 200:

@@ -47,6 +47,8 @@ pulls = APIRouter(route_class=PullRoute, prefix=STREAM, tags=["sessions"])
 MOST_WAIT = 60
 PUSH_WAIT = 20
 MOST_BLOCKS = 1000
+MOST_LINGER = 60_000
+_LINGER = "milliseconds to wait for more blocks once there is one; within the seconds to hold the answer"
 Number = Annotated[int, Field(ge=0, le=2**53, description="of the block, from 0"), WHOLE]
 Seconds = Annotated[int, Field(ge=0, le=MOST_WAIT, description="to hold the answer"), WHOLE]
 Producer = Annotated[str, Field(min_length=1, max_length=100)]
@@ -58,7 +60,7 @@ _NOT_YET: dict[str, Any] = {
 
 class Pull(Asked):
     count: Annotated[int, Field(ge=1, le=MOST_BLOCKS, description="blocks at once"), WHOLE] = 1
-    least: Annotated[int, Field(ge=1, le=MOST_BLOCKS, description="answer when there are so many"), WHOLE] = MOST_BLOCKS
+    linger: Annotated[int, Field(ge=0, le=MOST_LINGER, description=_LINGER), WHOLE] = MOST_LINGER
     wait: Seconds = 0
 
 
@@ -88,6 +90,7 @@ class _Changes:
         self._session = session
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + seconds
+        self._lingers = False
         self._changed = asyncio.Event()
         self._removals = [each.add_listener(self._notify) for each in watched]
 
@@ -100,6 +103,12 @@ class _Changes:
 
     def _notify(self) -> None:
         self._loop.call_soon_threadsafe(self._changed.set)
+
+    def linger(self, seconds: float) -> None:
+        """From the first call on there are so many seconds left at most."""
+        if not self._lingers:
+            self._lingers = True
+            self._deadline = min(self._deadline, self._loop.time() + seconds)
 
     def wake(self) -> None:
         """Ends a wait as a change does; on the event loop."""
@@ -150,7 +159,7 @@ async def get_block(
     opened = request.app.state.service.sessions.get(session, access.caller)
     mailbox = opened.find_output(stream)
     blocks, more = mailbox.poll_many(number, options.count)
-    if more and len(blocks) < options.least:
+    if more:
         blocks, more = await _awaited(options, opened, mailbox, number)
         if more and not blocks:
             return Response(status_code=202, headers={"Retry-After": "1"})
@@ -172,8 +181,10 @@ async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: in
     with _Changes(session, options.wait, mailbox) as changes:
         while True:
             blocks, more = mailbox.poll_many(number, options.count)
-            if not more or not in_time or len(blocks) >= options.least:
+            if not more or not in_time:
                 return blocks, more
+            if blocks:
+                changes.linger(options.linger / 1000)
             in_time = await changes.wait()
 
 
