@@ -22,6 +22,7 @@ BENCHMARKS = {
     "blocks": "the block-size curve in seven access modes and three formats, four of them through a federation, too",
     "gdt": "deliverToGDT between two services against one service to a client",
     "wire": "bytes on the wire per format and compression",
+    "contexts": "blocks without their static part, and the store of their contexts",
     "memory": "memory against rows and block sizes",
     "replicas": "a replica catalog and index by the published method",
     "xml": "an XPath over all documents of a collection against lxml over the same files in a loop",

@@ -12,7 +12,7 @@ import pytest
 import dai
 from dai.api.server.serve import Background
 from dai.client import Resource
-from dai.errors import DatabaseUnavailableError, DataError
+from dai.errors import DaiError, DatabaseUnavailableError, DataError
 from dai.formats import format_named
 from dai.formats.frames import MEDIA_TYPE, Asked, Contexts, Frame, context_of, read
 from dai.service.contexts.contexts import Contexts as Store
