@@ -20,7 +20,7 @@ from dai.api.monitoring.access import AccessMiddleware
 from dai.api.problems import Problem
 from dai.api.requests.origins import own_names
 from dai.api.requests.route import PullRoute, Route
-from dai.api.routes import contexts, health, jobs, perform, problems, resources, sessions, streams
+from dai.api.routes import contexts, health, jobs, perform, problems, resources, sessions, streams, wsctx
 from dai.api.routes.replicas import attributes, index, mappings
 from dai.api.service import Service
 
@@ -33,6 +33,7 @@ ROUTERS = (
             perform,
             streams,
             sessions,
+            wsctx,
             contexts,
             resources,
             jobs,

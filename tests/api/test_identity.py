@@ -43,7 +43,7 @@ HEALTH = {"/health/live", "/health/ready"}
 EVERYBODY = {
     ("GET", "/resources"), ("GET", "/jobs"), ("POST", "/sessions"), ("GET", "/metrics"), ("GET", "/openapi.json"),
     ("GET", "/docs"), ("GET", "/docs/{name}"), ("GET", "/schemas"), ("GET", "/schemas/{name}"), ("GET", "/contexts"),
-    ("POST", "/contexts"),
+    ("POST", "/contexts"), ("GET", "/contexts/wsctx"), ("POST", "/contexts/wsctx"),
 }  # fmt: skip
 """What every known caller may ask, and what shows nobody's things but their own."""
 OPERATIONS = sorted(
@@ -178,6 +178,12 @@ def asked(client: httpx.Client, method: str, path: str, hers: dict[str, str]) ->
         body = {"data": {"PHASE": "ABORT"}}
     elif path.endswith("/destruction"):
         body = {"data": {"DESTRUCTION": "2001-01-01T00:00:00Z"}}
+    elif path.endswith("/wsctx") and method == "POST":
+        begin = '<begin xmlns="http://docs.oasis-open.org/ws-caf/2005/10/wsctx"/>'
+        envelope = (
+            f'<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>{begin}</e:Body></e:Envelope>'
+        )
+        body = {"content": envelope, "headers": {"Content-Type": "text/xml"}}
     elif method in ("PATCH", "PUT"):
         body = {"json": {}} if method == "PATCH" else {"content": b"x", "headers": {"Content-Type": "text/plain"}}
     parameters = {"table": "numbers"} if path.endswith("/statistics") else None

@@ -18,6 +18,7 @@ from dai.errors import (
     NotFoundError,
     PreconditionError,
     QuotaError,
+    TooLargeError,
 )
 from dai.security.identity import Caller
 from dai.service.contexts.contexts import USUAL_SECONDS, Contexts
@@ -170,7 +171,9 @@ def test_parents_live_as_long_as_their_children(opened: Opened, url: str, monkey
 
 def test_what_has_no_room_is_refused_and_changes_nothing(opened: Opened, url: str) -> None:
     quotas = QuotasConfig(every=QuotaConfig(context_bytes=60))
-    contexts = opened(url, quotas, contexts_bytes=100)
+    contexts = opened(url, quotas, contexts_bytes=100, context_bytes=50)
+    with pytest.raises(TooLargeError, match="50 bytes at most"):
+        contexts.put(b"a" * 51, XML, ALICE)
     contexts.put(b"a" * 50, XML, ALICE).result()
     document = contexts.create(b"b" * 10, XML, ALICE).result()
     with pytest.raises(QuotaError, match="60 bytes"):
@@ -303,3 +306,26 @@ def test_the_least_recently_used_leave_the_memory() -> None:
     memory.forget("alice", "a")
     assert memory.get("alice", "a") is None
     Memory(0).put(stored("a"))
+
+
+def test_documents_have_parents_and_leases_that_may_end_earlier(
+    opened: Opened, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contexts = opened(url)
+    above = contexts.create(b"above", XML, ALICE, 1000).result()
+    below = contexts.create(b"below", XML, ALICE, 100, [above.id]).result()
+    assert below.parents == contexts.get(below.id, ALICE).parents == (above.id,)
+    with pytest.raises(ConflictError, match=f"parent of {below.id}"):
+        contexts.end(above.id, ALICE).result()
+    shorter = contexts.renew(above.id, ALICE, 10, exact=True).result()
+    assert shorter.expires == below.expires, "as long as what is below"
+    assert contexts.renew(below.id, ALICE, 50, exact=True).result().expires < below.expires
+    for wrong in ("0" * 32, "0" * 64):
+        with pytest.raises(ConflictError, match="no context that is there"):
+            contexts.create(b"x", XML, ALICE, None, [wrong]).result()
+    with pytest.raises(ConflictError, match="no context that is there"):
+        contexts.put(b"x", XML, ALICE, None, [above.id]).result()  # what changes is above nothing that does not
+    with pytest.raises(ConflictError):
+        contexts.create(b"his", XML, BOB, None, [above.id]).result()
+    contexts.end(below.id, ALICE).result()
+    assert contexts.renew(above.id, ALICE, 10, exact=True).result().expires < below.expires

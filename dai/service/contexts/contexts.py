@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dai.config import LimitsConfig
-from dai.errors import ConflictError, LimitError, NotFoundError, PreconditionError
+from dai.errors import ConflictError, LimitError, NotFoundError, PreconditionError, TooLargeError
 from dai.security.identity import Caller
 from dai.service.contexts.memory import Memory, Stored
 from dai.service.contexts.writer import Writer
@@ -52,13 +52,14 @@ _parents = sa.Table(
     sa.Column("parent", sa.String(64), primary_key=True),
     sa.Index("dai_context_parents_by_parent", "service", "holder", "parent"),
 )
+_HEAD = tuple(each for each in _contexts.c if each.name != "content")
 
 
 class Contexts:
     """Thread-safe. What changes something gives a Future, which is done when it is on the disk; what reads may wait for
     the database. ``check`` raises where the contexts of an owner would have so many bytes.
 
-    Raises NotFoundError for what is not there any more or is not the caller's, DatabaseUnavailableError.
+    Raises NotFoundError for what is not there any more or is not the caller's, TooLargeError, DatabaseUnavailableError.
     """
 
     def __init__(self, store: Store, limits: LimitsConfig, check: Callable[[str, int], None]) -> None:
@@ -86,8 +87,7 @@ class Contexts:
 
     def listed(self, caller: Caller) -> list[tuple[Stored, int]]:
         """Those that the caller sees with their bytes, the newest first, without their contents and parents."""
-        columns = [each for each in _contexts.c if each.name != "content"]
-        query = sa.select(*columns).where(self._living())
+        query = sa.select(*_HEAD).where(self._living())
         if not caller.administrator:
             query = query.where(_contexts.c.holder == _holder(caller.name))
         rows = self._store.read(query.order_by(_contexts.c.created.desc(), _contexts.c.id).limit(MOST_LISTED))
@@ -101,6 +101,7 @@ class Contexts:
         """The context of these bytes, and whether it is new. One that is there keeps what it has, and its lease lasts
         as long as is asked for now. ConflictError for other parents or another media type than it has, or for a parent
         that is not there; LimitError, QuotaError where there is no room."""
+        self._check_size(content)
         id, now = hashlib.sha256(content).hexdigest(), time.time()
         new = Stored(
             id, caller.name, media_type, content, 0, now, self._until(now, seconds), tuple(sorted(set(parents)))
@@ -119,9 +120,11 @@ class Contexts:
             return None
         return self.put(content, media_type, caller)
 
-    def renew(self, id: str, caller: Caller, seconds: float | None) -> Future[Stored]:
-        """A lease, and those of its parents, never ends earlier by it."""
-        return self._remembered(self._writer.submit(lambda connection: self._renew(connection, id, caller, seconds)))
+    def renew(self, id: str, caller: Caller, seconds: float | None, *, exact: bool = False) -> Future[Stored]:
+        """A lease never ends earlier by it, unless ``exact`` and nothing below needs it longer; nor do its parents'."""
+        return self._remembered(
+            self._writer.submit(lambda connection: self._renew(connection, id, caller, seconds, exact))
+        )
 
     def end(self, id: str, caller: Caller) -> Future[str]:
         """Gives the owner. ConflictError for the parent of another context."""
@@ -129,16 +132,21 @@ class Contexts:
         ended.add_done_callback(self._forget(id))
         return ended
 
-    def create(self, content: bytes, media_type: str, caller: Caller, seconds: float | None = None) -> Future[Stored]:
-        """A new document, of version 1."""
-        now = time.time()
-        new = Stored(secrets.token_hex(16), caller.name, media_type, content, 1, now, self._until(now, seconds))
-        return self._writer.submit(lambda connection: self._insert(connection, new))
+    def create(
+        self, content: bytes, media_type: str, caller: Caller, seconds: float | None = None, parents: Sequence[str] = ()
+    ) -> Future[Stored]:
+        """A new document, of version 1. ConflictError for a parent that is not there."""
+        self._check_size(content)
+        id, now = secrets.token_hex(16), time.time()
+        until = self._until(now, seconds)
+        new = Stored(id, caller.name, media_type, content, 1, now, until, tuple(sorted(set(parents))))
+        return self._writer.submit(lambda connection: self._add(connection, new))
 
     def replace(
         self, id: str, caller: Caller, versions: Iterable[int] | None, content: bytes, media_type: str
     ) -> Future[Stored]:
         """The next version of a document. PreconditionError where it has none of ``versions`` (None: any)."""
+        self._check_size(content)
         wanted = None if versions is None else frozenset(versions)
         return self._writer.submit(
             lambda connection: self._replace(connection, id, caller, wanted, content, media_type)
@@ -167,24 +175,24 @@ class Contexts:
                     hint="Contexts do not change: put it as it is, or end it first.",
                 )
             self._extend(connection, new.owner, new.id, new.expires)
-            return replace(stored, expires=max(stored.expires, new.expires)), False
+            return replace(stored, content=new.content, expires=max(stored.expires, new.expires)), False
+        return self._add(connection, new, row is not None), True
+
+    def _add(self, connection: sa.Connection, new: Stored, again: bool = False) -> Stored:
+        """``again``: in the place of what is over, but still stands there."""
+        holder = _holder(new.owner)
         for parent in new.parents:
-            if parent == new.id or (above := self._row(connection, holder, parent)) is None or above.version:
+            above = self._row(connection, holder, parent)
+            if parent == new.id or above is None or above.expires <= new.created or (above.version and not new.version):
                 raise ConflictError(f"The parent {parent} is no context that is there.", hint="Put it first.")
         self._check_room(connection, holder, new.owner, len(new.content))
-        if row is not None:
+        if again:
             self._delete(connection, holder, new.id)
         self._write(connection, holder, new)
         for parent in new.parents:
             values = {"service": self._store.service, "holder": holder, "id": new.id, "parent": parent}
             connection.execute(_parents.insert().values(**values))
             self._extend(connection, new.owner, parent, new.expires)
-        return new, True
-
-    def _insert(self, connection: sa.Connection, new: Stored) -> Stored:
-        holder = _holder(new.owner)
-        self._check_room(connection, holder, new.owner, len(new.content))
-        self._write(connection, holder, new)
         return new
 
     def _write(self, connection: sa.Connection, holder: str, new: Stored) -> None:
@@ -229,22 +237,29 @@ class Contexts:
             raise PreconditionError(f"The document {id} was replaced meanwhile.", hint="Read it again.")
         return replace(_stored(row), version=row.version + 1, content=content, media_type=media_type)
 
-    def _renew(self, connection: sa.Connection, id: str, caller: Caller, seconds: float | None) -> Stored:
+    def _renew(self, connection: sa.Connection, id: str, caller: Caller, seconds: float | None, exact: bool) -> Stored:
         row = self._found(connection, id, caller)
         expires = self._until(time.time(), seconds)
-        self._extend(connection, row.owner, id, expires)
+        if exact and expires < row.expires:
+            below = [self._row(connection, row.holder, each) for each in self._children(connection, row.holder, id)]
+            expires = max(expires, *(each.expires for each in below), 0.0)
+            connection.execute(_contexts.update().where(self._named(row.holder, id)).values(expires=expires))
+            self.memory.forget(row.owner, id)
+        else:
+            self._extend(connection, row.owner, id, expires)
         stored = _stored(row, self._parents_of(_reading(connection), row.holder, id))
-        return replace(stored, expires=max(stored.expires, expires))
+        return replace(stored, expires=self._row(connection, row.holder, id).expires)
 
     def _end(self, connection: sa.Connection, id: str, caller: Caller) -> str:
         row = self._found(connection, id, caller)
-        below = sa.select(_parents.c.id).where(
-            _parents.c.service == self._store.service, _parents.c.holder == row.holder, _parents.c.parent == id
-        )
-        if (child := connection.execute(below.limit(1)).first()) is not None:
-            raise ConflictError(f"The context {id} is the parent of {child.id}.", hint="End that first.")
+        if children := self._children(connection, row.holder, id):
+            raise ConflictError(f"The context {id} is the parent of {children[0]}.", hint="End that first.")
         self._delete(connection, row.holder, id)
         return str(row.owner)
+
+    def _children(self, connection: sa.Connection, holder: str, id: str) -> list[str]:
+        links = _parents.c.service == self._store.service, _parents.c.holder == holder, _parents.c.parent == id
+        return [row.id for row in connection.execute(sa.select(_parents.c.id).where(*links).order_by(_parents.c.id))]
 
     def _delete(self, connection: sa.Connection, holder: str, id: str) -> None:
         connection.execute(_contexts.delete().where(self._named(holder, id)))
@@ -266,6 +281,13 @@ class Contexts:
             above = set(self._parents_of(_reading(connection), holder, this)) - seen
             waiting += above
             seen |= above
+
+    def _check_size(self, content: bytes) -> None:
+        if len(content) > self._limits.context_bytes:
+            raise TooLargeError(
+                f"A context has {self._limits.context_bytes:,} bytes at most; these are {len(content):,}.",
+                hint="limits.context_bytes of the configuration says how many.",
+            )
 
     def _check_room(self, connection: sa.Connection, holder: str, owner: str, more: int) -> None:
         if more <= 0:
@@ -292,7 +314,8 @@ class Contexts:
         return row
 
     def _row(self, connection: sa.Connection, holder: str, id: str) -> Any:
-        return connection.execute(sa.select(_contexts).where(self._named(holder, id))).first()
+        """Without its content."""
+        return connection.execute(sa.select(*_HEAD).where(self._named(holder, id))).first()
 
     def _parents_of(self, read: Callable[[Any], list[Any]], holder: str, id: str) -> tuple[str, ...]:
         links = _parents.c.service == self._store.service, _parents.c.holder == holder, _parents.c.id == id

@@ -1,0 +1,231 @@
+"""The SOAP face of the store: WS-Context 1.0 (OASIS, namespace ``NAMESPACE``) over SOAP 1.1, document/literal.
+
+An activity is a document of the store: its identifier is the document's id as ``urn:uuid:``, its contents the document,
+its timeout the lease. Each operation is a request and its response in one exchange of HTTP, the context on which it
+works in the header; the standard's callbacks to a ``UserContextService`` are not offered. Bytes to bytes: no HTTP.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from lxml import etree
+
+from dai.errors import ConflictError, DaiError, DocumentError, NotFoundError, ParameterError
+from dai.perform.parser import DocumentLimits, scan
+from dai.security.identity import Caller
+from dai.service.contexts.contexts import Contexts
+from dai.service.contexts.memory import Stored
+
+NAMESPACE = "http://docs.oasis-open.org/ws-caf/2005/10/wsctx"
+MEDIA_TYPE = "application/vnd.dai.wsctx+xml"
+"""Of documents that are contents of activities."""
+_SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
+_WSDL = Path(__file__).with_name("wsctx.wsdl")
+_ENVELOPE_BYTES = 16_384
+_FAULTS: tuple[tuple[type[DaiError], str], ...] = (
+    (NotFoundError, "InvalidContextFault"),
+    (ConflictError, "ChildActivityPendingFault"),
+    (DocumentError, "InvalidContextStructureFault"),
+    (ParameterError, "TimeoutOutOfRangeFault"),
+)
+Wait = Callable[[Future[Any]], Coroutine[Any, Any, Any]]
+Read = Callable[..., Coroutine[Any, Any, Stored]]
+
+
+def wsdl(address: str) -> bytes:
+    """The description of the face at that address."""
+    return _WSDL.read_bytes().replace(b"{address}", escape(address, {'"': "&quot;"}).encode())
+
+
+@dataclass(frozen=True)
+class Call:
+    """``operation``: the name of the element in the body, which is ``element``; ``context``: an id of the store."""
+
+    operation: str
+    element: Any
+    context: str | None
+
+
+def parsed(envelope: bytes, most: int) -> Call:
+    """DocumentError for what is no envelope with one call; ``most``: bytes of contents."""
+    root = _tree(envelope, most + _ENVELOPE_BYTES)
+    bodies = [each for each in root if each.tag == f"{{{_SOAP}}}Body"]
+    calls = [each for body in bodies for each in body if isinstance(each.tag, str)]
+    if root.tag != f"{{{_SOAP}}}Envelope" or len(calls) != 1:
+        raise DocumentError("The message is no SOAP 1.1 envelope with one call in its body.")
+    name = etree.QName(calls[0])
+    if name.namespace != NAMESPACE:
+        raise DocumentError(f"The call {name.localname[:100]!r} is not of the namespace {NAMESPACE}.")
+    return Call(name.localname, calls[0], _context(root))
+
+
+def _tree(document: bytes, most: int) -> Any:
+    scan(document, DocumentLimits(bytes=most))
+    try:
+        return etree.fromstring(document, etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True))
+    except etree.XMLSyntaxError as error:
+        raise DocumentError(f"This is not well-formed XML: {error.msg}.") from error
+
+
+def _context(root: Any) -> str | None:
+    headers = root.findall(f"{{{_SOAP}}}Header/{{{NAMESPACE}}}context")
+    if not headers:
+        return None
+    text = (headers[0].findtext(f"{{{NAMESPACE}}}context-identifier") or "").strip()
+    try:
+        return uuid.UUID(text.removeprefix("urn:uuid:")).hex
+    except ValueError as error:
+        raise DocumentError(f"The context-identifier {text[:100]!r} is none of this service.") from error
+
+
+class ContextService:
+    """For one caller. ``wait`` awaits a change of the store, ``read`` asks it in a thread; ``address``: its own."""
+
+    def __init__(self, contexts: Contexts, caller: Caller, wait: Wait, read: Read, address: str) -> None:
+        self._contexts, self._caller = contexts, caller
+        self._wait, self._read, self._address = wait, read, address
+        self._operations: dict[str, Callable[[Call], Coroutine[Any, Any, str]]] = {
+            "begin": self._begin,
+            "complete": self._complete,
+            "getStatus": self._get_status,
+            "getTimeout": self._get_timeout,
+            "setTimeout": self._set_timeout,
+            "getContents": self._get_contents,
+            "setContents": self._set_contents,
+        }
+
+    async def answer(self, envelope: bytes, most: int) -> tuple[int, bytes]:
+        """Status and message."""
+        try:
+            call = parsed(envelope, most)
+            operation = self._operations.get(call.operation)
+            if operation is None:
+                known = ", ".join(self._operations)
+                raise DocumentError(f"There is no operation {call.operation[:100]!r}.", hint=f"There are {known}.")
+            return 200, _envelope(await operation(call), NAMESPACE)
+        except DaiError as error:
+            return 500, fault(error)
+
+    async def _begin(self, call: Call) -> str:
+        kind = (call.element.findtext(f"{{{NAMESPACE}}}type") or "").strip()
+        seconds = _timeout(call.element)
+        parents = []
+        if call.context is not None:
+            parents = [(await self._activity(call)).id]
+        content = etree.tostring(_contents("contents", kind))
+        stored = await self._wait(self._contexts.create(content, MEDIA_TYPE, self._caller, seconds, parents))
+        return f"<begun>{self._described(stored, kind)}</begun>"
+
+    async def _complete(self, call: Call) -> str:
+        await self._wait(self._contexts.end((await self._activity(call)).id, self._caller))
+        return "<completed/>"
+
+    async def _get_status(self, call: Call) -> str:
+        await self._activity(call)
+        return "<status>activity.status.ACTIVE</status>"
+
+    async def _get_timeout(self, call: Call) -> str:
+        return f"<timeout>{math.ceil((await self._activity(call)).expires - time.time())}</timeout>"
+
+    async def _set_timeout(self, call: Call) -> str:
+        seconds = _timeout(call.element)
+        if seconds is None:
+            raise ParameterError("setTimeout needs a timeout in seconds.")
+        activity = await self._activity(call)
+        await self._wait(self._contexts.renew(activity.id, self._caller, seconds, exact=True))
+        return "<timeoutSet/>"
+
+    async def _get_contents(self, call: Call) -> str:
+        stored = await self._activity(call)
+        # whoever may replace a document may have put anything there
+        return etree.tostring(_tree(stored.content, len(stored.content)), encoding="unicode")
+
+    async def _set_contents(self, call: Call) -> str:
+        activity = await self._activity(call)
+        kind = _tree(activity.content, len(activity.content)).get("type", "")
+        content = etree.tostring(_contents("contents", kind, call.element))
+        await self._wait(self._contexts.replace(activity.id, self._caller, None, content, MEDIA_TYPE))
+        return "<contentsSet/>"
+
+    async def _activity(self, call: Call) -> Stored:
+        """On which the call works. NotFoundError for other documents of the store, too."""
+        if call.context is None:
+            raise DocumentError(f"{call.operation} needs the context of an activity in the header of the message.")
+        stored = await self._read(self._contexts.get, call.context, self._caller)
+        if stored.media_type != MEDIA_TYPE:
+            raise NotFoundError(f"{call.context!r} is no activity.")
+        return stored
+
+    def _described(self, stored: Stored, kind: str) -> str:
+        until = datetime.datetime.fromtimestamp(stored.expires, datetime.UTC).isoformat(timespec="milliseconds")
+        parts = [f"<context-identifier>{_urn(stored.id)}</context-identifier>"]
+        parts.append(f"<context-service>{escape(self._address)}</context-service>")
+        if kind:
+            parts.append(f"<type>{escape(kind)}</type>")
+        parts += [
+            f"<parent-context><context-identifier>{_urn(each)}</context-identifier></parent-context>"
+            for each in stored.parents
+        ]
+        return f'<context expiresAt="{until}">{"".join(parts)}</context>'
+
+
+def fault(error: DaiError) -> bytes:
+    """A SOAP fault; ``detail`` names the fault of WS-Context, or else the code of the error."""
+    name = next((name for kind, name in _FAULTS if isinstance(error, kind)), None)
+    detail = f'<{name} xmlns="{NAMESPACE}"/>' if name else f'<problem xmlns="urn:dai:problem">{error.code}</problem>'
+    side = "Client" if error.status < 500 else "Server"
+    text = escape(str(error) or error.title)
+    return _envelope(
+        f"<s:Fault><faultcode>s:{side}</faultcode><faultstring>{text}</faultstring><detail>{detail}</detail></s:Fault>"
+    )
+
+
+def _envelope(body: str, namespace: str = "") -> bytes:
+    """``namespace``: of names without a prefix. Those of a fault have none."""
+    default = f' xmlns="{namespace}"' if namespace else ""
+    declaration = '<?xml version="1.0" encoding="UTF-8"?>'
+    return f'{declaration}\n<s:Envelope xmlns:s="{_SOAP}"><s:Body{default}>{body}</s:Body></s:Envelope>'.encode()
+
+
+def _contents(name: str, kind: str, of: Any = None) -> Any:
+    """An element with the type of the activity, and with what is in another one."""
+    element = etree.Element(f"{{{NAMESPACE}}}{name}", nsmap={None: NAMESPACE})
+    if kind:
+        element.set("type", kind)
+    if of is not None:
+        element.text = of.text
+        element.extend(list(of))
+    return element
+
+
+def _timeout(element: Any) -> float | None:
+    """Seconds that the call asks for, by ``timeout`` or until ``expiresAt``; ParameterError for what is over."""
+    text, until = element.findtext(f"{{{NAMESPACE}}}timeout"), element.get("expiresAt")
+    try:
+        if text is not None:
+            seconds = float(int(text))
+        elif until is not None:
+            moment = datetime.datetime.fromisoformat(until.strip())
+            moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+            seconds = moment.timestamp() - time.time()
+        else:
+            return None
+    except (ValueError, OverflowError) as error:
+        raise ParameterError("The timeout is no number of seconds, or expiresAt no time.") from error
+    if not 0 < seconds < 1e9:
+        raise ParameterError("The timeout must end in the future.", hint="It is a number of seconds above 0.")
+    return seconds
+
+
+def _urn(id: str) -> str:
+    return uuid.UUID(id).urn
