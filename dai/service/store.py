@@ -3,9 +3,6 @@
 A row has a job's request and progress; results are files (``dai.service.results``). Each write is one transaction.
 Several services may share one database. Each sees only the rows of its own name, and one process at a time has a name,
 by a lease (``claim``) that it renews regularly.
-
-A SQLite file that is deleted or overwritten while it is open still accepts rows, which are then lost. So every
-transaction checks that the file is still the same.
 """
 
 from __future__ import annotations
@@ -27,6 +24,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from dai.errors import ConfigurationError, DatabaseUnavailableError
 from dai.security.identity import StoredToken
+from dai.service.state_file import StateFile, marked
 
 log = logging.getLogger("dai.service.store")
 
@@ -126,7 +124,7 @@ class Store:
         self._token: str | None = None
         self._claimed = False
         self._renewed = 0.0
-        self._file: _File | None = None
+        self._file: StateFile | None = None
         parsed = make_url(url)
         sqlite = parsed.get_backend_name() == "sqlite"
         if parsed.drivername == "postgresql":
@@ -154,7 +152,7 @@ class Store:
                 _metadata.create_all(self._engine)
             _add_columns(self._engine)
             if sqlite and not in_memory and not str(parsed.database).startswith("file:"):
-                self._file = _File(Path(str(parsed.database)), _marked(self._engine))
+                self._file = StateFile(Path(str(parsed.database)), marked(self._engine))
         except (SQLAlchemyError, OSError, ImportError) as error:
             log.error("the state database cannot be opened", exc_info=error)
             raise ConfigurationError(
@@ -352,6 +350,8 @@ class Store:
     def durable(self) -> Iterator[sa.Connection]:
         """A transaction that is on the disk when it has ended; the others on SQLite may be lost with the power."""
         self._check_lease()
+        if self._file is not None:
+            self._file.check()
         with _translating(), self._engine.connect() as connection:
             sqlite = connection.dialect.name == "sqlite"
             if sqlite:  # not within a transaction
@@ -375,13 +375,11 @@ class Store:
 
     def _begin(self) -> AbstractContextManager[sa.Connection]:
         self._check_lease()
-        return _transaction(self._engine)
+        return self._opened()
 
     def _check_lease(self) -> None:
         if self._token is not None and time.monotonic() - self._renewed > LEASE_SECONDS:
             self.check()
-        if self._file is not None:
-            self._file.check()
 
     def _opened(self) -> AbstractContextManager[sa.Connection]:
         if self._file is not None:
@@ -393,42 +391,6 @@ def _owned(owner: str) -> sa.ColumnElement[bool]:
     return sa.func.coalesce(_jobs.c.owner, "") == owner
 
 
-class _File:
-    """The file of a SQLite database whose ``user_version`` is ``mark``. It stays open, because closing any descriptor
-    of the file would release SQLite's locks on it in this process."""
-
-    def __init__(self, path: Path, mark: int) -> None:
-        self._path, self._descriptor = path, os.open(path, os.O_RDONLY)
-        self._identity, stored_mark = self._read()
-        # a mark that another connection keeps from the file yet
-        self._marks = {mark, stored_mark}
-
-    def check(self) -> None:
-        """Raises DatabaseUnavailableError if the file was deleted, replaced or overwritten."""
-        try:
-            identity, mark = self._read()
-            if identity == self._identity and mark in self._marks:
-                return
-        except OSError as error:
-            log.error("the file of the state database cannot be read", exc_info=error)
-        log.error("the file of the state database was deleted or overwritten while the service ran")
-        raise DatabaseUnavailableError(
-            "The state of the service was deleted or overwritten while it ran; it accepts no jobs.",
-            hint="The operator must restore the file and restart the service.",
-        )
-
-    def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def _read(self) -> tuple[tuple[int, int, bytes], int]:
-        """The file's identity, and the mark in the database header (https://www.sqlite.org/fileformat.html)."""
-        there = os.stat(self._path)
-        head = os.pread(self._descriptor, 64, 0)
-        return (there.st_dev, there.st_ino, head[:16]), int.from_bytes(head[60:64], signed=True)
-
-
 def _add_columns(engine: sa.Engine) -> None:
     """Those that the table of an earlier version does not have."""
     there = {each["name"] for each in sa.inspect(engine).get_columns(_jobs.name)}
@@ -436,18 +398,6 @@ def _add_columns(engine: sa.Engine) -> None:
         kind = column.type.compile(engine.dialect)
         with engine.begin() as connection:
             connection.exec_driver_sql(f"ALTER TABLE {_jobs.name} ADD COLUMN {column.name} {kind}")
-
-
-def _marked(engine: sa.Engine) -> int:
-    """A number that distinguishes a SQLite database from others."""
-    with engine.connect() as connection:
-        mark = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
-        if not mark:
-            mark = secrets.randbelow(2**31 - 1) + 1
-            connection.exec_driver_sql(f"PRAGMA user_version = {mark}")
-            connection.commit()
-            connection.exec_driver_sql("PRAGMA wal_checkpoint").fetchall()
-    return mark
 
 
 def _process(number: int) -> tuple[str, str]:
