@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from dai.api.requests.negotiation import best
 from dai.api.service import Service
 from dai.errors import DaiError
 from dai.formats import form_of, format_named
-from dai.formats.frames import LARGE, MEDIA_TYPE, Asked, asked, context_of, framed
+from dai.formats.frames import LARGE, MEDIA_TYPE, Asked, Frame, asked, context_of, framed
 from dai.security.identity import Caller
 from dai.service.sessions import Session
 from dai.streams.mailbox import Mailbox
@@ -48,7 +47,8 @@ async def framed_blocks(
     said = asked(accept) if accept is not None else None
     wanted = said[0] if said is not None else _NOTHING_SAID
     static = mailbox.static
-    has = wanted.context == context_of(static)
+    context = context_of(static)
+    has = wanted.context == context
     promised = mailbox.framed and wanted.context is None
     owner = Caller(session.owner or "")
     stored = True
@@ -60,31 +60,18 @@ async def framed_blocks(
             publishing.add_done_callback(_heard)
     except DaiError:
         stored = False
-    frames = partial(
-        _frames, session.id, number, blocks, static, has=has, promised=promised and stored, compressed=wanted.compressed
-    )
-    if wanted.compressed and has and sum(map(len, blocks)) > LARGE:
+    packed = wanted.compressed and has
+
+    def frame(at: int, block: Block) -> Frame:
+        whole = not (has or (promised and stored and at))
+        return framed(context, session.id, at, block, static, whole=whole, compressed=packed)
+
+    def frames() -> bytes:
+        return b"".join(bytes(frame(at, block)) for at, block in enumerate(blocks, number))
+
+    if packed and sum(map(len, blocks)) > LARGE:
         return await asyncio.get_running_loop().run_in_executor(service.files, frames)
     return frames()
-
-
-def _frames(
-    session: str,
-    number: int,
-    blocks: Sequence[Block],
-    static: bytes,
-    *,
-    has: bool,
-    promised: bool,
-    compressed: bool,
-) -> bytes:
-    frames = []
-    for at, block in enumerate(blocks, number):
-        whole = not (has or (promised and at))
-        frames.append(
-            framed(session, at, block.rows, block.payload, static, whole=whole, compressed=compressed and has)
-        )
-    return b"".join(map(bytes, frames))
 
 
 def _heard(done: Future[Any]) -> None:

@@ -32,6 +32,7 @@ from typing import Any
 
 from dai.errors import DataError, NotFoundError, TruncatedError
 from dai.formats import Format, format_named, recognised
+from dai.streams.stream import Block
 
 MEDIA_TYPE = "application/vnd.dai.blocks"
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -81,10 +82,18 @@ class Frame:
 
 
 def framed(
-    session: str, number: int, rows: int, payload: bytes | memoryview, static: bytes, *, whole: bool, compressed: bool
+    context: str,
+    session: str,
+    number: int,
+    block: Block,
+    static: bytes,
+    *,
+    whole: bool,
+    compressed: bool,
 ) -> Frame:
-    """The frame of a block's tuples: ``whole`` for whoever has no context, who then could not decompress with it."""
-    context = context_of(static)
+    """The frame of a block, whose document has that context and ``static`` part: ``whole`` for whoever has not got it,
+    who then could not decompress with it."""
+    rows, payload = block.rows, block.payload
     if whole:
         return Frame(context, session, number, rows, b"".join((static, payload, tail_of(static))), len(static))
     data = _compressed(payload, static) if compressed else payload

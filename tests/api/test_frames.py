@@ -16,7 +16,7 @@ from dai.errors import DaiError, DatabaseUnavailableError, DataError
 from dai.formats import format_named
 from dai.formats.frames import MEDIA_TYPE, Asked, Contexts, Frame, context_of, read
 from dai.service.contexts.contexts import Contexts as Store
-from tests.api.conftest import DOCUMENT, XML, statement, streamed
+from tests.api.conftest import DOCUMENT, FAILS_LATE, XML, statement, streamed
 from tests.processes import until
 
 WEBROWSET = "application/vnd.webrowset+xml"
@@ -231,15 +231,15 @@ def test_an_empty_stream(book_resource: Resource) -> None:
 
 
 def test_a_failure_on_the_way_is_raised(book_resource: Resource) -> None:
-    late = "select case when i = 249 then abs(-9223372036854775808) else i end as i from numbers where i < 250"
     with book_resource.session() as session:
-        book_resource.perform(streamed(late), session=session.id, blocksize=10)
+        book_resource.perform(streamed(FAILS_LATE), session=session.id, blocksize=10_000)
+        until(partial(joined, book_resource, session.id))
         with pytest.raises(DaiError, match="overflow"):
             session.pull("out").result().arrow()
 
 
 def test_a_block_with_another_number_is_refused(book_resource: Resource, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dai.api.framing._frames", lambda *_, **__: bytes(Frame("0" * 64, "s", 7, 0, b"x", 1)))
+    monkeypatch.setattr("dai.api.framing.framed", lambda *_, **__: Frame("0" * 64, "s", 7, 0, b"x", 1))
     with book_resource.session() as session:
         book_resource.perform(streamed(SQL), session=session.id).check()
         with pytest.raises(DataError, match="block 7 came"):

@@ -203,10 +203,13 @@ def offered(client: httpx.Client, body: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize(("encode", "link"), [("", "rows"), (TO_ARROW, "encoded")])
 @pytest.mark.parametrize("blocks", [1, 4])
-def test_from_another_service(a, b, encode, link, blocks):
+@pytest.mark.parametrize("representation", ["document", "payload"])
+def test_from_another_service(a, b, encode, link, blocks, representation):
+    """Documents, also from a stream that gives others frames."""
     numbers = f"with recursive c(i) as (select 1 union all select i + 1 from c limit {ROWS}) select i from c"
     body = statement(numbers) + encode
     body += AGGREGATE.format(4000).replace('"rows"', f'"{link}"') + OUT.format("blocks")
+    body = body.replace('name="out"', f'name="out" representation="{representation}"')
     url, job = offered(b, body)
     content = DOCUMENT.format(from_gdt(url, blocks) + to_csv("c", "came", "csv"))
     answer = a.post("/resources/book/perform?output=csv", content=content, headers=XML)

@@ -40,7 +40,7 @@ def static_of(blocks: list[Block]) -> bytes:
 def frames_of(blocks: list[Block], *, whole: bool = False, compressed: bool = False) -> list[Frame]:
     static = static_of(blocks)
     return [
-        framed("session", number, each.rows, each.payload, static, whole=whole, compressed=compressed)
+        framed(context_of(static), "session", number, each, static, whole=whole, compressed=compressed)
         for number, each in enumerate(blocks)
     ]
 

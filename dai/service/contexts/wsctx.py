@@ -122,7 +122,7 @@ class ContextService:
         parents = []
         if call.context is not None:
             parents = [(await self._activity(call)).id]
-        content = etree.tostring(_contents("contents", kind))
+        content = etree.tostring(_contents(kind))
         stored = await self._wait(self._contexts.create(content, MEDIA_TYPE, self._caller, seconds, parents))
         return f"<begun>{self._described(stored, kind)}</begun>"
 
@@ -153,7 +153,7 @@ class ContextService:
     async def _set_contents(self, call: Call) -> str:
         activity = await self._activity(call)
         kind = _tree(activity.content, len(activity.content)).get("type", "")
-        content = etree.tostring(_contents("contents", kind, call.element))
+        content = etree.tostring(_contents(kind, call.element))
         await self._wait(self._contexts.replace(activity.id, self._caller, None, content, MEDIA_TYPE))
         return "<contentsSet/>"
 
@@ -197,9 +197,9 @@ def _envelope(body: str, namespace: str = "") -> bytes:
     return f'{declaration}\n<s:Envelope xmlns:s="{_SOAP}"><s:Body{default}>{body}</s:Body></s:Envelope>'.encode()
 
 
-def _contents(name: str, kind: str, of: Any = None) -> Any:
-    """An element with the type of the activity, and with what is in another one."""
-    element = etree.Element(f"{{{NAMESPACE}}}{name}", nsmap={None: NAMESPACE})
+def _contents(kind: str, of: Any = None) -> Any:
+    """Those of an activity of that type: what is in an element, or nothing."""
+    element = etree.Element(f"{{{NAMESPACE}}}contents", nsmap={"w": NAMESPACE})
     if kind:
         element.set("type", kind)
     if of is not None:
