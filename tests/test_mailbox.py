@@ -188,6 +188,17 @@ def test_several_blocks_at_once_are_held_until_they_are_acknowledged() -> None:
     assert mailbox.poll_many(4, 3) == ([], False)
 
 
+def test_more_are_made_while_the_reader_has_some() -> None:
+    mailbox = Mailbox(capacity=1)
+    mailbox.put(block("a"), Cancellation())
+    assert mailbox.full
+    assert mailbox.poll_many(0, 1, ahead=2) == ([block("a")], False)
+    mailbox.put(block("b"), Cancellation(), wait=0)
+    assert not mailbox.full
+    mailbox.put(block("c"), Cancellation(), wait=0)
+    assert mailbox.full
+
+
 def test_several_blocks_never_exceed_the_bytes() -> None:
     mailbox = Mailbox(2, capacity_bytes=2)
     mailbox.put(block("a"), Cancellation())

@@ -332,12 +332,13 @@ class Mailbox:
             raise cause
         return END if finished else PENDING
 
-    def poll_many(self, number: int, count: int) -> tuple[list[Block], bool]:
+    def poll_many(self, number: int, count: int, ahead: int = 0) -> tuple[list[Block], bool]:
         """Up to ``count`` blocks from ``number``, and whether there is reason to wait for more of them. No block and no
-        reason to wait is the end. Acknowledges and raises as ``poll`` does."""
-        if count > self.capacity:
+        reason to wait is the end. ``ahead``: how many more may be made while the reader has these. Acknowledges and
+        raises as ``poll`` does."""
+        if count + ahead > self.capacity:
             with self._changed:
-                self.capacity = count
+                self.capacity = count + ahead
                 self._changed.notify_all()
         first = self.poll(number)
         if isinstance(first, Pending):

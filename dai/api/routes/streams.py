@@ -61,6 +61,11 @@ _NOT_YET: dict[str, Any] = {
 class Pull(Asked):
     count: Annotated[int, Field(ge=1, le=MOST_BLOCKS, description="blocks at once"), WHOLE] = 1
     linger: Annotated[int, Field(ge=0, le=MOST_LINGER, description=_LINGER), WHOLE] = MOST_LINGER
+
+    @property
+    def ahead(self) -> int:
+        """Who lingers pulls one block after the other: as many are made meanwhile."""
+        return self.count if self.linger < MOST_LINGER else 0
     wait: Seconds = 0
 
 
@@ -158,7 +163,7 @@ async def get_block(
     access.quiet = True
     opened = request.app.state.service.sessions.get(session, access.caller)
     mailbox = opened.find_output(stream)
-    blocks, more = mailbox.poll_many(number, options.count)
+    blocks, more = mailbox.poll_many(number, options.count, options.ahead)
     if more:
         blocks, more = await _awaited(options, opened, mailbox, number)
         if more and not blocks:
@@ -180,7 +185,7 @@ async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: in
     in_time = True
     with _Changes(session, options.wait, mailbox) as changes:
         while True:
-            blocks, more = mailbox.poll_many(number, options.count)
+            blocks, more = mailbox.poll_many(number, options.count, options.ahead)
             if not more or not in_time:
                 return blocks, more
             if blocks:
