@@ -11,11 +11,25 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from starlette.requests import Request
+
+from dai.api.requests.head import listed
 from dai.api.requests.negotiation import best
 from dai.api.service import Service
 from dai.errors import DaiError
 from dai.formats import form_of, format_named
-from dai.formats.frames import LARGE, MEDIA_TYPE, Asked, Frame, asked, context_of, framed
+from dai.formats.frames import (
+    DCZ,
+    LARGE,
+    MEDIA_TYPE,
+    Asked,
+    Frame,
+    accepts_dcz,
+    asked,
+    context_of,
+    dictionary_coded,
+    framed,
+)
 from dai.security.identity import Caller
 from dai.service.sessions import Session
 from dai.streams.mailbox import Mailbox
@@ -50,16 +64,7 @@ async def framed_blocks(
     context = context_of(static)
     has = wanted.context == context
     promised = mailbox.framed and wanted.context is None
-    owner = Caller(session.owner or "")
-    stored = True
-    try:
-        publishing = service.contexts.publish(static, mailbox.media_type, owner)
-        if publishing is not None and promised:
-            await asyncio.wrap_future(publishing)
-        elif publishing is not None:
-            publishing.add_done_callback(_heard)
-    except DaiError:
-        stored = False
+    stored = await published(service, session, mailbox, wait=promised)
     packed = wanted.compressed and has
 
     def frame(at: int, block: Block) -> Frame:
@@ -72,6 +77,39 @@ async def framed_blocks(
     if packed and sum(map(len, blocks)) > LARGE:
         return await asyncio.get_running_loop().run_in_executor(service.files, frames)
     return frames()
+
+
+async def published(service: Service, session: Session, mailbox: Mailbox, *, wait: bool = True) -> bool:
+    """Puts the context of a stream into the store, for the owner of the session. Whether it is there."""
+    try:
+        publishing = service.contexts.publish(mailbox.static, mailbox.media_type, Caller(session.owner or ""))
+        if publishing is not None and wait:
+            await asyncio.wrap_future(publishing)
+        elif publishing is not None:
+            publishing.add_done_callback(_heard)
+    except DaiError:
+        return False
+    return True
+
+
+async def dictionary_coded_blocks(
+    service: Service, request: Request, mailbox: Mailbox, body: bytes
+) -> tuple[bytes, dict[str, str]]:
+    """The blocks for a reader who has their context as a dictionary (RFC 9842), with what the head of the answer says;
+    as they are for others."""
+    available = request.headers.get("available-dictionary")
+    if available is None or not has_context(mailbox):
+        return body, {}
+    vary = {"vary": "Accept-Encoding, Available-Dictionary"}
+    static, codings = mailbox.static, listed(request, "accept-encoding") or ""
+    if not accepts_dcz(codings, available, context_of(static)):
+        return body, vary
+    if len(body) > LARGE:
+        loop = asyncio.get_running_loop()
+        body = await loop.run_in_executor(service.files, dictionary_coded, body, static)
+    else:
+        body = dictionary_coded(body, static)
+    return body, {"content-encoding": DCZ, **vary}
 
 
 def _heard(done: Future[Any]) -> None:

@@ -22,6 +22,7 @@ so a reader may begin anywhere. Context, payload and the ``tail`` of the format,
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 import struct
@@ -125,6 +126,26 @@ def read(data: bytes | memoryview) -> Iterator[Frame]:
         except UnicodeDecodeError as error:
             raise DataError(f"Block {number} has no readable session.") from error
         yield Frame(context.hex(), name, number, rows, payload, static, bool(compressed))
+
+
+DCZ = "dcz"
+"""The content coding of RFC 9842: zstd with a dictionary that the reader has."""
+_DCZ_HEAD = b"\x5e\x2a\x4d\x18\x20\x00\x00\x00"
+
+
+def accepts_dcz(accept_encoding: str, available: str, context: str) -> bool:
+    """Whether a reader takes that coding, with the dictionary ``available`` (of the header Available-Dictionary)."""
+    from dai.formats.compression import quality  # which loads what readers may not need
+
+    if available.strip() != f":{base64.b64encode(bytes.fromhex(context)).decode()}:":
+        return False
+    members = ([part.strip().lower() for part in each.split(";")] for each in accept_encoding.split(","))
+    return any(coding == DCZ and quality(parameters) > 0 for coding, *parameters in members)
+
+
+def dictionary_coded(body: bytes, static: bytes) -> bytes:
+    """The body in the coding ``dcz`` with the static part as its dictionary."""
+    return b"".join((_DCZ_HEAD, hashlib.sha256(static).digest(), _compressed(body, static)))
 
 
 class Contexts:

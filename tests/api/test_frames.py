@@ -1,8 +1,11 @@
 """Blocks of streams as frames, over HTTP: who asks for payloads gets them, everybody else a document."""
 
+import base64
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -49,8 +52,21 @@ class Stream:
         path = f"/resources/book/perform?session={self.session}&blocksize=100"
         assert client.post(path, content=document, headers={**XML, "Prefer": "respond-async"}).status_code == 202
 
-    def pull(self, number: int, accept: str | None = None, count: int = 1, linger: int = 60_000) -> httpx.Response:
-        headers = {} if accept is None else {"Accept": accept}
+    def described(self) -> dict[str, Any]:
+        streams = self.client.get(f"/sessions/{self.session}").json()["streams"]
+        return next(iter(streams), {})
+
+    def pull(
+        self,
+        number: int,
+        accept: str | None = None,
+        count: int = 1,
+        linger: int = 60_000,
+        encoding: str | None = None,
+        dictionary: str | None = None,
+    ) -> httpx.Response:
+        asked = {"Accept": accept, "Accept-Encoding": encoding, "Available-Dictionary": dictionary}
+        headers = {name: value for name, value in asked.items() if value is not None}
         if accept is None:
             self.client.headers.pop("accept", None)
         path = f"/sessions/{self.session}/streams/out/blocks/{number}?wait=30&count={count}&linger={linger}"
@@ -152,7 +168,37 @@ def test_a_store_that_refuses_keeps_nobody_from_the_rows(
         assert all(each.static for each in whole)
         stream = Stream(anybody, streamed(SQL))
         (first,) = frames(stream.pull(0, MEDIA_TYPE))
+        assert "context" not in stream.described(), "it would not be found"
         assert not frames(stream.pull(1, str(Asked(first.context))))[0].static
+
+
+@pytest.mark.parametrize("document", [streamed(SQL), ARROW])
+def test_a_reader_with_the_context_as_a_dictionary(anybody: httpx.Client, document: str, tmp_path: Path) -> None:
+    """RFC 9842, as a browser does it: the context is a dictionary for the blocks of streams."""
+    stream, plain = Stream(anybody, document), Stream(anybody, document)
+    until(lambda: stream.described().get("context"))
+    context = stream.described()["context"]
+    dictionary = anybody.get(f"/contexts/{context}")
+    assert dictionary.headers["use-as-dictionary"] == 'match="/sessions/*/streams/*/blocks/*"'
+    digest = base64.b64encode(bytes.fromhex(context)).decode()
+    for each in (stream, plain):
+        each.pull(0)
+    coded = stream.pull(1, None, encoding="gzip, dcz", dictionary=f":{digest}:")
+    assert coded.headers["content-encoding"] == "dcz"
+    assert coded.headers["vary"] == "Accept-Encoding, Available-Dictionary"
+    assert coded.content.startswith(b"\x5e\x2a\x4d\x18\x20\x00\x00\x00" + bytes.fromhex(context))
+    (tmp_path / "context").write_bytes(dictionary.content)
+    (tmp_path / "block.zst").write_bytes(coded.content)
+    command = ["zstd", "-q", "-d", "-D", tmp_path / "context", tmp_path / "block.zst", "-o", tmp_path / "block"]
+    subprocess.run(command, check=True, timeout=60)
+    block = plain.pull(1)
+    assert (tmp_path / "block").read_bytes() == block.content
+    assert len(coded.content) < 0.5 * len(block.content)
+    for encoding, other in (("zstd", digest), ("dcz;q=0", digest), ("dcz", "A" * 43 + "="), ("br", "x")):
+        answer = stream.pull(1, None, encoding=encoding, dictionary=f":{other}:")
+        assert "content-encoding" not in answer.headers
+        assert answer.content == block.content
+        assert answer.headers["vary"] == "Accept-Encoding, Available-Dictionary"
 
 
 def test_a_block_waits_for_others_no_longer_than_it_is_to(anybody: httpx.Client) -> None:

@@ -40,6 +40,7 @@ router = APIRouter(route_class=Route, prefix="/contexts", tags=["contexts"])
 _OCTETS = "application/octet-stream"
 _BODY = takes({_OCTETS: None, "*/*": None}, required=False)
 _ETAG = {"ETag": header("of a context its id, of a document its version")}
+_DICTIONARY = 'match="/sessions/*/streams/*/blocks/*"'
 _ROOM = (TooLargeError, SlowRequestError, LimitError, QuotaError)
 Id = Annotated[
     str,
@@ -157,6 +158,8 @@ async def get_context(request: Request, service: TheService, caller: TheCaller, 
     left = max(0, int(stored.expires - time.time()))
     caching = "private, no-cache" if stored.version else f"private, immutable, max-age={left}"
     headers = {"etag": etag(stored), "cache-control": caching}
+    if not stored.version:  # RFC 9842: browsers compress what they pull with it
+        headers["use-as-dictionary"] = _DICTIONARY
     if stored.parents:
         headers["link"] = ", ".join(f'</contexts/{each}>; rel="up"' for each in stored.parents)
     known = listed(request, "if-none-match")

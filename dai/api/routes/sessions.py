@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from dai.api.dependencies import TheBody, TheCaller, TheService
-from dai.api.framing import has_context
+from dai.api.framing import has_context, published
 from dai.api.problems import answers, header
 from dai.api.requests.body import JSON, takes
 from dai.api.requests.parameters import Asked, Text, members
@@ -67,7 +67,19 @@ async def post_session(service: TheService, caller: TheCaller, body: TheBody) ->
     responses=answers(NotFoundError),
 )
 async def get_session(service: TheService, caller: TheCaller, session: Text) -> Response:
-    return JSONAnswer(described(service.sessions.get(session, caller)))
+    opened = service.sessions.get(session, caller)
+    outputs = {name: mailbox for direction, name, mailbox in opened.streams() if direction == "output"}
+    # whoever learns of a context here finds it in the store
+    contexts = {
+        name: context_of(mailbox.static)
+        for name, mailbox in outputs.items()
+        if has_context(mailbox) and await published(service, opened, mailbox)
+    }
+    description = described(opened)
+    for stream in description["streams"]:
+        if stream["direction"] == "output" and stream["name"] in contexts:
+            stream["context"] = contexts[stream["name"]]
+    return JSONAnswer(description)
 
 
 @router.patch(
@@ -108,7 +120,6 @@ def described(session: Session) -> dict[str, Any]:
                 "bytes": size,
                 "ended": mailbox.ended,
                 "forms": mailbox.forms,
-                **({"context": context_of(mailbox.static)} if has_context(mailbox) else {}),
             }
         )
     return {

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dai.api.dependencies import TheAccess, TheBody, TheService
-from dai.api.framing import framed_blocks, wants_frames
+from dai.api.framing import dictionary_coded_blocks, framed_blocks, wants_frames
 from dai.api.monitoring.access import Access
 from dai.api.problems import answers, header
 from dai.api.requests.body import takes
@@ -66,6 +66,7 @@ class Pull(Asked):
     def ahead(self) -> int:
         """Who lingers pulls one block after the other: as many are made meanwhile."""
         return self.count if self.linger < MOST_LINGER else 0
+
     wait: Seconds = 0
 
 
@@ -177,7 +178,9 @@ async def get_block(
     if wants_frames(accept := listed(request, "accept"), mailbox):
         frames = await framed_blocks(request.app.state.service, opened, mailbox, number, blocks, accept)
         return answer(frames, MEDIA_TYPE, 200, headers)
-    return answer(b"".join(memoryview(block.data) for block in blocks), mailbox.media_type, 200, headers)
+    body = b"".join(memoryview(block.data) for block in blocks)
+    body, coded = await dictionary_coded_blocks(request.app.state.service, request, mailbox, body)
+    return answer(body, mailbox.media_type, 200, headers | coded)
 
 
 async def _awaited(options: Pull, session: Session, mailbox: Mailbox, number: int) -> tuple[list[Block], bool]:
