@@ -39,7 +39,7 @@ class Pull(Pieces):
         self.media_type: str | None = None
         self.received = 0
         self._ended = False
-        self._contexts = frames.Contexts()
+        self._contexts = frames.KnownContexts()
         self._static: bytes | None = None
         self._ready = deque[bytes | memoryview]()
         self._together = 1

@@ -148,7 +148,7 @@ def dictionary_coded(body: bytes, static: bytes) -> bytes:
     return b"".join((_DCZ_HEAD, hashlib.sha256(static).digest(), _compressed(body, static)))
 
 
-class Contexts:
+class KnownContexts:
     """The static parts that a reader knows, by their ids."""
 
     def __init__(self) -> None:

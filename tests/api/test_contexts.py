@@ -10,10 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
 from dai.api.server.serve import Background
 from tests.api.conftest import Serve
-from tests.processes import ServiceProcess
+from tests.processes import ServiceProcess, until
 
 TEXT = {"Content-Type": "text/plain"}
 
@@ -169,6 +170,16 @@ def test_limits(serve: Serve) -> None:
         assert lease["expires"] - lease["created"] < 61
         assert client.get(f"/contexts/{id_of(b'0' * 100)}").content == b"0" * 100
     assert running.service.contexts.memory.held == 0
+
+
+def test_what_has_ended_is_forgotten(serve: Serve) -> None:
+    running = serve()
+    with httpx.Client(base_url=running.url) as client:
+        put(client, b"short", "?seconds=0.1")
+        put(client, b"long")
+        count = sa.text("select count(*) from dai_contexts")
+        until(lambda: running.service.store.read(count)[0][0] == 1)
+        assert [each["id"] for each in client.get("/contexts").json()["contexts"]] == [id_of(b"long")]
 
 
 def test_the_limit_of_the_service(serve: Serve) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dai.errors import DaiError, DataError, EncodingError, NotFoundError, TruncatedError
 from dai.formats import FORMATS, format_named
-from dai.formats.frames import MEDIA_TYPE, Asked, Contexts, Frame, asked, context_of, format_of, framed, read
+from dai.formats.frames import MEDIA_TYPE, Asked, Frame, KnownContexts, asked, context_of, format_of, framed, read
 from dai.streams.mailbox import Mailbox
 from dai.streams.spool import Spool
 from dai.streams.stream import Block, ByteStream, Stream
@@ -80,7 +80,7 @@ def test_frames_come_back(table: pa.Table, rows: int, compressed: bool) -> None:
             blocks = blocks_of(name, table, rows)
         except EncodingError:
             continue
-        contexts = Contexts()
+        contexts = KnownContexts()
         contexts.learn(context_of(static_of(blocks)), static_of(blocks))
         sent = b"".join(bytes(each) for each in frames_of(blocks, compressed=compressed))
         received = list(read(sent))
@@ -95,7 +95,7 @@ def test_frames_come_back(table: pa.Table, rows: int, compressed: bool) -> None:
 def test_a_whole_document_teaches_its_context(name: str) -> None:
     blocks = blocks_of(name, TEXTS)
     for frame in frames_of(blocks, whole=True)[::-1]:  # whichever comes first
-        contexts = Contexts()
+        contexts = KnownContexts()
         (received,) = read(bytes(frame))
         assert bytes(received.payload) == contexts.document(received)
         assert contexts.static(received) == static_of(blocks)
@@ -106,9 +106,9 @@ def test_a_whole_document_teaches_its_context(name: str) -> None:
 def test_a_payload_without_its_context(name: str) -> None:
     frame = frames_of(blocks_of(name, TEXTS))[0]
     with pytest.raises(NotFoundError, match=frame.context):
-        Contexts().tuples(frame)
+        KnownContexts().tuples(frame)
     with pytest.raises(DataError, match="another hash"):
-        Contexts().learn(frame.context, b"something else")
+        KnownContexts().learn(frame.context, b"something else")
 
 
 @given(st.data())
@@ -124,7 +124,7 @@ def test_damage_is_noticed(data: st.DataObject) -> None:
 
 @given(st.binary(max_size=200), st.sampled_from([b"", b"DAIB", b"DAIB\x01\x00"]))
 def test_anything_else_is_refused(data: bytes, begin: bytes) -> None:
-    contexts = Contexts()
+    contexts = KnownContexts()
     try:
         for each in read(begin + data):
             contexts.tuples(each)
@@ -145,7 +145,7 @@ def test_anything_else_is_refused(data: bytes, begin: bytes) -> None:
 )
 def test_a_frame_that_contradicts_itself(wrong: dict[str, Any]) -> None:
     blocks = blocks_of("arrow", TEXTS)
-    contexts = Contexts()
+    contexts = KnownContexts()
     contexts.learn(context_of(static_of(blocks)), static_of(blocks))
     sent = bytes(replace(frames_of(blocks)[0], **wrong))
     with pytest.raises(DataError):
@@ -164,7 +164,7 @@ def test_pyarrow_reads_a_stored_schema_followed_by_payloads() -> None:
 
 def test_the_jdk_reads_a_block_with_its_context(tmp_path: Path) -> None:
     blocks = blocks_of("webrowset", TEXTS)
-    contexts = Contexts()
+    contexts = KnownContexts()
     contexts.learn(context_of(static_of(blocks)), static_of(blocks))
     (frame,) = read(bytes(frames_of(blocks, compressed=True)[1]))
     (tmp_path / "block.xml").write_bytes(contexts.document(frame))
