@@ -250,6 +250,21 @@ def test_a_change_that_fails_harms_no_other(opened: Opened, file: str) -> None:
     assert len(contexts.listed(ALICE)) == 5
 
 
+def test_a_change_that_nobody_waits_for_any_more(opened: Opened, file: str) -> None:
+    """One that was taken back before it began is not made, and the others are."""
+    contexts = opened(file)
+    writing, waiting = threading.Event(), threading.Event()
+    begun = contexts._writer.submit(lambda _: (writing.set(), waiting.wait(30)))
+    assert writing.wait(30)
+    taken_back, kept = (contexts.put(each, XML, ALICE) for each in (b"taken back", b"kept"))
+    assert taken_back.cancel()
+    waiting.set()
+    assert begun.result()
+    assert kept.result()[1]
+    assert contexts.put(b"later", XML, ALICE).result()[1]
+    assert {each.id for each, _ in contexts.listed(ALICE)} == {id_of(b"kept"), id_of(b"later")}
+
+
 def test_what_is_acknowledged_is_on_the_disk(opened: Opened, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite waits for the disk in these transactions, and only in these."""
     contexts = opened(file)

@@ -54,7 +54,8 @@ class Writer:
 
     def _work(self) -> None:
         while group := self._group():
-            self._commit(group)
+            # whoever asked may have gone; from here on nobody can take it back
+            self._commit([each for each in group if each[1].set_running_or_notify_cancel()])
 
     def _group(self) -> list[tuple[Change, Future[Any]]]:
         with self._changed:
