@@ -43,7 +43,7 @@ HEALTH = {"/health/live", "/health/ready"}
 EVERYBODY = {
     ("GET", "/resources"), ("GET", "/jobs"), ("POST", "/sessions"), ("GET", "/metrics"), ("GET", "/openapi.json"),
     ("GET", "/docs"), ("GET", "/docs/{name}"), ("GET", "/schemas"), ("GET", "/schemas/{name}"), ("GET", "/contexts"),
-    ("POST", "/contexts"), ("GET", "/contexts/wsctx"), ("POST", "/contexts/wsctx"),
+    ("POST", "/contexts"), ("GET", "/wsctx"), ("POST", "/wsctx"),
 }  # fmt: skip
 """What every known caller may ask, and what shows nobody's things but their own."""
 OPERATIONS = sorted(

@@ -27,6 +27,8 @@ CHECKS = [
     unsupported_method,
     negative_data_rejection,
 ]
+SOAP = ("/wsctx",)
+"""A fault has the status 500 (SOAP 1.1, section 6.2)."""
 EXAMPLES = settings(
     max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
 )
@@ -64,4 +66,5 @@ def test_every_operation_answers_as_documented(
         case.query["wait"] = 0
     if case.method == "DELETE":
         case.path_parameters.update(generated)
-    case.call_and_validate(base_url=shared.url, checks=CHECKS, timeout=60)
+    checks = [each for each in CHECKS if each is not not_a_server_error or case.path not in SOAP]
+    case.call_and_validate(base_url=shared.url, checks=checks, timeout=60)

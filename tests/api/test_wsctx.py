@@ -27,7 +27,7 @@ def service_of(url: str, token: str | None = None) -> Any:
     session = requests.Session()
     if token is not None:
         session.headers["Authorization"] = f"Bearer {token}"
-    return zeep.Client(f"{url}/contexts/wsctx", transport=Transport(session=session)).service
+    return zeep.Client(f"{url}/wsctx", transport=Transport(session=session)).service
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def header(context: Any) -> dict[str, Any]:
 def test_the_life_of_an_activity(face: Any, client: httpx.Client) -> None:
     context = face.begin(type="urn:example:type", timeout=100)
     assert context["context-identifier"].startswith("urn:uuid:")
-    assert context["context-service"].endswith("/contexts/wsctx")
+    assert context["context-service"].endswith("/wsctx")
     assert context["type"] == "urn:example:type"
     left = context["expiresAt"] - datetime.datetime.now(datetime.UTC)
     assert 0 < left.total_seconds() < 101
@@ -89,7 +89,7 @@ def test_time_outs_out_of_range(face: Any, wrong: int) -> None:
 
 
 def asked(client: httpx.Client, message: str | bytes, kind: str = "text/xml") -> httpx.Response:
-    return client.post("/contexts/wsctx", content=message, headers={"Content-Type": kind, "SOAPAction": '""'})
+    return client.post("/wsctx", content=message, headers={"Content-Type": kind, "SOAPAction": '""'})
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_documents_of_others_kinds_are_no_activities(client: httpx.Client) -> No
 
 def test_what_is_no_soap_message_is_refused_before(client: httpx.Client) -> None:
     assert asked(client, "<a/>", "application/json").status_code == 415
-    assert client.get("/contexts/wsctx").headers["content-type"].startswith("text/xml")
+    assert client.get("/wsctx").headers["content-type"].startswith("text/xml")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""``/contexts/wsctx``: WS-Context 1.0 over SOAP 1.1, for programs that speak it."""
+"""``/wsctx``: WS-Context 1.0 over SOAP 1.1, for programs that speak it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dai.service.contexts.memory import Stored
 from dai.service.contexts.wsctx import ContextService, wsdl
 
 XML = "text/xml"
-router = APIRouter(route_class=Route, prefix="/contexts/wsctx", tags=["contexts"])
+router = APIRouter(route_class=Route, prefix="/wsctx", tags=["contexts"])
 
 
 @router.get(
