@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,6 +23,8 @@ from dai.service.store import Store
 
 USUAL_SECONDS = 3600.0
 """Of a lease, where nobody says how long."""
+COUNTED_SECONDS = 1.0
+"""What other processes have written counts against limits after so long."""
 MOST_PARENTS = 16
 MOST_LISTED = 1000
 _metadata = sa.MetaData()
@@ -66,7 +69,10 @@ class Contexts:
         self._store, self._limits, self._check = store, limits, check
         store.add_tables(_metadata)
         self.memory = Memory(limits.contexts_memory)
-        self._writer = Writer(store.durable)
+        self._held: dict[str, int] | None = None
+        """Of the writer's thread alone."""
+        self._counted = 0.0
+        self._writer = Writer(self._transaction)
 
     # Reading
 
@@ -185,7 +191,7 @@ class Contexts:
             above = self._row(connection, holder, parent)
             if parent == new.id or above is None or above.expires <= new.created or (above.version and not new.version):
                 raise ConflictError(f"The parent {parent} is no context that is there.", hint="Put it first.")
-        self._check_room(connection, holder, new.owner, len(new.content))
+        self._take_room(connection, holder, new.owner, len(new.content))
         if again:
             self._delete(connection, holder, new.id)
         self._write(connection, holder, new)
@@ -230,7 +236,7 @@ class Contexts:
                 f"The document {id} was replaced meanwhile: it has the version {row.version}.",
                 hint="Read it again, then send yours with its ETag in If-Match.",
             )
-        self._check_room(connection, row.holder, row.owner, len(content) - row.size)
+        self._take_room(connection, row.holder, row.owner, len(content) - row.size)
         this = sa.and_(self._named(row.holder, id), _contexts.c.version == row.version)
         values = {"version": row.version + 1, "size": len(content), "media_type": media_type, "content": content}
         if not connection.execute(_contexts.update().where(this).values(**values)).rowcount:
@@ -263,6 +269,7 @@ class Contexts:
 
     def _delete(self, connection: sa.Connection, holder: str, id: str) -> None:
         connection.execute(_contexts.delete().where(self._named(holder, id)))
+        self._held = None
         links = _parents.c.service == self._store.service, _parents.c.holder == holder, _parents.c.id == id
         connection.execute(_parents.delete().where(*links))
 
@@ -289,22 +296,36 @@ class Contexts:
                 hint="limits.context_bytes of the configuration says how many.",
             )
 
-    def _check_room(self, connection: sa.Connection, holder: str, owner: str, more: int) -> None:
-        if more <= 0:
-            return
-        own = _contexts.c.service == self._store.service
-        sums = sa.select(
-            sa.func.coalesce(sa.func.sum(_contexts.c.size), 0),
-            sa.func.coalesce(sa.func.sum(sa.case((_contexts.c.holder == holder, _contexts.c.size), else_=0)), 0),
-        ).where(own)
-        total, of_owner = connection.execute(sums).one()
-        if int(total) + more > self._limits.contexts_bytes:
-            raise LimitError(
-                f"The contexts of this service have the {self._limits.contexts_bytes:,} bytes allowed.",
-                hint="End those that you no longer need: GET /contexts lists them.",
-                limit="limits.contexts_bytes",
-            )
-        self._check(owner, int(of_owner) + more)
+    def _take_room(self, connection: sa.Connection, holder: str, owner: str, more: int) -> None:
+        """Before so many bytes are written; negative where they are fewer than before."""
+        held = self._bytes_held(connection)
+        if more > 0:
+            if sum(held.values()) + more > self._limits.contexts_bytes:
+                raise LimitError(
+                    f"The contexts of this service have the {self._limits.contexts_bytes:,} bytes allowed.",
+                    hint="End those that you no longer need: GET /contexts lists them.",
+                    limit="limits.contexts_bytes",
+                )
+            self._check(owner, held.get(holder, 0) + more)
+        held[holder] = held.get(holder, 0) + more
+
+    def _bytes_held(self, connection: sa.Connection) -> dict[str, int]:
+        """By holder: what the database says, at most COUNTED_SECONDS ago, and what this process has written since."""
+        if self._held is None or self._counted + COUNTED_SECONDS < time.monotonic():
+            sums = sa.select(_contexts.c.holder, sa.func.sum(_contexts.c.size).label("bytes"))
+            query = sums.where(_contexts.c.service == self._store.service).group_by(_contexts.c.holder)
+            self._held = {row.holder: int(row.bytes) for row in connection.execute(query)}
+            self._counted = time.monotonic()
+        return self._held
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        try:
+            with self._store.durable() as connection:
+                yield connection
+        except BaseException:
+            self._held = None  # what it counted was not written
+            raise
 
     def _found(self, connection: sa.Connection, id: str, caller: Caller) -> Any:
         query = sa.select(_contexts).where(self._of(id, caller)).order_by(_mine(caller)).limit(1)
