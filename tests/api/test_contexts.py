@@ -220,9 +220,9 @@ def test_what_was_acknowledged_survives_a_kill(process: ServiceProcess) -> None:
         with ThreadPoolExecutor(4) as threads:
             writing = [threads.submit(write, number) for number in range(4)]
             before = len(acknowledged)
-            while len(acknowledged) < before + 40:
-                assert not all(each.done() for each in writing)
+            until(lambda: len(acknowledged) >= before + 40 or all(each.done() for each in writing))  # noqa: B023
             process.kill()
+        assert len(acknowledged) >= before + 40
         process.start()
         with httpx.Client(base_url=process.url, timeout=30) as client:
             for content in acknowledged:
