@@ -55,6 +55,15 @@ def test_a_query_as_a_table(capsys, terminal) -> None:
     assert told == ""
 
 
+def test_parameters_of_a_query_by_name(capsys) -> None:
+    with ScriptedServer(DATA, CSV) as server:
+        named = ["-p", "ids=[1, null]", "-p", "name=x=y", "-p", 'text="5"']
+        assert main(["query", "data", "select", *named, "--server", server.url]) == OK
+        assert json.loads(server.requests[-1].body)["parameters"] == {"ids": [1, None], "name": "x=y", "text": "5"}
+        with pytest.raises(SystemExit):
+            main(["query", "data", "select", "-p", "7"])
+
+
 def test_of_a_long_result_the_first_rows(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dai.commands.output.SHOWN", 3)
     with ScriptedServer(DATA, arrow(), DATA, arrow(held=True)) as server:

@@ -15,4 +15,4 @@ def test_a_section_says_where_everything_stands() -> None:
     assert "| `<expression>` | text | once |" in section
     assert '| `<webRowSetStream name="…"/>` or `<resultStream name="…"/>` | output: tuples | once |' in section
     assert "### `sqlParameter` in sqlQueryStatement" in section
-    assert '| `position="…"` | whole number | once |' in section
+    assert '| `position="…"` | whole number | optional |' in section

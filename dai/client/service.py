@@ -16,6 +16,7 @@ from dai.client.results.choices import checked
 from dai.client.results.response import Response
 from dai.client.results.result import Result
 from dai.client.session import Session
+from dai.client.statements import Parameters, arguments, change, parameters_of, plain
 from dai.errors import DataError, NotFoundError
 from dai.formats import form_of, media_type
 from dai.plugins import nearest
@@ -89,21 +90,25 @@ class Resource:
         cancellation: Cancellation | None = None,
         tables: Mapping[str, Any] | None = None,
         numeric: str | None = None,
+        **named: Any,
     ) -> Result:
-        """The result of a query, streamed as it is read. ``?`` in the SQL stands for the ``parameters``, bound by the
-        database. ``blocksize``: rows a block. ``session``: the id of a session to run in, which a federation needs for
-        tables that were loaded into it. The database has accepted the statement when this returns. Cancelling
-        (from another thread) raises the cause here or where the result is read, and stops the statement. ``tables``:
-        Arrow tables (or what ``pyarrow.table`` takes, data frames among it) that this query alone sees, by name, where
-        the resource takes them (``properties["tables"]``); then ``??`` is the operator ``?``. ``numeric``: what decimal
-        numbers are in tuples: ``double``, ``decimal`` (those without a declared precision with 38 digits on either side
-        of the point) or ``text``; None: as docs/types.md says.
+        """The result of a query, streamed as it is read. ``?`` in the SQL stands for the next of the ``parameters``,
+        bound by the database, or ``:name`` for one that is ``named`` (or in a mapping, which is then the only one); a
+        list stands behind IN, for its values: ``id in :ids``.
+
+        ``blocksize``: rows a block. ``session``: the id of a session to run in, which a federation needs for tables
+        that were loaded into it. The database has accepted the statement when this returns. Cancelling (from another
+        thread) raises the cause here or where the result is read, and stops the statement. ``tables``: Arrow tables (or
+        what ``pyarrow.table`` takes, data frames among it) that this query alone sees, by name, where the resource
+        takes them (``properties["tables"]``); then ``??`` is the operator ``?``. ``numeric``: what decimal numbers are
+        in tuples: ``double``, ``decimal`` (those without a declared precision with 38 digits on either side of the
+        point) or ``text``; None: as docs/types.md says.
 
         Raises StatementError with a caret into the SQL, NotAQueryError, BusyError after several attempts.
         """
         headers = {"Content-Type": "application/json", "Accept": media_type(format)}
         numeric = checked(numeric)
-        body = _query(sql, parameters, blocksize, tables)
+        body = _query(sql, arguments(parameters, named), blocksize, tables)
         path = f"{self._path}/query" + _parameters(session=session)
         reply = self.service.transport.send("POST", path, body, headers, cancellation=cancellation)
         return _result(reply, blocksize, progress, numeric)
@@ -171,14 +176,26 @@ class Resource:
             response.job = Job(self.service.transport, _id(reply))
         return response
 
+    def execute(self, sql: str, *parameters: Any, cancellation: Cancellation | None = None, **named: Any) -> int:
+        """Runs a statement that changes something, in a transaction of its own: how many rows changed. Parameters as in
+        ``query``. DeniedError without the right to write."""
+        row = parameters_of(arguments(parameters, named))
+        return change(self, sql, [row] if row else [], cancellation)
+
     def submit(
-        self, sql_or_document: Any, *parameters: Any, blocksize: int | None = None, session: str | None = None
+        self,
+        sql_or_document: Any,
+        *parameters: Any,
+        blocksize: int | None = None,
+        session: str | None = None,
+        **named: Any,
     ) -> Job:
-        """Run a query (text that is not XML) or a perform document as a job, which outlives this program."""
+        """Run a query (text that is not XML), with parameters as in ``query``, or a perform document as a job, which
+        outlives this program."""
         transport = self.service.transport
         if isinstance(sql_or_document, str) and not sql_or_document.lstrip("\ufeff \t\r\n").startswith("<"):
             headers = {"Content-Type": "application/json", **ASYNCHRONOUS}
-            body = _query(sql_or_document, parameters, blocksize)
+            body = _query(sql_or_document, arguments(parameters, named), blocksize)
             path = f"{self._path}/query" + _parameters(session=session)
             reply = transport.send("POST", path, body, headers)
         else:
@@ -267,16 +284,16 @@ def _result(reply: Reply, blocksize: int | None, progress: Asked, numeric: str |
     return Result(reply.body, form, blocksize=blocksize, progress=progress, numeric=numeric)
 
 
-def _query(
-    sql: str, parameters: Sequence[Any], blocksize: int | None, tables: Mapping[str, Any] | None = None
-) -> bytes:
+def _query(sql: str, parameters: Parameters, blocksize: int | None, tables: Mapping[str, Any] | None = None) -> bytes:
     import json
 
     body: dict[str, Any] = {"sql": sql}
     if tables:
         body["tables"] = {name: _table(name, each) for name, each in tables.items()}
-    if parameters:
-        body["parameters"] = list(map(_value, parameters))
+    if isinstance(parameters, Mapping):
+        body["parameters"] = {name: _value(f":{name}", plain(each)) for name, each in parameters.items()}
+    elif parameters:
+        body["parameters"] = [_value(str(place), plain(each)) for place, each in enumerate(parameters, 1)]
     if blocksize is not None:
         body["blocksize"] = blocksize
     try:
@@ -296,21 +313,21 @@ def _table(name: str, table: Any) -> str:
         raise DataError(f"The table {name!r} cannot be sent: {error}") from error
 
 
-def _value(value: Any) -> Any:
-    """JSON's own types as they are, also those of NumPy; dates, decimals and UUIDs as the text that databases read."""
+def _value(shown: str, value: Any) -> Any:
+    """JSON's own types as they are; dates, decimals and UUIDs as the text that databases read."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, list):
+        return [_value(shown, each) for each in value]
     if isinstance(value, bytes):
         raise DataError("Binary parameters cannot be sent in a query.", hint="Write them as text, decoded in the SQL.")
     if hasattr(value, "isoformat"):
         return value.isoformat()
     if isinstance(value, Decimal | UUID):
         return str(value)
-    if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0 and not isinstance(plain := value.item(), bytes):
-        return _value(plain)
     raise DataError(
-        f"A parameter cannot be of the type {type(value).__name__}.",
-        hint="Give a text, a number, a date, True, False or None; one ? for each value of a list.",
+        f"Parameter {shown} cannot be of the type {type(value).__name__}.",
+        hint="Give a text, a number, a date, True, False, None or a list of these.",
     )
 
 

@@ -12,11 +12,11 @@ from typing import Any, BinaryIO
 from dai.client import Resource, Response, Result, connect
 from dai.client.documents import input_streams
 from dai.commands import FAILED, OK
-from dai.commands.output import UsageError, add_options, add_server, chosen, identity, write
+from dai.commands.output import UsageError, add_options, add_server, chosen, identity, named_parameter, write
 from dai.errors import DaiError
 
-PARAMETERS = """Parameters stand for the ? of the statement, in order. A number, true, false and null are taken as such;
-"quoted" and anything else is text."""
+PARAMETERS = """Parameters stand for the ? of the statement, in order, or with -p for each :name. A number, true, false
+and null are taken as such, with -p [1, 2] as a list; "quoted" and anything else is text."""
 
 
 def add(commands: Any) -> None:
@@ -24,6 +24,15 @@ def add(commands: Any) -> None:
     query.add_argument("resource", help="its address, or its name at --server")
     query.add_argument("sql")
     query.add_argument("parameters", nargs="*", metavar="parameter", type=_parameter)
+    query.add_argument(
+        "-p",
+        dest="named",
+        action="append",
+        default=[],
+        type=named_parameter,
+        metavar="NAME=VALUE",
+        help="a parameter by name",
+    )
     add_server(query)
     add_options(query)
     query.set_defaults(run=run_query)
@@ -59,6 +68,7 @@ def run_query(arguments: argparse.Namespace) -> int:
     result = resource.query(
         arguments.sql,
         *arguments.parameters,
+        *([dict(arguments.named)] if arguments.named else []),
         blocksize=arguments.blocksize,
         format="arrow" if form == "table" else form,
     )

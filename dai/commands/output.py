@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -58,6 +59,18 @@ def whole(first: int, last: int, what: str = "a whole number") -> Callable[[str]
         return int(text)
 
     return read
+
+
+def named_parameter(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, for ``type=`` of an argument; lists and plain values as JSON writes them, anything else is text."""
+    name, equals, written = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        value = json.loads(written)
+    except ValueError:
+        return name, written
+    return name, written if isinstance(value, dict) else value
 
 
 def chosen(form: str | None, output: Path | None) -> str:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from dai.drivers.connections.pool import Limit
 from dai.drivers.published import Published
+from dai.drivers.sql.parameters import Parameters, Placed, placed
 from dai.drivers.sql.syntax import STANDARD, Syntax
 from dai.drivers.statements import SYSTEMS, statement
 from dai.plugins import Table
@@ -237,6 +238,10 @@ class Driver(ABC):
     def takes_tables(self) -> bool:
         """Whether a query may have query-scoped tables. May ask the database, once."""
         return False
+
+    def placed(self, sql: str, parameters: Parameters) -> Placed:
+        """A statement with parameters by name, or with lists, as ``query`` and ``update`` take it."""
+        return placed(sql, parameters, self.syntax)
 
     @abstractmethod
     def query(

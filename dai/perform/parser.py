@@ -10,7 +10,7 @@ entity is ever defined.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +18,7 @@ from xml.parsers import expat
 
 from lxml import etree
 
+from dai.drivers.sql.parameters import Parameters
 from dai.errors import DocumentError, TooLargeError
 from dai.perform.activity import ACTIVITIES, Activity, Element, FieldSpec, Input, Markup, Output, fields_of
 from dai.perform.graph import DIALECTS, GDS, PREVIEW, WSI, Dialect, EndPoint, Group, Perform, SessionRequest, link
@@ -94,14 +95,18 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
     return replace(perform, resources=resources) if resources else perform
 
 
-def query(sql: str, parameters: Sequence[Any] = (), tables: Mapping[str, Any] | None = None) -> Perform:
+def query(sql: str, parameters: Parameters = (), tables: Mapping[str, Any] | None = None) -> Perform:
     """The document of one query, without XML: its end point is ``result``. ``tables``: its query-scoped tables, by
     name."""
     from dai.perform.activities.relational import QueryTable, SqlParameter, SqlQueryStatement
 
+    places: Iterable[tuple[dict[str, Any], Any]]
+    if isinstance(parameters, Mapping):
+        places = (({"name": name}, value) for name, value in parameters.items())
+    else:
+        places = (({"position": place}, value) for place, value in enumerate(parameters, 1))
     values = tuple(
-        SqlParameter(position=i, value=value, type="null" if value is None else None)
-        for i, value in enumerate(parameters, 1)
+        SqlParameter(**place, value=value, type="null" if value is None else None) for place, value in places
     )
     query_tables = tuple(QueryTable(name=name, value=table) for name, table in (tables or {}).items())
     activity = SqlQueryStatement(

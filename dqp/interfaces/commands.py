@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from dai.client.http.body import Pieces
 from dai.client.results import table
 from dai.client.results.result import Result
 from dai.commands import OK
-from dai.commands.output import UsageError, add_options, chosen, write
+from dai.commands.output import UsageError, add_options, chosen, named_parameter, write
 
 if TYPE_CHECKING:
     from dai.streams.stream import Block
@@ -59,19 +58,14 @@ def _add_query(parser: argparse.ArgumentParser) -> None:
     _add_federation(parser)
     parser.add_argument("sql", help="the query; - reads it from the standard input")
     parser.add_argument(
-        "-p", dest="parameters", action="append", default=[], type=_parameter, metavar="NAME=VALUE", help="a parameter"
+        "-p",
+        dest="parameters",
+        action="append",
+        default=[],
+        type=named_parameter,
+        metavar="NAME=VALUE",
+        help="a parameter",
     )
-
-
-def _parameter(text: str) -> tuple[str, Any]:
-    name, equals, written = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    try:
-        value = json.loads(written)
-    except ValueError:
-        return name, written
-    return name, written if isinstance(value, dict) else value
 
 
 def run_query(arguments: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 from dai.client.dbapi import *  # noqa: F403 - the module of PEP 249
 from dai.client.dbapi.connection import Connection
 from dai.client.dbapi.errors import Error, translated
+from dai.client.statements import Parameters
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
 from dqp.interfaces.driver import Federation
@@ -50,13 +51,13 @@ class FederationSource:
     def product(self) -> str:
         return self._federation.product()
 
-    def query(self, sql: str, parameters: Sequence[Any], cancellation: Cancellation, blocksize: int | None) -> Stream:
+    def query(self, sql: str, parameters: Parameters, cancellation: Cancellation, blocksize: int | None) -> Stream:
         return self._federation.query(sql, parameters, cancellation=cancellation, batch_rows=blocksize)
 
-    def change(self, sql: str, rows: Sequence[Sequence[Any]], cancellation: Cancellation) -> int:
-        return self._federation.update(sql, rows or None, cancellation=cancellation)
+    def change(self, sql: str, rows: Sequence[Parameters], cancellation: Cancellation) -> int:
+        return self._federation.update(sql, cancellation=cancellation)  # which refuses it
 
-    def insert(self, sql: str, parameters: Sequence[Any], identity: str, cancellation: Cancellation) -> tuple[int, Any]:
+    def insert(self, sql: str, parameters: Parameters, identity: str, cancellation: Cancellation) -> tuple[int, Any]:
         return self.change(sql, [parameters], cancellation), None
 
     def schema(self, tables: str = "%") -> Sequence[Mapping[str, Any]]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from typing import Any
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from dai.drivers import (
 from dai.drivers import Column as ColumnInfo
 from dai.drivers.duckdb.syntax import SYNTAX
 from dai.drivers.sql.ddl import like
+from dai.drivers.sql.parameters import Parameters, Placed
 from dai.drivers.sql.query_tables import Tables, refused
 from dai.drivers.statements import traced
 from dai.drivers.virtual import Virtual
@@ -124,11 +124,15 @@ class Federation(Virtual):
             f", away: {', '.join(away)}" if away else ""
         )
 
+    def placed(self, sql: str, parameters: Parameters) -> Placed:
+        """The federation takes names and lists by itself: long lists become tables."""
+        return Placed(sql, parameters, sql)
+
     @traced
     def query(
         self,
         sql: str,
-        parameters: Sequence[Any] = (),
+        parameters: Parameters = (),
         *,
         cancellation: Cancellation,
         batch_rows: int | None = None,

@@ -406,3 +406,61 @@ def test_the_state_of_the_database_is_in_response_documents(lab: Resource) -> No
 def test_a_carriage_return_in_a_document_stays(lab: Resource) -> None:
     table = lab.perform(query_document("select 'a\r\nb' as text"), "rows", format="arrow").arrow()
     assert table.to_pylist() == [{"text": "a\r\nb"}]
+
+
+def test_parameters_by_name_and_lists(lab: Resource) -> None:
+    sql = "select id from shelf where id in :ids and (name <> :name or name is null) order by id"
+    for values in ([1, 2, None], (1, 2), {1, 2}, range(1, 3), pa.array([1, 2])):
+        assert lab.query(sql, ids=values, name="z").arrow()["id"].to_pylist() == [1, 2]
+    assert lab.query(sql, {"ids": [], "name": "z"}).arrow().num_rows == 0
+    assert lab.submit(sql, ids=[2], name="z").result().arrow()["id"].to_pylist() == [2]
+    with pytest.raises(ParameterError, match="Parameter :name has no value; given: ids"):
+        lab.query(sql, ids=[1])
+    with pytest.raises(ParameterError, match="does not use parameter :nam"):
+        lab.query("select 1", nam=1)
+    with pytest.raises(ParameterError, match="either by place or by name"):
+        lab.query(sql, 1, ids=[1])
+    with pytest.raises(StatementError, match=r"(?s)Where :ids stands for a value, give it: query\(…, ids=…\)"):
+        lab.query(sql)
+    with pytest.raises(StatementError, match=r"(?s)id in :ids and nme = :name\n +\^") as caught:
+        lab.query("select id from shelf where id in :ids and nme = :name", ids=[1, 2, 3], name="a")
+    assert caught.value.position == len("select id from shelf where id in :ids and ") + 1
+
+
+def test_execute_changes(lab: Resource) -> None:
+    lab.execute("create table changed (id integer, name text)")
+    assert lab.execute("insert into changed values (:id, :name), (:id, null)", id=1, name="a") == 2
+    assert lab.execute("update changed set name = ? where id = ?", "b\x01", 1) == 2
+    assert lab.query("select distinct name from changed").fetchall() == [("b\x01",)]
+    assert lab.execute("delete from changed where id in :ids", ids=[]) == 0
+    assert lab.execute("drop table changed") == 0
+    with pytest.raises(StatementError, match=r"(?s)Where :id stands for a value"):
+        lab.execute("delete from shelf where id = :id")
+
+
+def test_a_document_names_its_parameters(lab: Resource) -> None:
+    items = [element("item", str(each), type="integer") for each in (1, 2)]
+    query = activity(
+        "sqlQueryStatement",
+        element("sqlParameter", *items, name="ids", type="list"),
+        element("sqlParameter", "a & <b>", name="name"),
+        element("expression", "select id from shelf where id in :ids and name = :name"),
+        element("webRowSetStream", name="rows"),
+        name="query",
+    )
+    assert lab.perform(document(query), "rows", format="arrow").arrow()["id"].to_pylist() == [1]
+    for wrong, says in (
+        (element("sqlParameter", "1", name="ids", type="list"), "is a list: its values are <item>s"),
+        (element("sqlParameter", *items, name="ids"), "Say that it is one"),
+        (element("sqlParameter", "1", name="ids", position=1), "Each parameter has a name of its own"),
+        (element("sqlParameter", "1"), "A parameter has no position"),
+    ):
+        bad = activity(
+            "sqlQueryStatement",
+            wrong,
+            element("expression", "select id from shelf where id in :ids"),
+            element("webRowSetStream", name="rows"),
+            name="query",
+        )
+        with pytest.raises(ParameterError, match=says):
+            lab.perform(document(bad), "rows")

@@ -136,7 +136,42 @@ def test_rows_of_parameters_that_do_not_fit(connect: Connect) -> None:
     assert cursor.executemany("insert into t values (?)", []).rowcount == 0
 
 
-@pytest.mark.parametrize("given", ["text", {"a": 1}, 7, {1}])
+@pytest.mark.parametrize("database", DATABASES)
+def test_parameters_by_name_and_lists(connect: Connect, database: str) -> None:
+    connection = connect(database)
+    cursor = connection.cursor()
+    name = every_type(connection, database)
+    sql = f"insert into {name} values (:id, :name, :price, :day, :moment, :data, :weight)"
+    names = ("id", "name", "price", "day", "moment", "data", "weight")
+    rows = [dict(zip(names, [number, *VALUES[1:]], strict=True)) for number in (1, 2, 3)]
+    assert cursor.executemany(sql, [rows[0], dict(reversed(rows[1].items())), rows[2]]).rowcount == 3
+    for column, values in (
+        ("id", [1, 3]),
+        ("price", [Decimal("1.50"), None]),
+        ("day", (datetime.date(2024, 2, 29),)),
+        ("data", [b"\x00\xff", b""]),
+        ("name", {VALUES[1]}),
+        ("id", np.array([1, 3])),
+        ("id", pd.Series([1, 3, None], dtype="Int64")),
+        ("id", pa.array([1, 3])),
+    ):
+        cursor.execute(
+            f"select id from {name} where {column} in :wanted and id <> :id order by id", {"wanted": values, "id": 2}
+        )
+        assert cursor.fetchall() == [(1,), (3,)], column
+        cursor.execute(f"select id from {name} where {column} in ? and id <> ? order by id", [values, 2])
+        assert cursor.fetchall() == [(1,), (3,)], column
+    cursor.execute(f"select id from {name} where data not in :none and price in :none", {"none": []})
+    assert cursor.fetchall() == []
+    cursor.execute(f"delete from {name} where id in :ids or price in :prices", {"ids": [1], "prices": []})
+    assert cursor.rowcount == 1
+    with pytest.raises(dbapi.DataError, match="a list, which a statement for many rows"):
+        cursor.executemany(f"delete from {name} where id in :ids", [{"ids": [1]}, {"ids": [2]}])
+    with pytest.raises(dbapi.DataError, match="Row 2 has the parameters b; row 1 has a"):
+        cursor.executemany(f"delete from {name} where id = :a", [{"a": 1}, {"b": 2}])
+
+
+@pytest.mark.parametrize("given", ["text", 7, {1}])
 def test_what_is_no_row_of_parameters(connect: Connect, given: Any) -> None:
     with pytest.raises(dbapi.ProgrammingError, match="a sequence of values"):
         connect("sqlite").cursor().execute("select ?", given)

@@ -5,7 +5,6 @@ import uuid
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 import dai
@@ -96,7 +95,7 @@ def test_a_query_is_sent_as_it_was_meant() -> None:
             resource.query("select ?", b"x")
 
 
-@pytest.mark.parametrize("value", [[1, 2], object(), b"bytes", {"a": 1}, np.array([1, 2])])
+@pytest.mark.parametrize("value", [[{"a": 1}], object(), b"bytes", [b"bytes"]])
 def test_a_parameter_that_no_column_holds_is_refused(value: object) -> None:
     data = Resource(Service("http://127.0.0.1:1"), "data", {})
     with pytest.raises(DataError):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 from starlette.responses import Response
 
 from dai.api.dependencies import NamedResource, resource_of
@@ -47,6 +47,7 @@ from dai.api.service import Service
 from dai.api.streaming import WorkAnswer
 from dai.api.work import Work
 from dai.api.workers.moved import Moved
+from dai.drivers.sql.parameters import MOST_VALUES
 from dai.errors import (
     ConflictError,
     DataError,
@@ -85,8 +86,6 @@ Parsed = TypeVar("Parsed")
 PARSE_AT_ONCE = 1 << 16
 """Documents of more bytes are parsed in a thread."""
 QUERY_BYTES = 4 << 20
-MOST_PARAMETERS = 65_535
-"""Of a query: what PostgreSQL takes."""
 _PROBLEMS = (
     NotFoundError,
     StatementError,
@@ -127,17 +126,41 @@ class PerformOptions(Options):
     output: Text | Unsaid = Field(None, description="this end point alone")
 
 
-def _scalar(value: object) -> object:
-    if isinstance(value, list | dict):
-        raise ValueError("a text, a number, true, false or null")
-    return value
+_SCALARS = (str, bool, int, float, type(None))
+_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean", "null"]}
+_VALUE: dict[str, Any] = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}
+
+
+def _values(given: Any) -> Any:
+    """By place or by name; pydantic's own union of both would say less of what is wrong."""
+    if not isinstance(given, list | dict | None):
+        raise ValueError("an array of values, or an object with values by name")
+    if len(given or ()) > MOST_VALUES:
+        raise ValueError(f"at most {MOST_VALUES:,} values")
+    for place, value in given.items() if isinstance(given, dict) else enumerate(given or (), 1):
+        for each in value if isinstance(value, list) else (value,):
+            if not isinstance(each, _SCALARS):
+                raise ValueError(f"a text, a number, true, false, null or a list of these for parameter {place}")
+    return given
 
 
 class Statement(Asked, strict=True):
     sql: Annotated[str, Field(min_length=1, pattern=r"\S"), AfterValidator(printable)]
-    parameters: list[Annotated[str | bool | int | float | None, BeforeValidator(_scalar)]] | None = Field(
-        None, max_length=MOST_PARAMETERS, description="values of the ? in the statement, by position"
-    )
+    parameters: Annotated[
+        Any,
+        AfterValidator(_values),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "array", "items": _VALUE},
+                    {"type": "object", "additionalProperties": _VALUE},
+                    {"type": "null"},
+                ],
+                "description": "values of the ? in the statement, in order; or of each :name, by name. A list stands "
+                "behind IN",
+            }
+        ),
+    ] = None
     tables: Annotated[
         Any,
         WithJsonSchema(

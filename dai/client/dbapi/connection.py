@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 from dai.client.dbapi import errors
 from dai.client.dbapi.cursor import Cursor
 from dai.client.dbapi.source import Source
 from dai.client.results.choices import checked
+from dai.client.statements import Parameters
 
 
 class Connection:
@@ -57,7 +57,7 @@ class Connection:
         self._cursors.add(cursor)
         return cursor
 
-    def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
+    def execute(self, operation: str, parameters: Parameters = ()) -> Cursor:
         """A new cursor that has executed the statement (no part of PEP 249, as in sqlite3)."""
         return self.cursor().execute(operation, parameters)
 

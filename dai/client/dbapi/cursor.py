@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from dai.client.dbapi.errors import InterfaceError, ProgrammingError, translated
 from dai.client.dbapi.source import Source
-from dai.client.dbapi.statements import may_change, parameters_of
 from dai.client.dbapi.types import description
 from dai.client.results.numbers import converted
 from dai.client.results.rows import Row, Rows
+from dai.client.statements import Parameters, may_change, parameters_of
 from dai.errors import NotAQueryError
 from dai.streams.cancellation import Cancellation
 from dai.streams.stream import Stream
@@ -39,9 +39,9 @@ class Cursor:
 
     # --- statements ---
 
-    def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Self:
-        """Runs one statement; each ``?`` in it is the next of the ``parameters``, bound by the database. The database
-        has accepted it when this returns."""
+    def execute(self, operation: str, parameters: Parameters = ()) -> Self:
+        """Runs one statement; each ``?`` in it is the next of the ``parameters``, or each ``:name`` that of a mapping,
+        bound by the database; a list stands behind IN. The database has accepted it when this returns."""
         source, cancellation = self._begun()
         with translated():
             values = parameters_of(parameters)
@@ -59,7 +59,7 @@ class Cursor:
                 self.rowcount = source.change(operation, [values] if values else [], cancellation)
         return self
 
-    def executemany(self, operation: str, seq_of_parameters: Iterable[Sequence[Any]]) -> Self:
+    def executemany(self, operation: str, seq_of_parameters: Iterable[Parameters]) -> Self:
         """Runs a statement that changes something once for each row of parameters, all in one transaction."""
         source, cancellation = self._begun()
         with translated():
@@ -69,7 +69,7 @@ class Cursor:
             self.rowcount = source.change(operation, rows, cancellation) if rows else 0
         return self
 
-    def insert(self, operation: str, parameters: Sequence[Any], identity: str) -> Self:
+    def insert(self, operation: str, parameters: Parameters, identity: str) -> Self:
         """Runs a statement that inserts one row; ``lastrowid`` is what the query ``identity`` then says in the same
         transaction, such as ``select last_insert_id()``. No part of PEP 249."""
         source, cancellation = self._begun()

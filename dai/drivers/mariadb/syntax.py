@@ -50,4 +50,6 @@ SYNTAX = syntax.Syntax(
     telling=frozenset({("SHOW", "GRANTS"), ("SHOW", "CREATE", "USER")}),  # the hash of the password
     quote="`",
     types=_TYPES,
+    in_nothing="IN (SELECT NULL FROM DUAL WHERE 1 = 0)",
+    not_in_nothing="NOT IN (SELECT NULL FROM DUAL WHERE 1 = 0)",
 )

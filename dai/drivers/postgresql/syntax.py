@@ -49,4 +49,7 @@ SYNTAX = syntax.Syntax(
     queries=syntax.QUERIES | {"SHOW", "EXPLAIN"},
     nested_comments=True,
     types=_TYPES,
+    # The empty array takes the type of the other operand. Written as an operator, = binds like IN.
+    in_nothing="OPERATOR(pg_catalog.=) ANY ('{}')",
+    not_in_nothing="OPERATOR(pg_catalog.<>) ALL ('{}')",
 )

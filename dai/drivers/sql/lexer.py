@@ -229,12 +229,12 @@ def bind_markers(sql: str, style: Style, syntax: Syntax) -> Bound:
     if style == "format":
         edits += [(percent.start(), percent.end(), "%%") for percent in re.finditer("%", sql)]
         edits.sort()
-    return _edited(sql, edits)
+    return edited(sql, edits)
 
 
 def replace_markers(sql: str, text: Callable[[int], str], syntax: Syntax) -> Bound:
     """``?`` replaced by ``text(n)``, n from 1, and ``??`` by ``?``."""
-    return _edited(sql, _edits(sql, text, syntax))
+    return edited(sql, _edits(sql, text, syntax))
 
 
 def _edits(sql: str, text: Callable[[int], str], syntax: Syntax) -> list[tuple[int, int, str]]:
@@ -249,7 +249,8 @@ def _edits(sql: str, text: Callable[[int], str], syntax: Syntax) -> list[tuple[i
     return edits
 
 
-def _edited(sql: str, edits: list[tuple[int, int, str]]) -> Bound:
+def edited(sql: str, edits: list[tuple[int, int, str]]) -> Bound:
+    """With other texts at (start, end), which are in order."""
     count = sum(sql[start:end] == "?" for start, end, _ in edits)
     parts, starts, shifts, at, written = [], [], [], 0, 0
     for start, end, text in edits:

@@ -80,7 +80,8 @@ class Syntax:
     ``space``, ``open`` (of a comment), ``estring``, ``dollar`` and ``executable``; ``queries``: what a query may begin
     with; ``before_into``: behind what INTO is a name or stands where the database itself lets nothing change;
     ``telling``: beginnings of statements that tell secrets; ``quote``: around names; ``types``: None where no tables
-    are made."""
+    are made; ``in_nothing`` and ``not_in_nothing``: IN and NOT IN of a list without values, whatever their operand's
+    type."""
 
     parts: tuple[str, ...] = (SPACE, LINE_COMMENT, OPEN_COMMENT, STRING, NAME, REST)
     queries: frozenset[str] = QUERIES
@@ -89,6 +90,8 @@ class Syntax:
     nested_comments: bool = False
     quote: str = '"'
     types: Types | None = None
+    in_nothing: str = "IN (SELECT NULL WHERE 1 = 0)"
+    not_in_nothing: str = "NOT IN (SELECT NULL WHERE 1 = 0)"
 
     @cached_property
     def lexer(self) -> re.Pattern[str]:

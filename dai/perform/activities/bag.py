@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dai.drivers.statements import statement
-from dai.perform.activities.relational import SqlParameter, embedded, enclosed, in_order
+from dai.perform.activities.relational import SqlParameter, arranged, constants, embedded, enclosed
 from dai.perform.activity import FRAGMENT, Activity, Context, Element, Output, attribute, child, output
 from dai.streams.stream import Block, ByteStream
 
@@ -49,11 +49,11 @@ class SqlBag(Activity):
         with context.driver.transaction(cancellation=context.cancellation) as session:
             for position, each in enumerate(self.statements, 1):
                 context.cancellation.check()
-                values = [parameter.constant() for parameter in in_order(each.parameters)]
-                with statement(context.cancellation, context.driver, each.expression):
+                own = context.driver.placed(each.expression, constants(arranged(each.parameters)))
+                with statement(context.cancellation, context.driver, each.expression), own.translating():
                     if each.returns == "rows":
-                        with session.query(each.expression, values) as stream:
+                        with session.query(own.sql, own.values) as stream:
                             yield from enclosed(f'statement position="{position}"', embedded(stream))
                     else:
-                        count = session.update(each.expression, [values] if values else None)
+                        count = session.update(own.sql, [own.values] if own.values else None)
                         yield Block(f'<statement position="{position}" updateCount="{count}"/>'.encode(), 0)

@@ -15,8 +15,9 @@ from xml.sax.saxutils import escape
 
 import pyarrow as pa
 
-from dai.drivers import CallResult
+from dai.drivers import CallResult, Driver
 from dai.drivers.sql.lexer import bind_markers
+from dai.drivers.sql.parameters import Parameters, Placed, names_in, placed
 from dai.drivers.sql.query_tables import MOST_BYTES
 from dai.drivers.sql.syntax import Syntax
 from dai.drivers.statements import statement
@@ -75,41 +76,99 @@ _WRITTEN = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class SqlItem(Element):
+    """A value of a list."""
+
+    type: Converted | None = attribute(default=None)
+    content: str = text(default="")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SqlParameter(Element):
-    """A value for the ``?`` at ``position`` (from 1). It is the element's text, converted to ``type``; or it comes
+    """A value for the ``?`` at ``position`` (from 1), or for each ``:name``; a statement has either. It is the
+    element's text, converted to ``type``; or a list for ``IN :name``, of each ``item`` (``type="list"``); or it comes
     ``from`` an output, one tuple for each execution. Then ``column`` names the column of the tuple; by default the
     first parameter that reads this output takes the first column, the second the second, and so on. ``mode``
     (default ``in``) is for procedures."""
 
-    position: int = attribute()
+    position: int | None = attribute(default=None)
+    name: str | None = attribute(default=None)
+    items: tuple[SqlItem, ...] = child("item", default=())
     source: Input[Stream] | None = input(default=None)
     column: str | None = attribute(default=None)
-    type: Converted | None = attribute(default=None)
+    type: Literal[Converted, "list"] | None = attribute(default=None)
     mode: Literal["in", "out", "inout"] = attribute(default="in")
     content: str = text(default="")
     value: Any = None
 
+    @property
+    def shown(self) -> str:
+        return f":{self.name}" if self.name is not None else str(self.position)
+
     def constant(self) -> Any:
         """The value that stands in the document."""
-        if self.value is not None or self.type is None or self.type == "string":
-            return self.value if self.value is not None else self.content
-        try:
-            return _CONVERSIONS[self.type](self.content.strip())
-        except (ValueError, KeyError, decimal.InvalidOperation, binascii.Error) as error:
-            written = _WRITTEN.get(self.type)
-            raise ParameterError(
-                f"Parameter {self.position} is no {self.type}: {self.content.strip()!r}.",
-                hint=f"Write it like this: {written}." if written else None,
-            ) from error
+        if self.type == "list":
+            if self.content.strip():
+                raise ParameterError(f"Parameter {self.shown} is a list: its values are <item>s.")
+            return [_constant(each.content, each.type, self.shown) for each in self.items]
+        if self.items:
+            raise ParameterError(f"Parameter {self.shown} has <item>s.", hint='Say that it is one: type="list".')
+        return self.value if self.value is not None else _constant(self.content, self.type, self.shown)
+
+
+def _constant(content: str, type: Converted | None, shown: str) -> Any:
+    if type is None or type == "string":
+        return content
+    try:
+        return _CONVERSIONS[type](content.strip())
+    except (ValueError, KeyError, decimal.InvalidOperation, binascii.Error) as error:
+        written = _WRITTEN.get(type)
+        raise ParameterError(
+            f"Parameter {shown} is no {type}: {content.strip()!r}.",
+            hint=f"Write it like this: {written}." if written else None,
+        ) from error
 
 
 def in_order(parameters: Sequence[SqlParameter]) -> list[SqlParameter]:
     """By position; positions must run from 1 without a gap."""
-    ordered = sorted(parameters, key=lambda each: each.position)
+    if any(each.position is None for each in parameters):
+        raise ParameterError("A parameter has no position, or others have names.", hint="Give each a position.")
+    ordered = sorted(parameters, key=lambda each: each.position or 0)
     if [each.position for each in ordered] != list(range(1, len(ordered) + 1)):
         positions = ", ".join(str(each.position) for each in ordered)
         raise ParameterError(f"The positions of the parameters are {positions}; they run from 1 without a gap.")
     return ordered
+
+
+def arranged(parameters: Sequence[SqlParameter]) -> Sequence[SqlParameter]:
+    """In order; as they stand where they have names, which all of them have then."""
+    if not _have_names(parameters):
+        return in_order(parameters)
+    names = {each.name for each in parameters if each.position is None} - {None}
+    if len(names) < len(parameters):
+        raise ParameterError("Each parameter has a name of its own and no position, or all have positions.")
+    return parameters
+
+
+def _have_names(parameters: Sequence[SqlParameter]) -> bool:
+    return bool(parameters) and parameters[0].name is not None
+
+
+def constants(arranged: Sequence[SqlParameter]) -> Parameters:
+    """The values that stand in the document."""
+    if _have_names(arranged):
+        return {str(each.name): each.constant() for each in arranged}
+    return [each.constant() for each in arranged]
+
+
+def placed_rows(
+    driver: Driver, sql: str, arranged: Sequence[SqlParameter], rows: Iterator[tuple[Any, ...]]
+) -> tuple[Placed, Iterator[tuple[Any, ...]]]:
+    """The statement for rows of values that streams feed, and these in the order of its markers."""
+    if not _have_names(arranged):
+        return Placed(sql, [None] * len(arranged), sql), rows
+    statement = placed(sql, {str(each.name): place for place, each in enumerate(arranged)}, driver.syntax)
+    return statement, (tuple(row[place] for place in statement.values) for row in rows)
 
 
 def parameter_rows(parameters: Sequence[SqlParameter], context: Context) -> Iterator[tuple[Any, ...]] | None:
@@ -136,7 +195,7 @@ def _values(stream: Stream, parameter: SqlParameter, place: int) -> Iterator[Any
     if not 0 <= place < len(stream.schema):
         wanted = repr(parameter.column) if parameter.column else "for it"
         names = ", ".join(stream.schema.names)
-        raise ParameterError(f"Parameter {parameter.position}: there is no column {wanted}; there are {names}.")
+        raise ParameterError(f"Parameter {parameter.shown}: there is no column {wanted}; there are {names}.")
     with stream:
         for batch in stream:
             yield from batch.column(place).to_pylist()
@@ -152,7 +211,7 @@ def _rows(parameters: Sequence[SqlParameter], columns: list[Iterator[Any] | None
             yield tuple(row)
             continue
         if any(column is not None and not over for column, over in zip(columns, ended, strict=True)):
-            short = next(each.position for each, over in zip(parameters, ended, strict=True) if over)
+            short = next(each.shown for each, over in zip(parameters, ended, strict=True) if over)
             raise ParameterError(f"The values of parameter {short} ended before those of the others.")
         return
 
@@ -209,32 +268,34 @@ class SqlQueryStatement(Activity):
     result: Output[Stream] = output("webRowSetStream", "resultStream")
 
     def run(self, context: Context) -> Stream:
-        ordered = in_order(self.parameters)
         names = [each.name for each in self.tables]
         if len(set(names)) < len(names):
             raise ParameterError("Two of the tables have one name.")
         query_tables = {each.name: each.read(context) for each in self.tables}
         tables: dict[str, Any] = {"tables": query_tables} if query_tables else {}
-        rows = parameter_rows(ordered, context)
+        driver, parameters = context.driver, arranged(self.parameters)
+        rows = parameter_rows(parameters, context)
         if rows is None:
-            values = [each.constant() for each in ordered]
-            with _without_values(self.expression, values, context.driver.syntax):
-                return context.driver.query(self.expression, values, cancellation=context.cancellation, **tables)
+            query = driver.placed(self.expression, constants(parameters))
+            with _without_values(self.expression, parameters, driver.syntax), query.translating():
+                return driver.query(query.sql, query.values, cancellation=context.cancellation, **tables)
+        query, rows = placed_rows(driver, self.expression, parameters, rows)
         first = next(rows, None)
         # without any values the query is only asked for its columns
-        values = list(first) if first is not None else [None] * len(ordered)
-        stream = context.driver.query(self.expression, values, cancellation=context.cancellation, **tables)
+        values = list(first) if first is not None else [None] * len(query.values)
+        with query.translating():
+            stream = driver.query(query.sql, values, cancellation=context.cancellation, **tables)
         if first is None:
             stream.close()
             return Stream(stream.schema, ())
-        return Stream(stream.schema, self._each(stream, rows, context, tables), stream.close)
+        return Stream(stream.schema, self._each(stream, query.sql, rows, context, tables), stream.close)
 
     def _each(
-        self, stream: Stream, rows: Iterator[tuple[Any, ...]], context: Context, tables: dict[str, Any]
+        self, stream: Stream, sql: str, rows: Iterator[tuple[Any, ...]], context: Context, tables: dict[str, Any]
     ) -> Iterator[Any]:
         yield from stream
         for row in rows:
-            with context.driver.query(self.expression, row, cancellation=context.cancellation, **tables) as following:
+            with context.driver.query(sql, row, cancellation=context.cancellation, **tables) as following:
                 yield from _conformed(following, stream.schema)
 
 
@@ -244,8 +305,12 @@ def _without_values(sql: str, values: Sequence[Any], syntax: Syntax) -> Iterator
     try:
         yield
     except StatementError as error:
+        more = ""
         if not values and bind_markers(sql, "qmark", syntax).count:
             more = "Where ? stands for a value, give one for each, in order (in a document an sqlParameter)."
+        elif not values and (names := names_in(sql, syntax)):
+            more = f"Where {names[0]} stands for a value, give it: query(…, {names[0][1:]}=…)."
+        if more:
             error.hint = f"{error.hint}\n{more}" if error.hint else more
         raise
 
@@ -301,14 +366,17 @@ class SqlUpdateStatement(Activity):
     result: Output[ByteStream] = output("resultStream")
 
     def run(self, context: Context) -> ByteStream:
-        ordered = in_order(self.parameters)
-        rows = parameter_rows(ordered, context)
-        if rows is None and ordered:
-            rows = iter([tuple(each.constant() for each in ordered)])
+        driver, parameters = context.driver, arranged(self.parameters)
+        rows = parameter_rows(parameters, context)
+        if rows is None:
+            change = driver.placed(self.expression, constants(parameters))
+            rows = iter([tuple(change.values)]) if change.values else None
+        else:
+            change, rows = placed_rows(driver, self.expression, parameters, rows)
 
         def changed() -> int:
-            with _without_values(self.expression, ordered, context.driver.syntax):
-                return context.driver.update(self.expression, rows, cancellation=context.cancellation)
+            with _without_values(self.expression, parameters, driver.syntax), change.translating():
+                return driver.update(change.sql, rows, cancellation=context.cancellation)
 
         return counted(changed)
 
