@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from dai.client.http.problems import from_problem
 from dai.client.http.resume import Resumed, resumable
 from dai.client.http.transport import Transport
 from dai.client.progress import Asked
+from dai.client.results.preview import SHOWN_ROWS
 from dai.client.results.result import Result
+from dai.client.results.tabular import Tabular, checked_rows
 from dai.errors import CancelledError, ConflictError, DaiError, LimitError, NotFoundError, RequestError
 from dai.formats import form_of, media_type
 from dai.plugins import nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dai.streams.stream import Stream
 
 FINISHED = frozenset({"COMPLETED", "ERROR", "ABORTED"})
 LONG_POLL = 20
 """Seconds a waiting request is held by the service."""
 
 
-class Job:
-    """One job. What it says of itself is what the service said last; ``refresh`` asks again."""
+class Job(Tabular):
+    """One job. What it says of itself is what the service said last; ``refresh`` asks again.
+
+    Its only result can be read like any other (``job.df()``), which waits for it. The service keeps it, so it can be
+    read again; ``arrow()`` keeps its table here. ``result`` gives one of several.
+    """
 
     def __init__(self, transport: Transport, id: str, properties: Mapping[str, Any] | None = None) -> None:
         self._transport, self.id = transport, id
         self._properties = properties
+        self._table: pa.Table | None = None
 
     @property
     def _path(self) -> str:
@@ -130,6 +142,31 @@ class Job:
         reply = transport.send("GET", path, headers=headers)
         source = Resumed(transport, path, headers, reply) if resumable(reply) else reply.body
         return Result(source, form_of(reply.media_type), blocksize=blocksize, progress=progress, numeric=numeric)
+
+    # --- its only result ---
+
+    def stream(self) -> Stream:
+        """The tuples as the library's own currency; closing it ends the transfer."""
+        return self.result().stream()
+
+    def reader(self) -> pa.RecordBatchReader:
+        """For libraries that take an Arrow reader; reads as it is read."""
+        return self.result().reader()
+
+    def arrow(self) -> pa.Table:
+        """All of it as one table in memory; asked for again, the same table."""
+        if self._table is None:
+            self._table = self.result().arrow()
+        return self._table
+
+    def head(self, rows: int = SHOWN_ROWS) -> pa.Table:
+        if self._table is not None:
+            return self._table.slice(0, checked_rows(rows))
+        with self.result() as result:
+            return result.head(rows)
+
+    def _length(self) -> int | None:
+        return None if self._table is None else int(self._table.num_rows)
 
     def abort(self) -> None:
         """Stop the work, in the database too. A job that has ended stays as it is."""

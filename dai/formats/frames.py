@@ -29,11 +29,13 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dai.errors import DataError, NotFoundError, TruncatedError
 from dai.formats import Format, format_named, recognised
-from dai.streams.stream import Block
+
+if TYPE_CHECKING:
+    from dai.streams.stream import Block
 
 MEDIA_TYPE = "application/vnd.dai.blocks"
 SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -24,7 +24,6 @@ import pyarrow as pa
 import dai
 from dai.client.progress import Asked, Meter
 from dai.client.results.choices import checked
-from dai.client.results.frames import to_pandas, to_polars
 from dai.client.results.numbers import converted
 from dai.client.results.preview import SHOWN_ROWS, drawn
 from dai.client.results.tabular import Tabular, checked_rows, first
@@ -255,15 +254,8 @@ class Query(Tabular):
                 self._kept = stream.table()
         return self._kept
 
-    def to_pandas(self, *, exact: bool = False, **options: Any) -> Any:
-        """All of it as a pandas DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``. Decimals without a
-        declared precision are DOUBLE; with ``exact`` they are text, with all their digits."""
-        return to_pandas(self.arrow, exact, **options)
-
-    def to_polars(self, *, exact: bool = False) -> Any:
-        """All of it as a polars DataFrame. Decimals without a declared precision, or of more than 38 digits, are
-        DOUBLE; with ``exact`` they are text, with all their digits."""
-        return to_polars(self.arrow, exact)
+    def _length(self) -> int | None:
+        return None if self._kept is None else self._kept.num_rows
 
     def head(self, rows: int = SHOWN_ROWS) -> pa.Table:
         if self._kept is not None:

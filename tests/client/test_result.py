@@ -46,7 +46,7 @@ def test_an_arrow_result_as_table_and_data_frames(size: int) -> None:
         assert result.schema == TABLE.schema
         assert result.arrow().equals(TABLE)
         assert result.complete
-        assert result.rows == 25
+        assert len(result) == 25
         assert result.received == len(arrow_bytes())
         assert result.arrow() is result.arrow()
         assert result.to_pandas()["id"].tolist() == list(range(25))

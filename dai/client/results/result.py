@@ -58,7 +58,7 @@ class Result(Tabular):
         self._first: list[pa.RecordBatch] = []
         self._table: pa.Table | None = None
         self._taken = self._closed = False
-        self.rows = 0
+        self._read = 0
         """Rows read so far."""
         self.complete = False
         """Everything was read."""
@@ -124,20 +124,6 @@ class Result(Tabular):
             self._table = pa.Table.from_batches(list(self), schema)
         return self._table
 
-    def to_pandas(self, *, exact: bool = False, **options: Any) -> Any:
-        """All of it as a pandas DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``. Decimals without a
-        declared precision are DOUBLE; with ``exact`` they are text, with all their digits."""
-        from dai.client.results import frames
-
-        return frames.to_pandas(self.arrow, exact, **options)
-
-    def to_polars(self, *, exact: bool = False) -> Any:
-        """All of it as a polars DataFrame. Decimals without a declared precision, or of more than 38 digits, are
-        DOUBLE; with ``exact`` they are text, with all their digits."""
-        from dai.client.results import frames
-
-        return frames.to_polars(self.arrow, exact)
-
     # --- bytes ---
 
     def chunks(self) -> Iterator[bytes]:
@@ -191,7 +177,7 @@ class Result(Tabular):
         """Stop reading. Before the end: the service cancels the work. A table that was read stays."""
         if not self._closed:
             self._closed = True
-            self._meter.update(self.rows, self.received, finished=True)
+            self._meter.update(self._read, self.received, finished=True)
             self._source.close()
 
     def __enter__(self) -> Self:
@@ -238,8 +224,8 @@ class Result(Tabular):
         return stream.rebatch(self._blocksize) if self._blocksize else stream
 
     def _count(self, batch: pa.RecordBatch) -> None:
-        self.rows += batch.num_rows
-        self._meter.update(self.rows, self.received)
+        self._read += batch.num_rows
+        self._meter.update(self._read, self.received)
 
     # --- looking at it ---
 
@@ -253,7 +239,10 @@ class Result(Tabular):
     def _counted(self) -> str:
         columns = len(self.schema)
         state = "" if self.complete else " read so far"
-        return f"{self.rows:,} rows{state} × {columns} column{'' if columns == 1 else 's'}"
+        return f"{self._read:,} rows{state} × {columns} column{'' if columns == 1 else 's'}"
+
+    def _length(self) -> int | None:
+        return self._read if self.complete and self._stream is not None else None
 
     def head(self, rows: int = SHOWN_ROWS) -> pa.Table:
         import pyarrow as pa

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Tabular(ABC):
-    """``fetchone``, ``fetchmany`` and ``fetchall`` go through the rows once, as a cursor does."""
+    """``fetchone``, ``fetchmany`` and ``fetchall`` go through the rows once, as a cursor does. ``len`` is the number of
+    all rows, once they were read: before, it is a TypeError, and nothing is read."""
 
     _decimals = True
     """Whether decimal numbers that travel as text are ``decimal.Decimal`` in rows."""
@@ -31,11 +32,19 @@ class Tabular(ABC):
     @abstractmethod
     def arrow(self) -> pa.Table: ...
 
-    @abstractmethod
-    def to_pandas(self, *, exact: bool = False, **options: Any) -> Any: ...
+    def to_pandas(self, *, exact: bool = False, **options: Any) -> Any:
+        """All of it as a pandas DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``. Decimals without a
+        declared precision are DOUBLE; with ``exact`` they are text, with all their digits."""
+        from dai.client.results import frames
 
-    @abstractmethod
-    def to_polars(self, *, exact: bool = False) -> Any: ...
+        return frames.to_pandas(self.arrow, exact, **options)
+
+    def to_polars(self, *, exact: bool = False) -> Any:
+        """All of it as a polars DataFrame. Decimals without a declared precision, or of more than 38 digits, are
+        DOUBLE; with ``exact`` they are text, with all their digits."""
+        from dai.client.results import frames
+
+        return frames.to_polars(self.arrow, exact)
 
     @abstractmethod
     def head(self, rows: int = SHOWN_ROWS) -> pa.Table:
@@ -48,6 +57,26 @@ class Tabular(ABC):
     def pl(self, *, exact: bool = False) -> Any:
         """``to_polars``."""
         return self.to_polars(exact=exact)
+
+    def rows(self) -> list[Row]:
+        """All rows as Python values, with ``decimal.Decimal``; asked for again, the same ones."""
+        from dai.client.results.rows import Rows
+        from dai.streams.stream import Stream
+
+        return Rows(Stream.of(self.arrow()), decimals=self._decimals).take(None)
+
+    @abstractmethod
+    def _length(self) -> int | None:
+        """How many rows there are, where that is known."""
+
+    def __len__(self) -> int:
+        length = self._length()
+        if length is None:
+            raise TypeError("How many rows there are is known when they were read: .arrow() reads and keeps them.")
+        return length
+
+    def __bool__(self) -> bool:
+        return True
 
     def fetchone(self) -> Row | None:
         """The next row as Python values, with ``decimal.Decimal``; None after the last."""
