@@ -25,8 +25,34 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def connect(url: str, **options: Any) -> "Resource":
-    """The data resource at ``http://host:port/resource``; see ``dai.client``."""
+def connect(url: str | None = None, **options: Any) -> "Resource":
+    """The data resource at ``http://host:port/name``, or the only one of the service at ``http://host:port``. The
+    environment variable DAI_SERVER may say the service: then ``url`` is the name alone, or left out.
+
+    ::
+
+        book = dai.connect("http://127.0.0.1:8080/book")
+        book.query("select * from littleblackbook where id in :ids", ids=[1, 2]).df()
+
+    Options (``dai.client.Options``):
+
+    token           a bearer token, sent over https or on loopback alone
+    ca              a file of authorities (PEM) that are trusted besides those of the system
+    certificate     a file (PEM) that shows the service who calls …
+    key             … and that of its private key
+    signing_key     a file with a private key (PEM) that requests are signed with …
+    key_id          … which the service knows by this name
+    signs           what is signed: "requests" or "documents"
+    connect         seconds until a service that does not answer counts as gone (10)
+    read            seconds to wait for bytes (600)
+    retries         further attempts (3) …
+    backoff         … after so many seconds (0.1), each time twice as many …
+    patience        … or what the service says, up to so many seconds (30)
+    busy_only       try again only where the service was too busy
+    compression     "zstd", "gzip" or "identity"; by default "identity" on loopback, else "zstd"
+    headers         further headers of every request
+    tls             an ssl.SSLContext in place of ca, certificate and key
+    """
     from dai.client import connect as client_connect
 
     return client_connect(url, **options)

@@ -55,6 +55,13 @@ def test_a_query_as_a_table(capsys, terminal) -> None:
     assert told == ""
 
 
+def test_the_environment_says_the_service(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ScriptedServer(DATA, CSV) as server:
+        monkeypatch.setenv("DAI_SERVER", server.url)
+        assert main(["query", "data", "select 1", "--format", "csv"]) == OK
+    assert capsys.readouterr().out.splitlines() == ["id,name", "1,a"]
+
+
 def test_parameters_of_a_query_by_name(capsys) -> None:
     with ScriptedServer(DATA, CSV) as server:
         named = ["-p", "ids=[1, null]", "-p", "name=x=y", "-p", 'text="5"']

@@ -191,7 +191,7 @@ def test_numbers_that_may_be_0_are_those_that_say_so(section: str, key: str) -> 
     """Fields without ``POSITIVE``: 0 is no limit, nobody waits, or any free port."""
     document = {section: {"a": {"url": "sqlite://", key: 0}} if section == "resources" else {key: 0}}
     may_be_zero = {"port", "grace", "pool_wait", "connect_wait", "queue", "job_queue", "sessions", "rows", "bytes"}
-    if key in may_be_zero | {"seconds", "execution_seconds", "result_bytes", "resource_jobs"}:
+    if key in may_be_zero | {"seconds", "execution_seconds", "result_bytes", "resource_jobs", "contexts_memory"}:
         config(document)
         return
     with pytest.raises(ConfigurationError, match=rf"\.{key} must be more than 0"):
@@ -209,3 +209,9 @@ def test_a_port_is_one_of_tcp(tmp_path: Path) -> None:
     (tmp_path / "dai.toml").write_text(f"[service]\nport = {'9' * 5000}\n")
     with pytest.raises(ConfigurationError):
         load(tmp_path / "dai.toml", {})
+
+
+@pytest.mark.parametrize("origins", [["portal.example.org"], ["https://portal.example.org/"], [""], [3]])
+def test_an_origin_has_a_scheme_and_a_host(origins: list[object]) -> None:
+    with pytest.raises(ConfigurationError, match="origin"):
+        config({"service": {"origins": origins}})

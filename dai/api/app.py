@@ -20,17 +20,18 @@ from dai.api.monitoring.access import AccessMiddleware
 from dai.api.problems import Problem
 from dai.api.requests.origins import own_names
 from dai.api.requests.route import PullRoute, Route
-from dai.api.routes import contexts, health, jobs, perform, problems, resources, sessions, streams, wsctx
+from dai.api.routes import contexts, health, jobs, perform, problems, queries, resources, sessions, streams, wsctx
 from dai.api.routes.replicas import attributes, index, mappings
 from dai.api.service import Service
 
 ROUTERS = (
     streams.pulls,
-    perform.queries,
+    queries.frequent,
     *(
         each.router
         for each in (
             perform,
+            queries,
             streams,
             sessions,
             wsctx,
@@ -77,6 +78,7 @@ class _Application(FastAPI):
         return AccessMiddleware(
             app,
             names=self.state.names,
+            origins=self.state.origins,
             metrics=service.metrics,
             problems=service.problems,
             identification=service.identification,
@@ -139,4 +141,5 @@ def create_app(service: Service | None = None) -> FastAPI:
     problem_documents.install(app)
     if service is not None:
         app.state.names = own_names(service.config.service)
+        app.state.origins = frozenset(service.config.service.origins)
     return app

@@ -149,6 +149,8 @@ class WorkAnswer(Response):
             (b"vary", b"Accept, Accept-Encoding"),
             (b"server-timing", timing.encode()),
         ]
+        if work.truncated:
+            headers.append((b"truncated", b"true"))
         if work.coding != IDENTITY:
             headers.append((b"content-encoding", work.coding.encode()))
         if size is not None:

@@ -21,6 +21,7 @@ from dai.perform.response import MEDIA_TYPE, Delivery, document, partial
 from dai.service.jobs import exceeded
 from dai.service.resources import ROLES
 from dai.streams.cancellation import Cancellation
+from dai.streams.limited import is_truncated
 from dai.streams.stream import Block, ByteStream, Encoded, Stream
 
 GATHER_BYTES = 1 << 18
@@ -68,6 +69,8 @@ class Work:
         self.status = 200
         self.small = False
         """Whether it was begun and ended soon, with a small answer."""
+        self.truncated = False
+        """Whether a limit of the request cut the result on purpose."""
         self.rows = self.size = 0
         self.error: DaiError | None = None
         self.stages: dict[str, float] = {}
@@ -252,6 +255,7 @@ class Work:
             source = Encoded(source, format_named("webrowset"), self.environment.blocksize)
         if isinstance(source, Encoded):
             source.tuples = self._timed(source.tuples)
+            self.truncated = is_truncated(source.tuples.schema)
             if self.form is not None and self.form.name != source.format.name:
                 source = source.recoded(self.form)
             if self.replace_invalid and source.format.name == "webrowset":

@@ -15,8 +15,11 @@ read.
 
 from __future__ import annotations
 
+import os
+import re
+from dataclasses import fields
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from dai.client.documents import activity, document, element
 from dai.client.http.transport import Options
@@ -27,7 +30,8 @@ from dai.client.results.response import Response, ResponseResult
 from dai.client.results.result import Result
 from dai.client.service import Resource, Schema, Service
 from dai.client.session import Session
-from dai.errors import NotFoundError, RequestError
+from dai.errors import NotFoundError, ParameterError, RequestError
+from dai.plugins import nearest
 
 __all__ = [
     "Job",
@@ -47,16 +51,22 @@ __all__ = [
     "document",
     "element",
 ]
+_NAME = re.compile(r"[^\s/:.]+")
+"""Of a resource: nothing that stands in addresses and files."""
 
 
-def connect(url: str, **options: Any) -> Resource:
+def connect(url: str | None = None, **options: Any) -> Resource:
     """The data resource at ``http://host:port/name`` or ``http://host:port/resources/name``; the only one of the
-    service at ``http://host:port``. ``options`` are those of ``Options``: connect, read, retries, compression, ….
+    service at ``http://host:port``. The environment variable DAI_SERVER may say the service: then ``url`` is the name
+    alone, or left out. ``options`` are those of ``Options``: connect, read, retries, compression, ….
 
     Raises UnreachableError where no service answers, NotFoundError with the nearest name, RequestError for what is no
     address.
     """
-    base, name = parted(url)
+    known = [each.name for each in fields(Options)]
+    if unknown := next((each for each in options if each not in known), None):
+        raise ParameterError(f"dai.connect has no option {unknown!r}.", hint=nearest(unknown, known))
+    base, name = parted(_address(url))
     service = Service(base, Options(**options))
     if name is not None:
         return service.resource(name)
@@ -68,6 +78,17 @@ def connect(url: str, **options: Any) -> Resource:
             hint=listed or "It has none: see its configuration.",
         )
     return service.resource(names[0])
+
+
+def _address(url: str | None) -> str:
+    server = os.environ.get("DAI_SERVER", "").rstrip("/")
+    if url is None and not server:
+        raise RequestError(
+            "There is no address.", hint="Give it: dai.connect('http://host:8080/name'), or set DAI_SERVER."
+        )
+    if url is None:
+        return server
+    return f"{server}/resources/{quote(url, safe='')}" if server and _NAME.fullmatch(url) else url
 
 
 def parted(url: str) -> tuple[str, str | None]:

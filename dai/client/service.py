@@ -90,6 +90,8 @@ class Resource:
         cancellation: Cancellation | None = None,
         tables: Mapping[str, Any] | None = None,
         numeric: str | None = None,
+        limit: int | None = None,
+        truncate: bool = False,
         **named: Any,
     ) -> Result:
         """The result of a query, streamed as it is read. ``?`` in the SQL stands for the next of the ``parameters``,
@@ -102,13 +104,14 @@ class Resource:
         what ``pyarrow.table`` takes, data frames among it) that this query alone sees, by name, where the resource
         takes them (``properties["tables"]``); then ``??`` is the operator ``?``. ``numeric``: what decimal numbers are
         in tuples: ``double``, ``decimal`` (those without a declared precision with 38 digits on either side of the
-        point) or ``text``; None: as docs/types.md says.
+        point) or ``text``; None: as docs/types.md says. ``limit``: rows at most; with more it is a LimitError, or with
+        ``truncate`` the first ones, and ``result.truncated`` says so.
 
         Raises StatementError with a caret into the SQL, NotAQueryError, BusyError after several attempts.
         """
         headers = {"Content-Type": "application/json", "Accept": media_type(format)}
         numeric = checked(numeric)
-        body = _query(sql, arguments(parameters, named), blocksize, tables)
+        body = _query(sql, arguments(parameters, named), blocksize, tables, limit, truncate)
         path = f"{self._path}/query" + _parameters(session=session)
         reply = self.service.transport.send("POST", path, body, headers, cancellation=cancellation)
         return _result(reply, blocksize, progress, numeric)
@@ -281,10 +284,19 @@ def _described(table: Mapping[str, Any]) -> str:
 def _result(reply: Reply, blocksize: int | None, progress: Asked, numeric: str | None) -> Result:
     """The result in a reply; its form is what the reply says it is."""
     form = form_of(reply.media_type)
-    return Result(reply.body, form, blocksize=blocksize, progress=progress, numeric=numeric)
+    result = Result(reply.body, form, blocksize=blocksize, progress=progress, numeric=numeric)
+    result.truncated = reply.headers.get("truncated") == "true"
+    return result
 
 
-def _query(sql: str, parameters: Parameters, blocksize: int | None, tables: Mapping[str, Any] | None = None) -> bytes:
+def _query(
+    sql: str,
+    parameters: Parameters,
+    blocksize: int | None,
+    tables: Mapping[str, Any] | None = None,
+    limit: int | None = None,
+    truncate: bool = False,
+) -> bytes:
     import json
 
     body: dict[str, Any] = {"sql": sql}
@@ -296,6 +308,8 @@ def _query(sql: str, parameters: Parameters, blocksize: int | None, tables: Mapp
         body["parameters"] = [_value(str(place), plain(each)) for place, each in enumerate(parameters, 1)]
     if blocksize is not None:
         body["blocksize"] = blocksize
+    if limit is not None:
+        body |= {"limit": limit, "truncate": truncate}
     try:
         return json.dumps(body, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:

@@ -40,7 +40,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_server(parser: argparse.ArgumentParser) -> None:
     """--server."""
-    parser.add_argument("--server", default=SERVER, metavar="URL", help="the data service (default: %(default)s)")
+    server = os.environ.get("DAI_SERVER") or SERVER
+    about = "the data service (default: DAI_SERVER of the environment, else " + SERVER + ")"
+    parser.add_argument("--server", default=server, metavar="URL", help=about)
 
 
 def identity() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from dai.config.values import POSITIVE, section
 from dai.errors import ConfigurationError
 
+_ORIGIN = re.compile(r"https?://[^/\s@?#]+")
 TLS_VERSIONS = ("1.2", "1.3")
 
 
@@ -33,11 +35,13 @@ class ServiceConfig:
     ``results_directory``: where results of jobs are kept, and what
     outgrows the memory while it waits for a slower reader; ``grace``: seconds that running requests get at shutdown;
     ``hosts``: names that requests may call this service by, besides addresses, localhost and the machine's name;
+    ``origins``: whose pages a browser lets ask this service (CORS), ``*``: any page may read;
     ``workers``: processes that serve; ``tls``: how connections are encrypted."""
 
     host: str = "127.0.0.1"
     port: int = field(default=8080, metadata={"most": 65_535})
     hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
     name: str = "dai"
     state: str = field(default="sqlite:///dai-state.db", repr=False)
     results_directory: Path = Path("dai-results")
@@ -52,6 +56,12 @@ class ServiceConfig:
 
 def service(values: Mapping[str, Any], base: Path) -> ServiceConfig:
     rest = {name: value for name, value in values.items() if name != "tls"}
+    for origin in rest.get("origins", ()) if isinstance(rest.get("origins"), list) else ():
+        if not (origin == "*" or (isinstance(origin, str) and _ORIGIN.fullmatch(origin))):
+            raise ConfigurationError(
+                f"service.origins has {origin!r}, which is no origin.",
+                hint='An origin has a scheme, a host and perhaps a port: "https://portal.example.org". "*" is any.',
+            )
     tls: TlsConfig | None = None
     if "tls" in values:
         if not isinstance(values["tls"], dict) or "certificate" not in values["tls"]:

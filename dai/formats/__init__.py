@@ -105,6 +105,7 @@ _OWN = (
         signature=b"{",
         aliases=("application/ndjson", "application/jsonl"),
     ),
+    Format("json-array", "application/json", (), "dai.formats.json.array:JsonArray", signature=b"["),
 )
 FORMATS = Table("format", "dai.formats", {each.name: each for each in _OWN})
 """In the order in which they are offered where several are as welcome: Arrow is what most clients want."""

@@ -95,10 +95,18 @@ def parse(document: bytes, limits: DocumentLimits = DocumentLimits()) -> Perform
     return replace(perform, resources=resources) if resources else perform
 
 
-def query(sql: str, parameters: Parameters = (), tables: Mapping[str, Any] | None = None) -> Perform:
+def query(
+    sql: str,
+    parameters: Parameters = (),
+    tables: Mapping[str, Any] | None = None,
+    *,
+    limit: int | None = None,
+    truncate: bool = False,
+) -> Perform:
     """The document of one query, without XML: its end point is ``result``. ``tables``: its query-scoped tables, by
-    name."""
-    from dai.perform.activities.relational import QueryTable, SqlParameter, SqlQueryStatement
+    name. ``limit``: rows at most; with more it fails, unless they are to ``truncate``."""
+    from dai.perform.activities.parameters import SqlParameter
+    from dai.perform.activities.relational import QueryTable, SqlQueryStatement
 
     places: Iterable[tuple[dict[str, Any], Any]]
     if isinstance(parameters, Mapping):
@@ -114,6 +122,8 @@ def query(sql: str, parameters: Parameters = (), tables: Mapping[str, Any] | Non
         parameters=values,
         tables=query_tables,
         result=Output("result", "webRowSetStream"),
+        limit=limit,
+        truncate=truncate,
         name="query",
         line=0,
     )

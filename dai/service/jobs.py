@@ -341,7 +341,13 @@ class Jobs:
     def _parsed(self, job: Job) -> Perform:
         if job.kind == "query":
             content = orjson.loads(job.request)
-            return query(content["sql"], content.get("parameters") or (), tables_of(content, self.limits.table_bytes))
+            return query(
+                content["sql"],
+                content.get("parameters") or (),
+                tables_of(content, self.limits.table_bytes),
+                limit=content.get("limit"),
+                truncate=content.get("truncate") or False,
+            )
         return parse(job.request, document_limits(self.limits))
 
     @contextmanager

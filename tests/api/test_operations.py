@@ -31,7 +31,7 @@ from tests.api.conftest import Serve, configured
         ("PATCH", "/jobs/none", 405, "DELETE, GET, HEAD"),
         ("HEAD", "/sessions/none/streams/out", 405, "DELETE, GET"),
         ("HEAD", "/sessions/none/streams/out/blocks/0", 405, "GET, PUT"),
-        ("GET", "/", 404, None),
+        ("PUT", "/", 405, "GET, HEAD"),
         ("GET", "/resources/", 404, None),
         ("GET", "/resources/book/schema/x/y", 404, None),
     ],
@@ -247,3 +247,17 @@ def test_admission_runs_queues_and_refuses() -> None:
         assert (admission.running, admission.waiting) == (1, 0)
 
     asyncio.run(scenario())
+
+
+def test_the_root_says_what_this_is(client: httpx.Client, serve: Serve) -> None:
+    told = client.get("/", headers={"Accept": "application/json"}).json()
+    assert told["service"] == "dai data service"
+    for url in told["links"].values():
+        assert client.get(url).status_code == 200, url
+    page = client.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert all(f'href="{url}"' in page.text for url in told["links"].values())
+    assert client.get("/").headers["content-type"] == "application/json"
+    assert client.get("/health").json() == client.get("/health/ready").json()
+    asking = serve(identity={"methods": ["token"]})
+    assert [httpx.get(f"{asking.url}{path}").status_code for path in ("/", "/health", "/resources")] == [200, 200, 401]

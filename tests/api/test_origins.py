@@ -203,10 +203,51 @@ def test_hosts_and_pages_without_a_server() -> None:
     with pytest.raises(RequestError):
         check_host([b"user@localhost"], "1.1", frozenset())
     with pytest.raises(DeniedError):
-        check_page({b"host": b"evil.example", b"origin": b"file://evil.example"}, frozenset({"*"}))
+        check_page({b"host": b"evil.example", b"origin": b"file://evil.example"}, frozenset({"*"}), frozenset())
 
 
 @pytest.mark.parametrize("hosts", [["http://data.example.org"], [""], [3]])
 def test_a_host_in_the_configuration_is_a_name(hosts: list[object]) -> None:
     with pytest.raises(ConfigurationError, match=r"service\.hosts"):
         parse({"service": {"hosts": hosts}}, environment={})
+
+
+def test_pages_of_other_sites_may_ask_where_the_configuration_says_so(serve: Serve) -> None:
+    portal, other = "https://portal.example.org", "https://other.example.org"
+    service = serve(service={"origins": [portal]})
+    question = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    with httpx.Client(base_url=service.url) as client:
+        answer = client.options("/resources/book/query", headers={"Origin": portal, **question})
+        assert (answer.status_code, answer.content) == (204, b"")
+        assert answer.headers["access-control-allow-origin"] == portal
+        assert "POST" in answer.headers["access-control-allow-methods"]
+        assert "authorization" in answer.headers["access-control-allow-headers"]
+        assert "access-control-allow-credentials" not in answer.headers
+        for sent in ({"sql": "select 1"}, {"sql": "selct"}):
+            answer = client.post(
+                "/resources/book/query", json=sent, headers={"Origin": portal, "Sec-Fetch-Site": "cross-site"}
+            )
+            assert answer.status_code == (200 if sent["sql"] == "select 1" else 400)
+            assert answer.headers["access-control-allow-origin"] == portal
+            assert "truncated" in answer.headers["access-control-expose-headers"]
+            assert answer.headers["vary"].endswith("Origin")
+        assert "access-control-allow-origin" not in client.get("/", headers={"Origin": other}).headers
+        refused = client.post("/resources/book/query", json={"sql": "select 1"}, headers={"Origin": other})
+        assert refused.status_code == 403
+
+
+def test_any_page_may_read_where_the_configuration_says_so(serve: Serve) -> None:
+    service = serve(service={"origins": ["*"]})
+    headers = {"Origin": "https://other.example.org"}
+    with httpx.Client(base_url=service.url, headers=headers) as client:
+        assert client.get("/resources").headers["access-control-allow-origin"] == headers["Origin"]
+        answer = client.options("/jobs", headers={"Access-Control-Request-Method": "POST"})
+        assert answer.headers["access-control-allow-methods"] == "GET, HEAD"
+        assert client.post("/resources/book/query", json={"sql": "select 1"}).status_code == 403
+
+
+def test_no_page_of_another_site_is_told_anything_by_default(serve: Serve) -> None:
+    service = serve()
+    headers = {"Origin": "https://other.example.org", "Access-Control-Request-Method": "GET"}
+    for answer in (httpx.get(f"{service.url}/", headers=headers), httpx.options(f"{service.url}/", headers=headers)):
+        assert not [each for each in answer.headers if each.startswith("access-control")]

@@ -5,7 +5,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from tests.api.conftest import DOCUMENT, ROWS, XML, Serve, statement
+from tests.api.conftest import DOCUMENT, ENDLESS, ROWS, XML, Serve, statement
 from tests.processes import until
 
 URL = "/resources/book/query"
@@ -209,3 +209,72 @@ def test_a_body_has_bounds_besides_its_tables(client: httpx.Client) -> None:
     answer = ask(client, "select 1 -- " + "x" * (4 << 20))
     assert (answer.status_code, answer.json()["type"]) == (413, "too-large")
     assert "besides the tables" in answer.json()["detail"]
+
+
+def test_a_query_in_the_address(client: httpx.Client) -> None:
+    sql = {"sql": "select i, s from numbers where i < 2 order by i"}
+    for accept in ("application/json", "*/*", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"):
+        answer = client.get(URL, params=sql, headers={"Accept": accept})
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json() == [{"i": 0, "s": "number 0"}, {"i": 1, "s": "number 1"}]
+    lines = client.get(URL, params=sql, headers={"Accept": "application/x-ndjson"}).text.splitlines()
+    assert [json.loads(each)["i"] for each in lines] == [0, 1]
+    assert client.get(URL, params={**sql, "format": "csv"}).text.splitlines()[0] == "i,s"
+    assert client.get(URL, params={"sql": "select 1 where 1 = 0"}).json() == []
+    for given in ('{"ids": [1, 7]}', "[[1, 7]]"):
+        marker = ":ids" if given[0] == "{" else "?"
+        asked = {"sql": f"select i from numbers where i in {marker} order by i", "parameters": given}
+        assert client.get(URL, params=asked).json() == [{"i": 1}, {"i": 7}]
+    head = client.head(URL, params=sql)
+    assert (head.status_code, head.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "code"),
+    [
+        ({}, 400, "bad-parameter"),
+        ({"sql": "delete from numbers"}, 400, "not-a-query"),
+        ({"sql": "selct 1"}, 400, "sql-error"),
+        ({"sql": "select 1", "limit": 0}, 400, "bad-parameter"),
+        ({"sql": "select 1", "parameters": "{"}, 400, "bad-parameter"),
+        ({"sql": "select 1", "parameters": "7"}, 400, "bad-parameter"),
+        ({"sql": "select 1", "phase": "RUN"}, 400, "bad-parameter"),
+        ({"sql": "select i from numbers", "limit": 2}, 422, "limit-exceeded"),
+    ],
+)
+def test_what_is_wrong_in_an_address(client: httpx.Client, asked: dict[str, Any], status: int, code: str) -> None:
+    answer = client.get(URL, params=asked, headers={"Accept": "application/json"})
+    assert (answer.status_code, answer.json()["type"]) == (status, code)
+
+
+def test_a_limit_cuts_on_purpose_or_refuses(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for held in (1 << 25, 1 << 10):  # then most of it waits in a file
+        monkeypatch.setattr("dai.streams.limited.HELD_BYTES", held)
+        sql = "select i, s from numbers order by i"
+        refused = ask(client, sql, limit=ROWS - 1)
+        assert (refused.status_code, refused.json()["limit"]) == (422, "limit")
+        assert "truncate=true" in refused.json()["hint"]
+        whole = ask(client, sql, limit=ROWS, truncate=True)
+        assert "truncated" not in whole.headers
+        assert pa.ipc.open_stream(whole.content).read_all().num_rows == ROWS
+        for rows in (1, 20_000, ROWS - 1):
+            answer = ask(client, sql, limit=rows, truncate=True)
+            assert answer.headers["truncated"] == "true"
+            table = pa.ipc.open_stream(answer.content).read_all()
+            assert table["i"].to_pylist() == list(range(rows))
+            assert table.schema.metadata[b"dai.truncated"] == b"true"
+        cut = client.get(URL, params={"sql": sql, "limit": 2, "truncate": "true"})
+        assert (len(cut.json()), cut.headers["truncated"]) == (2, "true")
+
+
+def test_an_endless_query_with_a_limit_ends(client: httpx.Client) -> None:
+    answer = client.get(URL, params={"sql": ENDLESS, "limit": 3, "truncate": "true"})
+    assert answer.json() == [{"i": 1}, {"i": 2}, {"i": 3}]
+
+
+def test_a_job_has_the_limit_too(client: httpx.Client) -> None:
+    body = {"sql": "select i from numbers order by i", "limit": 2, "truncate": True}
+    answer = client.post(URL, json=body, headers={"Prefer": "respond-async"})
+    job = answer.headers["location"]
+    assert client.get(f"{job}?wait=10").json()["phase"] == "COMPLETED"
+    assert client.get(f"{job}/outputs/result", headers={"Accept": "application/json"}).json() == [{"i": 0}, {"i": 1}]

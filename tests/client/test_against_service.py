@@ -24,10 +24,12 @@ from dai.errors import (
     DataError,
     DocumentError,
     GoneError,
+    LimitError,
     NotAcceptableError,
     NotAQueryError,
     NotFoundError,
     ParameterError,
+    RequestError,
     StatementError,
 )
 from dai.formats import FORMATS
@@ -464,3 +466,26 @@ def test_a_document_names_its_parameters(lab: Resource) -> None:
         )
         with pytest.raises(ParameterError, match=says):
             lab.perform(document(bad), "rows")
+
+
+def test_a_limit(lab: Resource) -> None:
+    with pytest.raises(LimitError, match="more rows than limit=2"):
+        lab.query(SERIES, 3, limit=2)
+    cut = lab.query(SERIES, 3, limit=2, truncate=True)
+    assert cut.truncated
+    assert cut.arrow()["n"].to_pylist() == [1, 2]
+    assert not lab.query(SERIES, 2, limit=2, truncate=True).truncated
+
+
+def test_the_environment_says_the_service(service: Background, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAI_SERVER", raising=False)
+    with pytest.raises(RequestError, match=r"(?s)no address.*DAI_SERVER"):
+        dai.connect()
+    with pytest.raises(RequestError, match="'lab' is not an address"):
+        dai.connect("lab")
+    monkeypatch.setenv("DAI_SERVER", service.url)
+    for given in (dai.connect(), dai.connect("lab"), dai.connect(f"{service.url}/lab")):
+        assert given.name == "lab"
+        assert given.query("select 1 as one").rows() == [(1,)]
+    with pytest.raises(NotFoundError, match="'lap'"):
+        dai.connect("lap")

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dai.errors import DataError, EncodingError, TruncatedError
+from dai.formats import format_named
 from dai.formats.json import JsonLines, unique
 from dai.streams.stream import TYPE_NAME, Stream
 from tests.formats.tables import every_type, mixed, same
@@ -213,3 +214,40 @@ def test_json_with_line_breaks_stays_on_its_line_and_what_is_no_json_is_a_string
     lines = text_of(named("json", pa.array(texts))).split("\n")
     got = [json.loads(line)["x"] for line in lines[:-1]]
     assert got == [{"a": 1} if text == '{"a": 1}' else text for text in texts]
+
+
+ARRAY = format_named("json-array")
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("[]", []),
+        (" [ ] \n", []),
+        ('[{"a": 1}]', [{"a": 1}]),
+        (
+            '[\n  {"a": 1,\n   "b": "x, ] } {"\n  },\n  {"b": "\\\\\\"", "a": 2}\n]\n',
+            [{"a": 1, "b": "x, ] } {"}, {"a": 2, "b": '\\"'}],
+        ),
+        ('[{"a": [1, 2]}, {"a": [3]}]', [{"a": [1, 2]}, {"a": [3]}]),
+        ('[{"a": {"b": [true, null]}}]', [{"a": {"b": [True, None]}}]),
+    ],
+)
+def test_an_array_however_it_is_written(text: str, rows: list[dict[str, object]]) -> None:
+    data = text.encode()
+    for size in (1, 2, 3, len(data)):
+        chunks = [data[at : at + size] for at in range(0, len(data), size)]
+        assert ARRAY.decode(chunks).table().to_pylist() == rows
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', '[{"a": 1}] x', '[{"a": 1}] []', "7", "[1, 2]", '["a"]'])
+def test_what_is_no_array_of_objects_is_refused(text: str) -> None:
+    with pytest.raises(DataError):
+        ARRAY.decode([text.encode()]).table()
+
+
+def test_an_array_is_json() -> None:
+    table = pa.table({"a": [1, None], "b": ["x\n", '"']})
+    text = b"".join(bytes(block.data) for block in ARRAY.encode(Stream.of(table), 1))
+    assert json.loads(text) == [{"a": 1, "b": "x\n"}, {"a": None, "b": '"'}]
+    assert text.count(b"\n") == 1

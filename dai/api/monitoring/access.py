@@ -22,7 +22,7 @@ from dai.api.problems import response
 from dai.api.requests.digests import checked
 from dai.api.requests.early import EarlyBodies
 from dai.api.requests.head import check_head
-from dai.api.requests.origins import check_host
+from dai.api.requests.origins import asks_whether, check_host, shared_with
 from dai.errors import BusyError, DaiError, InternalError, RequestError
 from dai.security.audit import Audit
 from dai.security.identity import ANONYMOUS, Caller, Head, Identification
@@ -30,8 +30,8 @@ from dai.service.quotas import Quotas
 from dai.streams.tracing import Span, arrived
 
 log = logging.getLogger("dai.access")
-OPEN = frozenset({"/health/live", "/health/ready"})
-"""What asks nobody who they are: those who watch over the process."""
+OPEN = frozenset({"/", "/health", "/health/live", "/health/ready"})
+"""What asks nobody who they are: those who watch over the process, and what says what this is."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _AS_DATA = (
     (b"x-content-type-options", b"nosniff"),
@@ -77,6 +77,7 @@ class AccessMiddleware:
         self,
         app: ASGIApp,
         names: frozenset[str],
+        origins: frozenset[str],
         metrics: Metrics,
         problems: Problems,
         identification: Identification,
@@ -85,7 +86,8 @@ class AccessMiddleware:
         document_bytes: int,
         tracing: Tracing | None = None,
     ) -> None:
-        self.app, self.names, self.metrics, self.problems = app, names, metrics, problems
+        self.app, self.names, self.origins = app, names, origins
+        self.metrics, self.problems = metrics, problems
         self.identification, self.quotas, self.audit, self.tracing = identification, quotas, audit, tracing
         self.early = EarlyBodies(document_bytes)
 
@@ -101,7 +103,8 @@ class AccessMiddleware:
             access.span = arrived(scope["headers"])
         if self.tracing is not None and scope["path"] not in OPEN:
             access.span = self.tracing.request(scope["method"], scope["path"], scope["scheme"], access.span)
-        added = (*(_AS_A_PAGE if scope["path"] == "/docs" else _AS_DATA), (b"x-request-id", access.id.encode()))
+        kind = _AS_A_PAGE if scope["path"] == "/docs" else _AS_DATA
+        added = (*kind, (b"x-request-id", access.id.encode()), *shared_with(headers, self.origins))
 
         async def noted(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -119,6 +122,11 @@ class AccessMiddleware:
             check_head(scope)
             hosts = [value for name, value in scope["headers"] if name == b"host"]
             check_host(hosts, scope["http_version"], self.names)
+            if (allowed := asks_whether(scope["method"], headers, self.origins)) is not None:
+                access.quiet = True
+                await noted({"type": "http.response.start", "status": 204, "headers": allowed})
+                await noted({"type": "http.response.body", "body": b""})
+                return
             if self.identification.asks and scope["path"] not in OPEN:
                 with self.early.of(scope, receive) as early:
                     head = _head(scope, early.read)

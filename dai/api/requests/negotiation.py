@@ -56,12 +56,13 @@ def media_types() -> dict[str, str]:
 
 
 @lru_cache(256)
-def tabular(accept: str | None, name: str | None) -> Format:
-    """The format for tuples, of ``?format=`` or else of Accept; the first of FORMATS by default. NotAcceptableError
-    lists them all."""
+def tabular(accept: str | None, name: str | None, first: str | None = None) -> Format:
+    """The format for tuples, of ``?format=`` or else of Accept; where several are as welcome that named ``first``, by
+    default the first of FORMATS. NotAcceptableError lists them all."""
     if name is not None:
         return format_of_name(name)
-    offers = list(media_types().values())
+    known = media_types()
+    offers = [*([known[first]] if first else ()), *known.values()]
     chosen = form_of(best(accept, offers) or "")
     if chosen is None:
         raise not_acceptable(accept, offers)

@@ -62,19 +62,23 @@ def _name(authority: str) -> str | None:
     return name if name and parts.netloc == authority and "@" not in authority else None
 
 
-def check_page(headers: dict[bytes, bytes], names: frozenset[str]) -> None:
-    """For what is more than reading: DeniedError where a browser says that a page of another origin sent it.
+def check_page(headers: dict[bytes, bytes], names: frozenset[str], origins: frozenset[str]) -> None:
+    """For what is more than reading: DeniedError where a browser says that a page of another origin sent it, but for
+    those of ``origins``.
 
     A page is ours when its origin is the host that the request names, or in ``names``: a proxy may give us another Host
     header than its own. An opaque origin (``null``) is nobody's.
     """
     origin = headers.get(b"origin")
+    if origin is not None and origin.decode("latin-1") in origins:
+        return
     if headers.get(b"sec-fetch-site") in _OWN_SITES and (origin is None or _own(origin, headers, names)):
         return
     whose = origin.decode("latin-1")[:100] if origin is not None else "another site"
     raise DeniedError(
         f"A page of {whose} may not change anything here.",
-        hint="Pages of this service may. Behind a proxy, its host must be in hosts of [service] in the configuration.",
+        hint="Pages of this service may, and those of origins of [service] in its configuration. Behind a proxy, its "
+        "host must be in hosts.",
     )
 
 
@@ -82,3 +86,31 @@ def _own(origin: bytes, headers: dict[bytes, bytes], names: frozenset[str]) -> b
     scheme, _, authority = origin.decode("latin-1").lower().partition("://")
     host = headers.get(b"host", b"").decode("latin-1").strip().lower()
     return scheme in ("http", "https") and (authority == host or authority in names)
+
+
+_TOLD = b"location, retry-after, server-timing, truncated, x-request-id"
+_MAY_SEND = b"accept, authorization, content-digest, content-type, prefer, signature, signature-input, x-request-id"
+
+
+def shared_with(headers: dict[bytes, bytes], origins: frozenset[str]) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer by which a browser lets the page that asked read it (CORS); none for other pages."""
+    if not origins:
+        return []
+    shared: list[tuple[bytes, bytes]] = [(b"vary", b"Origin")]
+    origin = headers.get(b"origin")
+    if origin is not None and (ANY in origins or origin.decode("latin-1") in origins):
+        shared += [(b"access-control-allow-origin", origin), (b"access-control-expose-headers", _TOLD)]
+    return shared
+
+
+def asks_whether(method: str, headers: dict[bytes, bytes], origins: frozenset[str]) -> list[tuple[bytes, bytes]] | None:
+    """Further headers of the answer to a browser's question whether a page may send a request; None for any other
+    request. A page that only ``*`` lets in may read."""
+    if method != "OPTIONS" or not origins or not {b"origin", b"access-control-request-method"} <= headers.keys():
+        return None
+    named = headers[b"origin"].decode("latin-1") in origins
+    return [
+        (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, DELETE" if named else b"GET, HEAD"),
+        (b"access-control-allow-headers", _MAY_SEND),
+        (b"access-control-max-age", b"600"),
+    ]

@@ -39,7 +39,7 @@ class Route(APIRoute):
 
         async def checked(request: Request) -> Response:
             if not reads:
-                check_page(dict(request.headers.raw), request.app.state.names)
+                check_page(dict(request.headers.raw), request.app.state.names, request.app.state.origins)
             if body:
                 _check_body(request, list(body))
             if (names := _query(request)) and not parameters:
@@ -76,7 +76,7 @@ class PullRoute(ChangingRoute):
         usual, known = query.validate({}, {}, loc=("query",)), names(cast(type[BaseModel], query.field_info.annotation))
 
         async def handle(request: Request) -> Response:
-            check_page(dict(request.headers.raw), request.app.state.names)
+            check_page(dict(request.headers.raw), request.app.state.names, request.app.state.origins)
             if body:
                 _check_body(request, body)
             values: dict[str, Any] = {}

@@ -12,9 +12,10 @@ from fastapi import APIRouter, Request
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import Response
 
-from dai.api.dependencies import TheAccess, TheService
+import dai
+from dai.api.dependencies import Accept, TheAccess, TheService
 from dai.api.problems import answers
-from dai.api.requests.negotiation import DOCUMENT
+from dai.api.requests.negotiation import DOCUMENT, best
 from dai.api.requests.parameters import Text
 from dai.api.requests.route import Route
 from dai.api.responses import JSONAnswer, answer
@@ -24,6 +25,40 @@ from dai.perform.xsd import fixed
 
 router = APIRouter(route_class=Route, tags=["operations"])
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@router.get(
+    "/",
+    summary="What this is, as a page or as JSON",
+    response_class=Response,
+    responses=answers(ok={200: {"content": {"application/json": {}, "text/html": {}}}}),
+)
+async def get_service(accept: Accept, access: TheAccess) -> Response:
+    """Whoever may ask nothing else may see this, so it names no resource."""
+    access.quiet = True
+    if best(accept, ["application/json", "text/html"]) != "text/html":
+        return JSONAnswer(
+            {"service": TITLE, "version": dai.__version__, "links": {name: url for name, url, _ in _LINKS}}
+        )
+    rows = "".join(f'<li><a href="{url}">{name}</a>: {about}</li>\n' for name, url, about in _LINKS)
+    page = (
+        f"<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n<title>{TITLE}</title>\n<h1>{TITLE}</h1>\n"
+        f"<p>Version {dai.__version__}. SQL over HTTP in front of databases: "
+        f"<code>GET /resources/NAME/query?sql=select 1&amp;limit=100</code>, or in Python "
+        f"<code>dai.connect(&quot;this address/NAME&quot;)</code>.</p>\n<ul>\n{rows}</ul>\n"
+    )
+    return answer(page.encode(), "text/html; charset=utf-8", headers={"Vary": "Accept"})
+
+
+TITLE = "dai data service"
+_LINKS = (
+    ("resources", "/resources", "the databases, and what can be asked of them"),
+    ("docs", "/docs", "every call, to try"),
+    ("openapi", "/openapi.json", "the same for programs"),
+    ("jobs", "/jobs", "work that goes on by itself"),
+    ("schemas", "/schemas", "the XML schemas"),
+    ("health", "/health", "whether the service is ready"),
+)
 
 
 @router.get("/health/live", summary="The process answers", responses=answers())
@@ -40,6 +75,12 @@ async def _outcome(check: Awaitable[None]) -> str:
     return "ok"
 
 
+@router.get(
+    "/health",
+    summary="The same as /health/ready",
+    responses=answers(ok={503: {"description": "Not ready", "content": {"application/json": {}}}}),
+    name="get_health",
+)
 @router.get(
     "/health/ready",
     summary="The state database answers, and a resource does",

@@ -1,4 +1,4 @@
-"""``/resources/{r}/perform`` and ``/query``: documents and statements, at once or as a job.
+"""``/resources/{r}/perform``: documents, at once or as a job; and what queries share with them.
 
 These come often: they take from the request what other operations have as dependencies, each of which costs FastAPI
 some 15 µs to look up."""
@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import AfterValidator, Field, WithJsonSchema
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import Field
 from starlette.responses import Response
 
-from dai.api.dependencies import NamedResource, resource_of
+from dai.api.dependencies import NamedResource
 from dai.api.monitoring.access import Access
 from dai.api.problems import PROBLEM, answers, header
-from dai.api.requests.body import JSON, Body, takes
+from dai.api.requests.body import Body, takes
 from dai.api.requests.head import listed, preferences
 from dai.api.requests.negotiation import (
     DOCUMENT,
@@ -30,24 +30,20 @@ from dai.api.requests.negotiation import (
     tabular,
 )
 from dai.api.requests.parameters import (
-    MOST_ROWS,
     Asked,
     BlockSize,
     FormatName,
     Text,
     Unsaid,
     block_rows,
-    members,
-    printable,
 )
-from dai.api.requests.route import PullRoute, Route
+from dai.api.requests.route import Route
 from dai.api.responses import answer
 from dai.api.scheduling.turns import Small
 from dai.api.service import Service
 from dai.api.streaming import WorkAnswer
 from dai.api.work import Work
 from dai.api.workers.moved import Moved
-from dai.drivers.sql.parameters import MOST_VALUES
 from dai.errors import (
     ConflictError,
     DataError,
@@ -67,9 +63,8 @@ from dai.errors import (
 )
 from dai.formats import Format
 from dai.formats.compression import negotiate
-from dai.formats.inline import tables_of
 from dai.perform.graph import GDS
-from dai.perform.parser import DIALECTS, Perform, parse, query
+from dai.perform.parser import DIALECTS, Perform, parse
 from dai.perform.pipeline import Environment
 from dai.perform.response import MEDIA_TYPE, processing
 from dai.plugins import nearest
@@ -81,12 +76,10 @@ from dai.service.sessions import Session
 from dai.streams.cancellation import Cancellation
 
 router = APIRouter(route_class=Route, prefix="/resources/{resource}", tags=["data"])
-queries = APIRouter(route_class=PullRoute, prefix="/resources/{resource}", tags=["data"])
 Parsed = TypeVar("Parsed")
 PARSE_AT_ONCE = 1 << 16
 """Documents of more bytes are parsed in a thread."""
-QUERY_BYTES = 4 << 20
-_PROBLEMS = (
+PROBLEMS = (
     NotFoundError,
     StatementError,
     NotAQueryError,
@@ -99,8 +92,8 @@ _PROBLEMS = (
     QuotaError,
     SlowRequestError,
 )
-_TABULAR: dict[str, Any] = {media_type: {} for media_type in media_types().values()}
-_ACCEPTED = {
+TABULAR: dict[str, Any] = {media_type: {} for media_type in media_types().values()}
+ACCEPTED = {
     "description": "Goes on as a job; the body is a response document with status PROCESSING",
     "content": {DOCUMENT: {}},
     "headers": {"Location": header("the job")},
@@ -114,124 +107,11 @@ class Options(Asked):
     phase: Literal["RUN", "PENDING"] | Unsaid = Field(None, description="makes a job; PENDING waits for PHASE=RUN")
 
 
-class QueryOptions(Options):
-    invalid_characters: Literal["refuse", "replace"] | Unsaid = Field(
-        None,
-        alias="invalidCharacters",
-        description="what becomes of characters that XML cannot carry, in a WebRowSet that is answered at once",
-    )
-
-
 class PerformOptions(Options):
     output: Text | Unsaid = Field(None, description="this end point alone")
 
 
-_SCALARS = (str, bool, int, float, type(None))
-_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean", "null"]}
-_VALUE: dict[str, Any] = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}
-
-
-def _values(given: Any) -> Any:
-    """By place or by name; pydantic's own union of both would say less of what is wrong."""
-    if not isinstance(given, list | dict | None):
-        raise ValueError("an array of values, or an object with values by name")
-    if len(given or ()) > MOST_VALUES:
-        raise ValueError(f"at most {MOST_VALUES:,} values")
-    for place, value in given.items() if isinstance(given, dict) else enumerate(given or (), 1):
-        for each in value if isinstance(value, list) else (value,):
-            if not isinstance(each, _SCALARS):
-                raise ValueError(f"a text, a number, true, false, null or a list of these for parameter {place}")
-    return given
-
-
-class Statement(Asked, strict=True):
-    sql: Annotated[str, Field(min_length=1, pattern=r"\S"), AfterValidator(printable)]
-    parameters: Annotated[
-        Any,
-        AfterValidator(_values),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "array", "items": _VALUE},
-                    {"type": "object", "additionalProperties": _VALUE},
-                    {"type": "null"},
-                ],
-                "description": "values of the ? in the statement, in order; or of each :name, by name. A list stands "
-                "behind IN",
-            }
-        ),
-    ] = None
-    tables: Annotated[
-        Any,
-        WithJsonSchema(
-            {
-                "type": ["object", "null"],
-                "additionalProperties": {"type": "string", "contentEncoding": "base64"},
-                "description": "tables that this statement alone sees: by name, an Arrow IPC stream each",
-            }
-        ),
-    ] = None
-    blocksize: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
-
-
-@queries.post(
-    "/query",
-    summary="Run one query; its result is streamed, as Arrow unless Accept says otherwise",
-    response_class=Response,
-    responses=answers(*_PROBLEMS, ok={200: {"description": "The result", "content": _TABULAR}, 202: _ACCEPTED}),
-    openapi_extra=takes({JSON: Statement.model_json_schema()}),
-)
-async def post_query(
-    request: Request,
-    resource: Annotated[Text, Path()],
-    options: Annotated[QueryOptions, Query()],
-) -> Response:
-    service: Service = request.app.state.service
-    target = resource_of(request, resource)
-    access: Access = request.state.access
-    began = time.perf_counter()
-    limits = target.config.limits
-    data = await Body(request).read(QUERY_BYTES + limits.table_bytes * 4 // 3)
-    if service.audit.on:
-        access.document = digest(data)
-
-    def prepared() -> Perform:
-        tables = tables_of({"tables": statement.tables}, limits.table_bytes)
-        if len(data) - sum(map(len, (statement.tables or {}).values())) > QUERY_BYTES:
-            raise TooLargeError(f"The body has more than {QUERY_BYTES:,} bytes besides the tables.")
-        return query(statement.sql, statement.parameters or (), tables)
-
-    large = len(data) > PARSE_AT_ONCE
-    statement = await _off_loop(service, lambda: members(Statement, data)) if large else members(Statement, data)
-    blocksize = block_rows(statement.blocksize or options.blocksize, limits.block_rows)
-    if statement.tables:  # before they are read
-        target.policy.check("load", access.caller, "load tables for queries of")
-    # A few bytes of a table may be many rows.
-    perform = await _off_loop(service, prepared) if large or statement.tables else prepared()
-    target.policy.check_document(perform.activities, access.caller, loads=target.kind == "federation")
-    if _asynchronous(request, options):
-        session = _session(service, access, options, target)
-        return await _job(request, options, target, "query", data, perform, session, blocksize)
-    form = tabular(listed(request, "accept"), options.format)
-    coding = negotiate(listed(request, "accept-encoding"))
-    access.stages["validate"] = time.perf_counter() - began
-    session = _session(service, access, options, target)
-    environment = Environment(
-        target.driver, session, Cancellation(access.span), blocksize, service.scratch, target.config
-    )
-    work = Work(
-        *(perform, environment, limits, access.id),
-        output="result",
-        form=form,
-        coding=coding,
-        replace_invalid=options.invalid_characters == "replace",
-        turns=service.turns,
-        statement=Small.key((target.name, target.database_user), statement.sql.encode(errors="replace")),
-    )
-    return WorkAnswer(request, work, session if session.explicit else None)
-
-
-async def _off_loop(service: Service, read: Callable[[], Parsed]) -> Parsed:
+async def off_loop(service: Service, read: Callable[[], Parsed]) -> Parsed:
     return await asyncio.get_running_loop().run_in_executor(service.files, read)
 
 
@@ -244,14 +124,14 @@ async def _answers_in_xml(request: Request) -> None:
     summary="Run a perform document; its response, or one end point alone, is streamed",
     response_class=Response,
     responses=answers(
-        *(DocumentError, ConflictError, GoneError, *_PROBLEMS),
+        *(DocumentError, ConflictError, GoneError, *PROBLEMS),
         media_types=(PROBLEM, DOCUMENT),
         ok={
             200: {
                 "description": "The response document, or the end point alone",
-                "content": {DOCUMENT: {}, **_TABULAR, "*/*": {}},
+                "content": {DOCUMENT: {}, **TABULAR, "*/*": {}},
             },
-            202: _ACCEPTED,
+            202: ACCEPTED,
             207: {
                 "description": "Something failed before a result was delivered, something else was done: the response "
                 "document, which says what, also with ?output=",
@@ -281,7 +161,7 @@ async def post_perform(
     if len(data) <= PARSE_AT_ONCE:
         perform = parse(data, bounds)
     else:
-        perform = await _off_loop(service, lambda: parse(data, bounds))
+        perform = await off_loop(service, lambda: parse(data, bounds))
     for name, line in perform.resources.items():
         if name != resource.name:
             raise DocumentError(
@@ -297,11 +177,11 @@ async def post_perform(
         return Moved(request, worker, data)
     output, form = _chosen(options, accept, perform)
     access.stages["validate"] = time.perf_counter() - began
-    job = _asynchronous(request, options) or bool(perform.activities and not perform.end_points)
+    job = asynchronous(request, options) or bool(perform.activities and not perform.end_points)
     awaited = not job and _awaited(options, perform, output)
-    session = _session(service, access, options, resource, perform)
+    session = session_of(service, access, options, resource, perform)
     if job:
-        return await _job(request, options, resource, "perform", data, perform, session, blocksize)
+        return await job_of(request, options, resource, "perform", data, perform, session, blocksize)
     environment = Environment(
         resource.driver, session, Cancellation(access.span), blocksize, service.scratch, resource.config
     )
@@ -373,7 +253,7 @@ def _awaited(options: Options, perform: Perform, output: str | None) -> bool:
     return True
 
 
-def _session(
+def session_of(
     service: Service, access: Access, options: Options, resource: Resource, perform: Perform | None = None
 ) -> Session:
     session = _chosen_session(service, access.caller, options, perform)
@@ -398,11 +278,11 @@ def _chosen_session(service: Service, caller: Caller, options: Options, perform:
     return sessions.implicit(caller.name or None)
 
 
-def _asynchronous(request: Request, options: Options) -> bool:
+def asynchronous(request: Request, options: Options) -> bool:
     return options.phase is not None or "respond-async" in preferences(request)
 
 
-async def _job(
+async def job_of(
     request: Request,
     options: Options,
     resource: Resource,

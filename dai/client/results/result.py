@@ -62,6 +62,8 @@ class Result(Tabular):
         """Rows read so far."""
         self.complete = False
         """Everything was read."""
+        self.truncated = False
+        """There were more rows than ``limit``, and these are the first: as asked for with ``truncate``."""
 
     @property
     def form(self) -> str:

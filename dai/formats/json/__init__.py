@@ -61,7 +61,7 @@ class JsonLines:
         with stream:
             check_text(stream.schema)
             keys = [orjson.dumps(name).decode() for name in unique(stream.schema.names)]
-            texts = row_texts(stream, lambda batch: _row_text(batch, keys))
+            texts = row_texts(stream, lambda batch: row_text(batch, keys, "\n"))
             yield from text_blocks(b"", texts, blocksize, pieces=pieces)
 
     def decode(self, chunks: Iterable[bytes], *, schema: pa.Schema | None = None) -> Stream:
@@ -103,15 +103,16 @@ def unique(names: list[str]) -> list[str]:
     return result
 
 
-def _row_text(batch: pa.RecordBatch, keys: list[str]) -> pa.Array:
+def row_text(batch: pa.RecordBatch, keys: list[str], end: str) -> pa.Array:
+    """Each row as an object, with ``end`` behind it."""
     if not batch.num_columns:
-        return pa.repeat("{}\n", batch.num_rows)
+        return pa.repeat(f"{{}}{end}", batch.num_rows)
     parts: list[Any] = []
     before = "{"
     for key, field, column in zip(keys, batch.schema, batch.columns, strict=True):
         parts += [f"{before}{key}:", json_text(values.canonical(column, field.name), field)]
         before = ","
-    return pc.binary_join_element_wise(*parts, "}\n", "", null_handling="replace", null_replacement="null")
+    return pc.binary_join_element_wise(*parts, f"}}{end}", "", null_handling="replace", null_replacement="null")
 
 
 def _lines(chunks: Iterable[bytes], first_bytes: int) -> Iterator[tuple[bytes, int]]:
